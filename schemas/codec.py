@@ -1,0 +1,66 @@
+"""Bytes to messages and back; the one place that decides whether bytes from outside are believed."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from schemas import subject
+from schemas.estimate import Availability, Cursor, Model
+from schemas.message import VERSION, Message
+from schemas.telemetry import ContainerEvent, SampleBlock, SmoothedBlock
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+MESSAGES: Mapping[str, type[Message]] = {
+    "samples": SampleBlock,
+    "containers": ContainerEvent,
+    "smoothed": SmoothedBlock,
+    "availability": Availability,
+    "model": Model,
+    "cursor": Cursor,
+}
+
+
+class Refused(ValueError):
+    """Bytes that are not a message of the contract; the message says why."""
+
+
+def encode(message: Message) -> bytes:
+    """Return the message as JSON; fields that are None are left out."""
+    return message.model_dump_json(exclude_none=True).encode()
+
+
+def decode(kind: type[AnyMessage], payload: bytes) -> AnyMessage:
+    """Read one message.
+
+    Raises:
+        Refused: The payload is not JSON, breaks the schema, or is of a newer contract version.
+    """
+    try:
+        return kind.model_validate_json(payload)
+    except ValidationError as error:
+        raise Refused(_reason(error.errors(include_url=False))) from None
+
+
+def decode_from(kind: type[AnyMessage], payload: bytes, source: str) -> AnyMessage:
+    """Read one message of a node and hold its `node` against the subject that it came on.
+
+    Raises:
+        Refused: As `decode`, or the payload speaks for another node than the subject.
+    """
+    message = decode(kind, payload)
+    node = getattr(message, "node", None)
+    encoded = subject.kind_and_node(source)[1]
+    if node is not None and subject.token(node) != encoded:
+        raise Refused(f"payload is of node {node!r}, whose subject token is {subject.token(node)}, not {encoded}")
+    return message
+
+
+def _reason(errors: list[Any]) -> str:
+    for item in errors:
+        if item["loc"] == ("v",) and isinstance(item["input"], int) and item["input"] > VERSION:
+            return f"contract version {item['input']} is newer than {VERSION}, the newest known here"
+    parts = [f"{'.'.join(str(part) for part in item['loc']) or 'payload'}: {item['msg']}" for item in errors[:3]]
+    more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
+    return "; ".join(parts) + more

@@ -1,0 +1,73 @@
+"""Messages that processors publish: what was learned, and how many more pods fit."""
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.message import Count, Message, Microseconds, NodeName, NonNegative, Ratio
+
+
+class Model(Message):
+    """A learned workload: the second moment of usage above the idle baseline, in absolute units.
+
+    `moment` is the upper triangle, row by row, of `sum over nodes of D C D`, where C is a node's mean-normalised
+    second moment and D its sizes (cores, bytes, 1 for ratios). `cost` and `pods` are sums too: usage above the
+    baseline per feature, and running pods; their quotient is the cluster's mean cost of a pod.
+    """
+
+    TITLE: ClassVar[str] = "Learned workload of the cluster, of one partition, or of one node"
+
+    scope: Literal["global", "partition", "local"]
+    at_us: Annotated[Microseconds, Field(description="event second that the sums are of")]
+    features: Annotated[list[str], Field(min_length=1, max_length=64)]
+    moment: list[float]
+    nodes: Annotated[Count, Field(description="nodes in the sums")]
+    pods: NonNegative
+    cost: list[float]
+    node: NodeName | None = None
+    partition: Count | None = None
+
+    @model_validator(mode="after")
+    def _triangle(self) -> Self:
+        size = len(self.features)
+        if len(self.moment) != size * (size + 1) // 2 or len(self.cost) != size:
+            raise ValueError(f"{size} features need {size * (size + 1) // 2} moments and {size} costs")
+        return self
+
+
+class Availability(Message):
+    """How many more pods fit on a node, which resource runs out first, and how sure that is."""
+
+    TITLE: ClassVar[str] = "How many more pods fit on one node"
+
+    node: NodeName
+    at_us: Annotated[Microseconds, Field(description="time of the last sample behind these numbers")]
+    seq: Annotated[Count, Field(description="seq of the block behind these numbers")]
+    available: Annotated[NonNegative, Field(description="more pods that fit")]
+    lower: Annotated[NonNegative, Field(description="one-sided 90 % lower bound of available")]
+    upper: Annotated[NonNegative, Field(description="one-sided 90 % upper bound of available")]
+    signal: Annotated[NonNegative, Field(description="capacity signal: expected workloads that still fit")]
+    cost: Annotated[NonNegative, Field(description="share of the binding resource that one pod takes")]
+    capacity: Annotated[NonNegative, Field(description="share of the binding resource that pods may take in all")]
+    pods: Annotated[NonNegative, Field(description="running pods")]
+    binding: Annotated[str, Field(min_length=1, description="what runs out first; pods: the node's pod limit")]
+    mode: Annotated[
+        Literal["signal", "capacity"],
+        Field(description="from fresh usage, or from learned capacity and pod count"),
+    ]
+    churn: Annotated[bool, Field(description="containers are starting or ending; estimators hold still")]
+    prior: Annotated[Ratio, Field(description="share of the cost that is assumed, not this node's evidence")]
+    usage: Annotated[dict[str, Ratio], Field(description="smoothed usage per feature")]
+    explained: Annotated[Ratio, Field(description="share of the model's energy in its first direction")]
+    gap: Annotated[Ratio, Field(description="second over first eigenvalue of the model; near 1: no single direction")]
+    since_us: Annotated[Microseconds, Field(description="since when binding and mode are what they are")]
+
+
+class Cursor(Message):
+    """How far a consumer has folded its input; stored in one atomic batch with the rows that came of it."""
+
+    TITLE: ClassVar[str] = "Input sequence that the stored rows cover"
+
+    stream: Annotated[str, Field(description="name of the input stream")]
+    created: Annotated[str, Field(description="creation time of that stream: another stream, another count")]
+    sequence: Count

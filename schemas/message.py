@@ -1,0 +1,40 @@
+"""What all messages share: strict, frozen, finite, versioned.
+
+Each message carries `v`, the contract version. Unknown fields are ignored so that a newer peer may say more;
+a version above `VERSION` is refused, because its known fields may mean something else.
+"""
+
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from schemas.subject import is_node_name
+
+VERSION = 1
+_EXACT = 2**53 - 1
+
+
+def _node_name(value: str) -> str:
+    if not is_node_name(value):
+        raise ValueError("a node name has 1 to 253 characters, no white space and no control characters")
+    return value
+
+
+NodeName = Annotated[str, AfterValidator(_node_name)]
+Microseconds = Annotated[int, Field(ge=0, le=_EXACT)]
+Count = Annotated[int, Field(ge=0, le=_EXACT)]
+Ratio = Annotated[float, Field(ge=0, le=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class Message(BaseModel):
+    """Base of every message on the bus.
+
+    `TITLE` is one line for the generated documents. Instances are immutable; numbers are finite; JSON types are
+    not converted.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+    TITLE: ClassVar[str]
+
+    v: Annotated[int, Field(ge=1, le=VERSION, description="contract version")] = VERSION

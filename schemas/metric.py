@@ -1,0 +1,54 @@
+"""The metrics table: every number that a node agent measures, in one place.
+
+A `SampleBlock` names its columns, so an agent may send any subset in any order; this table says what each
+column means and which values are possible. Everything on the wire is in base units: a ratio, a count, bytes.
+"""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One measured quantity.
+
+    Attributes:
+        name: Column name on the wire and in the history.
+        unit: `ratio`, `bytes/s`, or what is counted.
+        high: Largest possible value; the smallest is 0 for every metric.
+        source: File it is read from.
+        meaning: One line for people.
+    """
+
+    name: str
+    unit: str
+    high: float
+    source: str
+    meaning: str
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("cpu_util", "ratio", 1.0, "/proc/stat", "share of CPU time not idle and not waiting for I/O"),
+    Metric("cpu_pressure", "ratio", 1.0, "/proc/pressure/cpu", "share of time some thread waited for a CPU"),
+    Metric("memory_util", "ratio", 1.0, "/proc/meminfo", "1 - MemAvailable / MemTotal"),
+    Metric("memory_used", "ratio", 1.0, "/proc/meminfo", "1 - (MemFree + Buffers + Cached) / MemTotal"),
+    Metric(
+        "memory_pressure",
+        "ratio",
+        1.0,
+        "/proc/pressure/memory",
+        "share of time some thread waited for memory",
+    ),
+    Metric("memory_stall", "ratio", 1.0, "/proc/pressure/memory", "share of time every thread waited for memory"),
+    Metric("io_pressure", "ratio", 1.0, "/proc/pressure/io", "share of time some thread waited for I/O"),
+    Metric("io_stall", "ratio", 1.0, "/proc/pressure/io", "share of time every thread waited for I/O"),
+    Metric("disk_util", "ratio", 1.0, "/proc/diskstats", "share of time the busiest disk had requests in flight"),
+    Metric("disk_bytes", "bytes/s", math.inf, "/proc/diskstats", "bytes read and written by all disks"),
+    Metric("net_bytes", "bytes/s", math.inf, "/proc/net/dev", "bytes received and sent, loopback left out"),
+    Metric("procs_running", "threads", math.inf, "/proc/stat", "runnable threads, the reader among them"),
+    Metric("load1", "threads", math.inf, "/proc/loadavg", "one-minute load average"),
+    Metric("pods", "pods", math.inf, "cgroup tree", "running pods; a container without a pod counts as one"),
+)
+
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+NAMES: tuple[str, ...] = tuple(BY_NAME)

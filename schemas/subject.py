@@ -1,0 +1,114 @@
+"""Names on the bus: subjects, streams and buckets, and how a node name becomes one subject token.
+
+NATS splits subjects at dots, while a Kubernetes node name may hold dots; so a dot is written `_` and every other
+byte outside `[A-Za-z0-9-]` as `=XX`. The code reverses, also for a machine called `my_host`.
+"""
+
+import re
+from dataclasses import dataclass
+
+_PLAIN = re.compile(r"[A-Za-z0-9-]")
+_ESCAPE = re.compile(rb"=([0-9A-F]{2})")
+_TOKEN = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9A-F]{2})+")
+_NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,253}")
+
+TELEMETRY_KINDS = ("samples", "containers", "pods", "edge", "nodefacts", "podfacts")
+PARTITIONS = 16
+
+
+def token(name: str) -> str:
+    """Encode a name as one subject token.
+
+    >>> token("ip-10-0-0-7.eu-west-1.compute.internal"), token("my_host")
+    ('ip-10-0-0-7_eu-west-1_compute_internal', 'my=5Fhost')
+    """
+    return "".join(
+        char if _PLAIN.match(char) else "_" if char == "." else "".join(f"={byte:02X}" for byte in char.encode())
+        for char in name
+    )
+
+
+def name(encoded: str) -> str:
+    """Decode a subject token; the inverse of `token`.
+
+    Raises:
+        ValueError: `encoded` is not a token that `token` can make.
+    """
+    if not _TOKEN.fullmatch(encoded):
+        raise ValueError(f"subject token {encoded!r} is not an encoded name")
+    raw = encoded.replace("_", ".").encode()
+    decoded = _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), raw).decode()
+    if token(decoded) != encoded:
+        raise ValueError(f"subject token {encoded!r} is not the encoding of {decoded!r}")
+    return decoded
+
+
+def is_node_name(value: str) -> bool:
+    """Tell whether a node may have this name: 1 to 253 characters, no white space, no control characters."""
+    return _NAME.fullmatch(value) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Every subject, stream and bucket under one prefix; replay and simulation take prefixes of their own."""
+
+    prefix: str = "spazio"
+
+    def of(self, kind: str, *tokens: str) -> str:
+        """Return the subject `<prefix>.<kind>.<tokens>`; tokens are encoded already or wildcards."""
+        return ".".join((self.prefix, kind, *tokens))
+
+    def node(self, kind: str, node: str) -> str:
+        """Return the subject of one node's messages of a kind."""
+        return self.of(kind, token(node))
+
+    def part(self, partition: int | str, kind: str = "*", node: str = "*") -> str:
+        """Return the subject under which the telemetry stream stores a partition's messages."""
+        return self.of("part", str(partition), kind, node)
+
+    def dead(self, subject: str) -> str:
+        """Return the dead-letter subject of a message that came on `subject`."""
+        return self.of("dead", subject)
+
+    @property
+    def model(self) -> str:
+        """Subject of the global model."""
+        return self.of("model")
+
+    def _upper(self, suffix: str) -> str:
+        return f"{self.prefix.upper()}_{suffix}"
+
+    @property
+    def telemetry(self) -> str:
+        """Stream of everything that is measured, and of the global model."""
+        return self._upper("TELEMETRY")
+
+    @property
+    def estimates(self) -> str:
+        """Stream of everything that processors say, and of their cursors."""
+        return self._upper("ESTIMATES")
+
+    @property
+    def events(self) -> str:
+        """Stream of decisions and dead letters."""
+        return self._upper("EVENTS")
+
+    @property
+    def availability_bucket(self) -> str:
+        """Bucket of the newest `Availability` of each node: the scheduler cache."""
+        return self._upper("AVAILABILITY")
+
+    @property
+    def checkpoints(self) -> str:
+        """Object store of processor state."""
+        return self._upper("CHECKPOINTS")
+
+
+def kind_and_node(subject: str) -> tuple[str, str]:
+    """Return the kind and the encoded node of a telemetry subject, as published or as stored by partition.
+
+    >>> kind_and_node("spazio.part.7.samples.n1"), kind_and_node("spazio.samples.n1")
+    (('samples', 'n1'), ('samples', 'n1'))
+    """
+    tokens = subject.split(".")
+    return tokens[-2], tokens[-1]

@@ -19,7 +19,7 @@ from schemas.subject import PARTITIONS, is_node_name
 
 ENV = "SPAZIO_"
 FEATURES = ("cpu", "memory", "memory_pressure", "io_pressure", "disk")
-_INTERNAL_ENV = {"SPAZIO_CONFIG", "SPAZIO_PARENT_PID"}
+_OTHER_ENV = {"SPAZIO_CONFIG"}
 
 
 class SettingsError(ValueError):
@@ -81,8 +81,8 @@ class Nats(Section):
     port: Port = Field(4222, description="port of the embedded server; the next free one if it is taken, 0: any")
     connect_timeout_seconds: Seconds = Field(5, description="for one attempt; a loopback connect takes under 0.1")
     request_timeout_seconds: Seconds = Field(5, description="for one acknowledgement; covers a leader election")
-    ping_interval_seconds: Seconds = Field(
-        5, description="a dead server is noticed after two; the client's 120 is deaf"
+    ping_interval_seconds: int = Field(
+        5, ge=1, le=600, description="a dead server is noticed after two; the client's 120 is deaf"
     )
     telemetry_max_age_seconds: Seconds = Field(3600, description="how long raw telemetry can be replayed")
     telemetry_max_bytes: Bytes = Field(1 << 30, description="bound on the telemetry stream's file; 1 h of 250 nodes")
@@ -169,6 +169,7 @@ class Estimate(Section):
     prior_deviation: float = Field(0.5, gt=0, description="relative standard deviation of the reference pod's cost")
     max_pods: int = Field(110, gt=0, le=10_000, description="pods that a node may run; the kubelet's default")
     process_noise: float = Field(1e-4, ge=0, description="Q of the Kalman forms; larger ones oscillate")
+    settle_seconds: Seconds = Field(2, description="estimators hold so long after the pod count changed; starts spike")
     change_pods: float = Field(0.05, ge=0, description="a smaller change of availability waits for the next report")
     report_seconds: Seconds = Field(4, description="longest time between two reports of a node")
 
@@ -201,7 +202,9 @@ class Cache(Section):
 class Log(Section):
     """What services say."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severity shown")
+    level: Literal["debug", "info", "warning", "error"] | None = Field(
+        None, description="least severity shown; default: info for a service, warning under up, which has a screen"
+    )
     format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else json")
 
 
@@ -309,7 +312,7 @@ def unknown_environment(environ: Mapping[str, str] = os.environ) -> list[str]:
 
     A warning and not a fault: Kubernetes sets such variables itself for a service that is called spazio.
     """
-    known = {ENV + option_name(section, field).upper() for section, field, _ in options()} | _INTERNAL_ENV
+    known = {ENV + option_name(section, field).upper() for section, field, _ in options()} | _OTHER_ENV
     return [
         f"{name} is no setting{_hint(name, known)}"
         for name in sorted(environ)
@@ -353,3 +356,15 @@ def _fault(
 def _hint(name: str, known: set[str]) -> str:
     close = difflib.get_close_matches(name, known, 1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the environment that makes `load` give these settings; what is at its default is left out."""
+    result: dict[str, str] = {}
+    for section, field, info in options():
+        value = getattr(getattr(settings, section) if section else settings, field)
+        if value is None or value == info.get_default(call_default_factory=True):
+            continue
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        result[ENV + option_name(section, field).upper()] = text
+    return result

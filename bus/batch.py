@@ -1,0 +1,137 @@
+"""All rows and the cursor that explains them, or nothing: the server's atomic batch with compare-and-swap.
+
+The cursor is the last message of the batch and carries the sequence that its subject must still have. Whoever
+folded from an outdated cursor gets `Fenced`, and none of its rows is stored.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import nats.errors
+from nats.aio.client import Client
+from nats.js import api
+from nats.js.errors import NotFoundError
+from prometheus_client import Counter
+
+from schemas import codec
+from schemas.estimate import Cursor
+
+log = logging.getLogger(__name__)
+
+MAXIMUM_ROWS = 999
+_RETRY_SECONDS = 0.2
+_WRONG_LAST_SEQUENCE = (10071, 10164)
+
+RETRIED = Counter("spazio_batches_retried_total", "atomic batches sent again because no answer came")
+
+
+class Fenced(RuntimeError):
+    """Somebody else has moved the cursor; what was folded from the old one is void."""
+
+
+class Row(NamedTuple):
+    """One message of a batch; `ttl_seconds` 0: as long as the stream keeps it."""
+
+    subject: str
+    payload: bytes
+    ttl_seconds: int = 0
+
+
+class Stored(NamedTuple):
+    """A cursor as the stream has it; sequence 0: there is none."""
+
+    payload: bytes
+    sequence: int
+
+
+async def last(client: Client, stream: str, subject: str) -> Stored:
+    """Return the newest message of a subject."""
+    try:
+        message = await client.jetstream().get_msg(stream, subject=subject, direct=True)
+    except NotFoundError:
+        return Stored(b"", 0)
+    return Stored(message.data or b"", message.seq or 0)
+
+
+def covered(stored: Stored, identity: str) -> int:
+    """Return the input sequence up to which rows are stored; 0 if the cursor is not of the input stream `identity`."""
+    if not stored.sequence:
+        return 0
+    try:
+        cursor = codec.decode(Cursor, stored.payload)
+    except codec.Refused as refusal:
+        log.warning("cursor.set_aside", extra={"sequence": stored.sequence, "reason": str(refusal)})
+        return 0
+    return cursor.sequence if cursor.created == identity else 0
+
+
+async def publish(
+    client: Client, stream: str, rows: Sequence[Row], cursor: Row, expected: int, *, timeout_seconds: float
+) -> int:
+    """Store rows and cursor in one atomic batch, sending it again until the server has answered.
+
+    Args:
+        client: Connection.
+        stream: Stream that all subjects belong to; it allows atomic batches.
+        rows: At most `MAXIMUM_ROWS`.
+        cursor: Last message of the batch; its payload differs from every earlier one of its subject.
+        expected: Sequence that the cursor's subject has now; 0 for none.
+        timeout_seconds: For one attempt.
+
+    Returns:
+        The cursor's new sequence.
+
+    Raises:
+        Fenced: The cursor's subject has another sequence.
+        ValueError: There are too many rows.
+    """
+    if len(rows) > MAXIMUM_ROWS:
+        raise ValueError(f"{len(rows)} rows do not fit one atomic batch of {MAXIMUM_ROWS} and its cursor")
+    while True:
+        try:
+            return await _attempt(client, stream, rows, cursor, expected, timeout_seconds)
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            log.debug("batch.retried", extra={"stream": stream, "reason": repr(error)})
+        RETRIED.inc()
+        await asyncio.sleep(_RETRY_SECONDS)
+        # The answer may have been lost after the batch was stored; then the cursor is ours already.
+        try:
+            stored = await last(client, stream, cursor.subject)
+        except (nats.errors.Error, TimeoutError, OSError):
+            continue
+        if stored.payload == cursor.payload:
+            return stored.sequence
+        if stored.sequence != expected:
+            raise Fenced(f"{cursor.subject} is at {stored.sequence}, not at {expected}")
+
+
+async def _attempt(
+    client: Client, stream: str, rows: Sequence[Row], cursor: Row, expected: int, timeout_seconds: float
+) -> int:
+    identity = client.new_inbox().rsplit(".", 1)[-1]
+    for number, row in enumerate(rows, 1):
+        await client.publish(row.subject, row.payload, headers=_headers(row, identity, number))
+    headers = _headers(cursor, identity, len(rows) + 1)
+    headers[api.Header.BATCH_COMMIT.value] = "1"
+    headers[api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value] = str(expected)
+    headers[api.Header.EXPECTED_STREAM.value] = stream
+    reply = await client.request(cursor.subject, cursor.payload, timeout=timeout_seconds, headers=headers)
+    answer: Mapping[str, object] = json.loads(reply.data)
+    error = answer.get("error")
+    if isinstance(error, dict):
+        if error.get("err_code") in _WRONG_LAST_SEQUENCE:
+            raise Fenced(f"{cursor.subject} is not at {expected} any more")
+        raise nats.errors.Error(f"batch refused: {error}")
+    sequence = answer["seq"]
+    assert isinstance(sequence, int)  # a positive acknowledgement always has it
+    return sequence
+
+
+def _headers(row: Row, identity: str, number: int) -> dict[str, str]:
+    headers = {api.Header.BATCH_ID.value: identity, api.Header.BATCH_SEQUENCE.value: str(number)}
+    if row.ttl_seconds:
+        headers[api.Header.MSG_TTL.value] = str(row.ttl_seconds)
+    return headers

@@ -1,0 +1,29 @@
+"""What is wrong with a service right now, for its readiness page and for people."""
+
+import logging
+
+from prometheus_client import Gauge
+
+log = logging.getLogger(__name__)
+
+DEGRADED = Gauge("spazio_degraded", "1 while a part of the service cannot do its work", ["part"])
+
+
+class Health:
+    """Problems by part; a part without a problem is well."""
+
+    def __init__(self) -> None:
+        self.problems: dict[str, str] = {}
+
+    def degrade(self, part: str, reason: str) -> None:
+        """Note a problem; said once as long as it stays the same."""
+        if self.problems.get(part) != reason:
+            log.error("service.degraded", extra={"part": part, "reason": reason})
+        self.problems[part] = reason
+        DEGRADED.labels(part).set(1)
+
+    def recover(self, part: str) -> None:
+        """Note that a part is well again."""
+        if self.problems.pop(part, None) is not None:
+            log.info("service.recovered", extra={"part": part})
+            DEGRADED.labels(part).set(0)

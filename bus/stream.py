@@ -1,0 +1,194 @@
+"""Streams and buckets: one table of what must exist, made or brought up to date at every start.
+
+Buckets are streams too. They are made as streams here because the client's own calls cannot switch on atomic
+batches and expiry per message, which the sinks need.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+
+import nats.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext, api
+from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
+
+from schemas.settings import Settings
+from schemas.subject import TELEMETRY_KINDS, Names
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.5
+_NO_RESOURCES = (10023, 10047)
+
+
+class NoRoom(RuntimeError):
+    """The server has no disk left for a stream of the size that settings ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What a consumer must know of a stream.
+
+    Attributes:
+        name: Its name.
+        created: When it was made, in UTC; another time is another stream, whose sequences start again.
+        first: Lowest sequence stored.
+        last: Highest sequence stored.
+        partitions: Shards of its nodes; 0 where it has none.
+    """
+
+    name: str
+    created: datetime
+    first: int
+    last: int
+    partitions: int
+
+    @property
+    def identity(self) -> str:
+        """Creation time as a compact token."""
+        return self.created.strftime("%Y%m%dT%H%M%S%fZ")
+
+
+def configs(settings: Settings) -> list[api.StreamConfig]:
+    """Return the wanted configuration of every stream and bucket."""
+    names, bus = Names(settings.prefix), settings.nats
+    shards = bus.partitions
+    telemetry = api.StreamConfig(
+        name=names.telemetry,
+        description="everything measured, by partition of its node, and the global model",
+        subjects=[names.of(kind, "*") for kind in TELEMETRY_KINDS] + [names.model],
+        subject_transform=api.SubjectTransform(
+            src=names.of("*", "*"),
+            dest=names.part(f"{{{{partition({shards},2)}}}}", "{{wildcard(1)}}", "{{wildcard(2)}}"),
+        ),
+        max_age=bus.telemetry_max_age_seconds,
+        max_bytes=bus.telemetry_max_bytes,
+        duplicate_window=min(bus.duplicate_window_seconds, bus.telemetry_max_age_seconds),
+        allow_direct=True,
+        metadata={"spazio.partitions": str(shards)},
+    )
+    estimates = api.StreamConfig(
+        name=names.estimates,
+        description="everything estimated, with the cursors that say from what",
+        subjects=[
+            *(names.of(kind, "*") for kind in ("availability", "smoothed", "prediction", "reject", "cursor")),
+            names.of("forecast", "*", "*"),
+            names.of("model", "partition", "*"),
+            names.of("model", "local", "*"),
+        ],
+        max_age=bus.estimates_max_age_seconds,
+        max_bytes=bus.estimates_max_bytes,
+        duplicate_window=min(bus.duplicate_window_seconds, bus.estimates_max_age_seconds),
+        allow_direct=True,
+        allow_atomic=True,
+    )
+    events = api.StreamConfig(
+        name=names.events,
+        description="dead letters and placement decisions",
+        subjects=[names.of("dead", ">"), names.of("decision", ">")],
+        max_age=bus.events_max_age_seconds,
+        max_bytes=bus.events_max_bytes,
+        duplicate_window=min(bus.duplicate_window_seconds, bus.events_max_age_seconds),
+        allow_direct=True,
+    )
+    return [telemetry, estimates, events, *_buckets(settings, names)]
+
+
+def _buckets(settings: Settings, names: Names) -> list[api.StreamConfig]:
+    cache, objects = names.availability_bucket, names.checkpoints
+    expiry = settings.cache.expiry_seconds
+    return [
+        api.StreamConfig(
+            name=f"KV_{cache}",
+            description="scheduler cache: newest availability of each node",
+            subjects=[f"$KV.{cache}.>", names.of("cache", "cursor")],
+            max_msgs_per_subject=1,
+            max_age=expiry,
+            duplicate_window=min(expiry, settings.nats.duplicate_window_seconds),
+            discard=api.DiscardPolicy.NEW,
+            max_bytes=64 << 20,
+            allow_rollup_hdrs=True,
+            deny_delete=True,
+            allow_direct=True,
+            allow_atomic=True,
+            allow_msg_ttl=True,
+        ),
+        api.StreamConfig(
+            name=f"OBJ_{objects}",
+            description="checkpoints of processor state",
+            subjects=[f"$O.{objects}.C.>", f"$O.{objects}.M.>"],
+            discard=api.DiscardPolicy.NEW,
+            duplicate_window=settings.nats.duplicate_window_seconds,
+            max_bytes=256 << 20,
+            allow_rollup_hdrs=True,
+            allow_direct=True,
+        ),
+    ]
+
+
+async def ensure(client: Client, settings: Settings) -> None:
+    """Make every stream and bucket, or bring it up to date; safe to run at the same time from several services.
+
+    Waits while the server's storage is starting. The number of partitions of a stream that exists is kept, since
+    changing it would move nodes between partitions.
+
+    Raises:
+        NoRoom: The server's disk cannot hold the sizes that settings ask for.
+    """
+    js = client.jetstream(timeout=settings.nats.request_timeout_seconds)
+    for wanted in configs(settings):
+        while True:
+            try:
+                await _ensure_one(js, wanted)
+                break
+            except (ServiceUnavailableError, nats.errors.TimeoutError, TimeoutError) as error:
+                if getattr(error, "err_code", None) in _NO_RESOURCES:
+                    raise _no_room(wanted) from error
+                log.warning("stream.waiting", extra={"stream": wanted.name, "reason": str(error)})
+                await asyncio.sleep(_RETRY_SECONDS)
+            except APIError as error:
+                if error.err_code not in _NO_RESOURCES:
+                    raise
+                raise _no_room(wanted) from error
+
+
+def _no_room(wanted: api.StreamConfig) -> NoRoom:
+    return NoRoom(
+        f"the NATS server has no room for stream {wanted.name} of {wanted.max_bytes} bytes: free disk space, "
+        "or set nats telemetry_max_bytes, estimates_max_bytes and events_max_bytes lower"
+    )
+
+
+async def _ensure_one(js: JetStreamContext, wanted: api.StreamConfig) -> None:
+    assert wanted.name is not None  # every config of the table above is named
+    try:
+        present = (await js.stream_info(wanted.name)).config
+    except NotFoundError:
+        await js.add_stream(wanted)
+        return
+    shards, stored = (_shards(config) for config in (wanted, present))
+    if shards != stored:
+        log.warning("stream.partitions_kept", extra={"stream": wanted.name, "kept": stored, "asked": shards})
+        wanted = wanted.evolve(subject_transform=present.subject_transform, metadata=present.metadata)
+    fields = {key: value for key, value in wanted.as_dict().items() if value is not None and key != "metadata"}
+    stored_fields = present.as_dict()
+    if any(stored_fields.get(key) != value for key, value in fields.items()):
+        await js.update_stream(present.evolve(**{key: getattr(wanted, key) for key in fields}))
+        log.info("stream.updated", extra={"stream": wanted.name})
+
+
+def _shards(config: api.StreamConfig) -> int:
+    return int((config.metadata or {}).get("spazio.partitions", 0))
+
+
+async def describe(client: Client, name: str) -> Stream:
+    """Return what is stored under a stream's name now.
+
+    Raises:
+        nats.js.errors.NotFoundError: There is no such stream.
+    """
+    info = await client.jetstream().stream_info(name)
+    assert info.created is not None  # the server always says
+    return Stream(name, info.created, info.state.first_seq, info.state.last_seq, _shards(info.config))

@@ -1,0 +1,99 @@
+"""How many more pods fit: room over cost of the scarcest resource, with an interval.
+
+Two forms (CARICO dissertation, eq 3.12 and 3.13). Signal form, from fresh usage y: `(1 - h - y)/c`. Capacity form,
+from what was learned: `(1 - h - baseline)/c - n`, which pods that are just starting do not disturb. While usage is
+fresh the smaller of both counts, since at saturation the second may promise what the first sees is gone; during
+churn only the second. The node's pod limit bounds both.
+
+The interval is the delta method on A = (1 - y)/c with y = baseline + c n: gradient (-1/c, -n/c - A/c) in
+(baseline, c), so `Var A = v (1/W)/c^2 + Var(c) ((n + A)/c)^2`, W the seconds of evidence behind the baseline.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+ONE_SIDED_90 = 1.2815515655446004
+PODS = -1
+_FULL = 1.0 - 1e-6
+
+
+class Room(NamedTuple):
+    """Availability per node.
+
+    Attributes:
+        available: (nodes,) more pods that fit.
+        lower: (nodes,) one-sided 90 % lower bound.
+        upper: (nodes,) one-sided 90 % upper bound.
+        binding: (nodes,) index of the resource that runs out first; `PODS` for the pod limit.
+        cost: (nodes,) share of the scarcest resource that one pod takes.
+        capacity: (nodes,) share of that resource that pods may take in all.
+        resource: (nodes,) index of the scarcest resource, whatever binds.
+    """
+
+    available: Array
+    lower: Array
+    upper: Array
+    binding: NDArray[np.int64]
+    cost: Array
+    capacity: Array
+    resource: NDArray[np.int64]
+
+
+def update(
+    usage: Array,
+    baseline: Array,
+    cost: Array,
+    variance: Array,
+    spread: Array,
+    pods: Array,
+    churn: NDArray[np.bool_],
+    *,
+    headroom: Array,
+    max_pods: int,
+) -> Room:
+    """Compute availability.
+
+    Args:
+        usage: (nodes, resources) smoothed usage; NaN: not known, the resource does not bind.
+        baseline: (nodes, resources) usage without pods; NaN: not known.
+        cost: (nodes, resources) above 0.
+        variance: (nodes, resources) of the cost.
+        spread: (nodes, resources) variance of the baseline.
+        pods: (nodes,) running pods.
+        churn: (nodes,) True: usage is not to be believed now.
+        headroom: (resources,) share never given away.
+        max_pods: Pods that a node may run.
+    """
+    every = np.arange(len(pods))
+    capacity = np.maximum(1.0 - headroom - np.where(np.isnan(baseline), usage, baseline), 0.0)
+    fresh = np.maximum(1.0 - headroom - usage, 0.0) / cost
+    learned = np.maximum(capacity / cost - pods[:, None], 0.0)
+    room = np.where(churn[:, None], learned, np.minimum(fresh, learned))
+    scarce = np.where(np.isnan(room), np.inf, room)
+    resource = np.argmin(scarce, axis=1)
+    chosen = scarce[every, resource]
+    limit = np.maximum(max_pods - pods, 0.0)
+    available = np.minimum(chosen, limit)
+    at_cost, at_variance = cost[every, resource], variance[every, resource]
+    reach = np.where(np.isfinite(chosen), chosen, 0.0) + pods
+    deviation = np.sqrt(spread[every, resource] + at_variance * reach**2) / at_cost
+    # The limit itself is certain; only the room below it is not.
+    believed = np.where(np.isfinite(chosen), chosen, limit)
+    return Room(
+        available=available,
+        lower=np.clip(believed - ONE_SIDED_90 * deviation, 0.0, available),
+        upper=np.maximum(np.minimum(believed + ONE_SIDED_90 * deviation, limit), available),
+        binding=np.where(limit < chosen, PODS, resource),
+        cost=at_cost,
+        capacity=np.nan_to_num(capacity[every, resource]),
+        resource=resource,
+    )
+
+
+def saturated(usage: Array) -> NDArray[np.bool_]:
+    """Tell which nodes (nodes,) have a resource that is full, whose usage therefore says nothing of cost."""
+    return np.asarray(np.any(usage >= _FULL, axis=1))

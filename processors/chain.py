@@ -1,0 +1,251 @@
+"""The whole way of one node's second: smoothing, resources, model, signal, cost, availability.
+
+Pure: rows of state and one block of each node go in, rows of state and results come out. Every step works on all
+nodes at once and on each node alone, so how nodes are grouped changes nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors import (
+    availability,
+    direction,
+    keyed_sum,
+    least_squares,
+    resource,
+    table,
+)
+from processors.availability import Room
+from processors.decode import COLUMNS
+from processors.direction import Direction
+from processors.variant import Variant
+from schemas.settings import Settings
+
+Array = NDArray[np.float64]
+
+RESOURCES = ("cpu", "memory")
+_SECOND_US = 1_000_000
+_GAP_SECONDS = 2.5
+_SMALL_COST = 1e-3
+
+
+@dataclass(frozen=True)
+class Params:
+    """What the chain must know of the settings."""
+
+    settings: Settings
+    variant: Variant
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Rows of the model."""
+        return self.variant.features
+
+    @property
+    def resources(self) -> list[int]:
+        """Columns of cpu and memory among the features."""
+        return [self.features.index(name) for name in RESOURCES]
+
+
+class Batch(NamedTuple):
+    """One block of each of some nodes.
+
+    Attributes:
+        samples: (nodes, samples, metrics) in the order of the metrics table, NaN = missing.
+        step: (nodes,) seconds between samples.
+        at_us: (nodes,) time of the last sample.
+        sizes: (nodes, features) cores, bytes, and 1 for what is a ratio only.
+    """
+
+    samples: Array
+    step: Array
+    at_us: NDArray[np.int64]
+    sizes: Array
+
+
+class State(NamedTuple):
+    """Everything that is known per node; every array has a leading node axis."""
+
+    smoothing: Any  # named tuples of arrays, of the form in force
+    model: Any
+    cost: least_squares.State
+    kalman: Any
+    moment: Array
+    above: Array
+    sizes: Array
+    pods: Array
+    at_us: NDArray[np.int64]
+    changed_us: NDArray[np.int64]
+    seen: NDArray[np.bool_]
+
+
+class World(NamedTuple):
+    """The global model: mean second moment and mean cost of a pod, both in absolute units; None: not known."""
+
+    moment: Array | None = None
+    cost: Array | None = None
+
+
+class Result(NamedTuple):
+    """What a second said, per node."""
+
+    smoothed: Array
+    usage: Array
+    room: Room
+    signal: Array
+    direction: Direction
+    pods: Array
+    churn: NDArray[np.bool_]
+    prior: Array
+
+
+def init(nodes: int, params: Params) -> State:
+    """Return the state of nodes never seen."""
+    size = len(params.features)
+    return State(
+        smoothing=params.variant.smoothing_init(nodes, len(COLUMNS)),
+        model=params.variant.model_init(nodes, size),
+        cost=least_squares.init(nodes, size),
+        kalman=params.variant.kalman_init(np.ones(nodes), np.ones(nodes)),
+        moment=np.zeros((nodes, size, size)),
+        above=np.zeros((nodes, size)),
+        sizes=np.ones((nodes, size)),
+        pods=np.zeros(nodes),
+        at_us=np.zeros(nodes, dtype=np.int64),
+        changed_us=np.zeros(nodes, dtype=np.int64),
+        seen=np.zeros(nodes, dtype=np.bool_),
+    )
+
+
+def update(state: State, batch: Batch, world: World, *, params: Params) -> tuple[State, Result]:
+    """Fold one block of each node.
+
+    Args:
+        state: Rows of the nodes in the batch.
+        batch: Their blocks.
+        world: Global model in force.
+        params: Settings.
+    """
+    estimate, model = params.settings.estimate, params.settings.model
+    length = batch.samples.shape[1] * batch.step
+    elapsed = np.where(state.seen, np.clip((batch.at_us - state.at_us) / _SECOND_US, 0.0, 3600.0), length)
+    smoothing = _after_gap(state.smoothing, elapsed > _GAP_SECONDS * length, params)
+    smoothing, smoothed = params.variant.smoothing_update(smoothing, batch.samples, batch.step)
+    features = resource.update(
+        smoothed, COLUMNS, features=params.features, slowdown=params.variant.slowdown, memory=params.variant.memory
+    )
+    usage = _newest(features)
+    counted = _newest(batch.samples[..., COLUMNS["pods"], None])[:, 0]
+    pods = np.where(np.isnan(counted), state.pods, counted)
+    changed = np.where(state.seen & (pods != state.pods), batch.at_us, state.changed_us)
+    churn = (changed > 0) & (batch.at_us - changed < estimate.settle_seconds * _SECOND_US)
+
+    prior = _prior(batch.sizes, world, params)
+    before = least_squares.cost(state.cost, prior, deviation=estimate.prior_deviation)
+    still = np.where(churn, 0.0, np.where(state.seen, elapsed, np.inf))
+    learned, moment = params.variant.model_update(state.model, _above(features, state.cost.baseline, params), still)
+    hold = churn | availability.saturated(usage[:, params.resources])
+    evidence = least_squares.update(
+        state.cost,
+        usage,
+        np.where(np.isnan(counted), np.nan, pods),
+        elapsed,
+        hold,
+        before.value,
+        memory=estimate.memory_seconds,
+        level=estimate.level_seconds,
+    )
+    leading = direction.leading(_mixture(moment, params.variant.units(batch.sizes), world, model.global_weight))
+    headroom = np.zeros(len(params.features))
+    headroom[params.resources] = estimate.headroom_cpu, estimate.headroom_memory
+    signal = params.variant.signal(leading, usage, headroom=headroom, max_pods=estimate.max_pods).k
+    cost = least_squares.cost(evidence, prior, deviation=estimate.prior_deviation)
+    room = _room(usage, evidence, cost, pods, churn, params)
+    share = cost.prior[np.arange(len(pods)), np.asarray(params.resources)[room.resource]]
+    kalman, room, share = params.variant.kalman_update(state.kalman, ~state.seen, signal, pods, churn, room, share)
+    above = np.where(np.isnan(usage - evidence.baseline), 0.0, np.maximum(usage - evidence.baseline, 0.0))
+    after = State(
+        smoothing=smoothing,
+        model=learned,
+        cost=evidence,
+        kalman=kalman,
+        moment=moment,
+        above=above,
+        sizes=batch.sizes,
+        pods=pods,
+        at_us=batch.at_us,
+        changed_us=changed,
+        seen=np.ones_like(state.seen),
+    )
+    return after, Result(smoothed, usage, room, signal, leading, pods, churn, share)
+
+
+def _after_gap(smoothing: Any, gap: NDArray[np.bool_], params: Params) -> Any:
+    """Forget samples from before a gap: they say nothing of the second that comes."""
+    rows = np.flatnonzero(gap)
+    if rows.size:
+        table.put(smoothing, rows, params.variant.smoothing_init(rows.size, len(COLUMNS)))
+    return smoothing
+
+
+def _newest(series: Array) -> Array:
+    """Return the last value that is not missing, (nodes, columns), of (nodes, samples, columns)."""
+    last: Array = series[:, -1]
+    for index in range(series.shape[1] - 2, -1, -1):
+        if not np.isnan(last).any():
+            break
+        last = np.where(np.isnan(last), series[:, index], last)
+    return last
+
+
+def _above(features: Array, baseline: Array, params: Params) -> Array:
+    """Return usage above the idle baseline; a feature that the node does not have counts as unused."""
+    absent = np.isnan(features).all(axis=1, keepdims=True)
+    if not params.variant.above_baseline:
+        return np.where(absent, 0.0, features)
+    return np.where(absent, 0.0, np.maximum(features - baseline[:, None, :], 0.0))
+
+
+def _prior(sizes: Array, world: World, params: Params) -> Array:
+    """Return the cost that is assumed of a pod, (nodes, features): the cluster's mean, else the reference pod's."""
+    estimate = params.settings.estimate
+    cpu, memory = params.resources
+    prior = np.full(sizes.shape, _SMALL_COST)
+    prior[:, cpu] = estimate.pod_cores / (params.variant.slowdown * sizes[:, cpu])
+    prior[:, memory] = estimate.pod_memory_bytes / sizes[:, memory]
+    if world.cost is None:
+        return np.minimum(prior, 1.0)
+    found: Array = np.clip(np.where(world.cost > 0, world.cost / sizes, prior), prior / 100, 1.0)
+    return found
+
+
+def _mixture(moment: Array, sizes: Array, world: World, weight: float) -> Array:
+    if world.moment is None:
+        return moment
+    return (1.0 - weight) * moment + weight * keyed_sum.congruent(world.moment, sizes)
+
+
+def _room(
+    usage: Array,
+    evidence: least_squares.State,
+    cost: least_squares.Cost,
+    pods: Array,
+    churn: NDArray[np.bool_],
+    params: Params,
+) -> Room:
+    estimate, columns = params.settings.estimate, params.resources
+    seconds = np.maximum(evidence.noise_weight, 1.0)
+    return availability.update(
+        usage[:, columns],
+        evidence.baseline[:, columns],
+        cost.value[:, columns],
+        cost.variance[:, columns],
+        evidence.noise[:, columns] / seconds[:, None],
+        pods,
+        churn,
+        headroom=np.array([estimate.headroom_cpu, estimate.headroom_memory]),
+        max_pods=estimate.max_pods,
+    )

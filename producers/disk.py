@@ -1,0 +1,104 @@
+"""How busy the disks are, from `/proc/diskstats`.
+
+Only whole, real disks count. That is decided by name alone, since `/sys` need not be mounted where the agent runs.
+Left out are devices that live in memory or stand upon other disks, whose requests would count twice: loop, ram,
+zram, device mapper (LVM, dm-crypt, multipath), md, bcache, drbd, ZFS volumes, the hidden paths of an NVMe multipath
+disk, and optical and floppy drives. A partition is told by the kernel's own rule for naming them: the name of a
+listed disk and a number, with a `p` between where the disk's name ends in a digit (`sda1`, `nvme0n1p1`). So
+`xvda1`, which some clouds offer without any `xvda`, is a disk.
+"""
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from producers.source import NO_FACTS, KernelFile, rate
+
+_SECTOR_BYTES = 512  # of this file, whatever the disk's own sectors are
+_STACKED = re.compile(rb"(?:loop|z?ram|dm-|md|md_d|sr|fd|drbd|bcache|zd)\d|nvme\d+c\d+n\d")
+
+
+class Counters(NamedTuple):
+    """One disk since boot: bytes read and written, and milliseconds with at least one request in flight."""
+
+    moved: int
+    active: int
+
+
+def parse(content: bytes) -> dict[bytes, Counters]:
+    """Return the counters of each whole disk (Documentation/admin-guide/iostats.rst of the kernel).
+
+    Raises:
+        ValueError: A field is no number.
+        LookupError: A line is too short.
+    """
+    lines = [line.split(None, 13) for line in content.splitlines()]
+    disks = whole(tuple([fields[2] for fields in lines]))
+    return {
+        fields[2]: Counters((int(fields[5]) + int(fields[9])) * _SECTOR_BYTES, int(fields[12]))
+        for fields in lines
+        if fields[2] in disks
+    }
+
+
+@lru_cache(maxsize=8)  # the same names come ten times a second
+def whole(names: tuple[bytes, ...]) -> frozenset[bytes]:
+    """Return the names of whole, real disks among those listed.
+
+    >>> sorted(whole((b"sda", b"sda1", b"nvme0n1", b"nvme0n1p2", b"dm-0", b"xvdb1")))
+    [b'nvme0n1', b'sda', b'xvdb1']
+    """
+    listed = frozenset(names)
+    return frozenset(name for name in listed if not _STACKED.match(name) and not _is_partition(name, listed))
+
+
+def _is_partition(name: bytes, listed: frozenset[bytes]) -> bool:
+    stem = name.rstrip(b"0123456789")
+    if stem == name:
+        return False
+    return stem in listed or (stem[-1:] == b"p" and stem[-2:-1].isdigit() and stem[:-1] in listed)
+
+
+class Disk:
+    """Use of the busiest disk, and bytes moved by all."""
+
+    name = "disk"
+    metrics = ("disk_util", "disk_bytes")
+    facts = NO_FACTS
+
+    def __init__(self, proc: Path) -> None:
+        self._file = KernelFile(proc / "diskstats")
+        self._before: dict[bytes, Counters] | None = None
+        self._at = 0.0
+
+    def take(self, now: float) -> bytes:  # noqa: ARG002 - the file is always of now
+        """Read the file."""
+        return self._file.read()
+
+    def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:
+        """Compare with the reading before; the first knows nothing, nor does the first of a disk that is plugged in."""
+        disks = parse(taken)
+        before, elapsed = self._before, now - self._at
+        self._before, self._at = disks, now
+        if not before:
+            return (None, None)
+        return usage(before, disks, elapsed)
+
+
+def usage(
+    before: dict[bytes, Counters], after: dict[bytes, Counters], elapsed: float
+) -> tuple[float | None, float | None]:
+    """Return the ratio 0..1 of the busiest disk and the bytes per second of all.
+
+    Both None where no disk is in both readings, or where a counter of any went backwards.
+    """
+    busiest, moved = 0.0, 0.0
+    both = before.keys() & after.keys()
+    for name in both:
+        old, new = before[name], after[name]
+        active, flow = rate(old.active, new.active, elapsed), rate(old.moved, new.moved, elapsed)
+        if active is None or flow is None:
+            return (None, None)
+        busiest, moved = max(busiest, active / 1e3), moved + flow
+    return (min(1.0, busiest), moved) if both else (None, None)

@@ -1,0 +1,32 @@
+"""Everything that a node agent measures, put together; the one list to extend for a new source."""
+
+from pathlib import Path
+
+from producers import cpu, disk, load, memory, network, pods, pressure
+from producers.source import Source
+from schemas import settings
+
+
+def default(sample: settings.Sample) -> list[Source]:
+    """Return all sources of a Linux node, reading from the mounts that settings name."""
+    proc = sample.proc
+    return [
+        cpu.Cpu(proc),
+        pressure.Pressure(proc, "cpu"),
+        memory.Memory(proc),
+        pressure.Pressure(proc, "memory"),
+        pressure.Pressure(proc, "io"),
+        disk.Disk(proc),
+        network.Network(proc),
+        load.Load(proc),
+        pods.Pods(sample.cgroup, proc),
+    ]
+
+
+def boot_id(proc: Path) -> str:
+    """Return the identifier of this boot of the kernel, with which sequence numbers start again.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    return (proc / "sys/kernel/random/boot_id").read_text().strip()

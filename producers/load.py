@@ -1,0 +1,40 @@
+"""The one-minute load average, from `/proc/loadavg`.
+
+The kernel moves it every five seconds; it is read with the rest because that costs less than remembering not to.
+"""
+
+import math
+from pathlib import Path
+
+from producers.source import NO_FACTS, KernelFile
+
+
+def parse(content: bytes) -> float:
+    """Return the first number: threads running or waiting for a CPU or a disk, averaged over a minute.
+
+    Raises:
+        ValueError: It is no number of threads.
+    """
+    load = float(content[: content.index(b" ")])
+    if not 0 <= load < math.inf:
+        raise ValueError(f"a load of {load} cannot be")
+    return load
+
+
+class Load:
+    """Load average."""
+
+    name = "load"
+    metrics = ("load1",)
+    facts = NO_FACTS
+
+    def __init__(self, proc: Path) -> None:
+        self._file = KernelFile(proc / "loadavg")
+
+    def take(self, now: float) -> bytes:  # noqa: ARG002 - the file is always of now
+        """Read the file."""
+        return self._file.read()
+
+    def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - levels need no time
+        """Pass on the number."""
+        return (parse(taken),)

@@ -1,0 +1,64 @@
+"""How much memory is taken, from `/proc/meminfo`.
+
+`memory_util` is 1 - MemAvailable / MemTotal: the kernel's own estimate of what could still be given away without
+swapping. `memory_used` is the older 1 - (MemFree + Buffers + Cached) / MemTotal, kept for comparison: Cached holds
+tmpfs, which cannot be taken back, and leaves out reclaimable slab, which can.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from producers.source import NO_FACTS, KernelFile, clip
+
+_LINES = 5
+
+
+class Reading(NamedTuple):
+    """One look at `/proc/meminfo`, in bytes; `available` is None on kernels before 3.14."""
+
+    total: int
+    available: int | None
+    cached: int
+
+
+def parse(content: bytes) -> Reading:
+    """Read the first five lines, which hold all that is needed (proc_meminfo(5)).
+
+    Raises:
+        ValueError: A number is none, or MemTotal is 0.
+        LookupError: A line is missing.
+    """
+    words = content.split(None, 3 * _LINES)
+    sizes = dict(zip(words[0 : 3 * _LINES : 3], words[1 : 3 * _LINES : 3], strict=False))
+    total = int(sizes[b"MemTotal:"]) << 10
+    if total <= 0:
+        raise ValueError("MemTotal is 0")
+    available = sizes.get(b"MemAvailable:")
+    return Reading(
+        total=total,
+        available=None if available is None else int(available) << 10,
+        cached=(int(sizes[b"MemFree:"]) + int(sizes[b"Buffers:"]) + int(sizes[b"Cached:"])) << 10,
+    )
+
+
+class Memory:
+    """Memory utilisation, in two definitions."""
+
+    name = "memory"
+    metrics = ("memory_util", "memory_used")
+
+    def __init__(self, proc: Path) -> None:
+        self._file = KernelFile(proc / "meminfo")
+        self.facts: Mapping[str, int] = NO_FACTS
+
+    def take(self, now: float) -> bytes:  # noqa: ARG002 - the file is always of now
+        """Read the file."""
+        return self._file.read()
+
+    def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - levels need no time
+        """Put the levels in relation to the total."""
+        total, available, cached = parse(taken)
+        if self.facts.get("memory_bytes") != total:
+            self.facts = {"memory_bytes": total}
+        return (None if available is None else clip(1 - available / total), clip(1 - cached / total))

@@ -1,0 +1,160 @@
+"""History as a service: reads both streams, writes Parquet, keeps the views, tidies up.
+
+The files are the position: a stream is read again from behind what is committed on disk. While the disk is full or
+read-only nothing is thrown away; reading stops when the buffer is full, and the rest waits in the stream.
+"""
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import nats.errors
+from nats.aio.client import Client
+from prometheus_client import Counter, Gauge
+
+from bus import dead, stream
+from bus.health import Health
+from bus.pull import Reader
+from schemas import codec
+from schemas.settings import Settings
+from schemas.subject import Names
+from sinks.history import compaction, view
+from sinks.history.writer import Writer
+
+log = logging.getLogger(__name__)
+
+_AGAIN_SECONDS = 1.0
+_TIDY_SECONDS = 600.0
+
+ROWS = Counter("spazio_history_rows_total", "rows written", ["stream"])
+LAG = Gauge("spazio_history_buffered_rows", "rows that wait for the disk", ["stream"])
+
+
+async def run(client: Client, settings: Settings, health: Health) -> None:
+    """Write history until cancelled; then write what is buffered."""
+    names, folder = Names(settings.prefix), settings.history_dir
+    # One thread: writers and the tidying of files must not meet.
+    with ThreadPoolExecutor(1, thread_name_prefix="history") as pool:
+        while True:
+            try:
+                await _in(pool, view.create, folder)
+                health.recover("history")
+                break
+            except OSError as error:
+                health.degrade("history", _mend(folder, error))
+                await asyncio.sleep(_AGAIN_SECONDS)
+        subjects = {
+            names.telemetry: [names.part("*", "samples"), names.model],
+            names.estimates: [names.of(kind, "*") for kind in ("availability", "smoothed")] + [names.of("model", ">")],
+        }
+        async with asyncio.TaskGroup() as group:
+            for source, wanted in subjects.items():
+                group.create_task(_Source(client, settings, health, pool, source, wanted).run(), name=source)
+            group.create_task(_tidy(pool, settings, folder), name="tidy")
+
+
+async def _in(pool: ThreadPoolExecutor, work: Callable[..., object], *arguments: object) -> object:
+    return await asyncio.get_running_loop().run_in_executor(pool, functools.partial(work, *arguments))
+
+
+def _mend(folder: Path, error: OSError) -> str:
+    return (
+        f"{folder} cannot be written: {error.strerror or error}; free space or mend its permissions. "
+        "Nothing is lost while the streams keep it"
+    )
+
+
+async def _tidy(pool: ThreadPoolExecutor, settings: Settings, folder: Path) -> None:
+    while True:
+        await asyncio.sleep(_TIDY_SECONDS)
+        now_us = time.time_ns() // 1000
+        try:
+            await _in(pool, compaction.compact, folder, now_us)
+            await _in(pool, compaction.drop, folder, now_us - int(settings.history.retention_seconds * 1e6))
+        except OSError as error:
+            log.warning("history.untidy", extra={"reason": str(error)})
+
+
+class _Source:
+    """Writes one stream's messages."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        health: Health,
+        pool: ThreadPoolExecutor,
+        source: str,
+        subjects: list[str],
+    ) -> None:
+        self._client, self._settings, self._health, self._pool = client, settings, health, pool
+        self._source, self._subjects = source, subjects
+        self._part = f"history of {source}"
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._follow()
+            except (nats.errors.Error, TimeoutError) as error:
+                log.warning("history.retried", extra={"stream": self._source, "reason": repr(error)})
+            except OSError as error:
+                self._health.degrade(self._part, _mend(self._settings.history_dir, error))
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _follow(self) -> None:
+        info = await stream.describe(self._client, self._source)
+        writer = await asyncio.get_running_loop().run_in_executor(
+            self._pool, Writer, self._settings.history_dir, self._source, info.identity, info.first
+        )
+        reader = Reader(
+            self._client,
+            self._source,
+            self._subjects,
+            after=writer.cursor,
+            timeout_seconds=self._settings.nats.request_timeout_seconds,
+        )
+        async with reader:
+            try:
+                await self._copy(reader, writer)
+            except asyncio.CancelledError:
+                await self._flush(writer)
+                raise
+
+    async def _copy(self, reader: Reader, writer: Writer) -> None:
+        history, loop = self._settings.history, asyncio.get_running_loop()
+        due = loop.time() + history.flush_seconds
+        while True:
+            left = due - loop.time()
+            if writer.rows < history.buffer_rows:
+                for message in await reader.read(timeout_seconds=max(0.01, min(left, 1.0))):
+                    try:
+                        writer.append(message.subject, message.sequence, message.data)
+                    except codec.Refused as refusal:
+                        await dead.bury(
+                            self._client,
+                            Names(self._settings.prefix),
+                            "history",
+                            self._source,
+                            message,
+                            str(refusal),
+                            timeout_seconds=self._settings.nats.request_timeout_seconds,
+                        )
+            else:
+                await asyncio.sleep(max(0.0, left))
+            LAG.labels(self._source).set(writer.rows)
+            if loop.time() >= due:
+                await self._flush(writer)
+                due = loop.time() + history.flush_seconds
+
+    async def _flush(self, writer: Writer) -> None:
+        try:
+            written = await asyncio.get_running_loop().run_in_executor(self._pool, writer.flush)
+        except OSError as error:
+            self._health.degrade(self._part, _mend(self._settings.history_dir, error))
+        else:
+            ROWS.labels(self._source).inc(written)
+            self._health.recover(self._part)

@@ -1,0 +1,153 @@
+"""A process that `spazio up` keeps alive: started, watched, started again with growing pauses, ended in time.
+
+The kernel is asked to end each child when `up` dies, so not even `kill -9` leaves an orphan.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG = 1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+_HEALTHY_SECONDS = 20.0
+_UNUSABLE = 2
+
+
+class Unstartable(RuntimeError):
+    """A child says that it cannot run with these settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a child is started.
+
+    Attributes:
+        name: Name in addresses and logs.
+        command: Program and arguments.
+        ready: Returns once the process with a given pid works, with its HTTP address or an empty string.
+        environ: Its whole environment; None: this process's.
+        log_file: Where its output goes; None: to this process's output.
+    """
+
+    name: str
+    command: list[str]
+    ready: Callable[[int], Awaitable[str]]
+    environ: Mapping[str, str] | None = None
+    log_file: Path | None = None
+
+
+class Child:
+    """One supervised process."""
+
+    def __init__(self, recipe: Recipe, changed: Callable[[], None]) -> None:
+        """Describe the child; `changed` is called whenever its pid or address has changed."""
+        self.name, self.pid, self.http = recipe.name, 0, ""
+        self.ready = asyncio.Event()
+        self._recipe, self._changed = recipe, changed
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> None:
+        """Keep the child running until cancelled.
+
+        Raises:
+            Unstartable: It ended with status 2: settings or surroundings have to be mended first.
+        """
+        pause, loop = _FIRST_PAUSE, asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            self._process = await _start(self._recipe)
+            self.pid = self._process.pid
+            watching = asyncio.create_task(self._watch(self.pid))
+            try:
+                status = await self._process.wait()
+            finally:
+                watching.cancel()
+            self.pid, self.http = 0, ""
+            self.ready.clear()
+            self._changed()
+            if status == _UNUSABLE:
+                raise Unstartable(f"{self.name} cannot start; its reason stands above")
+            pause = _FIRST_PAUSE if loop.time() - began > _HEALTHY_SECONDS else min(pause * 2, _LONGEST_PAUSE)
+            reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+            log.warning("child.ended", extra={"child": self.name, "reason": reason, "restart_in_seconds": pause})
+            await asyncio.sleep(pause)
+
+    async def _watch(self, pid: int) -> None:
+        self._changed()
+        self.http = await self._recipe.ready(pid)
+        self.ready.set()
+        self._changed()
+        log.info("child.ready", extra={"child": self.name, "pid": pid})
+
+    async def end(self, seconds: float) -> None:
+        """Ask the process to end, and kill it if it takes longer than so many seconds."""
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(seconds):
+                await process.wait()
+        except TimeoutError:
+            log.warning("child.killed", extra={"child": self.name, "after_seconds": seconds})
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def noted(note: Path, pid: int) -> str:
+    """Wait until a service with this pid has written its note, and return the HTTP address in it."""
+    while True:
+        address = _read(note, pid)
+        if address is not None:
+            return address
+        await asyncio.sleep(0.05)
+
+
+def _read(note: Path, pid: int) -> str | None:
+    with contextlib.suppress(OSError, ValueError):
+        content = json.loads(note.read_text())
+        if content.get("pid") == pid:
+            return str(content["http"])
+    return None
+
+
+async def listening(port: int) -> str:
+    """Wait until something listens on a loopback port."""
+    while True:
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return ""
+        await asyncio.sleep(0.05)
+
+
+async def _start(recipe: Recipe) -> asyncio.subprocess.Process:
+    parent = os.getpid()
+
+    def end_with_parent() -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died between fork and prctl
+            os._exit(1)
+
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(recipe.log_file.open("ab")) if recipe.log_file else None
+        return await asyncio.create_subprocess_exec(
+            *recipe.command,
+            env=recipe.environ,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C reaches it through `up` alone
+            preexec_fn=end_with_parent,
+        )

@@ -1,0 +1,146 @@
+"""The command line. Each command is thin: settings in, one function of another module, an exit status out."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from schemas.settings import Settings
+from spazio.option import with_settings
+
+app = typer.Typer(
+    name="spazio",
+    help="Measures nodes ten times a second and says how many more pods fit.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+sink_app = typer.Typer(help="Run one sink as a service.", no_args_is_help=True)
+app.add_typer(sink_app, name="sink")
+
+_PIPELINE = ("data", "nats", "http", "log")
+
+
+def main() -> int:
+    """Run the command line and return its exit status."""
+    try:
+        status = app(standalone_mode=False)
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    except typer.Abort:
+        return 130
+    except typer.TyperException as error:
+        sys.stderr.write(f"spazio: {error.format_message()}; `--help` lists what there is\n")
+        return error.exit_code
+    return status if isinstance(status, int) else 0
+
+
+@app.command()
+@with_settings(*_PIPELINE, "sample", "smoothing", "model", "estimate", "process", "history", "cache")
+def up(settings: Settings) -> int:
+    """Run everything on this machine: NATS, agent, processors, sinks. Ctrl-C ends it."""
+    from spazio import up as command
+
+    return command.run(settings)
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False)
+def agent(context: typer.Context) -> int:
+    """Measure this node and publish one block of samples a second."""
+    from spazio import agent as command
+
+    return command.main(context.args)
+
+
+@app.command()
+@with_settings(*_PIPELINE, "smoothing", "model", "estimate", "process")
+def process(settings: Settings) -> int:
+    """Fold telemetry into availability."""
+    from processors import engine
+    from spazio import service
+
+    return service.run("process", settings, lambda context: engine.run(context.client, context.settings))
+
+
+@sink_app.command()
+@with_settings(*_PIPELINE, "cache")
+def cache(settings: Settings) -> int:
+    """Keep the scheduler cache: the newest availability of each node."""
+    from sinks import cache as sink
+    from spazio import service
+
+    return service.run("cache", settings, lambda context: sink.run(context.client, context.settings))
+
+
+@sink_app.command()
+@with_settings(*_PIPELINE, "history")
+def history(settings: Settings) -> int:
+    """Write history: Parquet files and DuckDB views over them."""
+    from sinks.history import service as sink
+    from spazio import service
+
+    return service.run("history", settings, lambda context: sink.run(context.client, context.settings, context.health))
+
+
+@sink_app.command()
+@with_settings(*_PIPELINE, "cache")
+def metrics(settings: Settings) -> int:
+    """Serve each node's availability to Prometheus."""
+    from sinks import metrics as sink
+    from spazio import service
+
+    return service.run("metrics", settings, lambda context: sink.run(context.client, context.settings))
+
+
+@app.command()
+@with_settings("data", "nats", "cache", "log")
+def top(
+    settings: Settings,
+    once: Annotated[bool, typer.Option("--once", help="Show the table once and end.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="With --once: JSON for programs.")] = False,
+) -> int:
+    """Show a live table of nodes."""
+    from spazio import addresses
+    from spazio import top as command
+
+    if json_output and not once:
+        sys.stderr.write("spazio: --json goes with --once\n")
+        return 2
+    return command.run(addresses.located(settings), once=once, json_output=json_output)
+
+
+@app.command()
+@with_settings("data", "history")
+def sql(
+    settings: Settings,
+    statement: Annotated[str | None, typer.Argument(help="One SQL statement; none: an interactive prompt.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print rows as a JSON array.")] = False,
+) -> int:
+    """Query the history with DuckDB, while the pipeline runs."""
+    from spazio import sql as command
+
+    return command.run(settings.history_dir, statement, json_output=json_output)
+
+
+@app.command()
+@with_settings("data", "nats", "sample", "history", "log")
+def doctor(
+    settings: Settings,
+    json_output: Annotated[bool, typer.Option("--json", help="Print findings as a JSON array.")] = False,
+) -> int:
+    """Check what this machine offers, what is missing, and how to mend it."""
+    from spazio import addresses
+    from spazio import doctor as command
+
+    return command.run(addresses.located(settings), json_output=json_output)
+
+
+@app.command()
+def schema(
+    out: Annotated[Path | None, typer.Option(help="Folder to write into; none: print.")] = None,
+) -> int:
+    """Write JSON Schema of every message and an AsyncAPI document."""
+    from spazio import schema as command
+
+    return command.run(out)

@@ -1,0 +1,63 @@
+"""The newest availability of each node, followed live, for `top` and for the start screen."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import nats.errors
+
+from bus import connection
+from bus.pull import Reader
+from schemas import codec
+from schemas.estimate import Availability
+from schemas.settings import Settings
+from schemas.subject import Names
+
+
+class Unreachable(RuntimeError):
+    """No pipeline answers."""
+
+
+class Nodes:
+    """What the scheduler cache holds, as it changes."""
+
+    def __init__(self, reader: Reader, expiry_seconds: float) -> None:
+        self._reader, self._expiry = reader, expiry_seconds
+        self._rows: dict[str, Availability] = {}
+
+    async def read(self, timeout_seconds: float) -> list[Availability]:
+        """Wait for changes at most so long and return all nodes by name; a node that expired is gone."""
+        for message in await self._reader.read(timeout_seconds=timeout_seconds):
+            try:
+                row = codec.decode_from(Availability, message.data, message.subject)
+            except codec.Refused:
+                continue  # a deleted key, or another writer's; the cache sink itself writes nothing else
+            self._rows[row.node] = row
+        oldest = (time.time() - self._expiry) * 1e6
+        self._rows = {node: row for node, row in self._rows.items() if row.at_us >= oldest}
+        return [self._rows[node] for node in sorted(self._rows)]
+
+
+@asynccontextmanager
+async def follow(settings: Settings) -> AsyncIterator[Nodes]:
+    """Connect to the scheduler cache.
+
+    Raises:
+        Unreachable: No server answers, or it has no cache.
+    """
+    bucket = Names(settings.prefix).availability_bucket
+    try:
+        async with asyncio.timeout(settings.nats.connect_timeout_seconds):
+            client = await connection.dial(settings, "spazio-live")
+    except TimeoutError:
+        raise Unreachable(f"no NATS server answers at {settings.nats_url}: start one with `spazio up`") from None
+    try:
+        try:
+            await client.jetstream().stream_info(f"KV_{bucket}")
+        except nats.errors.Error as error:
+            raise Unreachable(f"{settings.nats_url} has no bucket {bucket}: start the cache sink ({error})") from None
+        async with Reader(client, f"KV_{bucket}", [f"$KV.{bucket}.>"], newest=True) as reader:
+            yield Nodes(reader, settings.cache.expiry_seconds)
+    finally:
+        await client.close()

@@ -1,0 +1,85 @@
+"""Metrics and health of a service over HTTP: /metrics, /healthz (the loop turns), /readyz (its work gets done)."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
+
+from bus.health import Health
+
+log = logging.getLogger(__name__)
+
+_STUCK_SECONDS = 10.0
+
+disable_created_metrics()  # type: ignore[no-untyped-call] # it doubles the page with times that nobody reads
+
+
+class Monitor:
+    """Serves the pages from a thread, so that they answer while the event loop is busy."""
+
+    def __init__(self, host: str, port: int, health: Health, connected: Callable[[], bool]) -> None:
+        """Listen at once.
+
+        Raises:
+            OSError: The address is taken or not this machine's.
+        """
+        self._health, self._connected = health, connected
+        self._beat = time.monotonic()
+        monitor = self
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = 5
+
+            def do_GET(self) -> None:
+                status, kind, body = monitor.page(self.path.partition("?")[0])
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the name is the base class's
+                log.debug("monitor.request", extra={"request": format % args})
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, _request: object, client_address: object) -> None:
+                log.debug("monitor.client_gone", extra={"client": client_address})
+
+        self._server = Server((host, port), Handler)
+        threading.Thread(target=self._server.serve_forever, name="monitor", daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """URL of the pages."""
+        host, port = self._server.server_address[:2]
+        return f"http://{host if isinstance(host, str) else host.decode()}:{port}"
+
+    def beat(self) -> None:
+        """Say that the event loop turns."""
+        self._beat = time.monotonic()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def page(self, path: str) -> tuple[int, str, bytes]:
+        """Return status, content type and body of a page."""
+        if path == "/metrics":
+            return 200, CONTENT_TYPE_LATEST, generate_latest()
+        if path == "/healthz":
+            stuck = time.monotonic() - self._beat
+            return (503, "text/plain", b"stuck\n") if stuck > _STUCK_SECONDS else (200, "text/plain", b"ok\n")
+        if path == "/readyz":
+            problems = dict(self._health.problems)
+            if not self._connected():
+                problems["nats"] = "not connected; waiting for the server"
+            body = json.dumps({"ready": not problems, "problems": problems}).encode() + b"\n"
+            return (503 if problems else 200), "application/json", body
+        return 404, "text/plain", b"try /metrics, /healthz or /readyz\n"

@@ -1,0 +1,83 @@
+"""Settings as command-line options: every command takes the same ones, made from the settings themselves."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any
+
+from schemas import settings
+from schemas.settings import Settings
+
+_SPELLINGS = {"nats_url": ("--nats", "--nats-url")}
+
+
+def _spellings(flat: str) -> tuple[str, ...]:
+    return _SPELLINGS.get(flat, ("--" + flat.replace("_", "-"),))
+
+
+def _help(section: str, field: str, info: Any) -> str:
+    default = info.get_default(call_default_factory=True)
+    shown = ",".join(default) if isinstance(default, tuple) else default
+    return f"{info.description}  [{settings.ENV}{settings.option_name(section, field).upper()}; default: {shown!s}]"
+
+
+def parse(command: str, summary: str, arguments: Sequence[str]) -> Settings:
+    """Read options without the command-line framework, which the agent is too small for.
+
+    Raises:
+        SystemExit: On `--help`, and with status 2 on an unknown option.
+        SettingsError: The settings have faults.
+    """
+    parser = argparse.ArgumentParser(prog=f"spazio {command}", description=summary, allow_abbrev=False)
+    parser.add_argument("--config", type=Path, help="TOML file with settings  [SPAZIO_CONFIG]")
+    for section, field, info in settings.options():
+        flat = settings.option_name(section, field)
+        text = _help(section, field, info).replace("%", "%%")
+        parser.add_argument(*_spellings(flat), dest=flat, metavar="VALUE", help=text)
+    given = vars(parser.parse_args(arguments))
+    return settings.load(given, config=given.pop("config"))
+
+
+def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a typer command `--config` and the options of some sections; it receives `settings` instead of them.
+
+    All values arrive as text and are checked together, so that one run tells every fault.
+    """
+    import typer
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        own = [part for part in signature(command).parameters.values() if part.name != "settings"]
+        flats: list[str] = []
+        extra = [
+            Parameter(
+                "config",
+                Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[
+                    Path | None, typer.Option(help="TOML file with settings  [SPAZIO_CONFIG]", show_default=False)
+                ],
+            )
+        ]
+        for section, field, info in settings.options():
+            if section not in sections and not (section == "" and field == "prefix"):
+                continue
+            flat = settings.option_name(section, field)
+            flats.append(flat)
+            option = typer.Option(
+                *_spellings(flat), help=_help(section, field, info), show_default=False, metavar="VALUE"
+            )
+            extra.append(
+                Parameter(flat, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
+            )
+
+        @wraps(command)
+        def wrapped(**given: Any) -> Any:
+            flags = {flat: given.pop(flat) for flat in flats}
+            return command(settings=settings.load(flags, config=given.pop("config")), **given)
+
+        wrapped.__signature__ = Signature([*own, *extra])  # type: ignore[attr-defined] # what typer reads
+        return wrapped
+
+    return decorate

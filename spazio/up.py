@@ -1,0 +1,194 @@
+"""`spazio up`: everything on this machine, from one command until Ctrl-C."""
+
+import asyncio
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from bus import server
+from schemas import settings as all_settings
+from schemas.settings import Settings, SettingsError
+from spazio import addresses, child, logs, screen
+from spazio.child import Child, Recipe, Unstartable
+
+log = logging.getLogger(__name__)
+
+SERVICES: dict[str, list[str]] = {
+    "agent": ["agent"],
+    "process": ["process"],
+    "cache": ["sink", "cache"],
+    "history": ["sink", "history"],
+    "metrics": ["sink", "metrics"],
+}
+# Producers end first, so that what was measured is still folded and written; the server ends last.
+_ENDING = ((("agent",), 1.0), (("process",), 1.4), (("cache", "history", "metrics"), 1.4), (("nats",), 0.8))
+_START_SECONDS = 15.0
+
+
+def run(settings: Settings) -> int:
+    """Run everything until SIGINT or SIGTERM; returns the exit status."""
+    if settings.log.level is None:
+        settings = settings.model_copy(update={"log": settings.log.model_copy(update={"level": "warning"})})
+    logs.configure(settings.log, "up")
+    for warning in all_settings.unknown_environment():
+        log.warning("setting.unknown", extra={"reason": warning})
+    try:
+        with _own(settings.data.dir, settings.data.min_free_bytes):
+            return asyncio.run(_Up(settings).run())
+    except (SettingsError, server.Unusable, Unstartable) as error:
+        sys.stderr.write(f"spazio: {error}\n")
+        return 2
+
+
+@contextmanager
+def _own(folder: Path, min_free_bytes: int) -> Iterator[None]:
+    """Hold the data folder for this process alone.
+
+    Raises:
+        SettingsError: It cannot be written, is full, or is in use.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (folder / "lock").open("a+")
+    except OSError as error:
+        raise SettingsError(
+            [f"data dir: {folder} cannot be written: {error.strerror}; choose another with --data-dir"]
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise SettingsError(
+                [f"data dir: {folder} is in use by process {holder}; stop it, or choose another with --data-dir"]
+            ) from error
+        free = shutil.disk_usage(folder).free
+        if free < min_free_bytes:
+            raise SettingsError(
+                [
+                    f"data dir: {folder} has {free >> 20} MB free, {min_free_bytes >> 20} are needed; "
+                    "free some, or choose another with --data-dir"
+                ]
+            )
+        try:
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+        except OSError as error:
+            raise SettingsError([f"data dir: {folder} cannot be written: {error.strerror}"]) from error
+        yield
+
+
+class _Up:
+    """The supervisor's state."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._folder = settings.data.dir
+        self._url = settings.nats.url
+        self._children: dict[str, Child] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closing = False
+
+    async def run(self) -> int:
+        stop = asyncio.Event()
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(sign, stop.set)
+        stopping = asyncio.create_task(stop.wait())
+        starting = asyncio.create_task(self._start())
+        try:
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not stopping.done():
+                await starting
+                await asyncio.wait({*self._tasks.values(), stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in self._tasks.values():
+                if task.done():
+                    task.result()
+            return 0
+        finally:
+            starting.cancel()
+            stopping.cancel()
+            await self._close()
+
+    async def _start(self) -> None:
+        if not self._url:
+            await self._start_server()
+        for name, arguments in SERVICES.items():
+            note = self._folder / "run" / f"{name}.json"
+            note.unlink(missing_ok=True)
+            command = [sys.executable, "-m", "spazio", *arguments]
+            self._add(Recipe(name, command, partial(child.noted, note), self._environ(name)))
+        await self._until_ready()
+        await screen.show(addresses.read(self._settings), addresses.located(self._settings))
+
+    async def _start_server(self) -> None:
+        program, port = server.find(), server.free_port(self._settings.nats.port)
+        log_file = self._folder / "nats" / "server.log"
+        command = server.command(program, server.write_config(self._settings, port))
+        self._url = f"nats://127.0.0.1:{port}"
+        self._add(Recipe("nats", command, lambda _: child.listening(port), log_file=log_file))
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await self._children["nats"].ready.wait()
+        except TimeoutError:
+            tail = " | ".join(log_file.read_text(errors="replace").splitlines()[-3:])
+            raise server.Unusable(f"nats-server did not start: {tail or 'it said nothing'}") from None
+        log.info("server.started", extra={"url": self._url, "version": ".".join(map(str, program.version))})
+
+    async def _until_ready(self) -> None:
+        """Wait until every service listens, or one says that it cannot."""
+        ready = [asyncio.ensure_future(one.ready.wait()) for one in self._children.values()]
+        everyone = asyncio.ensure_future(asyncio.wait(ready, timeout=_START_SECONDS))
+        await asyncio.wait({everyone, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
+        for waiting in (everyone, *ready):
+            waiting.cancel()
+        late = [one.name for one in self._children.values() if not one.ready.is_set()]
+        if late:
+            log.warning("child.late", extra={"children": ",".join(late)})
+
+    def _add(self, recipe: Recipe) -> None:
+        made = self._children[recipe.name] = Child(recipe, self._publish)
+        self._tasks[recipe.name] = asyncio.create_task(made.run(), name=recipe.name)
+
+    def _environ(self, name: str) -> dict[str, str]:
+        base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
+        http = self._settings.http if name == "metrics" else self._settings.http.model_copy(update={"port": 0})
+        nats = self._settings.nats.model_copy(update={"url": self._url})
+        return base | all_settings.environment(self._settings.model_copy(update={"nats": nats, "http": http}))
+
+    def _publish(self) -> None:
+        """Write addresses.json."""
+        if self._closing:
+            return
+        content = {
+            "nats": self._url,
+            "http": self._children["metrics"].http if "metrics" in self._children else "",
+            "history": str(self._settings.history_dir / "history.duckdb"),
+            "data": str(self._folder),
+            "pids": {"up": os.getpid(), **{one.name: one.pid for one in self._children.values() if one.pid}},
+            "services": {one.name: one.http for one in self._children.values() if one.http},
+        }
+        try:
+            addresses.write(self._folder, content)
+        except OSError as error:
+            log.warning("addresses.unwritten", extra={"reason": str(error)})
+
+    async def _close(self) -> None:
+        self._closing = True
+        log.info("up.stopping")
+        for names, seconds in _ENDING:
+            here = [name for name in names if name in self._children]
+            for name in here:
+                self._tasks[name].cancel()
+            await asyncio.gather(*(self._children[name].end(seconds) for name in here))
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        (self._folder / addresses.FILE).unlink(missing_ok=True)
+        log.info("up.stopped")

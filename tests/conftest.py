@@ -1,0 +1,86 @@
+"""Fixtures that several kinds of tests use: a real nats-server, and settings that point at it."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from nats.aio.client import Client
+
+from bus import connection, server, stream
+from schemas import settings as all_settings
+from schemas.settings import Settings
+
+
+class NatsServer:
+    """A nats-server that tests may kill and start again on the same port and storage."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = server.free_port(0)
+        self._settings = all_settings.load({"data_dir": str(folder)}, environ={})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        config = server.write_config(self._settings, self.port)
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(server.command(server.find(), config), stdout=log, stderr=log)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                time.sleep(0.02)
+            else:
+                return
+        raise AssertionError((self.folder / "server.log").read_text())
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of the developer's shell must not reach a test."""
+    for name in [name for name in os.environ if name.startswith("SPAZIO_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
+    running = NatsServer(tmp_path)
+    running.start()
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def settings(nats_server: NatsServer, tmp_path: Path) -> Settings:
+    return all_settings.load(
+        {
+            "nats_url": nats_server.url,
+            "data_dir": str(tmp_path / "data"),
+            "nats_partitions": "2",
+            "nats_request_timeout_seconds": "1",
+            "nats_telemetry_max_bytes": str(64 << 20),
+            "nats_estimates_max_bytes": str(64 << 20),
+        },
+        environ={},
+    )
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Client]:
+    async with connection.connect(settings, "test") as connected:
+        await stream.ensure(connected, settings)
+        yield connected

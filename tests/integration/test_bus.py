@@ -1,0 +1,206 @@
+"""The bus against a real nats-server that is killed while it is used."""
+
+import asyncio
+import json
+
+import pytest
+from nats.aio.client import Client
+
+from bus import batch, checkpoint, dead, stream
+from bus.outbox import Outbox
+from bus.pull import Reader, Received
+from schemas import codec
+from schemas.estimate import Cursor
+from schemas.settings import Settings
+from schemas.subject import Names
+from tests.conftest import NatsServer
+
+NAMES = Names()
+
+
+async def publish(client: Client, node: str, numbers: range) -> None:
+    js = client.jetstream()
+    for number in numbers:
+        await js.publish(NAMES.node("samples", node), str(number).encode())
+
+
+async def read(reader: Reader, count: int) -> list[Received]:
+    messages: list[Received] = []
+    async with asyncio.timeout(30):
+        while len(messages) < count:
+            messages += await reader.read(timeout_seconds=1)
+    return messages
+
+
+async def test_telemetry_is_stored_by_partition_and_the_global_model_as_published(client: Client) -> None:
+    js = client.jetstream()
+    await js.publish(NAMES.node("samples", "ip-10.eu"), b"x")
+    await js.publish(NAMES.model, b"y")
+    sample = await js.get_msg(NAMES.telemetry, seq=1)
+    model = await js.get_msg(NAMES.telemetry, seq=2)
+    assert sample.subject in {"spazio.part.0.samples.ip-10_eu", "spazio.part.1.samples.ip-10_eu"}
+    assert model.subject == "spazio.model"
+
+
+async def test_ensuring_streams_again_changes_nothing_and_new_limits_are_taken_over(
+    client: Client, settings: Settings
+) -> None:
+    before = await stream.describe(client, NAMES.telemetry)
+    await stream.ensure(client, settings)
+    assert await stream.describe(client, NAMES.telemetry) == before
+    wider = settings.model_copy(
+        update={"nats": settings.nats.model_copy(update={"telemetry_max_bytes": 32 << 20, "partitions": 7})}
+    )
+    await stream.ensure(client, wider)
+    info = await client.jetstream().stream_info(NAMES.telemetry)
+    assert info.config.max_bytes == 32 << 20
+    assert (await stream.describe(client, NAMES.telemetry)).partitions == 2
+
+
+async def test_a_reader_hands_out_every_message_once_and_in_order(client: Client) -> None:
+    await publish(client, "a", range(700))
+    async with Reader(client, NAMES.telemetry, [NAMES.part("*")], batch=100) as reader:
+        messages = await read(reader, 700)
+    assert [int(message.data) for message in messages] == list(range(700))
+    assert [message.sequence for message in messages] == list(range(1, 701))
+
+
+async def test_a_reader_starts_behind_a_position_or_with_the_newest_of_each_subject(client: Client) -> None:
+    await publish(client, "a", range(5))
+    await publish(client, "b", range(3))
+    async with Reader(client, NAMES.telemetry, [NAMES.part("*")], after=6) as reader:
+        assert [message.sequence for message in await read(reader, 2)] == [7, 8]
+    async with Reader(client, NAMES.telemetry, [NAMES.part("*")], newest=True) as reader:
+        assert [message.sequence for message in await read(reader, 2)] == [5, 8]
+
+
+async def test_a_reader_misses_and_repeats_nothing_when_the_server_is_killed(
+    client: Client, nats_server: NatsServer
+) -> None:
+    await publish(client, "a", range(50))
+    async with Reader(client, NAMES.telemetry, [NAMES.part("*")]) as reader:
+        first = await read(reader, 50)
+        await asyncio.to_thread(nats_server.kill)
+        await asyncio.to_thread(nats_server.start)
+        async with asyncio.timeout(10):
+            while not client.is_connected:
+                await asyncio.sleep(0.05)
+        await publish(client, "a", range(50, 100))
+        second = await read(reader, 50)
+    assert [int(message.data) for message in first + second] == list(range(100))
+
+
+async def test_a_reader_survives_the_loss_of_its_consumer(client: Client) -> None:
+    await publish(client, "a", range(3))
+    js = client.jetstream()
+    async with Reader(client, NAMES.telemetry, [NAMES.part("*")]) as reader:
+        await read(reader, 3)
+        for consumer in await js.consumers_info(NAMES.telemetry):
+            await js.delete_consumer(NAMES.telemetry, consumer.name)
+        await publish(client, "a", range(3, 6))
+        assert [int(message.data) for message in await read(reader, 3)] == [3, 4, 5]
+
+
+async def test_a_batch_with_an_outdated_cursor_stores_nothing(client: Client) -> None:
+    subject = NAMES.of("cursor", "0")
+
+    async def attempt(sequence: int, expected: int) -> int:
+        cursor = Cursor(stream="s", created="c", sequence=sequence)
+        rows = [batch.Row(NAMES.node("availability", f"n{number}"), b"{}") for number in range(5)]
+        row = batch.Row(subject, codec.encode(cursor))
+        return await batch.publish(client, NAMES.estimates, rows, row, expected, timeout_seconds=2)
+
+    first = await attempt(1, 0)
+    with pytest.raises(batch.Fenced):
+        await attempt(2, 0)
+    assert (await stream.describe(client, NAMES.estimates)).last == first
+    assert await attempt(3, first) == first + 6
+    assert batch.covered(await batch.last(client, NAMES.estimates, subject), "c") == 3
+    assert batch.covered(await batch.last(client, NAMES.estimates, subject), "other") == 0
+
+
+async def test_an_atomic_batch_is_whole_or_absent_when_the_server_is_killed_in_between(
+    client: Client, nats_server: NatsServer
+) -> None:
+    """Batches go on while the server is killed three times: each is stored once, wholly, and in order."""
+    subject, expected = NAMES.of("cursor", "1"), 0
+
+    async def disturb() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(nats_server.kill)
+            await asyncio.to_thread(nats_server.start)
+
+    disturbance = asyncio.create_task(disturb())
+    number = 0
+    async with asyncio.timeout(60):
+        while not disturbance.done() or number < 20:
+            number += 1
+            rows = [batch.Row(NAMES.node("smoothed", f"n{index}"), b"%d" % number) for index in range(40)]
+            cursor = batch.Row(subject, codec.encode(Cursor(stream="s", created="c", sequence=number)))
+            expected = await batch.publish(client, NAMES.estimates, rows, cursor, expected, timeout_seconds=1)
+    await disturbance
+    async with Reader(client, NAMES.estimates, [NAMES.of("smoothed", "*"), subject]) as reader:
+        stored = await read(reader, number * 41)
+        assert await reader.read(timeout_seconds=0.3) == []
+    assert len(stored) == number * 41
+    for index in range(number):
+        part = stored[index * 41 : (index + 1) * 41]
+        assert [message.data for message in part[:40]] == [b"%d" % (index + 1)] * 40
+        assert json.loads(part[40].data)["sequence"] == index + 1
+
+
+async def test_the_outbox_keeps_the_newest_while_the_server_is_away_and_stores_each_once(
+    client: Client, nats_server: NatsServer
+) -> None:
+    outbox = Outbox(client, limit=5, timeout_seconds=0.5)
+    sending = asyncio.create_task(outbox.run())
+    outbox.put(NAMES.node("samples", "a"), b"0", "id0")
+    assert await outbox.flush(5)
+    await asyncio.to_thread(nats_server.kill)
+    for number in range(1, 11):
+        outbox.put(NAMES.node("samples", "a"), b"%d" % number, f"id{number}")
+    await asyncio.to_thread(nats_server.start)
+    assert await outbox.flush(15)
+    outbox.put(NAMES.node("samples", "a"), b"again", "id10")
+    assert await outbox.flush(5)
+    sending.cancel()
+    async with Reader(client, NAMES.telemetry, [NAMES.part("*")]) as reader:
+        stored = await read(reader, 6)
+        stored += await reader.read(timeout_seconds=0.3)
+    assert [message.data for message in stored] == [b"0", b"6", b"7", b"8", b"9", b"10"]
+
+
+async def test_a_dead_letter_is_stored_once_with_its_reason_and_whole_up_to_the_largest_payload(
+    client: Client,
+) -> None:
+    big = b"z" * client.max_payload
+    for payload in (b"garbage", big):
+        await client.jetstream().publish(NAMES.node("samples", "x"), payload)
+    async with Reader(client, NAMES.telemetry, [NAMES.part("*")]) as reader:
+        small, large = await read(reader, 2)
+    for consumer in ("process", "history"):
+        await dead.bury(client, NAMES, consumer, NAMES.telemetry, small, "bad\nthing", timeout_seconds=2)
+        await dead.bury(client, NAMES, consumer, NAMES.telemetry, large, "too big", timeout_seconds=2)
+    js = client.jetstream()
+    letter = await js.get_msg(NAMES.events, seq=1)
+    assert (letter.subject, letter.data) == ("spazio.dead.spazio.samples.x", b"garbage")
+    assert letter.headers is not None
+    assert letter.headers["Spazio-Error"] == "bad thing"
+    assert letter.headers["Spazio-Consumer"] == "process"
+    assert letter.headers["Nats-Msg-Id"] == f"dead:{NAMES.telemetry}:1"
+    parts = [await js.get_msg(NAMES.events, seq=number) for number in (2, 3)]
+    assert b"".join(part.data or b"" for part in parts) == big
+    assert (await stream.describe(client, NAMES.events)).last == 3
+
+
+async def test_the_newest_sound_checkpoint_is_loaded_and_a_damaged_one_set_aside(client: Client) -> None:
+    store = checkpoint.Store(client, NAMES.checkpoints, timeout_seconds=2)
+    assert await store.load("3", "stream") is None
+    for sequence in (5, 6, 7):
+        await store.save("3", checkpoint.Checkpoint("stream", sequence, b"state %d" % sequence))
+    other = checkpoint.Store(client, NAMES.checkpoints, timeout_seconds=2)
+    assert await other.load("3", "stream") == checkpoint.Checkpoint("stream", 7, b"state 7")
+    assert await other.load("3", "another stream") is None
+    await (await client.jetstream().object_store(NAMES.checkpoints)).put("3.0", b"nonsense")
+    assert await other.load("3", "stream") == checkpoint.Checkpoint("stream", 6, b"state 6")

@@ -1,0 +1,176 @@
+"""Processors as a real process that is killed again and again: its rows are those of one undisturbed replay."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from nats.aio.client import Client
+
+from bus import stream
+from bus.pull import Reader, Received
+from processors.partition import Partition
+from schemas import codec
+from schemas import settings as all_settings
+from schemas.settings import Settings
+from schemas.subject import Names
+from tests import telemetry
+from tests.conftest import NatsServer
+
+NAMES = Names()
+
+
+@contextmanager
+def running(settings: Settings, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a service of spazio as a process; killed at the end if it still lives."""
+    environ = {**os.environ, **all_settings.environment(settings), "SPAZIO_HTTP_PORT": "0"}
+    process = subprocess.Popen([sys.executable, "-m", "spazio", *arguments], env=environ, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def everything(client: Client, name: str, subjects: list[str]) -> list[Received]:
+    messages: list[Received] = []
+    async with Reader(client, name, subjects) as reader:
+        while part := await reader.read(timeout_seconds=0.5):
+            messages += part
+    return messages
+
+
+async def published(client: Client, kinds: tuple[str, ...] = ("availability", "smoothed")) -> list[tuple[str, bytes]]:
+    subjects = [NAMES.of(kind, "*") for kind in kinds] + [NAMES.of("model", "partition", "*")]
+    return [(row.subject, row.data) for row in await everything(client, NAMES.estimates, subjects)]
+
+
+async def undisturbed(client: Client, settings: Settings) -> list[list[tuple[str, bytes]]]:
+    """Fold the recorded stream once, partition by partition."""
+    outputs = []
+    for number in range((await stream.describe(client, NAMES.telemetry)).partitions):
+        subjects = [NAMES.part(number, "samples"), NAMES.model]
+        recorded = await everything(client, NAMES.telemetry, subjects)
+        rows, _ = Partition(settings, number).fold([(message.subject, message.data) for message in recorded])
+        outputs.append([(row.subject, codec.encode(row.message)) for row in rows])
+    return outputs
+
+
+async def caught_up(client: Client, settings: Settings, seconds: float = 20) -> list[tuple[str, bytes]]:
+    """Wait until what is published equals the undisturbed replay; returns what is published then."""
+    rows: list[tuple[str, bytes]] = []
+    async with asyncio.timeout(seconds):
+        while True:
+            rows = await published(client)
+            if sorted(rows) == sorted(row for part in await undisturbed(client, settings) for row in part):
+                return rows
+            await asyncio.sleep(0.3)
+
+
+async def test_killed_at_any_instant_processors_publish_what_one_undisturbed_replay_gives(
+    client: Client, settings: Settings, nats_server: NatsServer
+) -> None:
+    settings = settings.model_copy(update={"process": settings.process.model_copy(update={"checkpoint_seconds": 0.3})})
+    random = np.random.default_rng(2)
+    js = client.jetstream()
+
+    async def publish() -> None:
+        for second in range(40):
+            for index in range(6):
+                message = telemetry.noisy(f"node-{index}", second, second // 7 % 4, random)
+                identity = f"samples:{index}:{second}"
+                while True:
+                    try:
+                        await js.publish(
+                            NAMES.node("samples", message.node),
+                            codec.encode(message),
+                            headers={"Nats-Msg-Id": identity},
+                            timeout=0.5,
+                        )
+                        break
+                    except Exception:  # noqa: BLE001 # the server is being killed; the id makes the retry harmless
+                        await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
+
+    publishing = asyncio.create_task(publish())
+    kills = 0
+    while not publishing.done():
+        with running(settings, "process") as process:
+            await asyncio.sleep(float(random.uniform(0.9, 1.8)))
+            if kills == 2:
+                await asyncio.to_thread(nats_server.kill)
+                await asyncio.to_thread(nats_server.start)
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+    await publishing
+    with running(settings, "process"):
+        rows = await caught_up(client, settings)
+    assert kills >= 4
+    assert len(rows) == len(set(rows))
+    assert sum(subject.startswith("spazio.smoothed") for subject, _ in rows) == 240
+    seconds = [
+        codec.decode(codec.MESSAGES["model"], row.data)
+        for row in await everything(client, NAMES.telemetry, [NAMES.model])
+    ]
+    assert len({model.at_us for model in seconds}) == len(seconds) > 10
+
+
+async def test_a_stop_by_signal_checkpoints_and_the_next_start_goes_on(client: Client, settings: Settings) -> None:
+    random = np.random.default_rng(4)
+    js = client.jetstream()
+    for half in (range(5), range(5, 10)):
+        for second in half:
+            message = telemetry.noisy("n", second, 2, random)
+            await js.publish(NAMES.node("samples", "n"), codec.encode(message))
+        with running(settings, "process") as process:
+            await caught_up(client, settings)
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 5) == 0
+    objects = await client.jetstream().object_store(NAMES.checkpoints)
+    assert {entry.name for entry in await objects.list()} <= {"0.0", "0.1", "1.0", "1.1"}
+
+
+async def test_two_processes_on_the_same_streams_publish_every_row_once(client: Client, settings: Settings) -> None:
+    random = np.random.default_rng(5)
+    js = client.jetstream()
+    with running(settings, "process"), running(settings, "process"):
+        for second in range(15):
+            for index in range(3):
+                message = telemetry.noisy(f"node-{index}", second, 1, random)
+                await js.publish(NAMES.node("samples", message.node), codec.encode(message))
+            await asyncio.sleep(0.1)
+        rows = await caught_up(client, settings)
+    assert len(rows) == len(set(rows))
+
+
+async def test_garbage_lands_in_dead_letters_with_a_reason_and_other_nodes_go_on(
+    client: Client, settings: Settings
+) -> None:
+    js = client.jetstream()
+    garbage = [
+        b"not json",
+        codec.encode(telemetry.block("x", 0)).replace(b'"v":1', b'"v":9'),
+        codec.encode(telemetry.block("y", 0)),
+        b"[" * 5000,
+        b"\xff" * client.max_payload,
+    ]
+    with running(settings, "process"):
+        for second, payload in enumerate(garbage):
+            await js.publish(NAMES.node("samples", "x"), payload)
+            await js.publish(NAMES.node("samples", "good"), codec.encode(telemetry.block("good", second)))
+        await caught_up(client, settings)
+        async with asyncio.timeout(10):
+            while True:
+                dead = await everything(client, NAMES.events, [NAMES.dead(NAMES.node("samples", "x"))])
+                if len(dead) == len(garbage) + 1:
+                    break
+    assert [message.data for message in dead[:4]] == garbage[:4]
+    assert b"".join(message.data for message in dead[4:]) == garbage[4]
+    reasons = [(await js.get_msg(NAMES.events, seq=message.sequence)).headers or {} for message in dead]
+    assert all(headers["Spazio-Error"] and headers["Spazio-Consumer"] == "process" for headers in reasons)
+    rows = await published(client, ("smoothed",))
+    assert sum(subject == "spazio.smoothed.good" for subject, _ in rows) == len(garbage)

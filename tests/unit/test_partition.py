@@ -1,0 +1,178 @@
+"""Laws of the fold: grouping, restarts and repetition change nothing; garbage harms nobody else."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processors.partition import Output, Partition
+from schemas import codec
+from schemas.estimate import Availability, Model
+from schemas.settings import Settings, load
+from tests import telemetry
+from tests.telemetry import NAMES, block, stored
+
+VARIANTS = ("default", "carico")
+
+
+def configured(**flags: str) -> Settings:
+    return load(flags, environ={})
+
+
+def lines(outputs: list[Output]) -> list[tuple[str, bytes]]:
+    return [(output.subject, codec.encode(output.message)) for output in outputs]
+
+
+def with_models(messages: list[tuple[str, bytes]], variant: str) -> list[tuple[str, bytes]]:
+    """Put global models between the blocks, as the aggregator does."""
+    features = ["cpu", "memory"] if variant == "carico" else list(configured().model.features)
+    size = len(features)
+    model = Model(
+        scope="global",
+        at_us=1,
+        features=features,
+        moment=[0.02 if row == column else 0.005 for row in range(size) for column in range(row, size)],
+        cost=[0.4, 3e8, *[0.0] * (size - 2)],
+        pods=3,
+        nodes=2,
+    )
+    return [*messages[:7], (NAMES.model, codec.encode(model)), *messages[7:]]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@given(cuts=st.lists(st.integers(0, 70), max_size=12), seed=st.integers(0, 3))
+@settings(max_examples=12, deadline=None)
+def test_how_messages_are_grouped_into_ticks_changes_no_byte(variant: str, cuts: list[int], seed: int) -> None:
+    wanted = configured(model_variant=variant)
+    messages = with_models(telemetry.recording(seed=seed), variant)
+    whole = lines(Partition(wanted, 0).fold(messages)[0])
+    partition, parts = Partition(wanted, 0), []
+    edges = [0, *sorted(cuts), len(messages)]
+    for start, end in zip(edges, edges[1:], strict=False):
+        parts += lines(partition.fold(messages[start:end])[0])
+    assert parts == whole
+    assert any(subject.startswith("spazio.model.partition") for subject, _ in whole)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_restored_snapshot_goes_on_byte_for_byte(variant: str) -> None:
+    wanted = configured(model_variant=variant)
+    messages = with_models(telemetry.recording(seconds=20), variant)
+    whole = lines(Partition(wanted, 0).fold(messages)[0])
+    for cut in (1, 20, len(messages) - 3):
+        first, second = Partition(wanted, 0), Partition(wanted, 0)
+        before = lines(first.fold(messages[:cut])[0])
+        second.restore(first.snapshot())
+        assert before + lines(second.fold(messages[cut:])[0]) == whole
+
+
+def test_a_node_gets_the_same_numbers_alone_as_among_others() -> None:
+    messages = telemetry.recording(nodes=6)
+    mine = [message for message in messages if message[0].endswith("node-3")]
+    wanted = configured(model_global_weight="0")
+
+    def of_node(outputs: list[Output]) -> list[tuple[str, bytes]]:
+        return [line for line in lines(outputs) if line[0].endswith("node-3")]
+
+    assert of_node(Partition(wanted, 0).fold(messages)[0]) == of_node(Partition(wanted, 0).fold(mine)[0])
+
+
+def test_a_repeated_or_late_block_is_folded_once() -> None:
+    first, second = stored(block("n", 0, cpu_util=0.5)), stored(block("n", 1, cpu_util=0.5))
+    once = lines(Partition(configured(), 0).fold([first, second])[0])
+    assert lines(Partition(configured(), 0).fold([first, first, second, second, first])[0]) == once
+
+
+def test_a_rebooted_node_counts_anew() -> None:
+    partition = Partition(configured(), 0)
+    partition.fold([stored(block("n", 0, seq=90_000))])
+    rebooted = block("n", 30, seq=12).model_copy(update={"boot": "another boot"})
+    outputs, _ = partition.fold([stored(rebooted)])
+    assert any(output.subject == "spazio.availability.n" for output in outputs)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"not json", "Invalid JSON"),
+        (codec.encode(block("n", 0)).replace(b"0.0", b"NaN", 1), "values"),
+        (codec.encode(block("n", 0, cpu_util=-0.25)), "cpu_util is -0.25"),
+        (codec.encode(block("n", 0, memory_util=1.5)), "memory_util is 1.5"),
+        (codec.encode(block("n", 0)).replace(b'"v":1', b'"v":2'), "contract version 2"),
+        (codec.encode(block("n", 0)).replace(b'"node":"n"', b'"node":"m"'), "payload is of node 'm'"),
+        (codec.encode(block("n", 0)).replace(b'"node":"n"', b'"node":"n n"'), "white space"),
+        (codec.encode(block("n", 0)).replace(b"[0.0,", b"[", 1), "do not fill rows"),
+        (b"", "Invalid JSON"),
+        (b"x" * 1_000_000, "Invalid JSON"),
+    ],
+)
+def test_garbage_is_refused_with_its_reason_and_leaves_other_nodes_alone(payload: bytes, reason: str) -> None:
+    good = [stored(block("a", 0, cpu_util=0.1)), stored(block("b", 0, cpu_util=0.2))]
+    bad = (NAMES.part(0, "samples", "n"), payload)
+    outputs, refusals = Partition(configured(), 0).fold([good[0], bad, good[1]])
+    assert [refusal.index for refusal in refusals] == [1]
+    assert reason in refusals[0].reason
+    assert lines(outputs) == lines(Partition(configured(), 0).fold(good)[0])
+
+
+def test_a_clock_far_ahead_does_not_move_the_event_second_of_others() -> None:
+    partition = Partition(configured(), 0)
+    messages = []
+    for second in range(8):
+        messages += [stored(block("good", second)), stored(block("wrong", second + 10_000_000))]
+    outputs, _ = partition.fold(messages)
+    sums = [output.message for output in outputs if isinstance(output.message, Model)]
+    assert [model.at_us // 1_000_000 - telemetry.START for model in sums] == list(range(7))
+    assert {model.nodes for model in sums} == {1}
+
+
+def test_after_a_long_silence_the_event_second_follows_the_only_node_there_is() -> None:
+    partition = Partition(configured(), 0)
+    seconds = [0, 1, 2, 7200, 7201, 7202, 7203, 7204]
+    outputs, _ = partition.fold([stored(block("n", second)) for second in seconds])
+    sums = [output.message.at_us for output in outputs if isinstance(output.message, Model)]
+    assert sums[-1] // 1_000_000 - telemetry.START == 7203
+
+
+def test_availability_is_published_on_a_change_and_at_least_every_four_seconds() -> None:
+    partition = Partition(configured(), 0)
+    said: list[int] = []
+    for second in range(20):
+        load = 0.9 if second in (10, 11, 12) else 0.1
+        outputs, _ = partition.fold([stored(block("n", second, cpu_util=load, cpu_pressure=load))])
+        said += [second for output in outputs if isinstance(output.message, Availability)]
+    # The baseline follows within seconds, so the numbers settle for a while after the load has gone.
+    assert said[:4] == [0, 4, 8, 10]
+    assert 13 in said
+    assert max(after - before for before, after in zip(said, said[1:], strict=False)) == 4
+
+
+def test_every_contract_field_of_a_first_availability_is_present_and_finite() -> None:
+    outputs, _ = Partition(configured(), 0).fold([stored(block("n", 0, cpu_util=0.2, memory_util=0.3))])
+    message = next(output.message for output in outputs if isinstance(output.message, Availability))
+    fields = message.model_dump()
+    assert all(value is not None for value in fields.values())
+    assert all(np.isfinite(value) for value in fields.values() if isinstance(value, float))
+    assert message.lower <= message.available <= message.upper
+    assert message.prior == 1.0
+
+
+def test_a_node_without_pressure_information_falls_back_to_utilisation() -> None:
+    message = stored(block("n", 0, cpu_util=0.4, cpu_pressure=None, memory_pressure=None, io_pressure=None))
+    outputs, _ = Partition(configured(), 0).fold([message])
+    usage = next(output.message for output in outputs if isinstance(output.message, Availability)).usage
+    assert usage["cpu"] == pytest.approx(0.4)
+    assert "memory_pressure" not in usage
+
+
+@pytest.mark.parametrize("body", [b"", b"nonsense", b"PK\x03\x04broken"])
+def test_a_damaged_state_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match="damaged"):
+        Partition(configured(), 0).restore(body)
+
+
+def test_a_state_of_other_settings_is_refused() -> None:
+    partition = Partition(configured(), 0)
+    partition.fold(telemetry.recording(seconds=3))
+    with pytest.raises(ValueError, match="other settings"):
+        Partition(configured(model_variant="carico"), 0).restore(partition.snapshot())

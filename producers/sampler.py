@@ -5,7 +5,8 @@ next moment of the grid, never for a length of time, so a late tick does not mov
 slept through is not made up for: its row stays null and it is counted, since samples taken in a bunch would be
 rates over nothing. A suspended machine skips whole blocks.
 
-A row takes its place by the tick in whose interval it was read, at most one interval after its nominal time.
+A row takes its place by the tick in whose interval it was read, at most one interval after its nominal time. At a
+tick the sources are only read; all rows of a second are worked out together when its last one has been taken.
 """
 
 import json
@@ -151,7 +152,7 @@ class Sampler:
             log.info("block.recovered", extra={"seq": second})
 
     def _payload(self, second: int, values: list[float | None]) -> bytes:
-        """Return the block as JSON of a `SampleBlock`; written directly, which costs a third of validating it."""
+        """Return the JSON of a `SampleBlock`, from a plain dict: what was measured here needs no validation."""
         facts: dict[str, int] = {}
         for source in self._sources:
             facts |= source.facts

@@ -1,7 +1,7 @@
 """What a source is, how it reads a file of the kernel, and how one that fails is kept from harming the others.
 
 Each source reads one file of `/proc` ten times a second, so the cost of a read is the cost of the agent. A file is
-therefore opened once and read again from its start, which makes the kernel write it afresh at a third of the price
+therefore opened once and read again from its start, which makes the kernel write it afresh at a quarter of the price
 of opening it. Taking what the kernel says and measuring by it are apart: at a tick, with cold caches, only the bytes
 are taken; those of a whole second are parsed in one go, at a quarter of the cost. `parse` of each source is a pure
 function.

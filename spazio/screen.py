@@ -8,7 +8,7 @@ from schemas.settings import Settings
 from spazio import live
 
 _FIRST_SECONDS = 8.0
-_EXAMPLE = "SELECT at, node, available, binding FROM availability ORDER BY at DESC LIMIT 5"
+_EXAMPLE = "SELECT time, node, available, binding FROM availability ORDER BY time DESC LIMIT 5"
 
 
 async def show(places: dict[str, Any], settings: Settings) -> None:

@@ -1,0 +1,197 @@
+"""The contract as documents: JSON Schema of each message, AsyncAPI of the bus, tables of settings and metrics.
+
+All of them are made from the code that is in force, so they cannot say anything else; the copies in `docs/` are held
+against it by a test.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from schemas import codec, settings
+from schemas.message import VERSION
+from schemas.metric import METRICS
+from schemas.subject import Names
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_NODE = {
+    "node": {"description": "node name as one token: a dot as _, any other byte outside A-Z a-z 0-9 - as =XX in hex"}
+}
+_PARTITION = {"partition": {"description": "number of a shard of nodes, from 0"}}
+_DEAD = {
+    "name": "dead",
+    "title": "A message that nobody could use, as it came",
+    "contentType": "application/octet-stream",
+    "headers": {
+        "type": "object",
+        "required": ["Spazio-Error", "Spazio-Consumer"],
+        "properties": {
+            "Nats-Msg-Id": {
+                "type": "string",
+                "description": "dead:<stream>:<sequence>, and :<part> from the second on",
+            },
+            "Spazio-Error": {"type": "string", "description": "why it was refused"},
+            "Spazio-Consumer": {"type": "string", "description": "who refused it"},
+            "Spazio-Part": {"type": "string", "description": "2/3: second of three pieces of a message of full size"},
+        },
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """One kind of subject: its name here, its address, what it carries, and a sentence on when."""
+
+    name: str
+    address: str
+    message: str
+    summary: str
+    parameters: dict[str, dict[str, str]]
+
+
+def _channels(prefix: str) -> Iterator[_Channel]:
+    names = Names(prefix)
+    of, stored = names.of, f"Kept in {names.telemetry}, under " + names.part("{partition}", "%s", "{node}")
+    yield _Channel("samples", of("samples", "{node}"), "samples", f"Once a second. {stored % 'samples'}", _NODE)
+    yield _Channel(
+        "containers", of("containers", "{node}"), "containers", f"At once on an event. {stored % 'containers'}", _NODE
+    )
+    yield _Channel("model", names.model, "model", f"The global model, once a second. Kept in {names.telemetry}", {})
+    kept = f"Kept in {names.estimates}"
+    yield _Channel("smoothed", of("smoothed", "{node}"), "smoothed", f"Once a second, unless off. {kept}", _NODE)
+    yield _Channel(
+        "availability",
+        of("availability", "{node}"),
+        "availability",
+        f"At once on a change, at most once a second, else every few seconds. {kept}",
+        _NODE,
+    )
+    yield _Channel(
+        "model_partition",
+        of("model", "partition", "{partition}"),
+        "model",
+        f"Sums over the nodes of a shard, once a second. {kept}",
+        _PARTITION,
+    )
+    yield _Channel("model_local", of("model", "local", "{node}"), "model", f"One node's model. {kept}", _NODE)
+    yield _Channel(
+        "cursor", of("cursor", "{partition}"), "cursor", f"With the rows of each fold, in one batch. {kept}", _PARTITION
+    )
+    yield _Channel(
+        "dead",
+        names.dead("{subject}"),
+        "dead",
+        f"On bad input. Kept in {names.events}",
+        {"subject": {"description": "subject that the message came on; several tokens"}},
+    )
+    bucket = names.availability_bucket
+    yield _Channel(
+        "availability_cache",
+        f"$KV.{bucket}.{{node}}",
+        "availability",
+        f"Scheduler cache: key-value bucket {bucket}, key {{node}}; too old is absent",
+        _NODE,
+    )
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """Return the JSON Schema (draft 2020-12) of every message, by file name."""
+    result = {}
+    for kind, message in codec.MESSAGES.items():
+        generated = message.model_json_schema()
+        head = {"$schema": _DIALECT, "title": message.TITLE, "description": generated["description"]}
+        result[f"{kind}.json"] = head | {key: value for key, value in generated.items() if key not in head}
+    return result
+
+
+def asyncapi(prefix: str = "spazio") -> dict[str, Any]:
+    """Return the AsyncAPI 3.0 document of the bus; payloads refer to the files of `json_schemas` in `schemas/`."""
+    messages: dict[str, Any] = {
+        kind: {
+            "name": kind,
+            "title": message.TITLE,
+            "contentType": "application/json",
+            "payload": {"$ref": f"./schemas/{kind}.json"},
+        }
+        for kind, message in codec.MESSAGES.items()
+    }
+    channels, operations = {}, {}
+    for channel in _channels(prefix):
+        channels[channel.name] = {
+            "address": channel.address,
+            "description": channel.summary,
+            "messages": {channel.message: {"$ref": f"#/components/messages/{channel.message}"}},
+        }
+        if channel.parameters:
+            channels[channel.name]["parameters"] = channel.parameters
+        operations[f"publish_{channel.name}"] = {
+            "action": "send",
+            "channel": {"$ref": f"#/channels/{channel.name}"},
+            "messages": [{"$ref": f"#/channels/{channel.name}/messages/{channel.message}"}],
+        }
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "spazio",
+            "version": str(VERSION),
+            "description": "How many more pods fit on each node, from telemetry. "
+            "Times are microseconds since the Unix epoch; numbers are finite; unknown fields are to be ignored.",
+        },
+        "defaultContentType": "application/json",
+        "servers": {"loopback": {"host": "127.0.0.1:4222", "protocol": "nats", "description": "server of spazio up"}},
+        "channels": channels,
+        "operations": operations,
+        "components": {"messages": messages | {"dead": _DEAD}},
+    }
+
+
+def settings_table() -> str:
+    """Return a markdown table of every setting: option, environment variable, place in TOML, default, reason."""
+    rows = []
+    for section, field, info in settings.options():
+        flat = settings.option_name(section, field)
+        rows.append(
+            (
+                f"`--{flat.replace('_', '-')}`",
+                f"`{settings.ENV}{flat.upper()}`",
+                f"`[{section}] {field}`" if section else f"`{field}`",
+                _default(info),
+                info.description,
+            )
+        )
+    return _table(("option", "environment", "TOML", "default", "meaning"), rows)
+
+
+def metrics_table() -> str:
+    """Return a markdown table of every metric that an agent measures."""
+    rows = [
+        (
+            f"`{metric.name}`",
+            metric.unit,
+            "0 or more" if metric.high == math.inf else f"0 to {metric.high:g}",
+            metric.source if " " in metric.source else f"`{metric.source}`",
+            metric.meaning,
+        )
+        for metric in METRICS
+    ]
+    return _table(("metric", "unit", "range", "source", "meaning"), rows)
+
+
+def _default(info: Any) -> str:
+    if info.default_factory is not None:  # the data folder alone; its value is this machine's, not the contract's
+        return "`$XDG_DATA_HOME/spazio`, else `~/.local/share/spazio`"
+    value = info.default
+    if value is None or value == "":
+        return "none"
+    if isinstance(value, tuple):
+        return f"`{','.join(value)}`"
+    if isinstance(value, Path):
+        return f"`{value.as_posix()}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _table(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [heading, ("---",) * len(heading), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)

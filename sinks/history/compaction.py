@@ -1,0 +1,98 @@
+"""Tidying: many small files of an hour become one, and old hours go.
+
+The merged file is written beside the small ones under a name whose range contains theirs, and then they are removed.
+A crash in between leaves both; whatever lies wholly within another file of its folder is therefore removed first. A
+query that begins in that moment may count rows of the hour twice, or miss a file that it has listed; the hour is
+over, the moment is milliseconds, and a second try is right.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+
+from sinks.history import layout
+from sinks.history.layout import HOUR_US, Name
+
+log = logging.getLogger(__name__)
+
+_SETTLED_US = 10 * 60 * 1_000_000
+
+
+def compact(directory: Path, now_us: int) -> int:
+    """Merge the files of each hour that ended ten minutes ago; returns the number of files removed.
+
+    Raises:
+        OSError: The disk is full or read-only; the small files are still there.
+    """
+    removed = 0
+    for folder in _hours(directory):
+        removed += _remove_contained(folder)
+        begin = layout.hour_of(folder)
+        if begin is None or begin + HOUR_US + _SETTLED_US > now_us:
+            continue
+        for files in _by_stream(folder).values():
+            if len(files) > 1:
+                _merge(folder, files)
+                removed += _remove_contained(folder)
+    return removed
+
+
+def drop(directory: Path, before_us: int) -> int:
+    """Remove hours that ended before a time; returns the number of files removed."""
+    removed = 0
+    for folder in _hours(directory):
+        begin = layout.hour_of(folder)
+        if begin is None or begin + HOUR_US > before_us:
+            continue
+        for path in folder.glob("*.parquet"):
+            if layout.parse(path) is not None:
+                path.unlink()
+                removed += 1
+        for empty in (folder, folder.parent):
+            with contextlib.suppress(OSError):  # a folder that still holds something stays
+                empty.rmdir()
+    return removed
+
+
+def _hours(directory: Path) -> Iterator[Path]:
+    yield from sorted(directory.glob("*/date=*/hour=*"))
+
+
+def _by_stream(folder: Path) -> dict[str, list[tuple[Path, Name]]]:
+    found: dict[str, list[tuple[Path, Name]]] = {}
+    for path in sorted(folder.glob("*.parquet")):
+        name = layout.parse(path)
+        if name is not None:
+            found.setdefault(name.created, []).append((path, name))
+    return found
+
+
+def _remove_contained(folder: Path) -> int:
+    removed = 0
+    for files in _by_stream(folder).values():
+        for path, name in files:
+            if any(other != name and other.first <= name.first and name.last <= other.last for _, other in files):
+                path.unlink()
+                removed += 1
+    return removed
+
+
+def _merge(folder: Path, files: list[tuple[Path, Name]]) -> None:
+    whole = Name(files[0][1].created, min(name.first for _, name in files), max(name.last for _, name in files))
+    hidden = folder / f".{whole}.tmp"
+    try:
+        with duckdb.connect() as connection:
+            rows = connection.read_parquet([str(path) for path, _ in files], union_by_name=True)
+            order = "node, at_us" if "node" in rows.columns else "at_us"
+            rows.order(order).write_parquet(str(hidden), compression="zstd")
+        with hidden.open("rb") as file:
+            os.fsync(file.fileno())
+    except (duckdb.Error, OSError) as error:
+        hidden.unlink(missing_ok=True)
+        raise OSError(f"{folder}: {error}") from error
+    layout.settle(hidden, folder / str(whole))
+    log.info("history.compacted", extra={"folder": str(folder), "files": len(files)})

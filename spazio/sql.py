@@ -1,0 +1,128 @@
+"""`spazio sql`: DuckDB over the history, one statement or a prompt, while the pipeline runs."""
+
+import base64
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import cast
+from uuid import UUID
+
+import duckdb
+
+from sinks.history import view
+
+_HELP = """\
+  Statements end with ; and may go over several lines.
+  .tables   tables and their columns
+  .help     this text
+  Ctrl-D    leave"""
+_TABLES = (
+    "SELECT table_name AS \"table\", string_agg(column_name, ', ' ORDER BY column_index) AS columns "
+    "FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1 ORDER BY 1"
+)
+_SHOWN_ROWS = 200
+
+
+def run(directory: Path, statement: str | None, *, json_output: bool) -> int:
+    """Execute a statement, or read statements; returns the exit status.
+
+    Args:
+        directory: Folder of the history.
+        statement: SQL; None reads from the terminal, or from standard input if that is none.
+        json_output: Print rows as a JSON array.
+    """
+    try:
+        connection = view.connect(directory)
+    except (FileNotFoundError, duckdb.Error) as error:
+        sys.stderr.write(f"spazio: {error}\n")
+        return 1
+    with connection:
+        if statement is None and sys.stdin.isatty():
+            return _prompt(connection, json_output)
+        text = sys.stdin.read() if statement is None else statement
+        return 0 if _execute(connection, text, json_output) else 1
+
+
+def _execute(connection: duckdb.DuckDBPyConnection, text: str, json_output: bool) -> bool:
+    try:
+        for statement in connection.extract_statements(text):
+            try:
+                _print(connection, statement.query, json_output)
+            except duckdb.IOException:
+                # Compaction has just replaced a file that the query had listed.
+                _print(connection, statement.query, json_output)
+    except duckdb.Error as error:
+        sys.stderr.write(f"spazio: {error}\n")
+        return False
+    return True
+
+
+def _print(connection: duckdb.DuckDBPyConnection, query: str, json_output: bool) -> None:
+    # A statement without rows gives None, which the annotation of the library leaves out.
+    rows = cast("duckdb.DuckDBPyRelation | None", connection.sql(query))
+    if rows is None:
+        return
+    if not json_output:
+        rows.show(max_rows=_SHOWN_ROWS, max_width=10_000 if not sys.stdout.isatty() else None)
+        return
+    names = rows.columns
+    print(json.dumps([dict(zip(names, row, strict=True)) for row in rows.fetchall()], default=_plain))
+
+
+def _plain(value: object) -> object:
+    """Return a value that JSON has no form for as one that it has."""
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON; cast it in SQL")
+
+
+def _prompt(connection: duckdb.DuckDBPyConnection, json_output: bool) -> int:
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 # gives `input` a history and line editing
+
+    print("DuckDB over spazio's history. .tables lists tables, .help says more, Ctrl-D leaves.")
+    for statement in _statements():
+        if statement == ".help":
+            print(_HELP)
+        elif statement == ".tables":
+            _execute(connection, _TABLES, json_output)
+        elif statement.startswith("."):
+            print(f"there is no {statement}; .help lists what there is")
+        else:
+            _execute(connection, statement, json_output)
+    return 0
+
+
+def _statements() -> Iterator[str]:
+    lines: list[str] = []
+    while True:
+        try:
+            line = input("  ... " if lines else "spazio> ")
+        except KeyboardInterrupt:
+            lines = []
+            print()
+            continue
+        except EOFError:
+            print()
+            return
+        if not lines and line.strip().startswith("."):
+            yield line.strip()
+            continue
+        lines.append(line)
+        if line.rstrip().endswith(";"):
+            yield "\n".join(lines)
+            lines = []
+        elif not "".join(lines).strip():
+            lines = []

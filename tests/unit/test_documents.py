@@ -1,0 +1,190 @@
+"""The generated documents say what the code does, and those in `docs/` are the newest."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bus import stream
+from schemas import codec, document, metric, settings
+from schemas.estimate import Availability, Cursor, Model
+from schemas.message import Message
+from schemas.telemetry import ContainerEvent, SampleBlock, SmoothedBlock
+from spazio import schema
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK: dict[str, Any] = {
+    "node": "n1", "boot": "b", "seq": 1, "at_us": 2, "step_us": 100_000, "metrics": ["cpu_util"], "values": [0.5, None]
+}  # fmt: skip
+
+# Each with all of its fields, those that may be left out among them.
+FULL: dict[str, Message] = {
+    "samples": SampleBlock(**BLOCK, cpus=4, memory_bytes=1),
+    "smoothed": SmoothedBlock(**BLOCK),
+    "containers": ContainerEvent(
+        node="n1",
+        boot="b",
+        at_us=1,
+        boottime_us=1,
+        event="created",
+        container="c",
+        sources=["docker"],
+        pod="p",
+        namespace="s",
+        name="n",
+        workload="w",
+    ),
+    "availability": Availability(
+        node="n1",
+        at_us=1,
+        seq=1,
+        available=1.5,
+        lower=1.0,
+        upper=2.0,
+        signal=1.0,
+        cost=0.1,
+        capacity=1.0,
+        pods=3.0,
+        binding="cpu",
+        mode="signal",
+        churn=False,
+        prior=0.5,
+        usage={"cpu": 0.25},
+        explained=0.9,
+        gap=0.1,
+        since_us=1,
+    ),
+    "model": Model(
+        scope="local",
+        at_us=1,
+        features=["cpu", "memory"],
+        moment=[1.0, 0.0, 1.0],
+        nodes=1,
+        pods=2.0,
+        cost=[0.1, 0.2],
+        node="n1",
+        partition=3,
+    ),
+    "cursor": Cursor(stream="S", created="20250101T000000000000Z", sequence=7),
+}
+
+
+@pytest.mark.parametrize("path", sorted(schema.files()))
+def test_the_file_in_docs_is_what_the_code_makes_now(path: str) -> None:
+    present = (DOCS / path).read_text(encoding="utf-8") if (DOCS / path).exists() else ""
+    assert present == schema.files()[path], f"docs/{path} is not of this code: run `make docs` and commit what it changes"
+
+
+def test_docs_holds_no_schema_of_a_message_that_is_gone() -> None:
+    assert {path.name for path in (DOCS / "schemas").iterdir()} == set(document.json_schemas())
+
+
+@pytest.mark.parametrize(("name", "content"), document.json_schemas().items())
+def test_each_schema_is_one_of_draft_2020_12_that_stands_alone(name: str, content: dict[str, Any]) -> None:
+    if importlib.util.find_spec("jsonschema"):
+        jsonschema = importlib.import_module("jsonschema")
+        jsonschema.Draft202012Validator.check_schema(content)
+    assert content["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert content["type"] == "object"
+    assert content["title"] == codec.MESSAGES[name.removesuffix(".json")].TITLE
+    assert content["description"]
+    assert set(content["required"]) <= set(content["properties"])
+    assert all("type" in field or "anyOf" in field for field in content["properties"].values())
+    assert "$ref" not in json.dumps(content)
+
+
+@pytest.mark.parametrize("kind", codec.MESSAGES)
+def test_an_encoded_message_has_exactly_the_fields_of_its_schema(kind: str) -> None:
+    encoded = json.loads(codec.encode(FULL[kind]))
+    wanted = document.json_schemas()[f"{kind}.json"]
+    assert encoded.keys() == wanted["properties"].keys()
+    for field in wanted["required"]:
+        without = {key: value for key, value in encoded.items() if key != field}
+        with pytest.raises(codec.Refused, match=field):
+            codec.decode(codec.MESSAGES[kind], json.dumps(without).encode())
+    least = {key: value for key, value in encoded.items() if key in wanted["required"]}
+    codec.decode(codec.MESSAGES[kind], json.dumps(least).encode())
+
+
+def test_asyncapi_has_every_kind_of_subject() -> None:
+    addresses = {channel["address"] for channel in document.asyncapi("lab")["channels"].values()}
+    assert addresses == {
+        "lab.samples.{node}",
+        "lab.containers.{node}",
+        "lab.smoothed.{node}",
+        "lab.availability.{node}",
+        "lab.model",
+        "lab.model.partition.{partition}",
+        "lab.model.local.{node}",
+        "lab.cursor.{partition}",
+        "lab.dead.{subject}",
+        "$KV.LAB_AVAILABILITY.{node}",
+    }
+
+
+def test_each_subject_of_asyncapi_is_kept_by_one_stream() -> None:
+    subjects = [each for config in stream.configs(settings.load(environ={})) for each in config.subjects or []]
+    patterns = [re.escape(each).replace(r"\*", r"[^.]+").replace(">", ".+") for each in subjects]
+    for channel in document.asyncapi()["channels"].values():
+        example = re.sub(r"\{\w+\}", "7", channel["address"])
+        assert len([each for each in patterns if re.fullmatch(each, example)]) == 1, example
+
+
+def test_every_reference_of_asyncapi_leads_somewhere() -> None:
+    content = document.asyncapi()
+    references = re.findall(r'"\$ref": "([^"]+)"', json.dumps(content))
+    assert len(references) > len(content["channels"])
+    for reference in references:
+        if reference.startswith("#/"):
+            place: Any = content
+            for part in reference[2:].split("/"):
+                place = place[part]
+        else:
+            assert reference.removeprefix("./schemas/") in document.json_schemas()
+
+
+def test_asyncapi_tells_each_parameter_of_an_address_and_the_headers_of_a_dead_letter() -> None:
+    content = document.asyncapi()
+    for channel in content["channels"].values():
+        assert set(re.findall(r"\{(\w+)\}", channel["address"])) == set(channel.get("parameters", {}))
+    headers = content["components"]["messages"]["dead"]["headers"]["properties"]
+    assert {"Spazio-Error", "Spazio-Consumer", "Spazio-Part"} <= headers.keys()
+
+
+def test_the_tables_have_one_whole_row_for_each_setting_and_metric() -> None:
+    options = [settings.option_name(section, field) for section, field, _ in settings.options()]
+    for table, names in (
+        (document.settings_table(), ["--" + option.replace("_", "-") for option in options]),
+        (document.metrics_table(), list(metric.NAMES)),
+    ):
+        rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines()]
+        assert {len(row) for row in rows} == {5}
+        assert all(cell.strip() for row in rows for cell in row)
+        assert [row[0].strip(" `") for row in rows[2:]] == names
+
+
+def test_the_settings_table_does_not_tell_whose_machine_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = document.settings_table()
+    monkeypatch.setenv("XDG_DATA_HOME", "/elsewhere")
+    monkeypatch.setenv("HOME", "/home/elsewhere")
+    assert document.settings_table() == before
+
+
+def test_without_a_folder_one_json_document_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert schema.run(None) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed.keys() == schema.files().keys()
+    assert printed["asyncapi.json"] == document.asyncapi()
+
+
+def test_a_folder_is_made_and_a_file_in_its_place_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert schema.run(tmp_path / "new") == 0
+    assert {path for path in schema.files() if (tmp_path / "new" / path).read_text() == schema.files()[path]} == set(
+        schema.files()
+    )
+    (tmp_path / "file").touch()
+    assert schema.run(tmp_path / "file") == 1
+    assert "cannot be written" in capsys.readouterr().err

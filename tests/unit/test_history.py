@@ -1,0 +1,328 @@
+"""History on real files and a real DuckDB: every row once, whatever fails, and readable at any time."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from processors.partition import Partition
+from schemas import codec
+from schemas.settings import load
+from sinks.history import compaction, layout, view
+from sinks.history.writer import Writer
+from tests import telemetry
+from tests.telemetry import NAMES, block, stored
+
+CREATED = "20261121T063000123456Z"
+HOUR = 3600
+
+
+def query(directory: Path, sql: str) -> list[tuple[object, ...]]:
+    with view.connect(directory) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def writer(directory: Path, first: int = 1, created: str = CREATED) -> Writer:
+    return Writer(directory, "S", created, first)
+
+
+def feed(target: Writer, seconds: range, *, offset: int = 1) -> None:
+    """Append one block per second; the stream sequence is the second plus an offset."""
+    for second in seconds:
+        target.append(*_message(second, offset))
+
+
+def _message(second: int, offset: int = 1) -> tuple[str, int, bytes]:
+    subject, payload = stored(block("n", second, cpu_util=0.25))
+    return subject, second + offset, payload
+
+
+def seconds_of(directory: Path) -> list[int]:
+    rows = query(directory, "SELECT seq, count(*) FROM samples GROUP BY seq ORDER BY seq")
+    assert all(count == 10 for _, count in rows), rows
+    return [int(str(seq)) - 1000 for seq, _ in rows]
+
+
+def test_every_kind_of_row_is_written_and_read_back(tmp_path: Path) -> None:
+    target = writer(tmp_path)
+    target.append(*_message(0))
+    outputs, _ = Partition(load({}, environ={}), 0).fold([stored(block("n", second)) for second in range(3)])
+    for sequence, output in enumerate(outputs, 10):
+        target.append(output.subject, sequence, codec.encode(output.message))
+    assert target.rows == 10 + 30 + sum("smoothed" not in output.subject for output in outputs)
+    assert target.flush() > 40
+    assert target.flush() == 0
+    assert query(tmp_path, "SELECT count(*), min(cpu_util), max(node) FROM samples") == [(10, 0.25, "n")]
+    assert query(tmp_path, "SELECT count(*) FROM smoothed") == [(30,)]
+    assert query(tmp_path, "SELECT DISTINCT scope, partition, nodes FROM models") == [("partition", 0, 1)]
+    available = query(tmp_path, "SELECT available, binding, usage_cpu, epoch_us(time) - at_us FROM availability LIMIT 1")
+    assert available[0][1:] == ("memory", 0.0, 0)
+
+
+def test_an_empty_history_has_every_table_and_column(tmp_path: Path) -> None:
+    view.create(tmp_path)
+    for table in ("samples", "smoothed", "availability", "models"):
+        assert query(tmp_path, f"SELECT count(*), count(time), count(date) FROM {table}") == [(0, 0, 0)]
+
+
+def test_recent_rows_are_found_by_time_without_an_extension_from_the_network(tmp_path: Path) -> None:
+    view.create(tmp_path)
+    assert query(tmp_path, "SELECT count(*) FROM availability WHERE time > now() - INTERVAL 15 SECOND") == [(0,)]
+
+
+def test_a_flush_over_midnight_writes_a_file_for_each_hour(tmp_path: Path) -> None:
+    target = writer(tmp_path)
+    midnight = 1_700_006_400 - telemetry.START
+    feed(target, range(midnight - 2, midnight + 2))
+    target.flush()
+    hours = query(tmp_path, "SELECT date::VARCHAR, hour, count(*) FROM samples GROUP BY ALL ORDER BY ALL")
+    assert hours == [("2023-11-14", 23, 20), ("2023-11-15", 0, 20)]
+    assert {name for _, name in layout.files(tmp_path)} == {layout.Name(CREATED, 1, midnight + 2)}
+
+
+def test_garbage_is_refused_and_its_neighbours_are_written(tmp_path: Path) -> None:
+    target = writer(tmp_path)
+    target.append(*_message(0))
+    with pytest.raises(codec.Refused):
+        target.append(NAMES.part(0, "samples", "n"), 2, b"nonsense")
+    with pytest.raises(codec.Refused):
+        target.append(NAMES.part(0, "samples", "other"), 3, _message(2)[2])
+    target.append(*_message(3))
+    target.flush()
+    assert seconds_of(tmp_path) == [0, 3]
+    assert writer(tmp_path).cursor == 4
+
+
+def test_what_was_seen_is_not_taken_in_again(tmp_path: Path) -> None:
+    target = writer(tmp_path)
+    feed(target, range(3))
+    feed(target, range(3))
+    target.flush()
+    feed(target, range(5))
+    target.flush()
+    again = writer(tmp_path)
+    feed(again, range(6))
+    again.flush()
+    assert seconds_of(tmp_path) == list(range(6))
+
+
+def test_a_stream_that_was_made_anew_is_another_stream(tmp_path: Path) -> None:
+    first, second = writer(tmp_path), None
+    feed(first, range(3))
+    first.flush()
+    second = writer(tmp_path, created="20261122T000000000000Z")
+    assert second.cursor == 0
+    feed(second, range(3, 5), offset=-2)
+    second.flush()
+    assert seconds_of(tmp_path) == [0, 1, 2, 3, 4]
+
+
+def test_without_a_cursor_file_the_files_say_how_far_everything_is_written(tmp_path: Path) -> None:
+    target = writer(tmp_path)
+    feed(target, range(4))
+    target.flush()
+    (tmp_path / ".S.cursor.json").write_text("{broken")
+    assert writer(tmp_path).cursor == 4
+
+
+def test_an_unfinished_flush_is_kept_if_the_stream_has_forgotten_its_messages(tmp_path: Path) -> None:
+    target = writer(tmp_path)
+    feed(target, range(2))
+    target.flush()
+    feed(target, range(2, 4))
+    target.flush()
+    layout.write_cursor(tmp_path, "S", CREATED, 2)
+    late = writer(tmp_path, first=100)
+    assert late.cursor == 4
+    assert seconds_of(tmp_path) == [0, 1, 2, 3]
+
+
+class Killed(BaseException):
+    """Ends an operation as `kill -9` would: no handler of the code under test runs for it but `finally`."""
+
+
+class Failing:
+    """Lets the n-th call of some functions fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int, error: BaseException) -> None:
+        self.calls = 0
+        for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink")):
+            self._wrap(monkeypatch, owner, name, getattr(owner, name), after, error)
+
+    def _wrap(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        owner: object,
+        name: str,
+        real: Callable[..., object],
+        after: int,
+        error: BaseException,
+    ) -> None:
+        def wrapped(*arguments: object, **named: object) -> object:
+            self.calls += 1
+            if self.calls == after:
+                raise error
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, wrapped)
+
+
+def steps(act: Callable[[Path], None], tmp_path: Path) -> Iterator[tuple[int, Path]]:
+    """Yield the number of each step that an operation takes, with a folder for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        counted = Failing(patch, 0, Killed())
+        folder = tmp_path / "counted"
+        act(folder)
+    for number in range(1, counted.calls + 1):
+        yield number, tmp_path / f"step-{number}"
+
+
+def test_killed_at_any_step_of_a_flush_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
+    def act(folder: Path) -> None:
+        target = writer(folder)
+        feed(target, range(2))
+        target.flush()
+        feed(target, range(HOUR - 200, HOUR + 2200, 600))
+        target.flush()
+
+    truth = [0, 1, *range(HOUR - 200, HOUR + 2200, 600)]
+    tried = 0
+    for number, folder in steps(act, tmp_path):
+        with pytest.MonkeyPatch.context() as patch:
+            Failing(patch, number, Killed())
+            with pytest.raises(Killed):
+                act(folder)
+        again = writer(folder)
+        feed(again, range(2))
+        feed(again, range(HOUR - 200, HOUR + 2200, 600))
+        again.flush()
+        assert seconds_of(folder) == truth, number
+        assert not list(folder.glob("**/*.tmp"))
+        tried += 1
+    assert tried >= 8
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS])
+def test_a_flush_that_fails_at_any_step_can_be_repeated(tmp_path: Path, fault: int) -> None:
+    def act(folder: Path) -> None:
+        target = writer(folder)
+        feed(target, range(HOUR - 200, HOUR + 2200, 600))
+        target.flush()
+
+    for number, folder in steps(act, tmp_path):
+        target = writer(folder)
+        feed(target, range(HOUR - 200, HOUR + 1000, 600))
+        with pytest.MonkeyPatch.context() as patch:
+            Failing(patch, number, OSError(fault, os.strerror(fault)))
+            with pytest.raises(OSError, match=os.strerror(fault)):
+                target.flush()
+        waiting = target.rows
+        assert waiting == 20
+        feed(target, range(HOUR - 200, HOUR + 2200, 600))
+        target.flush()
+        assert seconds_of(folder) == list(range(HOUR - 200, HOUR + 2200, 600)), number
+
+
+def test_compaction_merges_settled_hours_sorted_and_leaves_young_ones(tmp_path: Path) -> None:
+    target = writer(tmp_path)
+    for start in (0, 10, 20, 7000, 7010):
+        feed(target, range(start, start + 10))
+        target.flush()
+    rows = query(tmp_path, "SELECT at_us, cpu_util FROM samples ORDER BY ALL")
+    now = (telemetry.START + 7010) * 1_000_000
+    assert compaction.compact(tmp_path, now) == 3
+    assert query(tmp_path, "SELECT at_us, cpu_util FROM samples ORDER BY ALL") == rows
+    assert len(list(layout.files(tmp_path))) == 3
+    assert compaction.compact(tmp_path, now) == 0
+    again = writer(tmp_path)
+    assert again.cursor == 7020
+
+
+def test_killed_at_any_step_of_compaction_no_row_is_lost_or_doubled_afterwards(tmp_path: Path) -> None:
+    now = (telemetry.START + 10 * HOUR) * 1_000_000
+
+    def fill(folder: Path) -> None:
+        target = writer(folder)
+        for start in (0, 10, 20):
+            feed(target, range(start, start + 10))
+            target.flush()
+
+    def act(folder: Path) -> None:
+        if not folder.exists():
+            fill(folder)
+        compaction.compact(folder, now)
+
+    tried = 0
+    for number, folder in steps(act, tmp_path):
+        fill(folder)
+        with pytest.MonkeyPatch.context() as patch:
+            Failing(patch, number, Killed())
+            try:
+                compaction.compact(folder, now)
+            except Killed:
+                tried += 1
+        writer(folder)
+        compaction.compact(folder, now)
+        assert seconds_of(folder) == list(range(30)), number
+    assert tried >= 4
+
+
+def test_hours_beyond_the_retention_are_dropped(tmp_path: Path) -> None:
+    target = writer(tmp_path)
+    for start in (0, 3 * HOUR):
+        feed(target, range(start, start + 5))
+        target.flush()
+    assert compaction.drop(tmp_path, (telemetry.START + 2 * HOUR) * 1_000_000) == 1
+    assert seconds_of(tmp_path) == list(range(3 * HOUR, 3 * HOUR + 5))
+
+
+def test_another_process_reads_the_views_while_files_are_written(tmp_path: Path) -> None:
+    folder = tmp_path / "it's a [folder]*"
+    path = view.create(folder)
+    program = (
+        "import duckdb, sys\n"
+        "for line in sys.stdin:\n"
+        "    with duckdb.connect(sys.argv[1], read_only=True) as connection:\n"
+        "        print(connection.execute('SELECT count(*) FROM samples').fetchone()[0], flush=True)\n"
+    )
+    target = writer(folder)
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as reader,
+        duckdb.connect(path, read_only=True) as own,
+    ):
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        for second in range(5):
+            feed(target, range(second, second + 1))
+            target.flush()
+            if second == 3:
+                view.create(folder)
+            reader.stdin.write("now\n")
+            reader.stdin.flush()
+            assert int(reader.stdout.readline()) == 10 * (second + 1)
+            assert own.execute("SELECT count(*) FROM samples").fetchone() == (10 * (second + 1),)
+        reader.stdin.close()
+
+
+def test_a_moved_history_is_still_readable(tmp_path: Path) -> None:
+    target = writer(tmp_path / "before")
+    feed(target, range(3))
+    target.flush()
+    view.create(tmp_path / "before")
+    (tmp_path / "before").rename(tmp_path / "after")
+    assert seconds_of(tmp_path / "after") == [0, 1, 2]
+
+
+def test_the_cursor_file_names_the_stream_and_the_sequence(tmp_path: Path) -> None:
+    target = writer(tmp_path)
+    feed(target, range(3))
+    target.flush()
+    assert json.loads((tmp_path / ".S.cursor.json").read_text()) == {"created": CREATED, "sequence": 3}

@@ -1,0 +1,74 @@
+"""`spazio sql` as a program would use it."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from sinks.history import view
+from sinks.history.writer import Writer
+from spazio import sql
+from tests.telemetry import block, stored
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    target = Writer(tmp_path, "S", "20261121T063000123456Z", 1)
+    for second in range(3):
+        subject, payload = stored(block("n", second, cpu_util=0.5, memory_pressure=None))
+        target.append(subject, second + 1, payload)
+    target.flush()
+    view.create(tmp_path)
+    return tmp_path
+
+
+def test_rows_are_printed_as_a_table_and_as_json(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sql.run(history, "SELECT node, max(cpu_util) AS most FROM samples GROUP BY 1", json_output=False) == 0
+    assert "most" in capsys.readouterr().out
+    statement = "SELECT node, min(time) AS time, any_value(memory_pressure) AS none, date FROM samples GROUP BY ALL"
+    assert sql.run(history, statement, json_output=True) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[0]["node"] == "n"
+    assert rows[0]["none"] is None
+    assert rows[0]["time"].startswith("2023-11-14T22:13:20")
+    assert rows[0]["date"] == "2023-11-14"
+
+
+def test_a_wrong_statement_is_explained_with_status_1(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sql.run(history, "SELECT nonsense FROM samples", json_output=False) == 1
+    assert "nonsense" in capsys.readouterr().err
+
+
+def test_without_a_history_it_says_how_to_make_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sql.run(tmp_path / "none", "SELECT 1", json_output=False) == 1
+    assert "spazio up" in capsys.readouterr().err
+
+
+def test_statements_come_from_standard_input_if_it_is_no_terminal(
+    history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("SELECT count(*) AS n FROM samples; SELECT ';' AS text"))
+    assert sql.run(history, None, json_output=True) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [[{"n": 30}], [{"text": ";"}]]
+
+
+def test_the_prompt_takes_statements_over_several_lines_and_dot_commands(
+    history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = iter([".tables", "", "SELECT count(*) AS n", "FROM samples;", "SELECT wrong;", ".nonsense", ".help"])
+
+    def typed(_: str) -> str:
+        try:
+            return next(lines)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", typed)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    assert sql.run(history, None, json_output=False) == 0
+    shown = capsys.readouterr()
+    assert "availability" in shown.out
+    assert "30" in shown.out
+    assert ".nonsense" in shown.out
+    assert "wrong" in shown.err

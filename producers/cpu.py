@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from producers.source import NO_FACTS, KernelFile
+from producers.source import NO_FACTS, KernelFile, remembered
 
 
 class Reading(NamedTuple):
@@ -67,6 +67,7 @@ class Cpu:
 
     def __init__(self, proc: Path) -> None:
         self._file = KernelFile(proc / "stat")
+        self._parse = remembered(parse)
         self._before: Reading | None = None
         self.facts: Mapping[str, int] = NO_FACTS
 
@@ -76,7 +77,7 @@ class Cpu:
 
     def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - the ticks themselves are the time
         """Compare with the reading before; the first knows no utilisation."""
-        reading = parse(taken)
+        reading = self._parse(taken)
         before, self._before = self._before, reading
         if before is None or before.cpus != reading.cpus:
             self.facts = {"cpus": reading.cpus}

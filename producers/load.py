@@ -6,7 +6,7 @@ The kernel moves it every five seconds; it is read with the rest because that co
 import math
 from pathlib import Path
 
-from producers.source import NO_FACTS, KernelFile
+from producers.source import NO_FACTS, KernelFile, remembered
 
 
 def parse(content: bytes) -> float:
@@ -30,6 +30,7 @@ class Load:
 
     def __init__(self, proc: Path) -> None:
         self._file = KernelFile(proc / "loadavg")
+        self._parse = remembered(parse)
 
     def take(self, now: float) -> bytes:  # noqa: ARG002 - the file is always of now
         """Read the file."""
@@ -37,4 +38,4 @@ class Load:
 
     def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - levels need no time
         """Pass on the number."""
-        return (parse(taken),)
+        return (self._parse(taken),)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from producers.source import NO_FACTS, KernelFile, clip
+from producers.source import NO_FACTS, KernelFile, clip, remembered
 
 _LINES = 5
 
@@ -50,6 +50,7 @@ class Memory:
 
     def __init__(self, proc: Path) -> None:
         self._file = KernelFile(proc / "meminfo")
+        self._parse = remembered(parse)
         self.facts: Mapping[str, int] = NO_FACTS
 
     def take(self, now: float) -> bytes:  # noqa: ARG002 - the file is always of now
@@ -58,7 +59,7 @@ class Memory:
 
     def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - levels need no time
         """Put the levels in relation to the total."""
-        total, available, cached = parse(taken)
+        total, available, cached = self._parse(taken)
         if self.facts.get("memory_bytes") != total:
             self.facts = {"memory_bytes": total}
         return (None if available is None else clip(1 - available / total), clip(1 - cached / total))

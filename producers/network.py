@@ -15,7 +15,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from producers.source import NO_FACTS, KernelFile, rate
+from producers.source import NO_FACTS, KernelFile, rate, remembered
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class Network:
             path = proc / "net/dev"
             log.warning("source.fallback", extra={"source": self.name, "reason": "no access to process 1's network"})
         self._file = KernelFile(path)
+        self._parse = remembered(parse)
         self._before: dict[bytes, int] | None = None
         self._at = 0.0
 
@@ -77,7 +78,7 @@ class Network:
 
     def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:
         """Compare with the reading before; the first knows nothing, nor does the first of a new interface."""
-        traffic = parse(taken)
+        traffic = self._parse(taken)
         before, elapsed = self._before, now - self._at
         self._before, self._at = traffic, now
         return (None if not before else flow(before, traffic, elapsed),)

@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 from typing import Literal
 
-from producers.source import NO_FACTS, KernelFile, clip, rate
+from producers.source import NO_FACTS, KernelFile, clip, rate, remembered
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class Pressure:
         self.name = f"pressure.{resource}"
         self.metrics: tuple[str, ...] = _METRICS[resource]
         self._file = KernelFile(proc / "pressure" / resource)
+        self._parse = remembered(parse)
         self._nothing = (None,) * len(self.metrics)
         self._before: tuple[int, ...] | None = None
         self._at = 0.0
@@ -65,7 +66,7 @@ class Pressure:
 
     def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:
         """Compare with the reading before; the first knows nothing."""
-        totals = parse(taken) if taken else None
+        totals = self._parse(taken) if taken else None
         before, elapsed = self._before, now - self._at
         self._before, self._at = totals, now
         if before is None or totals is None:

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
@@ -52,7 +53,9 @@ class Monitor:
                 log.debug("monitor.client_gone", extra={"client": client_address})
 
         self._server = Server((host, port), Handler)
-        threading.Thread(target=self._server.serve_forever, name="monitor", daemon=True).start()
+        # Nothing is polled for: the thread is a daemon, and closing the socket is all there is to stop.
+        serve = partial(self._server.serve_forever, poll_interval=3600)
+        threading.Thread(target=serve, name="monitor", daemon=True).start()
 
     @property
     def address(self) -> str:
@@ -66,8 +69,7 @@ class Monitor:
 
     def close(self) -> None:
         """Stop answering."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.socket.close()
 
     def page(self, path: str) -> tuple[int, str, bytes]:
         """Return status, content type and body of a page."""

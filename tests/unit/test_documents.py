@@ -75,7 +75,9 @@ FULL: dict[str, Message] = {
 @pytest.mark.parametrize("path", sorted(schema.files()))
 def test_the_file_in_docs_is_what_the_code_makes_now(path: str) -> None:
     present = (DOCS / path).read_text(encoding="utf-8") if (DOCS / path).exists() else ""
-    assert present == schema.files()[path], f"docs/{path} is not of this code: run `make docs` and commit what it changes"
+    assert present == schema.files()[path], (
+        f"docs/{path} is not of this code: run `make docs` and commit what it changes"
+    )
 
 
 def test_docs_holds_no_schema_of_a_message_that_is_gone() -> None:

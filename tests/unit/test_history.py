@@ -61,7 +61,9 @@ def test_every_kind_of_row_is_written_and_read_back(tmp_path: Path) -> None:
     assert query(tmp_path, "SELECT count(*), min(cpu_util), max(node) FROM samples") == [(10, 0.25, "n")]
     assert query(tmp_path, "SELECT count(*) FROM smoothed") == [(30,)]
     assert query(tmp_path, "SELECT DISTINCT scope, partition, nodes FROM models") == [("partition", 0, 1)]
-    available = query(tmp_path, "SELECT available, binding, usage_cpu, epoch_us(time) - at_us FROM availability LIMIT 1")
+    available = query(
+        tmp_path, "SELECT available, binding, usage_cpu, epoch_us(time) - at_us FROM availability LIMIT 1"
+    )
     assert available[0][1:] == ("memory", 0.0, 0)
 
 

@@ -147,3 +147,16 @@ def test_dual_learns_cost_and_capacity_from_one_change_of_pods() -> None:
     found = fold(kalman_dual, 10 - 0.7 * pods, pods)[-1]
     assert found.cost == pytest.approx(0.7, abs=0.01)
     assert found.capacity == pytest.approx(10, abs=0.1)
+
+
+@every_form
+@pytest.mark.parametrize("groups", [2, 5, 37])
+def test_grouping_nodes_never_changes_a_bit_of_any_estimate(form: ModuleType, groups: int) -> None:
+    rng = np.random.default_rng(groups)
+    pods = bursts(60, 37, 13)
+    signal = np.maximum(6 - 0.7 * pods + 0.1 * rng.standard_normal(pods.shape), 0)
+    whole = fold(form, signal, pods)
+    for rows in np.array_split(rng.permutation(37), groups):
+        for expected, found in zip(whole, fold(form, signal[:, rows], pods[:, rows]), strict=True):
+            for left, right in zip(expected, found, strict=True):
+                np.testing.assert_array_equal(left[rows], right)

@@ -138,9 +138,9 @@ def local(*loads: list[float]) -> subspace.State:
 def test_the_queue_weighs_old_against_new_by_the_number_of_nodes() -> None:
     first, second = local([0.6, 0.0]), local([0.0, 0.8])
     state = flat_queue.update(subspace.init(1, 2, rank=2), first, nodes=1)
-    np.testing.assert_allclose(flat_queue.moment(state), [[0.36, 0], [0, 0]], atol=1e-15)
+    np.testing.assert_allclose(flat_queue.moment(state), np.diag([0.36, 0.0]), atol=1e-15)
     state = flat_queue.update(state, second, nodes=4)
-    np.testing.assert_allclose(flat_queue.moment(state), [[0.36 * 3 / 4, 0], [0, 0.64 / 4]], atol=1e-15)
+    np.testing.assert_allclose(flat_queue.moment(state), np.diag([0.36 * 3 / 4, 0.64 / 4]), atol=1e-15)
     with pytest.raises(ValueError, match="nodes is 0"):
         flat_queue.update(state, second, nodes=0)
 

@@ -27,7 +27,7 @@ def test_first_vector_direction_and_signal_of_a_given_moment() -> None:
 
 
 def test_second_vector_one_batch_merged_three_to_one_by_both_local_models() -> None:
-    batch = np.array([[[0.8, 0.6], [0.1, 0.3]]])
+    batch = np.array([[[0.8, 0.1], [0.6, 0.3]]])
     elapsed = np.array([-TAU * np.log(0.75)])  # weighs the batch 1/4
     moment = second_moment.update(second_moment.State(MOMENT), batch, elapsed, tau=TAU)[1]
     np.testing.assert_allclose(moment[0], [[0.5, 0.1075], [0.1075, 0.1625]], atol=1e-15)
@@ -58,7 +58,8 @@ def power_law(alpha: float, *, features: int = 40, samples: int = 2000, seed: in
     left = np.linalg.qr(rng.standard_normal((samples, features))).Q
     right = np.linalg.qr(rng.standard_normal((features, features))).Q
     data: Array = left * np.arange(1, features + 1) ** -alpha @ right
-    return data - data.mean(axis=0)
+    data -= data.mean(axis=0)
+    return data
 
 
 def streamed(data: Array, rank: int) -> subspace.State:
@@ -71,7 +72,7 @@ def streamed(data: Array, rank: int) -> subspace.State:
 
 
 @pytest.mark.parametrize(
-    ("alpha", "rank", "ratio", "degrees"), [(0.5, 10, 1.05, 15.0), (1.0, 10, 1.01, 2.0), (2.0, 5, 1.005, 0.1)]
+    ("alpha", "rank", "ratio", "degrees"), [(0.5, 10, 1.03, 3.0), (1.0, 10, 1.03, 0.3), (2.0, 5, 1.001, 0.1)]
 )
 def test_a_streamed_subspace_is_nearly_that_of_offline_principal_components(
     alpha: float, rank: int, ratio: float, degrees: float
@@ -84,4 +85,4 @@ def test_a_streamed_subspace_is_nearly_that_of_offline_principal_components(
     assert residual <= ratio * np.sum(strength[rank:] ** 2)
     overlap = np.linalg.svd(basis[:, :3].T @ offline[:3].T)[1]
     assert np.degrees(np.arccos(min(overlap.min(), 1.0))) < degrees
-    assert state.sigma[0, 0] * len(data) ** 0.5 == pytest.approx(strength[0], rel=1e-2)
+    assert state.sigma[0, 0] * len(data) ** 0.5 == pytest.approx(strength[0], rel=4e-4)

@@ -127,3 +127,19 @@ def test_every_node_may_have_its_own_time_between_samples() -> None:
     for node, step in enumerate((0.1, 0.05)):
         alone = dynamic_ema.update(dynamic_ema.init(1, 3), samples[node : node + 1], step=step)[1]
         assert np.array_equal(both[node : node + 1], alone)
+
+
+@pytest.mark.parametrize("groups", [2, 5, 37, 150])
+def test_grouping_nodes_never_changes_a_bit_of_any_smoothed_sample(groups: int) -> None:
+    rng = np.random.default_rng(groups)
+    stream = rng.random((150, 30, 3))
+    stream[rng.random(stream.shape) < 0.01] = np.nan
+    for size in (5, 7):
+        whole = running_median.update(running_median.init(150, 3, size=size), stream, size=size)[1]
+        for rows in np.array_split(rng.permutation(150), groups):
+            alone = running_median.update(running_median.init(len(rows), 3, size=size), stream[rows], size=size)[1]
+            np.testing.assert_array_equal(alone, whole[rows])
+    whole = dynamic_ema.update(dynamic_ema.init(150, 3), stream, step=0.1)[1]
+    for rows in np.array_split(rng.permutation(150), groups):
+        alone = dynamic_ema.update(dynamic_ema.init(len(rows), 3), stream[rows], step=0.1)[1]
+        np.testing.assert_array_equal(alone, whole[rows])

@@ -56,3 +56,11 @@ def test_a_spike_of_full_influence_moves_the_mean_and_is_soon_the_normal_case() 
     alert = zscore.update(zscore.init(1, lag=10), series, threshold=3, influence=1)[1]
     assert deaf[0, 40:].all()
     assert not alert[0, 45:].any()
+
+
+def test_series_do_not_know_of_each_other() -> None:
+    many = np.random.default_rng(1).standard_normal((37, 60))
+    together = zscore.update(zscore.init(37, lag=9), many, threshold=2, influence=0.3)[0]
+    for index in range(37):
+        alone = zscore.update(zscore.init(1, lag=9), many[index : index + 1], threshold=2, influence=0.3)[0]
+        assert np.array_equal(alone.filtered[0], together.filtered[index])

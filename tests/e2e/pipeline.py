@@ -1,0 +1,140 @@
+"""A real `spazio up` for tests: started as a user starts it, reached as a user reaches it."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import nats
+
+Value = TypeVar("Value")
+
+
+def until(probe: Callable[[], Value], seconds: float, what: str) -> Value:
+    """Wait until a probe gives something true, at most so many seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = probe()
+        if value:
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class Up:
+    """A running pipeline."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[str], log: Path) -> None:
+        self.folder, self.process, self.log = folder, process, log
+
+    @property
+    def addresses(self) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads((self.folder / "addresses.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return content
+
+    def pid(self, name: str) -> int:
+        return int(self.addresses.get("pids", {}).get(name, 0))
+
+    def page(self, service: str, path: str) -> tuple[int, str]:
+        url = self.addresses.get("services", {}).get(service, "http://127.0.0.1:9") + path
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return spazio(*arguments, "--data-dir", str(self.folder))
+
+    def sql(self, statement: str) -> list[dict[str, Any]]:
+        answer = self.run("sql", statement, "--json")
+        assert answer.returncode == 0, answer.stderr
+        rows: list[dict[str, Any]] = json.loads(answer.stdout)
+        return rows
+
+    def top(self) -> list[dict[str, Any]]:
+        answer = self.run("top", "--once", "--json")
+        assert answer.returncode == 0, answer.stderr
+        rows: list[dict[str, Any]] = json.loads(answer.stdout)
+        return rows
+
+    def stop(self, sign: signal.Signals = signal.SIGINT) -> float:
+        """End it by a signal; returns how long that took."""
+        began = time.monotonic()
+        self.process.send_signal(sign)
+        self.process.wait(20)
+        return time.monotonic() - began
+
+    def publish(self, subject: str, payload: bytes) -> None:
+        async def once() -> None:
+            client = await nats.connect(self.addresses["nats"])
+            await client.jetstream().publish(subject, payload)
+            await client.close()
+
+        asyncio.run(once())
+
+
+def spazio(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of spazio to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "spazio", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **environ},
+    )
+
+
+@contextmanager
+def up(folder: Path, *arguments: str, **environ: str) -> Iterator[Up]:
+    """Run `spazio up` until its screen is there; killed at the end if it still lives."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    log = folder.with_suffix(".log")
+    with log.open("a") as output:
+        start = output.tell()
+        command = [
+            sys.executable,
+            "-m",
+            "spazio",
+            "up",
+            "--data-dir",
+            str(folder),
+            "--nats-port",
+            "0",
+            "--http-port",
+            "0",
+        ]
+        process = subprocess.Popen(
+            [*command, *arguments], stdout=output, stderr=output, text=True, env={**os.environ, **environ}
+        )
+    running = Up(folder, process, log)
+    try:
+        until(lambda: "try next" in log.read_text()[start:] or process.poll() is not None, 30, "the screen")
+        assert process.poll() is None, log.read_text()
+        yield running
+    finally:
+        if process.poll() is None:
+            running.stop()
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

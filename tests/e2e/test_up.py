@@ -1,0 +1,254 @@
+"""`spazio up` as a user runs it: what it shows, serves, survives and leaves behind."""
+
+import asyncio
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import nats
+import pytest
+
+from schemas.estimate import Availability
+from tests.e2e.pipeline import Up, alive, spazio, until, up
+
+README = Path(__file__).parents[2] / "README.md"
+SERVICES = ("agent", "process", "cache", "history", "metrics")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with up(tmp_path_factory.mktemp("up") / "data") as pipeline:
+        yield pipeline
+
+
+def test_within_ten_seconds_of_the_screen_the_cache_holds_this_host_whole_and_finite(running: Up) -> None:
+    rows = until(running.top, 10, "this host in the cache")
+    fields = set(Availability.model_fields)
+    assert fields <= set(rows[0])
+    assert all(math.isfinite(value) for value in rows[0].values() if isinstance(value, float))
+    assert rows[0]["lower"] <= rows[0]["available"] <= rows[0]["upper"]
+    assert rows[0]["age_seconds"] < 5
+
+
+def test_the_bucket_and_the_subjects_are_as_the_contract_says(running: Up) -> None:
+    async def look() -> tuple[list[str], dict[str, object], str]:
+        client = await nats.connect(running.addresses["nats"])
+        bucket = await client.jetstream().key_value("SPAZIO_AVAILABILITY")
+        keys = await bucket.keys()
+        value = json.loads((await bucket.get(keys[0])).value or b"")
+        heard = await client.subscribe("spazio.samples.>")
+        message = await heard.next_msg(timeout=3)
+        await client.close()
+        return keys, value, message.subject
+
+    until(running.top, 10, "this host in the cache")
+    keys, value, subject = asyncio.run(look())
+    assert len(keys) == 1
+    assert subject == f"spazio.samples.{keys[0]}"
+    assert value["node"] == socket.gethostname()
+
+
+def test_the_example_of_the_readme_runs(running: Up) -> None:
+    example = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert example is not None
+    until(running.top, 10, "this host in the cache")
+    program = example[1].replace("nats://127.0.0.1:4222", running.addresses["nats"])
+    assert len(program.splitlines()) <= 12
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert socket.gethostname() in answer.stdout
+
+
+def test_every_service_serves_metrics_and_health_on_loopback(running: Up) -> None:
+    for service in SERVICES:
+        assert running.addresses["services"][service].startswith("http://127.0.0.1:")
+        assert running.page(service, "/healthz") == (200, "ok\n")
+        assert running.page(service, "/metrics")[0] == 200
+        assert running.page(service, "/nonsense")[0] == 404
+        until(lambda service=service: running.page(service, "/readyz")[0] == 200, 10, f"{service} ready")
+    until(running.top, 10, "this host in the cache")
+    page = running.page("metrics", "/metrics")[1]
+    assert re.search(r'spazio_available_pods\{node="[^"]+"\} [0-9.]+', page)
+    assert running.addresses["http"] == running.addresses["services"]["metrics"]
+
+
+def test_what_happened_fifteen_seconds_ago_is_visible_in_sql_and_to_another_process(running: Up) -> None:
+    recent = "SELECT count(*) AS n FROM samples WHERE time > now() - INTERVAL 15 SECOND"
+    until(lambda: running.sql(recent)[0]["n"] > 0, 15, "recent samples")
+    until(lambda: running.sql("SELECT count(*) AS n FROM availability")[0]["n"] > 0, 15, "availability")
+    with duckdb.connect(running.addresses["history"], read_only=True) as other:
+        assert other.execute("SELECT count(*) FROM smoothed").fetchone() != (0,)
+        assert running.sql("SELECT count(DISTINCT (node, seq, at_us)) = count(*) AS once FROM samples")[0]["once"]
+
+
+def test_a_second_up_on_the_same_folder_says_who_holds_it(running: Up) -> None:
+    answer = running.run("up")
+    assert answer.returncode == 2
+    assert f"in use by process {running.process.pid}" in answer.stderr
+
+
+def test_garbage_is_kept_as_a_dead_letter_and_nothing_crashes(running: Up) -> None:
+    before = running.addresses["pids"]
+    for payload in (b"nonsense", b'{"v": 99}', b"\x00" * 100_000):
+        running.publish("spazio.samples.x", payload)
+
+    async def dead() -> list[bytes]:
+        client = await nats.connect(running.addresses["nats"])
+        info = await client.jetstream().stream_info("SPAZIO_EVENTS")
+        sequences = range(info.state.first_seq, info.state.last_seq + 1)
+        letters = [await client.jetstream().get_msg("SPAZIO_EVENTS", seq=number) for number in sequences]
+        await client.close()
+        return [letter.data or b"" for letter in letters]
+
+    until(lambda: len(asyncio.run(dead())) >= 3, 10, "dead letters")
+    assert sorted(asyncio.run(dead())) == sorted([b"nonsense", b'{"v": 99}', b"\x00" * 100_000])
+    assert running.addresses["pids"] == before
+    assert re.search(r"spazio_dead_letters_total\{.*\} [0-9.]+", running.page("process", "/metrics")[1])
+
+
+def test_the_agent_has_none_of_the_heavy_packages_loaded(running: Up) -> None:
+    maps = Path(f"/proc/{running.pid('agent')}/maps").read_text()
+    assert not [name for name in ("numpy", "polars", "_duckdb", "kubernetes") if name in maps]
+    program = "import sys, spazio.agent; print([n for n in ('numpy', 'polars', 'duckdb', 'kubernetes_asyncio', 'typer', 'rich', 'aiohttp') if sys.modules.get(n)])"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert answer.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_everything_within_five_seconds_and_the_next_start_goes_on(
+    tmp_path: Path, sign: signal.Signals
+) -> None:
+    folder = tmp_path / "data"
+    with up(folder) as first:
+        until(first.top, 10, "this host in the cache")
+        pids = first.addresses["pids"]
+        assert first.stop(sign) < 5
+        assert first.process.returncode == 0
+        assert not [name for name, pid in pids.items() if alive(pid)]
+    with up(folder) as second:
+        rows = until(second.top, 10, "this host in the cache")
+        assert rows
+        until(lambda: second.sql("SELECT count(DISTINCT boot) AS n FROM samples")[0]["n"] == 1, 10, "samples")
+        check = "SELECT count(*) AS n, count(DISTINCT (node, seq, at_us)) AS once FROM {}"
+        for table in ("samples", "smoothed"):
+            counted = second.sql(check.format(table))[0]
+            assert counted["n"] == counted["once"] > 0
+        log = second.log.read_text()
+        assert "Traceback" not in log
+
+
+def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tmp_path: Path) -> None:
+    with up(tmp_path / "data") as running:
+        until(running.top, 10, "this host in the cache")
+        for name in (*SERVICES, "nats"):
+            old = running.pid(name)
+            os.kill(old, signal.SIGKILL)
+            until(lambda name=name, old=old: running.pid(name) not in (0, old), 15, f"{name} again")
+        lines = running.log.read_text()
+        for name in (*SERVICES, "nats"):
+            assert re.search(rf'child\.ended.*"child": "{name}".*SIGKILL', lines), name
+        until(lambda: any(row["age_seconds"] < 3 for row in running.top()), 20, "fresh numbers")
+        time.sleep(6)  # past one flush of the history, in real time since everything here is real
+        gaps = (
+            "SELECT max(seq) - min(seq) + 1 - count(DISTINCT seq) AS missing, "
+            "count(*) - count(DISTINCT (node, seq, at_us)) AS doubled FROM samples"
+        )
+        counted = running.sql(gaps)[0]
+        assert counted["doubled"] == 0
+        assert counted["missing"] <= 4  # the agent's own time down
+        pids = running.addresses["pids"]
+        running.process.kill()
+        running.process.wait()
+        until(lambda: not [pid for pid in pids.values() if alive(pid)], 6, "no orphan")
+
+
+def test_every_wrong_setting_is_told_at_once_with_status_2(tmp_path: Path) -> None:
+    config = tmp_path / "spazio.toml"
+    config.write_text("[model]\ntau_secnods = 3\n[nats]\nport = 'x'\n")
+    answer = spazio(
+        "up",
+        "--config",
+        str(config),
+        "--http-port",
+        "99999",
+        "--data-dir",
+        str(tmp_path),
+        SPAZIO_SAMPLE_INTERVAL_SECONDS="0.3",
+    )
+    assert answer.returncode == 2
+    for part in ("4 faults", "tau_seconds", "[nats] port", "--http-port", "SPAZIO_SAMPLE_INTERVAL_SECONDS"):
+        assert part in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert spazio("agent", "--sample-interval-seconds", "7").returncode == 2
+    assert spazio("nonsense").returncode == 2
+    assert spazio("up", "--nonsense", "1").returncode == 2
+
+
+def test_a_busy_port_and_an_unusable_folder_are_told_with_status_2(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = str(busy.getsockname()[1])
+        answer = spazio("up", "--data-dir", str(tmp_path / "a"), "--nats-port", "0", "--http-port", port)
+        assert answer.returncode == 2
+        assert port in answer.stderr
+        assert "--http-port" in answer.stderr
+    (tmp_path / "file").write_text("")
+    answer = spazio("up", "--data-dir", str(tmp_path / "file" / "below"))
+    assert answer.returncode == 2
+    assert "--data-dir" in answer.stderr
+    answer = spazio("up", "--data-dir", str(tmp_path / "b"), "--data-min-free-bytes", str(1 << 60))
+    assert answer.returncode == 2
+    assert "MB free" in answer.stderr
+
+
+def test_commands_without_a_pipeline_say_how_to_start_one(tmp_path: Path) -> None:
+    answer = spazio("top", "--once", "--nats", "nats://127.0.0.1:9", "--nats-connect-timeout-seconds", "1")
+    assert (answer.returncode, "spazio up" in answer.stderr) == (1, True)
+    answer = spazio("sql", "SELECT 1", "--data-dir", str(tmp_path / "none"))
+    assert (answer.returncode, "spazio up" in answer.stderr) == (1, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="mounting a small disk needs root")
+def test_while_the_disk_of_the_history_is_full_rows_wait_in_the_stream(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("this machine does not allow to mount a tmpfs")
+    try:
+        with up(tmp_path / "data", "--history-dir", str(disk / "history"), "--history-flush-seconds", "1") as running:
+            until(running.top, 10, "this host in the cache")
+            filler = disk / "filler"
+            with filler.open("wb", buffering=0) as file:
+                while True:
+                    try:
+                        file.write(b"x" * 4096)
+                    except OSError:
+                        break
+            until(lambda: running.page("history", "/readyz")[0] == 503, 15, "degraded")
+            assert "free space" in running.page("history", "/readyz")[1]
+            time.sleep(3)
+            filler.unlink()
+            until(lambda: running.page("history", "/readyz")[0] == 200, 15, "recovered")
+
+            def whole() -> bool:
+                count = (
+                    "SELECT max(seq) - min(seq) + 1 = count(DISTINCT seq) AND count(*) = 10 * count(DISTINCT seq) AS ok"
+                )
+                answer = spazio("sql", f"{count} FROM samples", "--json", "--history-dir", str(disk / "history"))
+                return answer.returncode == 0 and bool(json.loads(answer.stdout)[0]["ok"])
+
+            until(whole, 10, "no row missing or doubled")
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)

@@ -1,0 +1,208 @@
+"""Checks of the machine itself, each against files, sockets and clocks made for it."""
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from producers import clock as grid
+from schemas import settings as all_settings
+from schemas.settings import Settings
+from spazio import host
+from spazio.host import Finding
+
+FROZEN = Path(__file__).parent / "proc" / "a"
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    copied = Path(shutil.copytree(FROZEN, tmp_path / "proc"))
+    (copied / "sys/fs/inotify").mkdir(parents=True)
+    (copied / "sys/fs/inotify/max_user_watches").write_text("65536\n")
+    return copied
+
+
+def given(folder: Path, **flags: str) -> Settings:
+    """Return settings of a data folder that need not exist."""
+    return all_settings.load({"data_dir": str(folder), **flags}, environ={})
+
+
+def told(finding: Finding) -> str:
+    """Hold a finding that is not ok against what it owes the reader; return all its words."""
+    assert finding.ok is not True
+    assert finding.found
+    assert finding.cost
+    assert finding.mend
+    return f"{finding.found} {finding.cost} {finding.mend}"
+
+
+def test_a_machine_that_can_be_measured_tells_its_size(proc: Path) -> None:
+    finding = host.machine(all_settings.Sample(proc=proc))
+    assert finding.ok is True
+    assert "4 CPUs" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("name", "ok"),
+    [("stat", False), ("meminfo", False), ("sys/kernel/random/boot_id", False), ("diskstats", None), ("loadavg", None)],
+)
+def test_a_file_that_blocks_cannot_be_without_is_broken_and_any_other_lacks(
+    proc: Path, name: str, ok: bool | None
+) -> None:
+    (proc / name).unlink()
+    finding = host.machine(all_settings.Sample(proc=proc))
+    assert finding.ok is ok
+    assert "--sample-proc" in told(finding)
+
+
+def test_a_garbled_file_is_a_finding(proc: Path) -> None:
+    (proc / "stat").write_bytes(b"gibberish\n")
+    assert host.machine(all_settings.Sample(proc=proc)).ok is False
+
+
+def test_a_kernel_without_psi_lacks_it_and_is_told_to_boot_with_it(proc: Path) -> None:
+    assert host.stalls(proc).ok is True
+    (proc / "pressure" / "io").unlink()
+    assert "of io" in told(host.stalls(proc))
+    shutil.rmtree(proc / "pressure")
+    finding = host.stalls(proc)
+    assert finding.ok is None
+    assert "of cpu, memory, io" in finding.found
+    assert "utilisation" in finding.cost
+    assert "psi=1" in finding.mend
+
+
+@pytest.mark.parametrize(
+    ("folders", "expected"),
+    [
+        (["unified/docker/" + 64 * "a", "pids", "memory"], "hybrid"),
+        (["pids/docker/" + 64 * "a", "memory"], "version 1"),
+        (["cgroup.controllers", "docker/" + 64 * "a"], "version 2"),
+    ],
+)
+def test_the_cgroup_version_is_told_with_the_containers_in_it(
+    proc: Path, tmp_path: Path, folders: list[str], expected: str
+) -> None:
+    for folder in folders:
+        (tmp_path / "cgroup" / folder).mkdir(parents=True)
+    finding = host.cgroups(tmp_path / "cgroup", proc)
+    assert finding.ok is True
+    assert finding.found.startswith(expected)
+    assert "1 running" in finding.found
+
+
+def test_without_a_cgroup_tree_pods_are_not_counted(proc: Path, tmp_path: Path) -> None:
+    finding = host.cgroups(tmp_path / "none", proc)
+    assert finding.ok is None
+    assert "--sample-cgroup" in told(finding)
+
+
+def test_no_container_runtime_is_well_and_one_that_listens_answers(tmp_path: Path) -> None:
+    assert host.runtimes(tmp_path).ok is True
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "docker.sock"))
+        listener.listen()
+        finding = host.runtimes(tmp_path)
+    assert finding.ok is True
+    assert "docker answers" in finding.found
+
+
+def test_a_runtime_whose_socket_cannot_be_reached_lacks(tmp_path: Path) -> None:
+    (tmp_path / "docker.sock").mkdir()  # what docker makes of a bind mount whose source is missing
+    finding = host.runtimes(tmp_path)
+    assert finding.ok is None
+    assert "docker cannot be reached" in told(finding)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root is refused nothing")
+def test_a_runtime_that_refuses_this_user_lacks(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "docker.sock"))
+        listener.listen()
+        (tmp_path / "docker.sock").chmod(0)
+        finding = host.runtimes(tmp_path)
+    assert finding.ok is None
+    assert "Permission denied" in told(finding)
+
+
+def test_few_inotify_watches_lack(proc: Path) -> None:
+    assert host.permissions(proc).ok is True
+    (proc / "sys/fs/inotify/max_user_watches").write_text("128\n")
+    assert "128" in told(host.permissions(proc))
+    (proc / "sys/fs/inotify/max_user_watches").unlink()
+    assert "unknown" in told(host.permissions(proc))
+
+
+class Clock(grid.System):
+    """A wall clock that stands at a given second, on a kernel with or without CLOCK_BOOTTIME."""
+
+    def __init__(self, now: int, *, boottime: bool = True) -> None:
+        self._now, self._boottime = now, boottime
+
+    def boottime(self) -> int:
+        if not self._boottime:
+            raise OSError(22, "Invalid argument")
+        return 7200 * grid.SECOND
+
+    def realtime(self) -> int:
+        return self._now * grid.SECOND
+
+
+def test_a_clock_that_stands_in_the_past_or_lacks_boottime_is_broken() -> None:
+    finding = host.clock(Clock(1_800_000_000))
+    assert finding.ok is True
+    assert "2.0 hours" in finding.found
+    for wrong in (Clock(86_400), Clock(1_800_000_000, boottime=False)):
+        finding = host.clock(wrong)
+        assert finding.ok is False
+        told(finding)
+
+
+def test_a_package_that_is_not_installed_lacks_and_is_said_what_for() -> None:
+    def version(name: str) -> str:
+        if name in ("numpy", "polars"):
+            raise metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    assert host.packages(lambda _: "1.0").ok is True
+    finding = host.packages(version)
+    assert finding.ok is None
+    assert finding.mend == "pip install numpy polars"
+    assert "processors" in finding.cost
+
+
+def test_a_data_folder_is_tried_without_being_made(tmp_path: Path) -> None:
+    finding = host.data_folder(given(tmp_path / "a" / "b"))
+    assert finding.ok is True
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("check", [host.data_folder, host.history])
+def test_a_folder_that_cannot_be_written_is_broken(tmp_path: Path, check: Callable[[Settings], Finding]) -> None:
+    (tmp_path / "file").touch()
+    finding = check(given(tmp_path / "file"))
+    assert finding.ok is False
+    assert "-dir" in told(finding)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_broken(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert "Permission denied" in told(host.data_folder(given(tmp_path)))
+
+
+def test_a_data_folder_without_room_is_broken(tmp_path: Path) -> None:
+    finding = host.data_folder(given(tmp_path, data_min_free_bytes=str(1 << 60)))
+    assert finding.ok is False
+    assert "MiB are needed" in told(finding)
+
+
+def test_a_history_is_lacking_until_its_views_are_there(tmp_path: Path) -> None:
+    assert host.history(given(tmp_path)).ok is None
+    (tmp_path / "history").mkdir()
+    (tmp_path / "history" / "history.duckdb").touch()
+    assert host.history(given(tmp_path)).ok is True

@@ -1,0 +1,229 @@
+"""Settings: who wins, what is told of faults, and that they survive the way through an environment."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas import settings
+from schemas.settings import Settings, SettingsError
+from spazio import option
+
+FIELDS = {settings.option_name(section, field): (section, field) for section, field, _ in settings.options()}
+
+# One value other than the default for every setting.
+OTHER: dict[str, Any] = {
+    "prefix": "lab-7", "data_dir": Path("/srv/a b"), "data_min_free_bytes": 1,
+    "nats_url": "tls://n:1,x", "nats_port": 0, "nats_partitions": 3, "nats_ping_interval_seconds": 7,
+    "nats_connect_timeout_seconds": 0.25, "nats_request_timeout_seconds": 0.001, "nats_duplicate_window_seconds": 63,
+    "nats_telemetry_max_age_seconds": 60, "nats_estimates_max_age_seconds": 61, "nats_events_max_age_seconds": 62,
+    "nats_telemetry_max_bytes": 4096, "nats_estimates_max_bytes": 4097, "nats_events_max_bytes": 4098,
+    "http_host": "::1", "http_port": 65_535,
+    "sample_node": "ip-10-0-0-7.example", "sample_interval_seconds": 0.05, "sample_buffer_blocks": 5,
+    "sample_proc": Path("/host/proc"), "sample_cgroup": Path("/host/cgroup"),
+    "smoothing_form": "dynamic_ema", "smoothing_window": 9, "smoothing_publish": False,
+    "model_variant": "carico", "model_features": ("memory", "cpu"), "model_rank": 2, "model_tau_seconds": 11.5,
+    "model_global_weight": 0.0, "model_silent_seconds": 12,
+    "estimate_form": "kalman_joint", "estimate_slowdown": 1.5, "estimate_headroom_cpu": 0.1,
+    "estimate_headroom_memory": 0.2, "estimate_memory_seconds": 13, "estimate_level_seconds": 14,
+    "estimate_pod_cores": 0.3, "estimate_pod_memory_bytes": 99, "estimate_prior_deviation": 0.4,
+    "estimate_max_pods": 250, "estimate_process_noise": 1e-7, "estimate_settle_seconds": 15,
+    "estimate_change_pods": 0.5, "estimate_report_seconds": 16,
+    "process_checkpoint_seconds": 17, "process_tick_seconds": 0.0, "process_batch": 18,
+    "history_dir": Path("/srv/h"), "history_flush_seconds": 19, "history_retention_seconds": 20,
+    "history_buffer_rows": 2000, "cache_expiry_seconds": 21, "log_level": "debug", "log_format": "json",
+}  # fmt: skip
+
+
+def text_of(flat: str) -> str:
+    other = OTHER[flat]
+    return ",".join(other) if isinstance(other, tuple) else str(other)
+
+
+def value(loaded: Settings, flat: str) -> Any:
+    section, field = FIELDS[flat]
+    return getattr(getattr(loaded, section) if section else loaded, field)
+
+
+def faults(**given: Any) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        settings.load(**{"environ": {}} | given)
+    assert str(caught.value) == "\n".join(caught.value.faults)
+    return caught.value.faults
+
+
+def test_every_setting_has_another_value_in_this_file() -> None:
+    assert OTHER.keys() == FIELDS.keys()
+    defaults = settings.load(environ={})
+    assert not [flat for flat, other in OTHER.items() if value(defaults, flat) == other]
+
+
+def by_flag(flat: str, text: str) -> Settings:
+    return settings.load({flat: text}, environ={})
+
+
+def by_environment(flat: str, text: str) -> Settings:
+    return settings.load(environ={"SPAZIO_" + flat.upper(): text})
+
+
+def by_parser(flat: str, text: str) -> Settings:
+    return option.parse("agent", "", ["--" + flat.replace("_", "-"), text])
+
+
+@pytest.mark.parametrize("way", [by_flag, by_environment, by_parser])
+@pytest.mark.parametrize("flat", OTHER)
+def test_each_setting_can_be_given_alone(flat: str, way: Callable[[str, str], Settings]) -> None:
+    loaded = way(flat, text_of(flat))
+    assert value(loaded, flat) == OTHER[flat]
+    default = settings.load(environ={})
+    assert [each for each in FIELDS if value(loaded, each) != value(default, each)] == [flat]
+
+
+@given(st.sets(st.sampled_from(sorted(OTHER))))
+def test_an_environment_made_of_settings_gives_them_again(names: set[str]) -> None:
+    loaded = settings.load({flat: text_of(flat) for flat in names}, environ={})
+    made = settings.environment(loaded)
+    assert set(made) == {"SPAZIO_" + flat.upper() for flat in names}
+    assert settings.load(environ=made) == loaded
+    assert settings.unknown_environment(made) == []
+
+
+def test_the_command_line_wins_over_the_environment_which_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "spazio.toml"
+    file.write_text('prefix = "file"\n[nats]\nport = 1\npartitions = 4\n[log]\nlevel = "error"\n')
+    environ = {"SPAZIO_PREFIX": "env", "SPAZIO_NATS_PORT": "2"}
+    loaded = settings.load({"prefix": "flag", "log_level": None}, config=file, environ=environ)
+    assert (loaded.prefix, loaded.nats.port, loaded.nats.partitions, loaded.log.level) == ("flag", 2, 4, "error")
+
+
+def test_the_environment_may_name_the_file_but_a_named_one_wins(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(f'prefix = "{name}"\n')
+    environ = {"SPAZIO_CONFIG": str(tmp_path / "a")}
+    assert settings.load(environ=environ).prefix == "a"
+    assert settings.load(config=tmp_path / "b", environ=environ).prefix == "b"
+
+
+def test_an_empty_variable_says_nothing() -> None:
+    assert settings.load(environ={"SPAZIO_NATS_PORT": "", "SPAZIO_CONFIG": ""}) == settings.load(environ={})
+
+
+def test_a_file_gives_lists_and_types_as_toml_has_them(tmp_path: Path) -> None:
+    file = tmp_path / "spazio.toml"
+    file.write_text('[model]\nfeatures = ["cpu", "memory"]\n[smoothing]\npublish = false\n[sample]\nproc = "/p"\n')
+    loaded = settings.load(config=file, environ={})
+    assert loaded.model.features == ("cpu", "memory")
+    assert loaded.smoothing.publish is False
+    assert loaded.sample.proc == Path("/p")
+
+
+def test_every_fault_is_told_at_once_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "spazio.toml"
+    file.write_text('prefx = "x"\n[nats]\nprot = 1\npartitions = 0\n[http]\nport = "high"\n')
+    told = faults(
+        flags={"sample_interval_seconds": "0.3", "log_level": "loud"},
+        config=file,
+        environ={"SPAZIO_NATS_PORT": "70000", "SPAZIO_MODEL_FEATURES": "cpu,disc"},
+    )
+    expected = {
+        f"{file} prefx: there is no such setting; did you mean prefix?",
+        f"{file} [nats] prot: there is no such setting; did you mean port?",
+        f"{file} [nats] partitions: ",
+        f"{file} [http] port: ",
+        "--sample-interval-seconds: does not divide one second",
+        "--log-level: ",
+        "SPAZIO_NATS_PORT: ",
+        "SPAZIO_MODEL_FEATURES: are different names out of cpu, memory",
+    }
+    assert {start: sum(fault.startswith(start) for fault in told) for start in expected} == dict.fromkeys(expected, 1)
+    assert len(told) == len(expected)
+    assert [fault for fault in told if "(is '70000')" in fault]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"sample_interval_seconds": "0"},
+        {"sample_interval_seconds": "nan"},
+        {"data_min_free_bytes": "1.5"},
+        {"nats_ping_interval_seconds": "inf"},
+        {"nats_connect_timeout_seconds": "-1"},
+        {"sample_node": "my node"},
+        {"sample_node": 254 * "n"},
+        {"prefix": "a.b"},
+        {"prefix": ""},
+        {"model_features": "cpu"},
+        {"model_features": "cpu,memory,cpu"},
+        {"model_features": ""},
+        {"smoothing_publish": "perhaps"},
+    ],
+)
+def test_a_value_that_cannot_be_is_one_fault_of_its_option(flags: dict[str, str]) -> None:
+    (told,) = faults(flags=flags)
+    assert told.startswith("--" + next(iter(flags)).replace("_", "-") + ": ")
+
+
+def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    assert "cannot be read" in faults(config=tmp_path / "none")[0]
+    assert "cannot be read" in faults(config=tmp_path)[0]
+    (tmp_path / "bad").write_text("a = = 1")
+    assert "is not TOML" in faults(config=tmp_path / "bad")[0]
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    assert "is not TOML" in faults(config=tmp_path / "binary")[0]
+
+
+def test_a_section_that_is_none_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("nats = 4222\n")
+    (told,) = faults(config=tmp_path / "file", environ={"SPAZIO_NATS_PORT": "1"})
+    assert told.startswith(f"{tmp_path / 'file'} nats: ")
+
+
+def test_an_unknown_variable_is_a_warning_with_a_hint() -> None:
+    environ = {"SPAZIO_NATS_PROT": "1", "SPAZIO_SERVICE_HOST": "10.0.0.1", "SPAZIO_CONFIG": "f", "OTHER": "x"}
+    assert settings.load(environ=environ | {"SPAZIO_CONFIG": ""}) == settings.load(environ={})
+    prot, service = settings.unknown_environment(environ)
+    assert prot == "SPAZIO_NATS_PROT is no setting; did you mean SPAZIO_NATS_PORT?"
+    assert service.startswith("SPAZIO_SERVICE_HOST is no setting")
+
+
+def test_what_follows_from_other_settings() -> None:
+    loaded = settings.load({"data_dir": "/d", "nats_port": "5", "sample_interval_seconds": "0.05"}, environ={})
+    assert (loaded.nats_url, loaded.history_dir) == ("nats://127.0.0.1:5", Path("/d/history"))
+    assert loaded.sample.samples == 20
+    assert loaded.sample.node_name
+    assert (loaded.smoothing_form, loaded.estimate_form) == ("running_median", "least_squares")
+    carico = settings.load({"model_variant": "carico", "nats_url": "n:1", "sample_node": "x"}, environ={})
+    assert (carico.smoothing_form, carico.estimate_form) == ("dynamic_ema", "kalman_dual")
+    assert (carico.nats_url, carico.sample.node_name) == ("n:1", "x")
+
+
+def test_the_data_folder_follows_the_desktop_convention(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/x")
+    assert settings.Data().dir == Path("/x/spazio")
+    monkeypatch.setenv("XDG_DATA_HOME", "")
+    monkeypatch.setenv("HOME", "/h")
+    assert settings.Data().dir == Path("/h/.local/share/spazio")
+
+
+def test_the_parser_knows_short_names_a_file_and_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text('[log]\nlevel = "error"\n')
+    monkeypatch.setenv("SPAZIO_HTTP_PORT", "3")
+    loaded = option.parse("agent", "", ["--nats", "n:1", "--config", str(tmp_path / "file")])
+    assert (loaded.nats.url, loaded.log.level, loaded.http.port) == ("n:1", "error", 3)
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--prot", "1"], 2), (["--nats-por", "1"], 2), (["--help"], 0)])
+def test_the_parser_refuses_unknown_and_shortened_options_and_explains_all(
+    arguments: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        option.parse("agent", "Measure.", arguments)
+    assert leaving.value.code == status
+    if not status:
+        text = capsys.readouterr().out
+        assert all("--" + flat.replace("_", "-") in text for flat in FIELDS)

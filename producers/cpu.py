@@ -66,14 +66,10 @@ class Cpu:
     metrics = ("cpu_util", "procs_running")
 
     def __init__(self, proc: Path) -> None:
-        self._file = KernelFile(proc / "stat")
+        self.take = KernelFile(proc / "stat").take
         self._parse = remembered(parse)
         self._before: Reading | None = None
         self.facts: Mapping[str, int] = NO_FACTS
-
-    def take(self, now: float) -> bytes:  # noqa: ARG002 - the file is always of now
-        """Read the file."""
-        return self._file.read()
 
     def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - the ticks themselves are the time
         """Compare with the reading before; the first knows no utilisation."""

@@ -68,14 +68,10 @@ class Disk:
     facts = NO_FACTS
 
     def __init__(self, proc: Path) -> None:
-        self._file = KernelFile(proc / "diskstats")
+        self.take = KernelFile(proc / "diskstats").take
         self._parse = remembered(parse)
         self._before: dict[bytes, Counters] | None = None
         self._at = 0.0
-
-    def take(self, now: float) -> bytes:  # noqa: ARG002 - the file is always of now
-        """Read the file."""
-        return self._file.read()
 
     def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:
         """Compare with the reading before; the first knows nothing, nor does the first of a disk that is plugged in."""

@@ -1,12 +1,14 @@
 """The one-minute load average, from `/proc/loadavg`.
 
-The kernel moves it every five seconds; it is read with the rest because that costs less than remembering not to.
+The kernel moves it every five seconds, so it is read once a second.
 """
 
 import math
 from pathlib import Path
 
 from producers.source import NO_FACTS, KernelFile, remembered
+
+_EVERY_SECONDS = 0.95
 
 
 def parse(content: bytes) -> float:
@@ -31,10 +33,13 @@ class Load:
     def __init__(self, proc: Path) -> None:
         self._file = KernelFile(proc / "loadavg")
         self._parse = remembered(parse)
+        self._content, self._due = b"", 0.0
 
-    def take(self, now: float) -> bytes:  # noqa: ARG002 - the file is always of now
-        """Read the file."""
-        return self._file.read()
+    def take(self, now: float) -> bytes:
+        """Read the file, or return what it held less than a second ago."""
+        if now >= self._due:
+            self._content, self._due = self._file.take(now), now + _EVERY_SECONDS
+        return self._content
 
     def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - levels need no time
         """Pass on the number."""

@@ -49,13 +49,9 @@ class Memory:
     metrics = ("memory_util", "memory_used")
 
     def __init__(self, proc: Path) -> None:
-        self._file = KernelFile(proc / "meminfo")
+        self.take = KernelFile(proc / "meminfo").take
         self._parse = remembered(parse)
         self.facts: Mapping[str, int] = NO_FACTS
-
-    def take(self, now: float) -> bytes:  # noqa: ARG002 - the file is always of now
-        """Read the file."""
-        return self._file.read()
 
     def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - levels need no time
         """Put the levels in relation to the total."""

@@ -67,14 +67,10 @@ class Network:
         if not os.access(path, os.R_OK):
             path = proc / "net/dev"
             log.warning("source.fallback", extra={"source": self.name, "reason": "no access to process 1's network"})
-        self._file = KernelFile(path)
+        self.take = KernelFile(path).take
         self._parse = remembered(parse)
         self._before: dict[bytes, int] | None = None
         self._at = 0.0
-
-    def take(self, now: float) -> bytes:  # noqa: ARG002 - the file is always of now
-        """Read the file."""
-        return self._file.read()
 
     def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:
         """Compare with the reading before; the first knows nothing, nor does the first of a new interface."""

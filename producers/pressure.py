@@ -50,10 +50,10 @@ class Pressure:
         self._at = 0.0
         self._absent = False
 
-    def take(self, now: float) -> bytes:  # noqa: ARG002 - the file is always of now
+    def take(self, now: float) -> bytes:
         """Read the file; nothing where the kernel has none."""
         try:
-            content = self._file.read()
+            content = self._file.take(now)
         except OSError as error:
             if error.errno not in _NO_PSI:
                 raise

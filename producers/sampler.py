@@ -74,7 +74,7 @@ class Sampler:
         self._second: int | None = None
         self._at_us = 0
         self._taken: list[tuple[int, float, list[bytes | None]]] = []  # row of the block, CLOCK_MONOTONIC, contents
-        self._late: list[float] = []
+        self._ticks: list[tuple[int, int]] = []  # the tick that was due, the moment at which it was taken
 
     def start(self) -> None:
         """Begin sampling in a thread; the first block is that of the next whole second."""
@@ -94,10 +94,7 @@ class Sampler:
         while self._wait(due):
             offset = self._offset
             now = self._take()
-            awake = now - max(0, self._offset - offset)  # where the grid would be without suspension
-            self._late.append(grid.lateness(due, awake, self._samples))
-            if missed := grid.missed(due, awake, self._samples):
-                MISSED.inc(missed)
+            self._ticks.append((due, now - max(0, self._offset - offset)))  # where the grid would be unsuspended
             due = grid.latest(now, self._samples) + 1
             if due % self._samples == 0:
                 self._finish()
@@ -124,10 +121,12 @@ class Sampler:
     def _finish(self) -> None:
         """Measure by what was taken in a second and hand on its block, if that second was begun."""
         taken, self._taken = self._taken, []
-        late, self._late = self._late, []
+        ticks, self._ticks = self._ticks, []
         second, self._second = self._second, None
-        for seconds in late:
-            LATENESS.observe(seconds)
+        for due, now in ticks:
+            LATENESS.observe(grid.lateness(due, now, self._samples))
+            if missed := grid.missed(due, now, self._samples):
+                MISSED.inc(missed)
         columns = len(self._metrics)
         values: list[float | None] = [None] * (self._samples * columns)
         for index, moment, contents in taken:

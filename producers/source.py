@@ -84,8 +84,8 @@ class KernelFile:
         self._descriptor = -1
         self._size = 4096
 
-    def read(self) -> bytes:
-        """Return the whole file as it is now; a descriptor that has gone stale is opened again, once.
+    def take(self, _now: float) -> bytes:
+        """Return the whole file as it is now, as a source does; a descriptor that has gone stale is opened again, once.
 
         Raises:
             OSError: It cannot be opened or read.
@@ -129,6 +129,7 @@ class Guarded:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._take = source.take
         self._nothing = (None,) * len(source.metrics)
         self._failures = FAILURES.labels(source.name)
         self._failing = False
@@ -143,7 +144,7 @@ class Guarded:
     def take(self, now: float) -> bytes | None:
         """Take, as `Source.take`; None if that failed."""
         try:
-            return self._source.take(now)
+            return self._take(now)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one source, the others are measured
             self._fail(error)
             return None

@@ -26,7 +26,6 @@ from spazio.monitor import Monitor
 log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 4.0
-_BEAT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,6 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
         ) from error
     note = settings.data.dir / "run" / f"{name}.json"
     working = asyncio.create_task(_work(name, settings, work, streams, health, clients))
-    beating = asyncio.create_task(_beat(monitor))
     stopping = asyncio.create_task(stop.wait())
     try:
         _announce(note, monitor.address)
@@ -107,7 +105,6 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
             working.result()
         return 0
     finally:
-        beating.cancel()
         stopping.cancel()
         monitor.close()
         with contextlib.suppress(OSError):
@@ -133,12 +130,6 @@ async def _work(
         if streams:
             await stream.ensure(client, settings)
         await work(Context(client, settings, health))
-
-
-async def _beat(monitor: Monitor) -> None:
-    while True:
-        monitor.beat()
-        await asyncio.sleep(_BEAT_SECONDS)
 
 
 def _announce(note: Path, address: str) -> None:

@@ -121,6 +121,14 @@ def test_a_gap_neither_hastens_nor_resets_the_switch_to_the_fast_gain() -> None:
     assert np.array_equal(plain.run, gappy.run)
 
 
+@pytest.mark.parametrize("other", [0.2, 0.1])
+def test_a_sample_at_or_beyond_the_level_starts_the_wait_anew(other: float) -> None:
+    state, _ = dynamic_ema.update(dynamic_ema.init(1, 1), column(0.2), step=0.1)
+    state = state._replace(run=np.full((1, 1), 3.0))
+    smoothed = dynamic_ema.update(state, column(other, 0.8), step=0.1)[1]
+    assert smoothed[0, 1, 0] < 0.22
+
+
 def test_every_node_may_have_its_own_time_between_samples() -> None:
     samples = np.random.default_rng(3).random((2, 10, 3))
     both = dynamic_ema.update(dynamic_ema.init(2, 3), samples, step=np.array([0.1, 0.05]))[1]

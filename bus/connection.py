@@ -67,8 +67,8 @@ async def dial(settings: Settings, name: str) -> Client:
         error_cb=on_error,
         disconnected_cb=on_disconnect,
         reconnected_cb=on_reconnect,
-        connect_timeout=settings.nats.connect_timeout_seconds,
-        reconnect_time_wait=_RECONNECT_SECONDS,
+        connect_timeout=settings.nats.connect_timeout_seconds,  # type: ignore[arg-type] # any number works
+        reconnect_time_wait=_RECONNECT_SECONDS,  # type: ignore[arg-type] # any number works
         max_reconnect_attempts=-1,
         ping_interval=settings.nats.ping_interval_seconds,
     )

@@ -216,16 +216,16 @@ def _prior(sizes: Array, world: World, params: Params) -> Array:
     prior = np.full(sizes.shape, _SMALL_COST)
     prior[:, cpu] = estimate.pod_cores / (params.variant.slowdown * sizes[:, cpu])
     prior[:, memory] = estimate.pod_memory_bytes / sizes[:, memory]
-    if world.cost is None:
-        return np.minimum(prior, 1.0)
-    found: Array = np.clip(np.where(world.cost > 0, world.cost / sizes, prior), prior / 100, 1.0)
-    return found
+    wanted = prior if world.cost is None else np.where(world.cost > 0, world.cost / sizes, prior)
+    bounded: Array = np.clip(wanted, prior / 100, 1.0)
+    return bounded
 
 
 def _mixture(moment: Array, sizes: Array, world: World, weight: float) -> Array:
     if world.moment is None:
         return moment
-    return (1.0 - weight) * moment + weight * keyed_sum.congruent(world.moment, sizes)
+    mixed: Array = (1.0 - weight) * moment + weight * keyed_sum.congruent(world.moment, sizes)
+    return mixed
 
 
 def _room(

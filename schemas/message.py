@@ -6,7 +6,7 @@ a version above `VERSION` is refused, because its known fields may mean somethin
 
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from schemas.subject import is_node_name
 
@@ -20,7 +20,8 @@ def _node_name(value: str) -> str:
     return value
 
 
-NodeName = Annotated[str, AfterValidator(_node_name)]
+# The pattern is for readers of the schema; the validator is what decides.
+NodeName = Annotated[str, AfterValidator(_node_name), WithJsonSchema({"type": "string", "pattern": r"^\S{1,253}$"})]
 Microseconds = Annotated[int, Field(ge=0, le=_EXACT)]
 Count = Annotated[int, Field(ge=0, le=_EXACT)]
 Ratio = Annotated[float, Field(ge=0, le=1)]

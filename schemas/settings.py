@@ -212,7 +212,7 @@ class Settings(Section):
     """All settings of all services."""
 
     prefix: str = Field("spazio", pattern=r"^[a-z0-9-]{1,32}$", description="first token of subjects, name of streams")
-    data: Data = Data()
+    data: Data = Field(default_factory=Data)
     nats: Nats = Nats()
     http: Http = Http()
     sample: Sample = Sample()

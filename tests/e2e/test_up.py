@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -23,6 +24,14 @@ from tests.e2e.pipeline import Up, alive, spazio, until, up
 
 README = Path(__file__).parents[2] / "README.md"
 SERVICES = ("agent", "process", "cache", "history", "metrics")
+
+
+def ready(running: Up, service: str) -> bool:
+    return running.page(service, "/readyz")[0] == 200
+
+
+def again(running: Up, name: str, old: int) -> bool:
+    return running.pid(name) not in (0, old)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +84,7 @@ def test_every_service_serves_metrics_and_health_on_loopback(running: Up) -> Non
         assert running.page(service, "/healthz") == (200, "ok\n")
         assert running.page(service, "/metrics")[0] == 200
         assert running.page(service, "/nonsense")[0] == 404
-        until(lambda service=service: running.page(service, "/readyz")[0] == 200, 10, f"{service} ready")
+        until(partial(ready, running, service), 10, f"{service} ready")
     until(running.top, 10, "this host in the cache")
     page = running.page("metrics", "/metrics")[1]
     assert re.search(r'spazio_available_pods\{node="[^"]+"\} [0-9.]+', page)
@@ -119,7 +128,8 @@ def test_garbage_is_kept_as_a_dead_letter_and_nothing_crashes(running: Up) -> No
 def test_the_agent_has_none_of_the_heavy_packages_loaded(running: Up) -> None:
     maps = Path(f"/proc/{running.pid('agent')}/maps").read_text()
     assert not [name for name in ("numpy", "polars", "_duckdb", "kubernetes") if name in maps]
-    program = "import sys, spazio.agent; print([n for n in ('numpy', 'polars', 'duckdb', 'kubernetes_asyncio', 'typer', 'rich', 'aiohttp') if sys.modules.get(n)])"
+    heavy = ("numpy", "polars", "duckdb", "kubernetes_asyncio", "typer", "rich", "aiohttp")
+    program = f"import sys, spazio.agent; print([name for name in {heavy} if sys.modules.get(name)])"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
     assert answer.stdout == "[]\n"
 
@@ -153,7 +163,7 @@ def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tm
         for name in (*SERVICES, "nats"):
             old = running.pid(name)
             os.kill(old, signal.SIGKILL)
-            until(lambda name=name, old=old: running.pid(name) not in (0, old), 15, f"{name} again")
+            until(partial(again, running, name, old), 15, f"{name} again")
         lines = running.log.read_text()
         for name in (*SERVICES, "nats"):
             assert re.search(rf'child\.ended.*"child": "{name}".*SIGKILL', lines), name

@@ -24,6 +24,14 @@ async def publish(client: Client, node: str, numbers: range) -> None:
         await js.publish(NAMES.node("samples", node), str(number).encode())
 
 
+async def connected(client: Client) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            if client.is_connected:
+                return
+            await asyncio.sleep(0.05)
+
+
 async def read(reader: Reader, count: int) -> list[Received]:
     messages: list[Received] = []
     async with asyncio.timeout(30):
@@ -82,9 +90,7 @@ async def test_a_reader_misses_and_repeats_nothing_when_the_server_is_killed(
         first = await read(reader, 50)
         await asyncio.to_thread(nats_server.kill)
         await asyncio.to_thread(nats_server.start)
-        async with asyncio.timeout(10):
-            while not client.is_connected:
-                await asyncio.sleep(0.05)
+        await connected(client)
         await publish(client, "a", range(50, 100))
         second = await read(reader, 50)
     assert [int(message.data) for message in first + second] == list(range(100))

@@ -16,6 +16,7 @@ from bus.pull import Reader, Received
 from processors.partition import Partition
 from schemas import codec
 from schemas import settings as all_settings
+from schemas.estimate import Model
 from schemas.settings import Settings
 from schemas.subject import Names
 from tests import telemetry
@@ -112,10 +113,8 @@ async def test_killed_at_any_instant_processors_publish_what_one_undisturbed_rep
     assert kills >= 4
     assert len(rows) == len(set(rows))
     assert sum(subject.startswith("spazio.smoothed") for subject, _ in rows) == 240
-    seconds = [
-        codec.decode(codec.MESSAGES["model"], row.data)
-        for row in await everything(client, NAMES.telemetry, [NAMES.model])
-    ]
+    recorded = await everything(client, NAMES.telemetry, [NAMES.model])
+    seconds = [codec.decode(Model, row.data) for row in recorded]
     assert len({model.at_us for model in seconds}) == len(seconds) > 10
 
 

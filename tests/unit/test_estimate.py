@@ -201,7 +201,9 @@ def test_load_that_is_no_pod_lowers_availability_and_its_end_restores_it_within_
     for second in range(60):
         cpu, memory = (0.9 if 20 <= second < 30 else 0.1), (0.9 if 40 <= second < 50 else 0.1)
         outputs, _ = partition.fold([stored(block("n", second, cpu_util=cpu, cpu_pressure=cpu, memory_util=memory))])
-        seen |= {second: item.message for item in outputs if isinstance(item.message, Availability)}
+        for item in outputs:
+            if isinstance(item.message, Availability):
+                seen[second] = item.message
 
     def at(second: int) -> Availability:
         return seen[max(known for known in seen if known <= second)]

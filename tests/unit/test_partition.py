@@ -1,5 +1,7 @@
 """Laws of the fold: grouping, restarts and repetition change nothing; garbage harms nobody else."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -48,7 +50,7 @@ def test_how_messages_are_grouped_into_ticks_changes_no_byte(variant: str, cuts:
     whole = lines(Partition(wanted, 0).fold(messages)[0])
     partition, parts = Partition(wanted, 0), []
     edges = [0, *sorted(cuts), len(messages)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         parts += lines(partition.fold(messages[start:end])[0])
     assert parts == whole
     assert any(subject.startswith("spazio.model.partition") for subject, _ in whole)
@@ -144,7 +146,7 @@ def test_availability_is_published_on_a_change_and_at_least_every_four_seconds()
     # The baseline follows within seconds, so the numbers settle for a while after the load has gone.
     assert said[:4] == [0, 4, 8, 10]
     assert 13 in said
-    assert max(after - before for before, after in zip(said, said[1:], strict=False)) == 4
+    assert max(after - before for before, after in itertools.pairwise(said)) == 4
 
 
 def test_every_contract_field_of_a_first_availability_is_present_and_finite() -> None:

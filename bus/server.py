@@ -17,6 +17,7 @@ from schemas.settings import Settings
 _PR_SET_PDEATHSIG = 1
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 _PORTS_TRIED = 100
+_BUCKET_BYTES = 1 << 30
 MINIMUM = (2, 14)
 
 _CONFIG = """\
@@ -28,6 +29,7 @@ lame_duck_duration: "30s"
 lame_duck_grace_period: "1s"
 jetstream {{
   store_dir: {store}
+  max_file_store: {room}
   sync_interval: "10s"
 }}
 # The acknowledgement subjects of version 2 end the Python client's read loop.
@@ -96,7 +98,12 @@ def write_config(settings: Settings, port: int) -> Path:
     folder = settings.data.dir / "nats"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / "server.conf"
-    path.write_text(_CONFIG.format(name=f"{settings.prefix}-embedded", port=port, store=json.dumps(str(folder))))
+    nats = settings.nats
+    # The server reserves what streams may grow to. On a small disk that would keep it from starting although little
+    # of it is ever used; how full the disk really is gets watched where things are written.
+    room = nats.telemetry_max_bytes + nats.estimates_max_bytes + nats.events_max_bytes + _BUCKET_BYTES
+    name = f"{settings.prefix}-embedded"
+    path.write_text(_CONFIG.format(name=name, port=port, store=json.dumps(str(folder)), room=room))
     return path
 
 

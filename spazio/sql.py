@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
@@ -25,6 +26,7 @@ _TABLES = (
     "FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1 ORDER BY 1"
 )
 _SHOWN_ROWS = 200
+_ALL = 1_000_000_000
 
 
 def run(directory: Path, statement: str | None, *, json_output: bool) -> int:
@@ -67,10 +69,25 @@ def _print(connection: duckdb.DuckDBPyConnection, query: str, json_output: bool)
     if rows is None:
         return
     if not json_output:
-        rows.show(max_rows=_SHOWN_ROWS, max_width=10_000 if not sys.stdout.isatty() else None)
+        terminal = sys.stdout.isatty()
+        rows.show(max_rows=_SHOWN_ROWS if terminal else _ALL, max_width=None if terminal else 10_000)
         return
-    names = rows.columns
-    print(json.dumps([dict(zip(names, row, strict=True)) for row in rows.fetchall()], default=_plain))
+    names = _distinct(rows.columns)
+    print(json.dumps([dict(zip(names, map(_finite, row), strict=True)) for row in rows.fetchall()], default=_plain))
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Number the names that repeat an earlier one, so that an object has room for each."""
+    return [name if name not in names[:at] else f"{name}_{names[:at].count(name)}" for at, name in enumerate(names)]
+
+
+def _finite(value: object) -> object:
+    """Return null for a number that JSON has no form for, also inside lists and structs."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return {key: _finite(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _plain(value: object) -> object:

@@ -20,6 +20,7 @@ from sinks.history.layout import HOUR_US, Name
 log = logging.getLogger(__name__)
 
 _SETTLED_US = 10 * 60 * 1_000_000
+_MEMORY = "512MB"
 
 
 def compact(directory: Path, now_us: int) -> int:
@@ -29,15 +30,18 @@ def compact(directory: Path, now_us: int) -> int:
         OSError: The disk is full or read-only; the small files are still there.
     """
     removed = 0
+    committed = layout.committed(directory)
     for folder in _hours(directory):
-        removed += _remove_contained(folder)
+        removed += layout.remove_contained(folder)
         begin = layout.hour_of(folder)
         if begin is None or begin + HOUR_US + _SETTLED_US > now_us:
             continue
-        for files in _by_stream(folder).values():
-            if len(files) > 1:
-                _merge(folder, files)
-                removed += _remove_contained(folder)
+        for created, files in _by_stream(folder).items():
+            # A file beyond the cursor comes again under another name; merged, its rows would be there twice.
+            ready = [(path, name) for path, name in files if name.last <= committed.get(created, name.last)]
+            if len(ready) > 1:
+                _merge(folder, ready)
+                removed += layout.remove_contained(folder)
     return removed
 
 
@@ -71,22 +75,14 @@ def _by_stream(folder: Path) -> dict[str, list[tuple[Path, Name]]]:
     return found
 
 
-def _remove_contained(folder: Path) -> int:
-    removed = 0
-    for files in _by_stream(folder).values():
-        for path, name in files:
-            if any(other != name and other.first <= name.first and name.last <= other.last for _, other in files):
-                path.unlink()
-                removed += 1
-    return removed
-
-
 def _merge(folder: Path, files: list[tuple[Path, Name]]) -> None:
     whole = Name(files[0][1].created, min(name.first for _, name in files), max(name.last for _, name in files))
     hidden = folder / f".{whole}.tmp"
     try:
-        with duckdb.connect() as connection:
-            rows = connection.read_parquet([str(path) for path, _ in files], union_by_name=True)
+        limits = {"memory_limit": _MEMORY, "temp_directory": str(folder / ".spill")}
+        with duckdb.connect(config=limits) as connection:
+            paths = [str(path) for path, _ in files]
+            rows = connection.read_parquet(paths, union_by_name=True, hive_partitioning=False)
             order = "node, at_us" if "node" in rows.columns else "at_us"
             rows.order(order).write_parquet(str(hidden), compression="zstd")
         with hidden.open("rb") as file:

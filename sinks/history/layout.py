@@ -96,6 +96,22 @@ def sync(folder: Path) -> None:
         os.close(descriptor)
 
 
+def remove_contained(folder: Path) -> int:
+    """Remove files whose rows a merged file of the folder holds too; returns how many."""
+    found = [(path, name) for path in folder.glob("*.parquet") if (name := parse(path)) is not None]
+    contained = [
+        path
+        for path, name in found
+        if any(
+            other != name and other.created == name.created and other.first <= name.first and name.last <= other.last
+            for _, other in found
+        )
+    ]
+    for path in contained:
+        path.unlink(missing_ok=True)
+    return len(contained)
+
+
 def remove_temporary(directory: Path) -> None:
     """Remove what an earlier process was writing when it died."""
     for path in directory.glob(f"**/.*{_TEMPORARY}"):
@@ -114,10 +130,28 @@ def write_cursor(directory: Path, stream: str, created: str, sequence: int) -> N
 
 def read_cursor(directory: Path, stream: str, created: str) -> int | None:
     """Return the committed sequence; None: nothing usable says so."""
+    found = _read(_cursor_path(directory, stream))
+    return found[1] if found is not None and found[0] == created else None
+
+
+def committed(directory: Path) -> dict[str, int]:
+    """Return the committed sequence by stream creation, of the streams that are being written.
+
+    Raises:
+        OSError: A cursor file says nothing usable, so that nobody knows what is committed; a writer's start mends it.
+    """
+    cursors = {}
+    for path in directory.glob(".*.cursor.json"):
+        found = _read(path)
+        if found is None:
+            raise OSError(f"{path}: is no cursor; it is mended when the history sink starts")
+        cursors[found[0]] = found[1]
+    return cursors
+
+
+def _read(path: Path) -> tuple[str, int] | None:
     try:
-        content = json.loads(_cursor_path(directory, stream).read_text())
-        if content["created"] == created:
-            return int(content["sequence"])
-    except (OSError, ValueError, KeyError, TypeError):
+        content = json.loads(path.read_text())
+        return str(content["created"]), int(content["sequence"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-    return None

@@ -65,11 +65,15 @@ def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
     for table in TABLES:
         if not (directory / table.name).is_dir():
             continue
+        # Any `name=value` above the tables would pass for a column too, and hide one of that name.
+        hive = "=" not in str(directory)
+        hour = "" if hive else ", make_timestamp(at_us)::DATE AS date, hour(make_timestamp(at_us))::INTEGER AS hour"
+        types = ", hive_types = {'date': DATE, 'hour': INTEGER}" if hive else ""
         pattern = _quoted(f"{_literal(str(directory))}/{table.name}/*/*/*.parquet")
         connection.execute(
             f"CREATE VIEW {table.name} AS "  # noqa: S608 # names of our own, and a quoted path
-            f"SELECT to_timestamp(at_us / 1000000.0) AS time, * FROM read_parquet({pattern}, "
-            "hive_partitioning = true, hive_types = {'date': DATE, 'hour': INTEGER}, union_by_name = true)"
+            f"SELECT to_timestamp(at_us / 1000000.0) AS time, *{hour} FROM read_parquet({pattern}, "
+            f"hive_partitioning = {hive}{types}, union_by_name = true)"
         )
 
 

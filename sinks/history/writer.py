@@ -7,6 +7,7 @@ lies beyond the cursor at the next start was not committed; it is removed and co
 import contextlib
 import io
 import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas import codec
@@ -16,6 +17,16 @@ from sinks.history import table as tables
 from sinks.history.layout import HOUR_US, Name
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Messages that one flush writes, and the sequences that they came of."""
+
+    first: int = 0
+    last: int = 0
+    rows: int = 0
+    messages: dict[str, list[Message]] = field(default_factory=dict)
 
 
 class Writer:
@@ -33,12 +44,21 @@ class Writer:
         Raises:
             OSError: The folder cannot be read or written.
         """
+        if not created.isalnum():
+            raise ValueError(f"created is {created!r}; a file name needs letters and digits only")
         self._directory, self._stream, self._created = directory, stream, created
         directory.mkdir(parents=True, exist_ok=True)
         layout.remove_temporary(directory)
+        for folder in {path.parent for path, _ in layout.files(directory)}:
+            layout.remove_contained(folder)
         mine = [(path, name) for path, name in layout.files(directory) if name.created == created]
         cursor = layout.read_cursor(directory, stream, created)
         self._cursor = max((name.last for _, name in mine), default=0) if cursor is None else cursor
+        if cursor is None:
+            if mine:
+                log.warning("history.cursor_lost", extra={"stream": stream, "taken": self._cursor})
+            # Before the first file: without it, half of the first flush would pass for all of it.
+            layout.write_cursor(directory, stream, created, self._cursor)
         for path, name in mine:
             if name.first <= self._cursor:
                 continue
@@ -49,9 +69,8 @@ class Writer:
             else:
                 path.unlink()
         self._seen = self._cursor
-        self._messages: dict[str, list[Message]] = {}
-        self._rows = 0
-        self._placed: list[Path] = []
+        self._open = _Batch()
+        self._sealed: _Batch | None = None
 
     @property
     def cursor(self) -> int:
@@ -61,7 +80,7 @@ class Writer:
     @property
     def rows(self) -> int:
         """Rows that wait to be written."""
-        return self._rows
+        return self._open.rows + (self._sealed.rows if self._sealed else 0)
 
     def append(self, subject: str, sequence: int, payload: bytes) -> None:
         """Take in one message; one that was seen, or that no table is for, changes nothing.
@@ -71,7 +90,8 @@ class Writer:
         """
         if sequence <= self._seen:
             return
-        self._seen = sequence
+        self._seen = self._open.last = sequence
+        self._open.first = self._open.first or sequence
         table = tables.of_subject(subject)
         if table is None:
             return
@@ -79,8 +99,8 @@ class Writer:
             message = codec.decode_from(table.message, payload, subject)
         else:
             message = codec.decode(table.message, payload)
-        self._messages.setdefault(table.name, []).append(message)
-        self._rows += table.rows(message)
+        self._open.messages.setdefault(table.name, []).append(message)
+        self._open.rows += table.rows(message)
 
     def flush(self) -> int:
         """Write everything that waits and return the number of rows.
@@ -88,33 +108,37 @@ class Writer:
         Raises:
             OSError: The disk is full or read-only. Nothing is lost or half written; call again.
         """
-        if self._seen == self._cursor:
-            return 0
-        while self._placed:  # by an attempt that failed later
-            self._placed[-1].unlink(missing_ok=True)
-            self._placed.pop()
+        count = 0
+        while self._sealed is not None or self._open.last:
+            if self._sealed is None:
+                self._sealed, self._open = self._open, _Batch()
+            # A batch that failed is written again as it was, under the same names: what an earlier attempt put in
+            # place is replaced, never removed, since its cursor may have reached the disk.
+            self._write(self._sealed)
+            self._cursor = self._sealed.last
+            count += self._sealed.rows
+            self._sealed = None
+        return count
+
+    def _write(self, batch: _Batch) -> None:
         written: list[tuple[Path, Path]] = []
         try:
-            for path, content in self._contents():
+            for path, content in self._contents(batch):
                 written.append((layout.write(path, content), path))
             for hidden, path in written:
-                self._placed.append(path)
                 layout.settle(hidden, path)
-            layout.write_cursor(self._directory, self._stream, self._created, self._seen)
+            layout.write_cursor(self._directory, self._stream, self._created, batch.last)
         except OSError:
             for hidden, _ in written:
                 with contextlib.suppress(OSError):
                     hidden.unlink()
             raise
-        count = self._rows
-        self._cursor, self._messages, self._rows, self._placed = self._seen, {}, 0, []
-        return count
 
-    def _contents(self) -> list[tuple[Path, bytes]]:
+    def _contents(self, batch: _Batch) -> list[tuple[Path, bytes]]:
         contents = []
-        name = str(Name(self._created, self._cursor + 1, self._seen))
+        name = str(Name(self._created, batch.first, batch.last))
         for table in tables.TABLES:
-            messages = self._messages.get(table.name)
+            messages = batch.messages.get(table.name)
             if not messages:
                 continue
             frame = table.frame(messages)

@@ -1,5 +1,6 @@
 """History on real files and a real DuckDB: every row once, whatever fails, and readable at any time."""
 
+import contextlib
 import errno
 import json
 import os
@@ -85,7 +86,7 @@ def test_a_flush_over_midnight_writes_a_file_for_each_hour(tmp_path: Path) -> No
     target.flush()
     hours = query(tmp_path, "SELECT date::VARCHAR, hour, count(*) FROM samples GROUP BY ALL ORDER BY ALL")
     assert hours == [("2023-11-14", 23, 20), ("2023-11-15", 0, 20)]
-    assert {name for _, name in layout.files(tmp_path)} == {layout.Name(CREATED, 1, midnight + 2)}
+    assert {name for _, name in layout.files(tmp_path)} == {layout.Name(CREATED, midnight - 1, midnight + 2)}
 
 
 def test_garbage_is_refused_and_its_neighbours_are_written(tmp_path: Path) -> None:
@@ -212,23 +213,20 @@ def test_killed_at_any_step_of_a_flush_no_row_is_lost_or_doubled(tmp_path: Path)
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS])
 def test_a_flush_that_fails_at_any_step_can_be_repeated(tmp_path: Path, fault: int) -> None:
-    def act(folder: Path) -> None:
+    seconds, failed = range(HOUR - 200, HOUR + 1000, 600), 0
+    for number in range(1, 20):
+        folder = tmp_path / f"step-{number}"
         target = writer(folder)
-        feed(target, range(HOUR - 200, HOUR + 2200, 600))
-        target.flush()
-
-    for number, folder in steps(act, tmp_path):
-        target = writer(folder)
-        feed(target, range(HOUR - 200, HOUR + 1000, 600))
+        feed(target, seconds)
         with pytest.MonkeyPatch.context() as patch:
             Failing(patch, number, OSError(fault, os.strerror(fault)))
-            with pytest.raises(OSError, match=os.strerror(fault)):
+            with contextlib.suppress(OSError):
                 target.flush()
-        waiting = target.rows
-        assert waiting == 20
+        failed += target.rows == 20
         feed(target, range(HOUR - 200, HOUR + 2200, 600))
         target.flush()
         assert seconds_of(folder) == list(range(HOUR - 200, HOUR + 2200, 600)), number
+    assert failed == 6  # sync, rename, sync folder: for the file and for the cursor
 
 
 def test_compaction_merges_settled_hours_sorted_and_leaves_young_ones(tmp_path: Path) -> None:

@@ -1,0 +1,176 @@
+"""Commit and compaction together: two tables, kills and failures at every step, each row exactly once."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from schemas import codec
+from schemas.estimate import Availability
+from sinks.history import compaction, layout, view
+from sinks.history.writer import Writer
+from tests.telemetry import NAMES, START, block, stored
+
+CREATED = "20261121T063000123456Z"
+LATER_US = (START + 5 * 3600) * 1_000_000
+
+
+class Killed(BaseException):
+    """The process is gone: nothing that it still tries has an effect."""
+
+
+def break_after(patch: pytest.MonkeyPatch, calls: int, error: BaseException) -> None:
+    """Let the call after so many fail; if the error is a kill, all later ones too."""
+    made = 0
+
+    def wrap(real: Callable[..., object]) -> Callable[..., object]:
+        def wrapped(*arguments: object, **named: object) -> object:
+            nonlocal made
+            made += 1
+            if made == calls + 1 or (made > calls and isinstance(error, Killed)):
+                raise error
+            return real(*arguments, **named)
+
+        return wrapped
+
+    for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink")):
+        patch.setattr(owner, name, wrap(getattr(owner, name)))
+
+
+def put(target: Writer, sequences: range) -> None:
+    """Append a block for each odd sequence and an availability for each even one."""
+    for sequence in sequences:
+        if sequence % 2:
+            subject, payload = stored(block("n", sequence, seq=sequence))
+        else:
+            subject, payload = NAMES.node("availability", "n"), codec.encode(availability(sequence))
+        target.append(subject, sequence, payload)
+
+
+def availability(sequence: int) -> Availability:
+    return Availability(
+        node="n",
+        at_us=(START + sequence) * 1_000_000,
+        seq=sequence,
+        available=3.0,
+        lower=2.0,
+        upper=4.0,
+        signal=3.0,
+        cost=0.1,
+        capacity=1.0,
+        pods=2.0,
+        binding="cpu",
+        mode="signal",
+        churn=False,
+        prior=0.0,
+        usage={"cpu": 0.5},
+        explained=1.0,
+        gap=0.0,
+        since_us=0,
+    )
+
+
+def made(directory: Path, sequences: range) -> Writer:
+    target = writer(directory)
+    put(target, sequences)
+    target.flush()
+    return target
+
+
+def writer(directory: Path, first: int = 1) -> Writer:
+    view.create(directory)
+    return Writer(directory, "S", CREATED, first)
+
+
+def exactly(directory: Path, sequences: list[int]) -> bool:
+    with view.connect(directory) as connection:
+        samples = connection.execute("SELECT seq, count(*) FROM samples GROUP BY 1 ORDER BY 1").fetchall()
+        available = connection.execute("SELECT seq, count(*) FROM availability GROUP BY 1 ORDER BY 1").fetchall()
+    return samples == [(s, 10) for s in sequences if s % 2] and available == [(s, 1) for s in sequences if not s % 2]
+
+
+@pytest.mark.parametrize(("before", "rows"), [(0, range(1, 5)), (2, range(3, 7)), (2, range(101, 105))])
+def test_killed_in_a_flush_of_two_tables_no_row_is_lost_or_doubled(tmp_path: Path, before: int, rows: range) -> None:
+    killed = 0
+    for number in range(20):
+        folder = tmp_path / str(number)
+        target = made(folder, range(1, before + 1))
+        put(target, rows)
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+            break_after(patch, number, Killed())
+            target.flush()
+            break
+        killed += 1
+        again = writer(folder, first=rows.start if rows.start > 100 else 1)
+        put(again, rows)
+        again.flush()
+        assert exactly(folder, [*range(1, before + 1), *rows]), number
+    assert killed >= 9
+
+
+def test_killed_while_it_repeats_a_failed_flush_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
+    tried = 0
+    for failing in (3, 5, 8):  # before a rename, before the cursor, after the cursor's rename
+        for number in range(9):
+            folder = tmp_path / f"{failing}-{number}"
+            target = made(folder, range(1, 3))
+            put(target, range(3, 5))
+            with pytest.MonkeyPatch.context() as patch:
+                break_after(patch, failing, OSError("full"))
+                with pytest.raises(OSError, match="full"):
+                    target.flush()
+            with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+                break_after(patch, number, Killed())
+                target.flush()
+            again = writer(folder)
+            put(again, range(1, 5))
+            again.flush()
+            assert exactly(folder, [1, 2, 3, 4]), (failing, number)
+            tried += 1
+    assert tried == 27
+
+
+def test_files_of_a_flush_that_is_not_committed_are_left_alone(tmp_path: Path) -> None:
+    target = made(tmp_path, range(1, 3))
+    put(target, range(3, 5))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "write_cursor", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            target.flush()
+    assert compaction.compact(tmp_path, LATER_US) == 0
+    target.flush()
+    assert exactly(tmp_path, [1, 2, 3, 4])
+    assert compaction.compact(tmp_path, LATER_US) == 4
+    assert exactly(tmp_path, [1, 2, 3, 4])
+
+
+def test_a_start_removes_what_a_killed_compaction_left(tmp_path: Path) -> None:
+    made(tmp_path, range(1, 3))
+    made(tmp_path, range(3, 5))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            compaction.compact(tmp_path, LATER_US)
+    assert not exactly(tmp_path, [1, 2, 3, 4])
+    writer(tmp_path)
+    assert exactly(tmp_path, [1, 2, 3, 4])
+
+
+def test_a_damaged_cursor_stops_compaction_until_the_next_start(tmp_path: Path) -> None:
+    made(tmp_path, range(1, 3))
+    made(tmp_path, range(3, 5))
+    (tmp_path / ".S.cursor.json").write_text("{")
+    with pytest.raises(OSError, match="is no cursor"):
+        compaction.compact(tmp_path, LATER_US)
+    assert writer(tmp_path).cursor == 4
+    assert compaction.compact(tmp_path, LATER_US) == 4
+
+
+def test_a_folder_that_looks_like_a_partition_hides_no_column(tmp_path: Path) -> None:
+    folder = tmp_path / "node=3"
+    made(folder, range(1, 3))
+    with view.connect(folder) as connection:
+        found = connection.execute("SELECT node, date::VARCHAR, hour FROM availability").fetchall()
+    assert found == [("n", "2023-11-14", 22)]

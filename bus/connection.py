@@ -45,13 +45,13 @@ async def dial(settings: Settings, name: str) -> Client:
         if not client.is_closed:
             CONNECTED.set(0)
             DISCONNECTS.inc()
-            log.warning("nats.disconnected", extra={"url": settings.nats_url})
+            log.warning("nats.disconnected", extra={"url": settings.nats_shown})
 
     async def on_reconnect() -> None:
         nonlocal last
         last = ""
         CONNECTED.set(1)
-        log.info("nats.reconnected", extra={"url": settings.nats_url})
+        log.info("nats.reconnected", extra={"url": settings.nats_shown})
 
     async def on_error(error: Exception) -> None:
         nonlocal last
@@ -59,7 +59,7 @@ async def dial(settings: Settings, name: str) -> Client:
         # One line for an outage, not one for each of its reconnect attempts.
         level = logging.DEBUG if last == str(error) else logging.WARNING
         last = str(error)
-        log.log(level, "nats.error", extra={"reason": repr(error), "url": settings.nats_url})
+        log.log(level, "nats.error", extra={"reason": repr(error), "url": settings.nats_shown})
 
     await client.connect(
         settings.nats_url,
@@ -76,7 +76,7 @@ async def dial(settings: Settings, name: str) -> Client:
     if (version.major, version.minor) < MINIMUM_SERVER:
         await client.close()
         wanted = ".".join(map(str, MINIMUM_SERVER))
-        raise ServerTooOld(f"{settings.nats_url} runs nats-server {version}; spazio needs {wanted} or newer")
+        raise ServerTooOld(f"{settings.nats_shown} runs nats-server {version}; spazio needs {wanted} or newer")
     CONNECTED.set(1)
     return client
 

@@ -230,6 +230,12 @@ class Settings(Section):
         return self.nats.url or f"nats://127.0.0.1:{self.nats.port}"
 
     @property
+    def nats_shown(self) -> str:
+        """The server's address as it may be shown and logged: without user and password."""
+        scheme, separator, rest = self.nats_url.rpartition("://")
+        return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+    @property
     def history_dir(self) -> Path:
         """Folder of the history."""
         return self.history.dir or self.data.dir / "history"

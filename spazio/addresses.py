@@ -1,6 +1,7 @@
 """`addresses.json`: where everything of a running `spazio up` is, for people's scripts and for our own commands."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ FILE = "addresses.json"
 def write(folder: Path, content: dict[str, Any]) -> None:
     """Replace the file at once, so that a reader never sees half of it."""
     hidden = folder / f".{FILE}"
-    hidden.write_text(json.dumps(content, indent=2) + "\n")
+    # For this user alone: the address of the server may hold a password.
+    descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(json.dumps(content, indent=2) + "\n")
     hidden.replace(folder / FILE)
 
 

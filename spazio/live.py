@@ -51,12 +51,12 @@ async def follow(settings: Settings) -> AsyncIterator[Nodes]:
         async with asyncio.timeout(settings.nats.connect_timeout_seconds):
             client = await connection.dial(settings, "spazio-live")
     except TimeoutError:
-        raise Unreachable(f"no NATS server answers at {settings.nats_url}: start one with `spazio up`") from None
+        raise Unreachable(f"no NATS server answers at {settings.nats_shown}: start one with `spazio up`") from None
     try:
         try:
             await client.jetstream().stream_info(f"KV_{bucket}")
         except nats.errors.Error as error:
-            raise Unreachable(f"{settings.nats_url} has no bucket {bucket}: start the cache sink ({error})") from None
+            raise Unreachable(f"{settings.nats_shown} has no bucket {bucket}: start the cache sink ({error})") from None
         async with Reader(client, f"KV_{bucket}", [f"$KV.{bucket}.>"], newest=True) as reader:
             yield Nodes(reader, settings.cache.expiry_seconds)
     finally:

@@ -18,7 +18,7 @@ async def show(places: dict[str, Any], settings: Settings) -> None:
         "",
         "  spazio is measuring this machine.  Ctrl-C ends it; the next start goes on where it was.",
         "",
-        f"  NATS       {places.get('nats')}   subjects {settings.prefix}.>",
+        f"  NATS       {settings.nats_shown}   subjects {settings.prefix}.>",
         f"  metrics    {places.get('http')}/metrics",
         f"  history    {places.get('history')}",
         f"  addresses  {settings.data.dir}/addresses.json",
@@ -30,8 +30,8 @@ async def show(places: dict[str, Any], settings: Settings) -> None:
     ]
     print("\n".join(lines), flush=True)
     row = await _first(settings)
-    if row is not None:
-        print(f"\n  {sentence(row)}\n", flush=True)
+    missing = f"no numbers after {_FIRST_SECONDS:.0f} s: `spazio doctor` says what is missing"
+    print(f"\n  {missing if row is None else sentence(row)}\n", flush=True)
 
 
 def sentence(row: Availability) -> str:

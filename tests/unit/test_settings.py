@@ -227,3 +227,15 @@ def test_the_parser_refuses_unknown_and_shortened_options_and_explains_all(
     if not status:
         text = capsys.readouterr().out
         assert all("--" + flat.replace("_", "-") in text for flat in FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nats://me:secret@host:4222", "nats://host:4222"),
+        ("me:secret@host", "host"),
+        ("tls://host:4222", "tls://host:4222"),
+    ],
+)
+def test_a_password_in_the_servers_address_is_never_shown(url: str, shown: str) -> None:
+    assert settings.load({"nats_url": url}, environ={}).nats_shown == shown

@@ -1,0 +1,49 @@
+"""What the README lists is what there is."""
+
+import re
+from pathlib import Path
+
+import typer
+
+from schemas.codec import MESSAGES
+from sinks.history.table import TABLES
+from spazio import cli
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def first_column(heading: str) -> list[str]:
+    table = README[README.index(f"| {heading} |") :].split("\n\n")[0]
+    return [row.split("|")[1].strip() for row in table.splitlines()[2:]]
+
+
+def test_the_commands_are_those_of_the_command_line() -> None:
+    listed = {re.sub(r"[`]|spazio ", "", cell) for cell in first_column("command")}
+    groups = {f"sink {command.callback.__name__}" for command in cli.sink_app.registered_commands if command.callback}
+    commands = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
+    assert listed == commands | groups
+    assert isinstance(cli.app, typer.Typer)
+
+
+def test_the_tables_are_those_of_the_history() -> None:
+    assert [cell.strip("`") for cell in first_column("table")] == [table.name for table in TABLES]
+
+
+def test_the_subjects_are_those_of_the_contract() -> None:
+    listed = set(re.findall(r"spazio\.(\w+)", " ".join(first_column("subject"))))
+    assert listed == (set(MESSAGES) - {"containers"}) | {"dead"}
+
+
+def test_every_link_leads_somewhere() -> None:
+    for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text()):
+            assert (ROOT / target).exists(), target
+
+
+def test_every_decision_has_its_number_and_says_why() -> None:
+    decisions = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    assert [int(path.name[:4]) for path in decisions] == list(range(1, len(decisions) + 1))
+    for path in decisions:
+        assert "**Decision.**" in path.read_text()
+        assert "**Why.**" in path.read_text()

@@ -88,7 +88,7 @@ def availability_of(
         signal=_round(result.signal[index]),
         cost=_round(room.cost[index], 9),
         capacity=_round(room.capacity[index], 6),
-        pods=float(result.pods[index]),
+        pods=int(result.pods[index]),
         binding="pods" if binding == availability.PODS else RESOURCES[binding],
         mode="capacity" if churn else "signal",
         churn=churn,

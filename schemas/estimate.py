@@ -49,7 +49,7 @@ class Availability(Message):
     signal: Annotated[NonNegative, Field(description="capacity signal: expected workloads that still fit")]
     cost: Annotated[NonNegative, Field(description="share of the binding resource that one pod takes")]
     capacity: Annotated[NonNegative, Field(description="share of the binding resource that pods may take in all")]
-    pods: Annotated[NonNegative, Field(description="running pods")]
+    pods: Annotated[Count, Field(description="running pods")]
     binding: Annotated[str, Field(min_length=1, description="what runs out first; pods: the node's pod limit")]
     mode: Annotated[
         Literal["signal", "capacity"],

@@ -79,7 +79,10 @@ def _merge(folder: Path, files: list[tuple[Path, Name]]) -> None:
     whole = Name(files[0][1].created, min(name.first for _, name in files), max(name.last for _, name in files))
     hidden = folder / f".{whole}.tmp"
     try:
-        limits = {"memory_limit": _MEMORY, "temp_directory": str(folder / ".spill")}
+        limits: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": _MEMORY,
+            "temp_directory": str(folder / ".spill"),
+        }
         with duckdb.connect(config=limits) as connection:
             paths = [str(path) for path, _ in files]
             rows = connection.read_parquet(paths, union_by_name=True, hive_partitioning=False)

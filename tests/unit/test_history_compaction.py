@@ -60,7 +60,7 @@ def availability(sequence: int) -> Availability:
         signal=3.0,
         cost=0.1,
         capacity=1.0,
-        pods=2.0,
+        pods=2,
         binding="cpu",
         mode="signal",
         churn=False,

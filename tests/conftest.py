@@ -84,3 +84,16 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
     async with connection.connect(settings, "test") as connected:
         await stream.ensure(connected, settings)
         yield connected
+
+
+@pytest.fixture
+def unprivileged(tmp_path: Path) -> Iterator[None]:
+    """Permissions bind root only when it steps down; folders above the test's stay passable."""
+    if os.geteuid():
+        yield
+        return
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)

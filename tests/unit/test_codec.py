@@ -16,7 +16,7 @@ from schemas.telemetry import SampleBlock
 
 BLOCK: dict[str, Any] = {
     "v": 1, "node": "n1", "boot": "b", "seq": 7, "at_us": 1_700_000_000_000_000, "step_us": 500_000,
-    "metrics": ["cpu_util", "pods"], "values": [0.25, None, 1.0, 3.0],
+    "metrics": ["cpu_util", "pods"], "values": [0.25, None, 1, 3.0],
 }  # fmt: skip
 GOOD: dict[str, dict[str, Any]] = {
     "samples": BLOCK | {"cpus": 4, "memory_bytes": 1 << 33},
@@ -27,13 +27,13 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "availability": {
         "v": 1, "node": "my_host", "at_us": 2**53 - 1, "seq": 0, "available": 1.5, "lower": 0.0, "upper": 1e300,
-        "signal": 0.1, "cost": 5e-324, "capacity": 1.0, "pods": 3.0, "binding": "cpu", "mode": "capacity",
+        "signal": 0.1, "cost": 5e-324, "capacity": 1, "pods": 3, "binding": "cpu", "mode": "capacity",
         "churn": True, "prior": 0.5, "usage": {"cpu": 0.1, "memory": 0.30000000000000004}, "explained": 1.0,
         "gap": 0.0, "since_us": 0,
     },
     "model": {
         "v": 1, "scope": "partition", "at_us": 1, "features": ["cpu", "memory"], "moment": [1.0, -0.5, 1.0],
-        "nodes": 2, "pods": 1.0, "cost": [0.1, 0.2], "partition": 3,
+        "nodes": 2, "pods": 1, "cost": [0.1, 0.2], "partition": 3,
     },
     "cursor": {"v": 1, "stream": "S", "created": "20250101T000000000000Z", "sequence": 1},
 }  # fmt: skip

@@ -1,6 +1,5 @@
 """Checks of the machine itself, each against files, sockets and clocks made for it."""
 
-import os
 import shutil
 import socket
 from collections.abc import Callable
@@ -118,12 +117,12 @@ def test_a_runtime_whose_socket_cannot_be_reached_lacks(tmp_path: Path) -> None:
     assert "docker cannot be reached" in told(finding)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root is refused nothing")
-def test_a_runtime_that_refuses_this_user_lacks(tmp_path: Path) -> None:
+def test_a_runtime_that_refuses_this_user_lacks(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "docker.sock"))
         listener.listen()
         (tmp_path / "docker.sock").chmod(0)
+        request.getfixturevalue("unprivileged")
         finding = host.runtimes(tmp_path)
     assert finding.ok is None
     assert "Permission denied" in told(finding)
@@ -189,9 +188,9 @@ def test_a_folder_that_cannot_be_written_is_broken(tmp_path: Path, check: Callab
     assert "-dir" in told(finding)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_folder_is_broken(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
+def test_a_read_only_folder_is_broken(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    tmp_path.chmod(0o555)
+    request.getfixturevalue("unprivileged")
     assert "Permission denied" in told(host.data_folder(given(tmp_path)))
 
 

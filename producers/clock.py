@@ -7,6 +7,7 @@ moves no sample. All is in whole nanoseconds, so that nothing drifts.
 """
 
 import time
+from functools import partial
 from typing import Protocol
 
 SECOND = 1_000_000_000
@@ -24,28 +25,17 @@ class Clock(Protocol):
     def realtime(self) -> int:
         """Return the time since the Unix epoch, as the wall clock has it."""
 
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
+    def sleep(self, seconds: float, /) -> None:
+        """Wait, never less than that long on CLOCK_MONOTONIC."""
 
 
 class System:
-    """The machine's own clocks."""
+    """The machine's own clocks: CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME; asked without a layer between."""
 
-    def boottime(self) -> int:
-        """Return CLOCK_BOOTTIME."""
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-    def monotonic(self) -> int:
-        """Return CLOCK_MONOTONIC."""
-        return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-
-    def realtime(self) -> int:
-        """Return CLOCK_REALTIME."""
-        return time.clock_gettime_ns(time.CLOCK_REALTIME)
-
-    def sleep(self, seconds: float) -> None:
-        """Wait in the kernel."""
-        time.sleep(seconds)
+    boottime = staticmethod(partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME))
+    monotonic = staticmethod(partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC))
+    realtime = staticmethod(partial(time.clock_gettime_ns, time.CLOCK_REALTIME))
+    sleep = staticmethod(time.sleep)
 
 
 def deadline(tick: int, samples: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from producers.source import NO_FACTS, KernelFile, remembered
+from producers.source import NO_FACTS, Values, remembered
 
 
 class Reading(NamedTuple):
@@ -64,16 +64,17 @@ class Cpu:
 
     name = "cpu"
     metrics = ("cpu_util", "procs_running")
+    optional = False
 
     def __init__(self, proc: Path) -> None:
-        self.take = KernelFile(proc / "stat").take
+        self.path = proc / "stat"
         self._parse = remembered(parse)
         self._before: Reading | None = None
         self.facts: Mapping[str, int] = NO_FACTS
 
-    def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - the ticks themselves are the time
+    def measure(self, content: bytes, now: float) -> Values:  # noqa: ARG002 - the ticks themselves are the time
         """Compare with the reading before; the first knows no utilisation."""
-        reading = self._parse(taken)
+        reading = self._parse(content)
         before, self._before = self._before, reading
         if before is None or before.cpus != reading.cpus:
             self.facts = {"cpus": reading.cpus}

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from producers.source import NO_FACTS, KernelFile, rate, remembered
+from producers.source import NO_FACTS, Values, rate, remembered
 
 _SECTOR_BYTES = 512  # of this file, whatever the disk's own sectors are
 _STACKED = re.compile(rb"(?:loop|z?ram|dm-|md|md_d|sr|fd|drbd|bcache|zd)\d|nvme\d+c\d+n\d")
@@ -65,17 +65,18 @@ class Disk:
 
     name = "disk"
     metrics = ("disk_util", "disk_bytes")
+    optional = False
     facts = NO_FACTS
 
     def __init__(self, proc: Path) -> None:
-        self.take = KernelFile(proc / "diskstats").take
+        self.path = proc / "diskstats"
         self._parse = remembered(parse)
         self._before: dict[bytes, Counters] | None = None
         self._at = 0.0
 
-    def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:
+    def measure(self, content: bytes, now: float) -> Values:
         """Compare with the reading before; the first knows nothing, nor does the first of a disk that is plugged in."""
-        disks = self._parse(taken)
+        disks = self._parse(content)
         before, elapsed = self._before, now - self._at
         self._before, self._at = disks, now
         if not before:

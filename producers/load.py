@@ -6,9 +6,8 @@ The kernel moves it every five seconds, so it is read once a second.
 import math
 from pathlib import Path
 
-from producers.source import NO_FACTS, KernelFile, remembered
-
-_EVERY_SECONDS = 0.95
+from producers.file import KernelFile
+from producers.source import NO_FACTS, Values, whole
 
 
 def parse(content: bytes) -> float:
@@ -28,19 +27,13 @@ class Load:
 
     name = "load"
     metrics = ("load1",)
+    path = None
+    optional = False
     facts = NO_FACTS
 
     def __init__(self, proc: Path) -> None:
         self._file = KernelFile(proc / "loadavg")
-        self._parse = remembered(parse)
-        self._content, self._due = b"", 0.0
 
-    def take(self, now: float) -> bytes:
-        """Read the file, or return what it held less than a second ago."""
-        if now >= self._due:
-            self._content, self._due = self._file.take(now), now + _EVERY_SECONDS
-        return self._content
-
-    def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - levels need no time
-        """Pass on the number."""
-        return (self._parse(taken),)
+    def measure(self, content: bytes, now: float) -> Values:  # noqa: ARG002 - a level, and a file of its own
+        """Read the number."""
+        return (parse(whole(self._file.read())),)

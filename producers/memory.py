@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from producers.source import NO_FACTS, KernelFile, clip, remembered
+from producers.source import NO_FACTS, Values, clip, remembered
 
 _LINES = 5
 
@@ -47,15 +47,16 @@ class Memory:
 
     name = "memory"
     metrics = ("memory_util", "memory_used")
+    optional = False
 
     def __init__(self, proc: Path) -> None:
-        self.take = KernelFile(proc / "meminfo").take
+        self.path = proc / "meminfo"
         self._parse = remembered(parse)
         self.facts: Mapping[str, int] = NO_FACTS
 
-    def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - levels need no time
+    def measure(self, content: bytes, now: float) -> Values:  # noqa: ARG002 - levels need no time
         """Put the levels in relation to the total."""
-        total, available, cached = self._parse(taken)
+        total, available, cached = self._parse(content)
         if self.facts.get("memory_bytes") != total:
             self.facts = {"memory_bytes": total}
         return (None if available is None else clip(1 - available / total), clip(1 - cached / total))

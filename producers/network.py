@@ -15,7 +15,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from producers.source import NO_FACTS, KernelFile, rate, remembered
+from producers.source import NO_FACTS, Values, rate, remembered
 
 log = logging.getLogger(__name__)
 
@@ -60,21 +60,21 @@ class Network:
 
     name = "network"
     metrics = ("net_bytes",)
+    optional = False
     facts = NO_FACTS
 
     def __init__(self, proc: Path) -> None:
-        path = proc / "1/net/dev"
-        if not os.access(path, os.R_OK):
-            path = proc / "net/dev"
+        self.path = proc / "1/net/dev"
+        if not os.access(self.path, os.R_OK):
+            self.path = proc / "net/dev"
             log.warning("source.fallback", extra={"source": self.name, "reason": "no access to process 1's network"})
-        self.take = KernelFile(path).take
         self._parse = remembered(parse)
         self._before: dict[bytes, int] | None = None
         self._at = 0.0
 
-    def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:
+    def measure(self, content: bytes, now: float) -> Values:
         """Compare with the reading before; the first knows nothing, nor does the first of a new interface."""
-        traffic = self._parse(taken)
+        traffic = self._parse(content)
         before, elapsed = self._before, now - self._at
         self._before, self._at = traffic, now
         return (None if not before else flow(before, traffic, elapsed),)

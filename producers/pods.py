@@ -21,11 +21,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from producers.source import NO_FACTS
+from producers.source import NO_FACTS, Values
 
 log = logging.getLogger(__name__)
 
-_EVERY_SECONDS = 0.95  # less than a second, so that a tick that comes a little early still finds it due
 _TURNS = 10
 
 _UID = r"[0-9a-f][0-9a-f_-]{31,35}"
@@ -68,31 +67,24 @@ def parse(name: str) -> Kind:
 
 
 class Pods:
-    """Number of running pods; between two walks the last number is repeated."""
+    """Number of running pods; None where there is no cgroup tree."""
 
     name = "pods"
     metrics = ("pods",)
+    path = None
+    optional = False
     facts = NO_FACTS
 
     def __init__(self, root: Path, proc: Path) -> None:
         self._root = root
         self._proc = proc
-        self._due = -float("inf")
-        self._count = b""
         self._trees: list[Tree] = []
         self._absent = False
 
-    def take(self, now: float) -> bytes:
-        """Count, once a second, and return the number in digits; nothing where there is no cgroup tree."""
-        if now >= self._due:
-            self._due = now + _EVERY_SECONDS
-            count = self._census()
-            self._count = b"" if count is None else b"%d" % count
-        return self._count
-
-    def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:  # noqa: ARG002 - levels need no time
-        """Pass on the number."""
-        return (float(taken) if taken else None,)
+    def measure(self, content: bytes, now: float) -> Values:  # noqa: ARG002 - a level, from a tree
+        """Count."""
+        count = self._census()
+        return (None if count is None else float(count),)
 
     def _census(self) -> int | None:
         """Walk the first tree, and keep the one first that has containers."""
@@ -120,6 +112,8 @@ class Tree:
 
     def count(self) -> int:
         """Walk the tree; return how many pods, and containers outside of pods, run."""
+        if not _children(self.path):  # nobody has made a cgroup in this hierarchy: one `stat`, no walk
+            return 0
         running: list[str] = []
         strays: dict[str, list[str]] = {}
         verdicts: dict[str, tuple[int, bool]] = {}
@@ -220,7 +214,7 @@ def _directories(path: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _children(entry: os.DirEntry[str]) -> int:
+def _children(entry: os.DirEntry[str] | Path) -> int:
     """Return the number of child cgroups; -1 where the file system does not tell (btrfs, merged overlays)."""
     try:
         links = entry.stat(follow_symlinks=False).st_nlink

@@ -6,21 +6,16 @@ the kernel reports `full` as 0 there. A kernel without PSI (not built in, or `ps
 are missing, and that is said once.
 """
 
-import errno
-import logging
 from pathlib import Path
 from typing import Literal
 
-from producers.source import NO_FACTS, KernelFile, clip, rate, remembered
-
-log = logging.getLogger(__name__)
+from producers.source import NO_FACTS, Values, clip, rate, remembered
 
 _METRICS = {
     "cpu": ("cpu_pressure",),
     "memory": ("memory_pressure", "memory_stall"),
     "io": ("io_pressure", "io_stall"),
 }
-_NO_PSI = (errno.ENOENT, errno.EOPNOTSUPP)
 
 
 def parse(content: bytes) -> tuple[int, ...]:
@@ -38,38 +33,24 @@ def parse(content: bytes) -> tuple[int, ...]:
 class Pressure:
     """Share of time that threads waited for one resource."""
 
+    optional = True
     facts = NO_FACTS
 
     def __init__(self, proc: Path, resource: Literal["cpu", "memory", "io"]) -> None:
         self.name = f"pressure.{resource}"
         self.metrics: tuple[str, ...] = _METRICS[resource]
-        self._file = KernelFile(proc / "pressure" / resource)
+        self.path = proc / "pressure" / resource
         self._parse = remembered(parse)
         self._nothing = (None,) * len(self.metrics)
         self._before: tuple[int, ...] | None = None
         self._at = 0.0
-        self._absent = False
 
-    def take(self, now: float) -> bytes:
-        """Read the file; nothing where the kernel has none."""
-        try:
-            content = self._file.take(now)
-        except OSError as error:
-            if error.errno not in _NO_PSI:
-                raise
-            if not self._absent:
-                log.warning("source.absent", extra={"source": self.name, "reason": "the kernel has PSI switched off"})
-            self._absent = True
-            return b""
-        self._absent = False
-        return content
-
-    def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:
+    def measure(self, content: bytes, now: float) -> Values:
         """Compare with the reading before; the first knows nothing."""
-        totals = self._parse(taken) if taken else None
+        totals = self._parse(content)
         before, elapsed = self._before, now - self._at
         self._before, self._at = totals, now
-        if before is None or totals is None:
+        if before is None:
             return self._nothing
         return tuple(_ratio(before, totals, index, elapsed) for index in range(len(self.metrics)))
 

@@ -6,7 +6,8 @@ slept through is not made up for: its row stays null and it is counted, since sa
 rates over nothing. A suspended machine skips whole blocks.
 
 A row takes its place by the tick in whose interval it was read, at most one interval after its nominal time. At a
-tick the sources are only read; all rows of a second are worked out together when its last one has been taken.
+tick files are only read; all rows of a second are worked out together when its last one has been taken. Sources
+without a file are measured then, once, and hold for all rows of the second that were taken.
 """
 
 import json
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 from prometheus_client import Counter, Histogram
 
 from producers import clock as grid
+from producers.file import Content, Files
 from producers.source import Guarded, Source
 from schemas.message import VERSION
 
@@ -31,6 +33,10 @@ MISSED = Counter("spazio_samples_missed_total", "ticks that were slept through w
 BLOCK_FAILURES = Counter("spazio_block_failures_total", "blocks that could not be built or handed on")
 
 _DECIMALS = 4
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+# A tick, its moment in nanoseconds of CLOCK_BOOTTIME and of CLOCK_MONOTONIC, and what the files held.
+Taken = tuple[int, int, int, Sequence[Content]]
 
 
 class Sampler:
@@ -59,7 +65,8 @@ class Sampler:
         clock: grid.Clock | None = None,
     ) -> None:
         self._sources = [Guarded(source) for source in sources]
-        self._metrics = [metric for source in self._sources for metric in source.metrics]
+        self._files = Files([source.path for source in sources if source.path is not None])
+        self._metrics = [metric for source in sources for metric in source.metrics]
         if len(set(self._metrics)) != len(self._metrics):
             raise ValueError(f"sources: a metric is given twice in {', '.join(self._metrics)}")
         self._samples = round(1 / interval_seconds)
@@ -69,12 +76,11 @@ class Sampler:
         self._thread = threading.Thread(target=self.run, name="spazio-sampler", daemon=True)
         self._stopping = False
         self._failing = False
-        self._offset = 0  # boottime - monotonic: grows while the machine is suspended
         self._first = 0
         self._second: int | None = None
         self._at_us = 0
-        self._taken: list[tuple[int, float, list[bytes | None]]] = []  # row of the block, CLOCK_MONOTONIC, contents
-        self._ticks: list[tuple[int, int]] = []  # the tick that was due, the moment at which it was taken
+        self._taken: list[Taken] = []  # in this second
+        self._before: tuple[int, int] | None = None  # the last tick, and for how long the machine was suspended then
 
     def start(self) -> None:
         """Begin sampling in a thread; the first block is that of the next whole second."""
@@ -88,54 +94,73 @@ class Sampler:
 
     def run(self) -> None:
         """Sample until stopped. What is taken before the first whole second only gives the counters a past."""
-        now = self._take()
-        self._first = now // grid.SECOND + 1
-        due = grid.latest(now, self._samples) + 1
-        while self._wait(due):
-            offset = self._offset
-            now = self._take()
-            self._ticks.append((due, now - max(0, self._offset - offset)))  # where the grid would be unsuspended
-            due = grid.latest(now, self._samples) + 1
-            if due % self._samples == 0:
+        tick = self._take()
+        self._first = tick // self._samples + 1
+        while self._wait(tick + 1):
+            tick = self._take()
+            if (tick + 1) % self._samples == 0:
                 self._finish()
 
     def _wait(self, due: int) -> bool:
-        moment = grid.deadline(due, self._samples)
-        while (early := moment - self._clock.boottime()) > 0 and not self._stopping:
+        """Sleep until the moment of a tick, never less: no clock needs to be asked again."""
+        early = grid.deadline(due, self._samples) - self._clock.boottime()
+        if early > 0 and not self._stopping:
             self._clock.sleep(early / grid.SECOND)
         return not self._stopping
 
     def _take(self) -> int:
-        """Take what all sources offer; return the moment, in nanoseconds since boot."""
+        """Read all files; return the newest tick whose moment had come."""
         now, awake = self._clock.boottime(), self._clock.monotonic()
-        self._offset = now - awake
+        contents = self._files.read()
         tick = grid.latest(now, self._samples)
-        if tick // self._samples != self._second:
+        second = tick // self._samples
+        if second != self._second:
             self._finish()
-            self._second = tick // self._samples
-            self._at_us = grid.wall_us(self._second, now, self._clock.realtime())
-        moment = awake / grid.SECOND
-        self._taken.append((tick % self._samples, moment, [source.take(moment) for source in self._sources]))
-        return now
+            self._second = second
+            self._at_us = grid.wall_us(second, now, self._clock.realtime())
+        self._taken.append((tick, now, awake, contents))
+        return tick
 
     def _finish(self) -> None:
         """Measure by what was taken in a second and hand on its block, if that second was begun."""
         taken, self._taken = self._taken, []
-        ticks, self._ticks = self._ticks, []
         second, self._second = self._second, None
-        for due, now in ticks:
-            LATENESS.observe(grid.lateness(due, now, self._samples))
-            if missed := grid.missed(due, now, self._samples):
-                MISSED.inc(missed)
+        if second is None:
+            return
+        self._files.retry()
+        self._observe(taken)
+        values = self._measure(taken)
+        if second >= self._first:
+            self._hand_on(second, values)
+
+    def _observe(self, taken: list[Taken]) -> None:
+        """Account for ticks that were late or missed, as if the machine had not been suspended in between."""
+        for tick, now, awake, _ in taken:
+            if self._before is not None:
+                last, suspended = self._before
+                unsuspended = now - max(0, now - awake - suspended)
+                LATENESS.observe(grid.lateness(last + 1, unsuspended, self._samples))
+                if missed := grid.missed(last + 1, unsuspended, self._samples):
+                    MISSED.inc(missed)
+            self._before = tick, now - awake
+
+    def _measure(self, taken: list[Taken]) -> list[float | None]:
+        """Return the values of a block, row by row; None for ticks that were not taken."""
         columns = len(self._metrics)
         values: list[float | None] = [None] * (self._samples * columns)
-        for index, moment, contents in taken:
-            row: list[float | None] = []
-            for source, content in zip(self._sources, contents, strict=True):
-                row += source.measure(content, moment)
-            values[index * columns : (index + 1) * columns] = row
-        if second is not None and second >= self._first:
-            self._hand_on(second, values)
+        moments = [awake / grid.SECOND for _, _, awake, _ in taken]
+        files = zip(*[contents for _, _, _, contents in taken], strict=True)
+        column = 0
+        for source in self._sources:
+            if source.path is None:
+                rows = [source.measure(b"", moments[-1])] * len(taken)
+            else:
+                rows = list(map(source.measure, next(files), moments))
+            for (tick, *_), row in zip(taken, rows, strict=True):
+                start = tick % self._samples * columns + column
+                values[start : start + len(row)] = row
+            column += len(source.metrics)
+        return values
 
     def _hand_on(self, second: int, values: list[float | None]) -> None:
         try:
@@ -166,4 +191,4 @@ class Sampler:
             "metrics": self._metrics,
             "values": [None if value is None else round(value, _DECIMALS) for value in values],
         }
-        return json.dumps(block, separators=(",", ":"), allow_nan=False).encode()
+        return _encode(block).encode()

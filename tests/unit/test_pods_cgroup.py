@@ -1,5 +1,6 @@
 """Counting pods in cgroup trees as runtimes lay them out, built in a folder."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -231,13 +232,16 @@ def test_a_tree_without_containers_has_none(root: Path) -> None:
     assert Counter(root)() == 0
 
 
-def test_between_two_walks_the_number_is_repeated(root: Path) -> None:
-    make(root, f"docker/{container(1)}")
-    item = pods.Pods(root, root)
-    assert source.read(item, 10.0) == (1,)
-    make(root, f"docker/{container(2)}")
-    assert [source.read(item, 10 + tick / 10) for tick in range(1, 10)] == [(1,)] * 9
-    assert source.read(item, 10.9999) == (2,)
+def test_a_tree_without_any_child_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "pids", "unified")
+    count = Counter(tmp_path)
+    assert count() == 0
+    monkeypatch.delattr(os, "scandir")
+    monkeypatch.setattr(pods, "_children", lambda _: 0)
+    assert count() == 0
+    monkeypatch.undo()
+    make(tmp_path, f"pids/docker/{container(1)}")
+    assert count() == 1
 
 
 @pytest.mark.parametrize(

@@ -52,23 +52,22 @@ class Virtual:
 
 
 class Stopwatch:
-    """Gives the moment at which it was read, and the seconds since it was read before."""
+    """Gives the moment at which its file was read, and the seconds since it was read before."""
 
     name = "stopwatch"
-    metrics = ("moment", "passed")
+    metrics: tuple[str, ...] = ("moment", "passed")
+    path: Path | None = Path("/proc/self/stat")  # whatever can be read
+    optional = False
 
     def __init__(self, facts: Mapping[str, int] | None = None) -> None:
         self.before: float | None = None
         self.facts: Mapping[str, int] = {"cpus": 4, "memory_bytes": 1 << 34} if facts is None else facts
         self.broken = False
 
-    def take(self, now: float) -> bytes:
+    def measure(self, content: bytes, now: float) -> tuple[float | None, ...]:
         if self.broken:
             raise OSError("gone")
-        return repr(now).encode()
-
-    def measure(self, taken: bytes, now: float) -> tuple[float | None, ...]:
-        assert float(taken) == now
+        assert bool(content) == (self.path is not None)
         before, self.before = self.before, now
         return (now, None if before is None else now - before)
 
@@ -221,7 +220,6 @@ def test_other_intervals_fill_a_second_too() -> None:
 
 def test_a_source_that_fails_leaves_the_others_measured() -> None:
     class Constant(Stopwatch):
-        name = "constant"
         metrics = ("one", "two")
 
     broken = Stopwatch()
@@ -229,6 +227,57 @@ def test_a_source_that_fails_leaves_the_others_measured() -> None:
     block = Rig(30, [broken, Constant()]).run()[0]
     assert set(column(block, "moment")) == {None}
     assert None not in column(block, "one")
+
+
+def test_a_file_that_cannot_be_read_leaves_the_others_in_their_columns(tmp_path: Path) -> None:
+    class Pathless(Stopwatch):
+        metrics = ("one", "two")
+        path = tmp_path / "none"
+
+    block = Rig(30, [Pathless(), Stopwatch()]).run()[0]
+    assert set(column(block, "one")) == {None}
+    assert column(block, "moment") == pytest.approx([42 + index / 10 for index in range(10)])
+
+
+def test_a_file_that_comes_is_found_within_a_second(tmp_path: Path) -> None:
+    class Late(Stopwatch):
+        path = tmp_path / "late"
+
+    rig = Rig(40, [Late()])
+
+    def come() -> None:
+        (tmp_path / "late").write_text("here\n")
+
+    rig.clock.at[12] = come
+    first, second = rig.run()[:2]
+    assert set(column(first, "moment")) == {None}
+    assert None not in column(second, "moment")
+
+
+def test_a_source_without_a_file_is_measured_once_a_second_and_holds_for_all_rows_that_were_taken() -> None:
+    class Slow(Stopwatch):
+        metrics = ("at", "since")
+        path = None
+
+    rig = Rig(40, [Stopwatch(), Slow()])
+    rig.clock.late[10] = 330 * MS
+    first, second = rig.run()[:2]
+    expected = [None if moment is None else 42.9 for moment in column(first, "moment")]
+    assert column(first, "at") == [None if value is None else pytest.approx(value) for value in expected]
+    assert expected.count(None) == 3
+    assert column(second, "since") == pytest.approx([1.0] * 10)
+
+
+def test_stopping_is_noticed_after_the_sleep_in_which_it_was_asked_for() -> None:
+    rig = Rig(7)
+    rig.run()
+    assert rig.clock.sleeps == 7
+
+
+def test_a_tick_takes_one_sleep() -> None:
+    rig = Rig(50)
+    rig.run()
+    assert rig.clock.now == 41 * grid.SECOND + 200 * MS + 50 * 100 * MS
 
 
 def test_a_block_that_cannot_be_built_is_counted_said_once_and_left_behind(caplog: pytest.LogCaptureFixture) -> None:

@@ -34,7 +34,7 @@ format: .venv/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 bench: .venv/.dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.agent
 docs: .venv/.run
 	$(BIN)/spazio schema --out docs
 pins:

@@ -16,6 +16,8 @@ from nats.js import api
 from nats.js.errors import NotFoundError
 from prometheus_client import Counter
 
+from bus.pull import Reader
+from bus.stream import Stream
 from schemas import codec
 from schemas.estimate import Cursor
 
@@ -23,6 +25,7 @@ log = logging.getLogger(__name__)
 
 MAXIMUM_ROWS = 999
 _RETRY_SECONDS = 0.2
+_SCAN_SECONDS = 2.0
 _WRONG_LAST_SEQUENCE = (10071, 10164)
 
 RETRIED = Counter("spazio_batches_retried_total", "atomic batches sent again because no answer came")
@@ -56,16 +59,41 @@ async def last(client: Client, stream: str, subject: str) -> Stored:
     return Stored(message.data or b"", message.seq or 0)
 
 
-def covered(stored: Stored, identity: str) -> int:
-    """Return the input sequence up to which rows are stored; 0 if the cursor is not of the input stream `identity`."""
-    if not stored.sequence:
-        return 0
+async def covered(client: Client, stream: str, subject: str, source: Stream) -> tuple[int, int]:
+    """Find out how far a consumer's input is folded.
+
+    Args:
+        client: Connection.
+        stream: Stream of the cursors.
+        subject: The consumer's cursor.
+        source: Its input.
+
+    Returns:
+        The input sequence up to which rows are stored (0: none), and the sequence that the cursor's subject has.
+        What is no cursor of that input is passed over, so that nobody's garbage makes rows come twice.
+    """
+    newest = await last(client, stream, subject)
+    if not newest.sequence:
+        return 0, 0
+    if (found := _folded(newest.payload, source)) is not None:
+        return found, newest.sequence
+    log.warning("cursor.set_aside", extra={"subject": subject, "sequence": newest.sequence})
+    position = 0
+    async with Reader(client, stream, [subject]) as reader:
+        while reader.position < newest.sequence:
+            for message in await reader.read(timeout_seconds=_SCAN_SECONDS):
+                position = _folded(message.data, source) or position
+    return position, newest.sequence
+
+
+def _folded(payload: bytes, source: Stream) -> int | None:
     try:
-        cursor = codec.decode(Cursor, stored.payload)
-    except codec.Refused as refusal:
-        log.warning("cursor.set_aside", extra={"sequence": stored.sequence, "reason": str(refusal)})
-        return 0
-    return cursor.sequence if cursor.created == identity else 0
+        cursor = codec.decode(Cursor, payload)
+    except codec.Refused:
+        return None
+    if cursor.created != source.identity or cursor.sequence > source.last:
+        return None
+    return cursor.sequence
 
 
 async def publish(
@@ -93,6 +121,12 @@ async def publish(
     while True:
         try:
             return await _attempt(client, stream, rows, cursor, expected, timeout_seconds)
+        except Fenced:
+            # A cursor that has aged out of its stream was moved by nobody.
+            if not expected or (await last(client, stream, cursor.subject)).sequence:
+                raise
+            expected = 0
+            continue
         except (nats.errors.Error, TimeoutError, OSError) as error:
             log.debug("batch.retried", extra={"stream": stream, "reason": repr(error)})
         RETRIED.inc()

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from prometheus_client import Counter, Gauge
 
 from schemas.settings import Settings
@@ -25,11 +26,40 @@ DISCONNECTS = Counter("spazio_nats_disconnects_total", "times that the connectio
 ERRORS = Counter("spazio_nats_errors_total", "asynchronous errors that the server or the client reported")
 
 
+class Connection(Client):
+    """The client, mended where bytes from outside could stop it.
+
+    Attributes:
+        closed: Set once the client has given up for good; nothing but a new connection helps then.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = asyncio.Event()
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        # The server passes on subjects that are no UTF-8; the client's own decoding would end its read loop.
+        return self.msg_class(
+            subject=subject.decode(errors="replace"),
+            reply=reply.decode(errors="replace"),
+            data=data,
+            headers=headers,
+            _client=self,
+            _sid=sid,
+        )
+
+
+class Closed(RuntimeError):
+    """The client has given up for good."""
+
+
 class ServerTooOld(RuntimeError):
     """The server lacks what exactly-once folds need."""
 
 
-async def dial(settings: Settings, name: str) -> Client:
+async def dial(settings: Settings, name: str) -> Connection:
     """Connect, waiting for the server as long as it takes; said once while it waits.
 
     Args:
@@ -39,7 +69,7 @@ async def dial(settings: Settings, name: str) -> Client:
     Raises:
         ServerTooOld: The server answers, but is older than `MINIMUM_SERVER`.
     """
-    client, last = Client(), ""
+    client, last = Connection(), ""
 
     async def on_disconnect() -> None:
         if not client.is_closed:
@@ -52,6 +82,9 @@ async def dial(settings: Settings, name: str) -> Client:
         last = ""
         CONNECTED.set(1)
         log.info("nats.reconnected", extra={"url": settings.nats_shown})
+
+    async def on_closed() -> None:
+        client.closed.set()
 
     async def on_error(error: Exception) -> None:
         nonlocal last
@@ -67,6 +100,7 @@ async def dial(settings: Settings, name: str) -> Client:
         error_cb=on_error,
         disconnected_cb=on_disconnect,
         reconnected_cb=on_reconnect,
+        closed_cb=on_closed,
         connect_timeout=settings.nats.connect_timeout_seconds,  # type: ignore[arg-type] # any number works
         reconnect_time_wait=_RECONNECT_SECONDS,  # type: ignore[arg-type] # any number works
         max_reconnect_attempts=-1,
@@ -82,7 +116,7 @@ async def dial(settings: Settings, name: str) -> Client:
 
 
 @asynccontextmanager
-async def connect(settings: Settings, name: str) -> AsyncIterator[Client]:
+async def connect(settings: Settings, name: str) -> AsyncIterator[Connection]:
     """Hold a connection for the length of a block, then send what is buffered and close it."""
     client = await dial(settings, name)
     try:
@@ -95,6 +129,16 @@ async def connect(settings: Settings, name: str) -> AsyncIterator[Client]:
         except (nats.errors.Error, TimeoutError):
             log.warning("nats.unflushed")
         await client.close()
+
+
+async def unless_closed(client: Connection) -> None:
+    """Wait for ever.
+
+    Raises:
+        Closed: The client has given up; the process should end and be started again.
+    """
+    await client.closed.wait()
+    raise Closed("the NATS client has closed its connection for good")
 
 
 async def alive(client: Client, timeout_seconds: float) -> bool:

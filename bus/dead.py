@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 _HEADER_SPACE = 4096
 _LONGEST_REASON = 1000
+_LONGEST_SUBJECT = 500  # a longer one and its inbox would not fit the protocol's control line
 _RETRY_SECONDS = 0.5
 
 DEAD = Counter("spazio_dead_letters_total", "messages refused by a consumer", ["consumer", "kind"])
@@ -46,6 +47,7 @@ async def bury(
         timeout_seconds: For one attempt.
     """
     subject = original_subject(names, message.subject)
+    place = names.dead(subject) if len(subject) <= _LONGEST_SUBJECT else names.of("dead", "long")
     DEAD.labels(consumer, kind_and_node(message.subject)[0]).inc()
     log.info("message.refused", extra={"subject": subject, "sequence": message.sequence, "reason": reason[:200]})
     room = client.max_payload - _HEADER_SPACE
@@ -58,10 +60,11 @@ async def bury(
             "Nats-Msg-Id": identity,
             "Spazio-Error": " ".join(reason.split())[:_LONGEST_REASON].encode("ascii", "replace").decode(),
             "Spazio-Consumer": consumer,
+            "Spazio-Subject": subject[:_LONGEST_REASON].encode("ascii", "replace").decode(),
         }
         if len(parts) > 1:
             headers["Spazio-Part"] = f"{number}/{len(parts)}"
-        await _store(client, names.dead(subject), part, headers, timeout_seconds)
+        await _store(client, place, part, headers, timeout_seconds)
 
 
 async def _store(client: Client, subject: str, payload: bytes, headers: dict[str, str], timeout_seconds: float) -> None:

@@ -1,10 +1,18 @@
 """What is wrong with a service right now, for its readiness page and for people."""
 
+import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from prometheus_client import Gauge
 
 log = logging.getLogger(__name__)
+
+UNSTORED = (
+    "the NATS server stores nothing: see that it runs, that its disk has space, and what its log says; "
+    "what waits is kept as long as there is room for it"
+)
 
 DEGRADED = Gauge("spazio_degraded", "1 while a part of the service cannot do its work", ["part"])
 
@@ -27,3 +35,13 @@ class Health:
         if self.problems.pop(part, None) is not None:
             log.info("service.recovered", extra={"part": part})
             DEGRADED.labels(part).set(0)
+
+    @asynccontextmanager
+    async def within(self, part: str, seconds: float, reason: str) -> AsyncIterator[None]:
+        """Degrade a part if the block takes longer than so many seconds; recover it when the block is done."""
+        timer = asyncio.get_running_loop().call_later(seconds, self.degrade, part, reason)
+        try:
+            yield
+            self.recover(part)
+        finally:
+            timer.cancel()

@@ -14,9 +14,12 @@ from nats.aio.client import Client
 from nats.js.errors import APIError, NoStreamResponseError
 from prometheus_client import Counter, Gauge
 
+from bus.health import UNSTORED, Health
+
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
+_PATIENCE_SECONDS = 5.0
 _TOO_LARGE = 10054
 
 PUBLISHED = Counter("spazio_published_total", "messages that the stream acknowledged")
@@ -33,9 +36,9 @@ class _Item(NamedTuple):
 class Outbox:
     """A bounded queue in front of a stream; the oldest message makes room for the newest."""
 
-    def __init__(self, client: Client, *, limit: int, timeout_seconds: float) -> None:
+    def __init__(self, client: Client, health: Health, *, limit: int, timeout_seconds: float) -> None:
         self._js = client.jetstream(timeout=timeout_seconds)
-        self._client = client
+        self._client, self._health = client, health
         self._items: deque[_Item] = deque()
         self._limit = limit
         self._wake = asyncio.Event()
@@ -57,8 +60,10 @@ class Outbox:
         while True:
             while self._items:
                 item = self._items[0]
-                if await self._send(item) and self._items and self._items[0] is item:
-                    self._items.popleft()
+                async with self._health.within("publishing", _PATIENCE_SECONDS, UNSTORED):
+                    while self._items and self._items[0] is item:
+                        if await self._send(item) and self._items and self._items[0] is item:
+                            self._items.popleft()
                 WAITING.set(len(self._items))
             self._idle.set()
             self._wake.clear()

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _EXPIRES_SECONDS = 30
 _HEARTBEAT_SECONDS = 2.0
 _RETRY_SECONDS = 0.5
+_DELIVERY = "$JS.ACK."
 _IDLE_CONSUMER_SECONDS = 300
 
 REPAIRED = Counter("spazio_pull_repaired_total", "times that a consumer was made anew to close a hole", ["stream"])
@@ -91,6 +92,7 @@ class Reader:
         self._counted = 0
         self._heard = 0.0
         self._generation = 0
+        self._repaired = -1
 
     async def __aenter__(self) -> Self:
         return self
@@ -153,8 +155,9 @@ class Reader:
         batch, self._arrived = self._arrived, []
         messages: list[Received] = []
         for message in batch:
-            if message.headers is not None and "Status" in message.headers:
-                if not await self._status(message.headers):
+            # A stored message may carry any header; only what the server makes itself has no such reply.
+            if not message.reply.startswith(_DELIVERY):
+                if not await self._status(message.headers or {}):
                     break
                 continue
             sequence, count = positions(message.reply)
@@ -169,7 +172,7 @@ class Reader:
 
     async def _status(self, headers: dict[str, str]) -> bool:
         """Act on a status message; False: the consumer was made anew."""
-        status, text = headers["Status"], headers.get("Description", "")
+        status, text = headers.get("Status", ""), headers.get("Description", "")
         if status == "100":
             return True
         if status in ("404", "408") or (status == "409" and "Consumer Deleted" not in text):
@@ -180,6 +183,9 @@ class Reader:
 
     async def _repair(self, reason: str) -> None:
         REPAIRED.labels(self._stream).inc()
+        if self._repaired == self.position:
+            await asyncio.sleep(_RETRY_SECONDS)  # the last repair has not helped
+        self._repaired = self.position
         log.info("pull.repaired", extra={"stream": self._stream, "reason": reason, "position": self.position})
         await self.close()
 

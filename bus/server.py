@@ -82,7 +82,7 @@ def free_port(first: int) -> int:
     Raises:
         Unusable: A hundred ports in a row are taken.
     """
-    for port in range(first, first + _PORTS_TRIED) if first else [0]:
+    for port in range(first, min(first + _PORTS_TRIED, 65_536)) if first else [0]:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -103,7 +103,10 @@ def write_config(settings: Settings, port: int) -> Path:
     # of it is ever used; how full the disk really is gets watched where things are written.
     room = nats.telemetry_max_bytes + nats.estimates_max_bytes + nats.events_max_bytes + _BUCKET_BYTES
     name = f"{settings.prefix}-embedded"
-    path.write_text(_CONFIG.format(name=name, port=port, store=json.dumps(str(folder)), room=room))
+    path.write_text(
+        _CONFIG.format(name=name, port=port, store=json.dumps(str(folder), ensure_ascii=False), room=room),
+        encoding="utf-8",
+    )
     return path
 
 

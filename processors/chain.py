@@ -67,14 +67,19 @@ class Batch(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that is known per node; every array has a leading node axis."""
+    """Everything that is known per node; every array has a leading node axis.
+
+    `taken` is the usage (nodes, features) that pods take by the node's own evidence, `counted` its pods, both weighed
+    by how much evidence there is.
+    """
 
     smoothing: Any  # named tuples of arrays, of the form in force
     model: Any
     cost: least_squares.State
     kalman: Any
     moment: Array
-    above: Array
+    taken: Array
+    counted: Array
     sizes: Array
     pods: Array
     at_us: NDArray[np.int64]
@@ -111,7 +116,8 @@ def init(nodes: int, params: Params) -> State:
         cost=least_squares.init(nodes, size),
         kalman=params.variant.kalman_init(np.ones(nodes), np.ones(nodes)),
         moment=np.zeros((nodes, size, size)),
-        above=np.zeros((nodes, size)),
+        taken=np.zeros((nodes, size)),
+        counted=np.zeros(nodes),
         sizes=np.ones((nodes, size)),
         pods=np.zeros(nodes),
         at_us=np.zeros(nodes, dtype=np.int64),
@@ -141,9 +147,10 @@ def update(state: State, batch: Batch, world: World, *, params: Params) -> tuple
     counted = _newest(batch.samples[..., COLUMNS["pods"], None])[:, 0]
     pods = np.where(np.isnan(counted), state.pods, counted)
     changed = np.where(state.seen & (pods != state.pods), batch.at_us, state.changed_us)
-    churn = (changed > 0) & (batch.at_us - changed < estimate.settle_seconds * _SECOND_US)
+    churn = (changed > 0) & (np.abs(batch.at_us - changed) < estimate.settle_seconds * _SECOND_US)
 
-    prior = _prior(batch.sizes, world, params)
+    sizes = _sizes(batch, params)
+    prior = _prior(sizes, world, params)
     before = least_squares.cost(state.cost, prior, deviation=estimate.prior_deviation)
     still = np.where(churn, 0.0, np.where(state.seen, elapsed, np.inf))
     learned, moment = params.variant.model_update(state.model, _above(features, state.cost.baseline, params), still)
@@ -158,7 +165,7 @@ def update(state: State, batch: Batch, world: World, *, params: Params) -> tuple
         memory=estimate.memory_seconds,
         level=estimate.level_seconds,
     )
-    leading = direction.leading(_mixture(moment, params.variant.units(batch.sizes), world, model.global_weight))
+    leading = direction.leading(_mixture(moment, params.variant.units(sizes), world, model.global_weight))
     headroom = np.zeros(len(params.features))
     headroom[params.resources] = estimate.headroom_cpu, estimate.headroom_memory
     signal = params.variant.signal(leading, usage, headroom=headroom, max_pods=estimate.max_pods).k
@@ -166,15 +173,16 @@ def update(state: State, batch: Batch, world: World, *, params: Params) -> tuple
     room = _room(usage, evidence, cost, pods, churn, params)
     share = cost.prior[np.arange(len(pods)), np.asarray(params.resources)[room.resource]]
     kalman, room, share = params.variant.kalman_update(state.kalman, ~state.seen, signal, pods, churn, room, share)
-    above = np.where(np.isnan(usage - evidence.baseline), 0.0, np.maximum(usage - evidence.baseline, 0.0))
+    own = np.maximum(1.0 - cost.prior[:, params.resources].max(axis=1), 0.0)
     after = State(
         smoothing=smoothing,
         model=learned,
         cost=evidence,
         kalman=kalman,
         moment=moment,
-        above=above,
-        sizes=batch.sizes,
+        taken=least_squares.slope(evidence) * (own * pods)[:, None],
+        counted=own * pods,
+        sizes=sizes,
         pods=pods,
         at_us=batch.at_us,
         changed_us=changed,
@@ -209,12 +217,20 @@ def _above(features: Array, baseline: Array, params: Params) -> Array:
     return np.where(absent, 0.0, np.maximum(features - baseline[:, None, :], 0.0))
 
 
+def _sizes(batch: Batch, params: Params) -> Array:
+    """Return what a ratio of 1 is, (nodes, features): CPU is full at slowdown times its cores if pressure is known."""
+    sizes = batch.sizes.copy()
+    pressure = ~np.isnan(batch.samples[..., COLUMNS["cpu_pressure"]]).all(axis=1)
+    sizes[:, params.resources[0]] *= np.where(pressure, params.variant.slowdown, 1.0)
+    return sizes
+
+
 def _prior(sizes: Array, world: World, params: Params) -> Array:
     """Return the cost that is assumed of a pod, (nodes, features): the cluster's mean, else the reference pod's."""
     estimate = params.settings.estimate
     cpu, memory = params.resources
     prior = np.full(sizes.shape, _SMALL_COST)
-    prior[:, cpu] = estimate.pod_cores / (params.variant.slowdown * sizes[:, cpu])
+    prior[:, cpu] = estimate.pod_cores / sizes[:, cpu]
     prior[:, memory] = estimate.pod_memory_bytes / sizes[:, memory]
     wanted = prior if world.cost is None else np.where(world.cost > 0, world.cost / sizes, prior)
     bounded: Array = np.clip(wanted, prior / 100, 1.0)

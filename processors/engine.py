@@ -17,6 +17,7 @@ from nats.js.errors import APIError
 from prometheus_client import Counter, Gauge, Histogram
 
 from bus import batch, checkpoint, dead, stream
+from bus.health import UNSTORED, Health
 from bus.pull import Reader, Received
 from processors import aggregate
 from processors.partition import Output, Partition
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
 _READ_SECONDS = 1.0
+_PATIENCE_SECONDS = 5.0
 _WRONG_LAST_SEQUENCE = 10071
 
 FOLD = Histogram(
@@ -42,16 +44,26 @@ ROWS = Counter("spazio_rows_published_total", "rows published by folds")
 FENCED = Counter("spazio_folds_fenced_total", "folds thrown away because somebody else had folded the same messages")
 CHECKPOINTS = Counter("spazio_checkpoints_total", "checkpoints written", ["outcome"])
 NODES = Gauge("spazio_nodes", "nodes known", ["partition"])
+WITHHELD = Gauge("spazio_messages_withheld", "messages not made because cpu or memory is unknown", ["partition"])
+REFUSED = Counter("spazio_sums_refused_total", "partition sums that the aggregator could not use")
 
 
-async def run(client: Client, settings: Settings) -> None:
+async def run(client: Client, settings: Settings, health: Health) -> None:
     """Process every partition, and aggregate their sums, until cancelled; then checkpoint."""
-    names = Names(settings.prefix)
-    shards = (await stream.describe(client, names.telemetry)).partitions
+    shards = await _shards(client, settings)
     async with asyncio.TaskGroup() as group:
         for number in range(shards):
-            group.create_task(_again(_Owner(client, settings, number).run, f"partition-{number}"))
-        group.create_task(_again(_Aggregator(client, settings).run, "aggregator"))
+            group.create_task(_again(_Owner(client, settings, health, number).run, f"partition-{number}"))
+        group.create_task(_again(_Aggregator(client, settings, shards).run, "aggregator"))
+
+
+async def _shards(client: Client, settings: Settings) -> int:
+    while True:
+        try:
+            return (await stream.describe(client, Names(settings.prefix).telemetry)).partitions
+        except (nats.errors.Error, TimeoutError) as error:
+            log.warning("fold.waiting", extra={"reason": repr(error)})
+            await asyncio.sleep(_AGAIN_SECONDS)
 
 
 async def _again(run_once: Callable[[], Awaitable[None]], name: str) -> None:
@@ -70,8 +82,8 @@ async def _again(run_once: Callable[[], Awaitable[None]], name: str) -> None:
 class _Owner:
     """Folds one partition."""
 
-    def __init__(self, client: Client, settings: Settings, number: int) -> None:
-        self._client, self._settings, self._number = client, settings, number
+    def __init__(self, client: Client, settings: Settings, health: Health, number: int) -> None:
+        self._client, self._settings, self._health, self._number = client, settings, health, number
         self._names = Names(settings.prefix)
         self._cursor_subject = self._names.of("cursor", str(number))
         self._timeout = settings.nats.request_timeout_seconds
@@ -88,9 +100,10 @@ class _Owner:
     async def _load(self) -> None:
         """Take the newest checkpoint and find out how far rows are published."""
         telemetry = await stream.describe(self._client, self._names.telemetry)
-        stored = await batch.last(self._client, self._names.estimates, self._cursor_subject)
-        self._identity, self._expected = telemetry.identity, stored.sequence
-        self._published = batch.covered(stored, self._identity)
+        self._identity = telemetry.identity
+        self._published, self._expected = await batch.covered(
+            self._client, self._names.estimates, self._cursor_subject, telemetry
+        )
         self._whole = True
         self._partition = Partition(self._settings, self._number)
         self._folded = self._saved = 0
@@ -149,6 +162,7 @@ class _Owner:
         FOLD.observe(time.perf_counter() - begin)
         FOLDED.inc(len(messages))
         NODES.labels(str(self._number)).set(self._partition.nodes)
+        WITHHELD.labels(str(self._number)).set(self._partition.withheld)
         for refusal in refusals:
             await dead.bury(
                 self._client,
@@ -166,14 +180,15 @@ class _Owner:
 
     async def _publish(self, outputs: list[Output], sequence: int) -> None:
         cursor = Cursor(stream=self._names.telemetry, created=self._identity, sequence=sequence)
-        self._expected = await batch.publish(
-            self._client,
-            self._names.estimates,
-            [batch.Row(output.subject, codec.encode(output.message)) for output in outputs],
-            batch.Row(self._cursor_subject, codec.encode(cursor)),
-            self._expected,
-            timeout_seconds=self._timeout,
-        )
+        async with self._health.within(f"partition {self._number}", _PATIENCE_SECONDS, UNSTORED):
+            self._expected = await batch.publish(
+                self._client,
+                self._names.estimates,
+                [batch.Row(output.subject, codec.encode(output.message)) for output in outputs],
+                batch.Row(self._cursor_subject, codec.encode(cursor)),
+                self._expected,
+                timeout_seconds=self._timeout,
+            )
         self._published = sequence
         ROWS.inc(len(outputs))
 
@@ -206,8 +221,8 @@ class _Owner:
 class _Aggregator:
     """Adds the last sums of every partition, in partition order, once per event second."""
 
-    def __init__(self, client: Client, settings: Settings) -> None:
-        self._client, self._settings = client, settings
+    def __init__(self, client: Client, settings: Settings, shards: int) -> None:
+        self._client, self._settings, self._shards = client, settings, shards
         self._names = Names(settings.prefix)
         self._timeout = settings.nats.request_timeout_seconds
         self._sums: dict[int, Model] = {}
@@ -224,11 +239,19 @@ class _Aggregator:
             while True:
                 for message in await reader.read():
                     try:
-                        model = codec.decode(Model, message.data)
+                        model = self._believed(message)
                     except codec.Refused as refusal:
+                        REFUSED.inc()
                         log.warning("aggregator.refused", extra={"subject": message.subject, "reason": str(refusal)})
                         continue
                     await self._add(model)
+
+    def _believed(self, message: Received) -> Model:
+        model = codec.decode(Model, message.data)
+        named = message.subject.rpartition(".")[2]
+        if model.scope != "partition" or str(model.partition) != named or int(named) >= self._shards:
+            raise codec.Refused(f"{model.scope} {model.partition} on the subject of partition {named}")
+        return model
 
     async def _load(self) -> None:
         stored = await batch.last(self._client, self._names.telemetry, self._names.model)

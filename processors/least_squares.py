@@ -90,6 +90,13 @@ def cost(state: State, prior: Array, *, deviation: float) -> Cost:
     return Cost(value=value, variance=1.0 / total, prior=assumed / total)
 
 
+def slope(state: State) -> Array:
+    """Return the cost (nodes, resources) by evidence alone, 0 where there is none."""
+    known = state.squares[:, None]
+    found: Array = np.divide(state.products, known, out=np.zeros_like(state.products), where=known > 0)
+    return np.maximum(found, 0.0)
+
+
 def update(
     state: State,
     usage: Array,

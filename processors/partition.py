@@ -7,12 +7,13 @@ A value in the shape of an object: `fold` takes messages in stream order and say
 import io
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from processors import chain, decode, flat_queue, keyed_sum, plan, report, table
 from processors.chain import Batch, Params
@@ -25,6 +26,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 
 FORMAT = 1
+_FORGET_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,9 @@ class Partition:
         self._settings = settings
         self._names = Names(settings.prefix)
         self._params = Params(settings, choose(settings))
+        self.withheld = 0
         self._slots: dict[str, int] = {}
-        self._boots: list[str] = []
-        self._seqs: list[int] = []
+        self._marks: dict[str, tuple[str, int]] = {}
         self._rows = self._empty(0)
         self._arrived = 0
         self._watermark = plan.Watermark()
@@ -86,7 +88,7 @@ class Partition:
             if isinstance(step, plan.Fold):
                 outputs += self._fold(step.blocks)
             elif isinstance(step, plan.Sum):
-                outputs.append(self._sum(step.second))
+                outputs += self._sum(step.second)
             else:
                 self._adopt(step.model)
             self._watermark = watermark
@@ -99,7 +101,7 @@ class Partition:
         refusals: list[Refusal] = []
         for index, (_, payload) in enumerate(messages):
             try:
-                item = codec.decode(Model, payload) if index in models else next(decoded)
+                item = _global(payload) if index in models else next(decoded)
                 if isinstance(item, codec.Refused):
                     raise item
                 items.append(item)
@@ -107,25 +109,40 @@ class Partition:
                 refusals.append(Refusal(index, str(refusal)))
         return items, refusals
 
-    def _admit(self, block: Block) -> int | None:
+    def _admit(self, block: Block) -> str | None:
+        """Return the node of a block, or None if this second of this boot was folded already."""
         message = block.message
-        slot = self._slots.get(message.node)
+        boot, seq = self._marks.get(message.node, ("", -1))
+        if boot == message.boot and message.seq <= seq:
+            return None
+        self._marks[message.node] = (message.boot, message.seq)
+        return message.node
+
+    def _slot(self, node: str) -> int:
+        slot = self._slots.get(node)
         if slot is None:
-            slot = self._slots[message.node] = len(self._slots)
-            self._boots.append(message.boot)
-            self._seqs.append(-1)
+            slot = self._slots[node] = len(self._slots)
             if slot >= len(self._rows.report.at_us):
                 self._rows = table.extend(self._rows, self._empty(max(16, slot)))
-        if self._boots[slot] == message.boot and message.seq <= self._seqs[slot]:
-            return None
-        self._boots[slot], self._seqs[slot] = message.boot, message.seq
         return slot
+
+    def _forget(self, second: int) -> None:
+        """Drop nodes that have been silent for an hour of event time, so that names do not pile up for ever."""
+        age = np.abs(second - self._rows.chain.at_us / 1e6)
+        gone = {node for node, slot in self._slots.items() if age[slot] > _FORGET_SECONDS}
+        if not gone:
+            return
+        kept = [(node, slot) for node, slot in self._slots.items() if node not in gone]
+        self._rows = table.take(self._rows, np.array([slot for _, slot in kept], dtype=np.intp))
+        self._slots = {node: slot for slot, (node, _) in enumerate(kept)}
+        for node in gone:
+            self._marks.pop(node, None)
 
     def _empty(self, nodes: int) -> _Rows:
         return _Rows(chain.init(nodes, self._params), report.init(nodes))
 
-    def _fold(self, blocks: list[tuple[int, Block]]) -> list[Output]:
-        rows = np.array([slot for slot, _ in blocks])
+    def _fold(self, blocks: list[tuple[str, Block]]) -> list[Output]:
+        rows = np.array([self._slot(node) for node, _ in blocks], dtype=np.intp)
         messages = [block.message for _, block in blocks]
         at_us = np.array([item.at_us + (item.samples - 1) * item.step_us for item in messages], dtype=np.int64)
         batch = Batch(
@@ -141,17 +158,27 @@ class Partition:
         if self._queue is not None:
             self._enqueue(state, rows)
         outputs: list[Output] = []
-        for index, (_, block) in enumerate(blocks):
-            node = block.message.node
+        unknown = np.asarray(np.isnan(result.usage[:, self._params.resources]).any(axis=1))
+        for index, (node, block) in enumerate(blocks):
             if self._settings.smoothing.publish:
-                smoothed = report.smoothed_of(index, block, result)
-                outputs.append(Output(self._names.node("smoothed", node), smoothed))
-            if due[index]:
-                message = report.availability_of(
-                    index, block, int(at_us[index]), int(said.since_us[index]), result, self._params.features
+                outputs += self._say("smoothed", node, report.smoothed_of, index, block, result)
+            if unknown[index]:
+                self.withheld += 1  # without cpu or memory nobody knows what fits; absent is better than wrong
+            elif due[index]:
+                times = int(at_us[index]), int(said.since_us[index])
+                outputs += self._say(
+                    "availability", node, report.availability_of, index, block, *times, result, self._params.features
                 )
-                outputs.append(Output(self._names.node("availability", node), message))
         return outputs
+
+    def _say(self, kind: str, node: str, make: Callable[..., Message | None], *arguments: Any) -> list[Output]:
+        """Make a message; numbers that no message can hold are withheld and counted, and harm no other node."""
+        try:
+            message = make(*arguments)
+        except ValidationError:
+            self.withheld += 1
+            return []
+        return [] if message is None else [Output(self._names.node(kind, node), message)]
 
     def _enqueue(self, state: chain.State, rows: NDArray[np.intp]) -> None:
         """Merge local models one after another, N being the nodes known when each arrived."""
@@ -164,7 +191,8 @@ class Partition:
         known = {"cpu": float(cpus), "memory": float(memory_bytes)}
         return [known.get(name, 1.0) for name in self._params.features]
 
-    def _sum(self, second: int) -> Output:
+    def _sum(self, second: int) -> list[Output]:
+        self._forget(second)
         state = self._rows.chain
         silent = self._settings.model.silent_seconds
         alive = state.seen & (np.abs(state.at_us / 1e6 - second) <= silent)
@@ -173,16 +201,14 @@ class Partition:
             total = flat_queue.moment(self._queue) * int(alive.sum())
         else:
             total = keyed_sum.total(state.moment, sizes, alive)
-        model = report.model_of(
-            second,
-            self.number,
-            self._params.features,
-            total,
-            _sum_in_order(state.above * state.sizes, alive),
-            float(_sum_in_order(state.pods, alive)),
-            int(alive.sum()),
-        )
-        return Output(self._names.of("model", "partition", str(self.number)), model)
+        cost = _sum_in_order(state.taken * state.sizes, alive)
+        pods = float(_sum_in_order(state.counted, alive))
+        try:
+            model = report.model_of(second, self.number, self._params.features, total, cost, pods, int(alive.sum()))
+        except ValidationError:
+            self.withheld += 1
+            return []
+        return [Output(self._names.of("model", "partition", str(self.number)), model)]
 
     def _adopt(self, model: Model) -> None:
         self._world_message = model
@@ -197,9 +223,9 @@ class Partition:
         header = {
             "format": FORMAT,
             "settings": self._fingerprint(),
+            "withheld": self.withheld,
             "nodes": list(self._slots),
-            "boots": self._boots,
-            "seqs": self._seqs,
+            "marks": self._marks,
             "arrived": self._arrived,
             "watermark": [self._watermark.second, self._watermark.far],
             "world": self._world_message.model_dump(exclude_none=True) if self._world_message else None,
@@ -229,14 +255,21 @@ class Partition:
         if self._queue is not None:
             self._queue = table.restore(self._queue, arrays, "queue.")
         self._slots = {node: slot for slot, node in enumerate(header["nodes"])}
-        self._boots, self._seqs = list(header["boots"]), list(header["seqs"])
-        self._arrived = header["arrived"]
+        self._marks = {node: (boot, seq) for node, (boot, seq) in header["marks"].items()}
+        self._arrived, self.withheld = header["arrived"], header["withheld"]
         self._watermark = plan.Watermark(*header["watermark"])
         if header["world"] is not None:
             self._adopt(Model.model_validate(header["world"]))
 
     def _fingerprint(self) -> str:
         return self._settings.model_dump_json(include={"smoothing", "model", "estimate"})
+
+
+def _global(payload: bytes) -> Model:
+    model = codec.decode(Model, payload)
+    if model.scope != "global":
+        raise codec.Refused(f"scope: {model.scope} is not global")
+    return model
 
 
 def _sum_in_order(values: NDArray[np.float64], alive: NDArray[np.bool_]) -> NDArray[np.float64]:

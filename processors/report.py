@@ -16,6 +16,7 @@ from schemas.telemetry import SmoothedBlock
 Array = NDArray[np.float64]
 
 _REPORT_SLACK = 0.5
+_EVIDENT_PODS = 0.5  # less evidence than half a pod is no evidence of what a pod costs
 
 
 class State(NamedTuple):
@@ -100,10 +101,12 @@ def availability_of(
     )
 
 
-def smoothed_of(index: int, block: Block, result: Result) -> SmoothedBlock:
-    """Return the smoothed block of one node."""
+def smoothed_of(index: int, block: Block, result: Result) -> SmoothedBlock | None:
+    """Return the smoothed block of one node; None if it has no known metric."""
     message = block.message
     columns = [column for column, name in enumerate(metric.NAMES) if name in set(message.metrics)]
+    if not columns:
+        return None
     values = np.round(result.smoothed[index][:, columns], 4)
     flat: list[float | None] = values.ravel().tolist()
     if np.isnan(values).any():
@@ -140,7 +143,7 @@ def world_of(model: Model, features: tuple[str, ...]) -> World:
     if not model.nodes or tuple(model.features) != features:
         return World()
     moment = keyed_sum.from_triangle(np.asarray(model.moment)) / model.nodes
-    return World(moment, np.asarray(model.cost) / model.pods if model.pods > 0 else None)
+    return World(moment, np.asarray(model.cost) / model.pods if model.pods >= _EVIDENT_PODS else None)
 
 
 def _round(value: float, digits: int = 4) -> float:

@@ -6,13 +6,17 @@ from pydantic import Field, model_validator
 
 from schemas.message import Count, Message, Microseconds, NodeName, NonNegative, Ratio
 
+# Far beyond what a cluster can add up to; sums of such sums stay finite.
+Sum = Annotated[float, Field(ge=-1e60, le=1e60)]
+
 
 class Model(Message):
     """A learned workload: the second moment of usage above the idle baseline, in absolute units.
 
     `moment` is the upper triangle, row by row, of `sum over nodes of D C D`, where C is a node's mean-normalised
-    second moment and D its sizes (cores, bytes, 1 for ratios). `cost` and `pods` are sums too: usage above the
-    baseline per feature, and running pods; their quotient is the cluster's mean cost of a pod.
+    second moment and D its sizes (cores, bytes, 1 for ratios). `cost` and `pods` are sums too, over nodes by how much
+    evidence of their own they have: usage that pods take per feature, and running pods; their quotient is the
+    cluster's mean cost of a pod. What a node only assumes is not in them, so no assumption comes back as evidence.
     """
 
     TITLE: ClassVar[str] = "Learned workload of the cluster, of one partition, or of one node"
@@ -20,10 +24,10 @@ class Model(Message):
     scope: Literal["global", "partition", "local"]
     at_us: Annotated[Microseconds, Field(description="event second that the sums are of")]
     features: Annotated[list[str], Field(min_length=1, max_length=64)]
-    moment: list[float]
+    moment: list[Sum]
     nodes: Annotated[Count, Field(description="nodes in the sums")]
-    pods: NonNegative
-    cost: list[float]
+    pods: Annotated[float, Field(ge=0, le=1e12, description="running pods, each as far as its node has evidence")]
+    cost: list[Sum]
     node: NodeName | None = None
     partition: Count | None = None
 

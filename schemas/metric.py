@@ -4,7 +4,6 @@ A `SampleBlock` names its columns, so an agent may send any subset in any order;
 column means and which values are possible. Everything on the wire is in base units: a ratio, a count, bytes.
 """
 
-import math
 from dataclasses import dataclass
 
 
@@ -15,7 +14,7 @@ class Metric:
     Attributes:
         name: Column name on the wire and in the history.
         unit: `ratio`, `bytes/s`, or what is counted.
-        high: Largest possible value; the smallest is 0 for every metric.
+        high: Largest value that is believed; the smallest is 0 for every metric.
         source: File it is read from.
         meaning: One line for people.
     """
@@ -43,11 +42,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("io_pressure", "ratio", 1.0, "/proc/pressure/io", "share of time some thread waited for I/O"),
     Metric("io_stall", "ratio", 1.0, "/proc/pressure/io", "share of time every thread waited for I/O"),
     Metric("disk_util", "ratio", 1.0, "/proc/diskstats", "share of time the busiest disk had requests in flight"),
-    Metric("disk_bytes", "bytes/s", math.inf, "/proc/diskstats", "bytes read and written by all disks"),
-    Metric("net_bytes", "bytes/s", math.inf, "/proc/net/dev", "bytes received and sent, loopback left out"),
-    Metric("procs_running", "threads", math.inf, "/proc/stat", "runnable threads, the reader among them"),
-    Metric("load1", "threads", math.inf, "/proc/loadavg", "one-minute load average"),
-    Metric("pods", "pods", math.inf, "cgroup tree", "running pods; a container without a pod counts as one"),
+    Metric("disk_bytes", "bytes/s", 1e15, "/proc/diskstats", "bytes read and written by all disks"),
+    Metric("net_bytes", "bytes/s", 1e15, "/proc/net/dev", "bytes received and sent, loopback left out"),
+    Metric("procs_running", "threads", 1e6, "/proc/stat", "runnable threads, the reader among them"),
+    Metric("load1", "threads", 1e6, "/proc/loadavg", "one-minute load average"),
+    Metric("pods", "pods", 1e6, "cgroup tree", "running pods; a container without a pod counts as one"),
 )
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

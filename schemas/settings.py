@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -46,6 +47,17 @@ def _node_name(value: str) -> str:
     return value
 
 
+def _server_url(value: str) -> str:
+    try:
+        parts = urlsplit(value if "://" in value else f"nats://{value}")
+        sound = bool(parts.hostname) and parts.scheme in ("nats", "tls") and parts.port != 0 and not parts.fragment
+    except ValueError:
+        sound = False
+    if value and (not sound or any(char in value for char in " ,\t\n")):
+        raise ValueError("is one address, like nats://host:4222 or tls://user:password@host:4222")
+    return value
+
+
 def _divides_a_second(value: float) -> float:
     if abs(1 / value - round(1 / value)) > 1e-9:
         raise ValueError("does not divide one second; use 1, 0.5, 0.2, 0.1, 0.05, ...")
@@ -77,7 +89,9 @@ class Data(Section):
 class Nats(Section):
     """The message bus."""
 
-    url: str = Field("", description="server to use; empty: an embedded one (up), or nats://127.0.0.1:4222")
+    url: Annotated[str, AfterValidator(_server_url)] = Field(
+        "", description="server to use; empty: an embedded one (up), or nats://127.0.0.1:4222"
+    )
     port: Port = Field(4222, description="port of the embedded server; the next free one if it is taken, 0: any")
     connect_timeout_seconds: Seconds = Field(5, description="for one attempt; a loopback connect takes under 0.1")
     request_timeout_seconds: Seconds = Field(5, description="for one acknowledgement; covers a leader election")
@@ -355,7 +369,8 @@ def _fault(
         known = {field for section, field, _ in options() if section == (names[0] if len(names) > 1 else "")}
         known |= set(Settings.model_fields) if len(names) == 1 else set()
         return f"{where}: there is no such setting{_hint(names[-1], known)}"
-    shown = f" (is {value!r})" if isinstance(value, str | int | float | bool) else ""
+    secret = names == ("nats", "url")
+    shown = f" (is {value!r})" if isinstance(value, str | int | float | bool) and not secret else ""
     return f"{where}: {message.removeprefix('Value error, ')}{shown}"
 
 

@@ -6,6 +6,9 @@ from pydantic import Field, model_validator
 
 from schemas.message import Count, Message, Microseconds, NodeName
 
+MAXIMUM_SAMPLES = 100
+MAXIMUM_US = 60_000_000
+
 Boot = Annotated[str, Field(min_length=1, max_length=64, description="boot id of the node's kernel")]
 
 
@@ -15,10 +18,10 @@ class Block(Message):
     node: NodeName
     boot: Boot
     seq: Annotated[Count, Field(description="whole second of CLOCK_BOOTTIME at which the block begins")]
-    at_us: Annotated[Microseconds, Field(description="time of the first sample")]
+    at_us: Annotated[int, Field(ge=0, le=2**53 - 1 - MAXIMUM_US, description="time of the first sample")]
     step_us: Annotated[int, Field(gt=0, le=60_000_000, description="time from one sample to the next")]
     metrics: Annotated[list[str], Field(min_length=1, max_length=64, description="column names")]
-    values: Annotated[list[float | None], Field(min_length=1, max_length=65_536, description="null: not known")]
+    values: Annotated[list[float | None], Field(min_length=1, max_length=6400, description="null: not known")]
 
     @model_validator(mode="after")
     def _rectangular(self) -> Self:
@@ -27,6 +30,8 @@ class Block(Message):
             raise ValueError(f"{len(self.values)} values do not fill rows of {columns} metrics")
         if len(set(self.metrics)) != columns:
             raise ValueError("a metric is named twice")
+        if self.samples > MAXIMUM_SAMPLES or self.samples * self.step_us > MAXIMUM_US:
+            raise ValueError(f"a block has at most {MAXIMUM_SAMPLES} samples over {MAXIMUM_US // 1_000_000} s")
         return self
 
     @property

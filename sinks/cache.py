@@ -14,6 +14,7 @@ from nats.aio.client import Client
 from prometheus_client import Counter, Histogram
 
 from bus import batch, dead, stream
+from bus.health import UNSTORED, Health
 from bus.pull import Reader, Received
 from schemas import codec
 from schemas.estimate import Availability, Cursor
@@ -23,6 +24,7 @@ from schemas.subject import Names, kind_and_node
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
+_PATIENCE_SECONDS = 5.0
 
 WRITTEN = Counter("spazio_cache_rows_total", "availabilities written to the scheduler cache")
 STALE = Counter("spazio_cache_stale_total", "availabilities too old to be written")
@@ -33,11 +35,11 @@ AGE = Histogram(
 )
 
 
-async def run(client: Client, settings: Settings) -> None:
+async def run(client: Client, settings: Settings, health: Health) -> None:
     """Keep the cache current until cancelled."""
     while True:
         try:
-            await _follow(client, settings)
+            await _follow(client, settings, health)
         except batch.Fenced as fenced:
             log.warning("cache.fenced", extra={"reason": str(fenced)})
         except (nats.errors.Error, TimeoutError) as error:
@@ -45,12 +47,11 @@ async def run(client: Client, settings: Settings) -> None:
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
-async def _follow(client: Client, settings: Settings) -> None:
+async def _follow(client: Client, settings: Settings, health: Health) -> None:
     names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
     estimates = await stream.describe(client, names.estimates)
     bucket, subject = f"KV_{names.availability_bucket}", names.of("cache", "cursor")
-    stored = await batch.last(client, bucket, subject)
-    expected, position = stored.sequence, batch.covered(stored, estimates.identity)
+    position, expected = await batch.covered(client, bucket, subject, estimates)
     reader = Reader(
         client,
         names.estimates,
@@ -77,25 +78,18 @@ async def _follow(client: Client, settings: Settings) -> None:
                     continue
                 rows.append(_row(names, message, age, settings))
                 ages.append(availability.at_us)
-            for start in range(0, len(rows), batch.MAXIMUM_ROWS):
-                # Only the last part may move the cursor past everything that was read.
-                whole = start + batch.MAXIMUM_ROWS >= len(rows)
-                cursor = Cursor(
-                    stream=names.estimates,
-                    created=estimates.identity,
-                    sequence=reader.position if whole else position,
-                )
-                part = rows[start : start + batch.MAXIMUM_ROWS]
-                expected = await batch.publish(
-                    client,
-                    bucket,
-                    part,
-                    batch.Row(subject, codec.encode(cursor)),
-                    expected,
-                    timeout_seconds=timeout,
-                )
-                WRITTEN.inc(len(part))
-            position = reader.position
+            if rows:
+                cursor = Cursor(stream=names.estimates, created=estimates.identity, sequence=reader.position)
+                async with health.within("cache", _PATIENCE_SECONDS, UNSTORED):
+                    expected = await batch.publish(
+                        client,
+                        bucket,
+                        rows,
+                        batch.Row(subject, codec.encode(cursor)),
+                        expected,
+                        timeout_seconds=timeout,
+                    )
+                WRITTEN.inc(len(rows))
             for at_us in ages:
                 AGE.observe(max(0.0, time.time() - at_us / 1e6))
 

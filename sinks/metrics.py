@@ -44,9 +44,11 @@ class Nodes(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield the gauges of all nodes that were measured lately."""
         oldest = (time.time() - self._expiry) * 1e6
-        live = [row for row in list(self._newest.values()) if row.at_us >= oldest]
-        self._newest = {row.node: row for row in live}
-        return self._families(live)
+        rows = list(self._newest.values())
+        for row in rows:
+            if row.at_us < oldest and self._newest.get(row.node) is row:
+                del self._newest[row.node]
+        return self._families([row for row in rows if row.at_us >= oldest])
 
     @staticmethod
     def _families(live: list[Availability]) -> Iterator[Metric]:

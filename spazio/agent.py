@@ -25,7 +25,12 @@ async def work(context: Context) -> None:
     """Sample and publish until cancelled; then send what is left."""
     settings = context.settings
     sample, names = settings.sample, Names(settings.prefix)
-    outbox = Outbox(context.client, limit=sample.buffer_blocks, timeout_seconds=settings.nats.request_timeout_seconds)
+    outbox = Outbox(
+        context.client,
+        context.health,
+        limit=sample.buffer_blocks,
+        timeout_seconds=settings.nats.request_timeout_seconds,
+    )
     node, boot = sample.node_name, inventory.boot_id(sample.proc)
     subject, loop = names.node("samples", node), asyncio.get_running_loop()
 

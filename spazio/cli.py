@@ -60,7 +60,9 @@ def process(settings: Settings) -> int:
     from processors import engine
     from spazio import service
 
-    return service.run("process", settings, lambda context: engine.run(context.client, context.settings))
+    return service.run(
+        "process", settings, lambda context: engine.run(context.client, context.settings, context.health)
+    )
 
 
 @sink_app.command()
@@ -70,7 +72,7 @@ def cache(settings: Settings) -> int:
     from sinks import cache as sink
     from spazio import service
 
-    return service.run("cache", settings, lambda context: sink.run(context.client, context.settings))
+    return service.run("cache", settings, lambda context: sink.run(context.client, context.settings, context.health))
 
 
 @sink_app.command()

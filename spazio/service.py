@@ -15,9 +15,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nats.aio.client import Client
-
 from bus import connection, stream
+from bus.connection import Connection
 from bus.health import Health
 from schemas.settings import Settings, SettingsError, unknown_environment
 from spazio import logs
@@ -26,13 +25,14 @@ from spazio.monitor import Monitor
 log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 4.0
+_ANSWER_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a service works with."""
 
-    client: Client
+    client: Connection
     settings: Settings
     health: Health
 
@@ -59,9 +59,6 @@ def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> i
         return asyncio.run(_serve(name, settings, work, streams))
     except (SettingsError, stream.NoRoom, connection.ServerTooOld) as error:
         return _fail(str(error))
-    except OSError as error:
-        log.exception("service.failed")
-        return _fail(f"{name}: {error}")
     except Exception:
         log.exception("service.failed")
         return 1
@@ -77,16 +74,8 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, stop.set)
-    health, clients = Health(), list[Client]()
-    try:
-        monitor = Monitor(
-            settings.http.host, settings.http.port, health, lambda: bool(clients) and clients[0].is_connected
-        )
-    except OSError as error:
-        address = f"{settings.http.host}:{settings.http.port}"
-        raise SettingsError(
-            [f"http port: cannot listen on {address}: {error.strerror}; choose another with --http-port, 0 for any"]
-        ) from error
+    health, clients = Health(), list[Connection]()
+    monitor = _listen(settings, health, lambda: _alive(loop, clients))
     note = settings.data.dir / "run" / f"{name}.json"
     working = asyncio.create_task(_work(name, settings, work, streams, health, clients))
     stopping = asyncio.create_task(stop.wait())
@@ -122,14 +111,28 @@ def _listen(settings: Settings, health: Health, connected: Callable[[], bool]) -
         ) from error
 
 
+def _alive(loop: asyncio.AbstractEventLoop, clients: list[Connection]) -> bool:
+    """Ask the server, from another thread; the client's own word would also hold when its reader has died."""
+    if not clients:
+        return False
+    answer = asyncio.run_coroutine_threadsafe(connection.alive(clients[0], _ANSWER_SECONDS), loop)
+    try:
+        return answer.result(_ANSWER_SECONDS + 1)
+    except (TimeoutError, RuntimeError):
+        return False
+
+
 async def _work(
-    name: str, settings: Settings, work: Work, streams: bool, health: Health, clients: list[Client]
+    name: str, settings: Settings, work: Work, streams: bool, health: Health, clients: list[Connection]
 ) -> None:
     async with connection.connect(settings, f"{settings.prefix}-{name}") as client:
         clients.append(client)
         if streams:
             await stream.ensure(client, settings)
-        await work(Context(client, settings, health))
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(connection.unless_closed(client))
+            await work(Context(client, settings, health))
+            watching.cancel()
 
 
 def _announce(note: Path, address: str) -> None:

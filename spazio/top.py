@@ -72,10 +72,10 @@ def table(rows: list[Availability], now: float, width: int = 120) -> Table:
     for row in rows:
         pressure = max(row.usage.get("memory_pressure", 0.0), row.usage.get("io_pressure", 0.0))
         made.add_row(
-            row.node,
+            Text(row.node),
             Text(f"{row.available:.1f}", style="bold red" if row.available < 1 else "bold green"),
             f"{row.lower:.0f}-{row.upper:.0f}",
-            row.binding,
+            Text(row.binding),
             _bar(row.usage.get("cpu"), bar),
             _bar(row.usage.get("memory"), bar),
             _bar(pressure, bar),

@@ -45,6 +45,9 @@ def run(settings: Settings) -> int:
     except (SettingsError, server.Unusable, Unstartable) as error:
         sys.stderr.write(f"spazio: {error}\n")
         return 2
+    except OSError as error:
+        sys.stderr.write(f"spazio: {error}; mend that, or choose another folder with --data-dir\n")
+        return 2
 
 
 @contextmanager

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime
 
 import pytest
 from nats.aio.client import Client
 
 from bus import batch, checkpoint, dead, stream
+from bus.health import Health
 from bus.outbox import Outbox
 from bus.pull import Reader, Received
 from schemas import codec
@@ -16,6 +18,17 @@ from schemas.subject import Names
 from tests.conftest import NatsServer
 
 NAMES = Names()
+
+
+def source(created: str, last: int) -> stream.Stream:
+    """Return an input stream whose identity is made of a text."""
+
+    class Named(stream.Stream):
+        @property
+        def identity(self) -> str:
+            return created
+
+    return Named("S", datetime.now(UTC), 1, last, 1)
 
 
 async def publish(client: Client, node: str, numbers: range) -> None:
@@ -121,8 +134,49 @@ async def test_a_batch_with_an_outdated_cursor_stores_nothing(client: Client) ->
         await attempt(2, 0)
     assert (await stream.describe(client, NAMES.estimates)).last == first
     assert await attempt(3, first) == first + 6
-    assert batch.covered(await batch.last(client, NAMES.estimates, subject), "c") == 3
-    assert batch.covered(await batch.last(client, NAMES.estimates, subject), "other") == 0
+    assert await attempt(4, first + 6) == first + 12
+    position, sequence = await batch.covered(client, NAMES.estimates, subject, source("c", 100))
+    assert (position, sequence) == (4, first + 12)
+    assert await batch.covered(client, NAMES.estimates, subject, source("other", 100)) == (0, sequence)
+    for garbage in (b"nonsense", codec.encode(Cursor(stream="s", created="c", sequence=10**9))):
+        await client.jetstream().publish(subject, garbage)
+        position, sequence = await batch.covered(client, NAMES.estimates, subject, source("c", 100))
+        assert position == 4
+        assert sequence == (await stream.describe(client, NAMES.estimates)).last
+
+
+async def test_a_cursor_that_has_aged_out_fences_nobody(client: Client) -> None:
+    row = batch.Row(NAMES.of("cursor", "0"), codec.encode(Cursor(stream="s", created="c", sequence=1)))
+    expected = await batch.publish(client, NAMES.estimates, [], row, 0, timeout_seconds=2)
+    await client.jetstream().purge_stream(NAMES.estimates)
+    later = row._replace(payload=codec.encode(Cursor(stream="s", created="c", sequence=2)))
+    assert await batch.publish(client, NAMES.estimates, [], later, expected, timeout_seconds=2) == expected + 1
+
+
+async def test_a_stored_message_may_carry_any_header(client: Client) -> None:
+    js = client.jetstream()
+    for number, status in enumerate(("100", "404", "409", "503", "")):
+        await js.publish(NAMES.node("samples", "a"), b"%d" % number, headers={"Status": status, "Description": "x"})
+    async with Reader(client, NAMES.telemetry, [NAMES.part("*")]) as reader:
+        assert [message.data for message in await read(reader, 5)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_subjects_that_are_no_text_or_very_long_are_read_and_buried(
+    client: Client, settings: Settings, nats_server: NatsServer
+) -> None:
+    long = b"spazio.samples." + b"n" * 3500
+    _, writer = await asyncio.open_connection("127.0.0.1", nats_server.port)
+    for subject in (b"spazio.samples.\xff\xfe", long):
+        writer.write(b'CONNECT {"verbose":false}\r\nPUB ' + subject + b" 2\r\nhi\r\n")
+    await writer.drain()
+    async with Reader(client, NAMES.telemetry, [NAMES.part("*")]) as reader:
+        for message in await read(reader, 2):
+            await dead.bury(client, NAMES, "process", NAMES.telemetry, message, "odd", timeout_seconds=2)
+    writer.close()
+    letters = [await client.jetstream().get_msg(NAMES.events, seq=number) for number in (1, 2)]
+    assert [letter.data for letter in letters] == [b"hi", b"hi"]
+    assert letters[1].subject == "spazio.dead.long"
+    assert (letters[1].headers or {})["Spazio-Subject"].startswith("spazio.samples.nnn")
 
 
 async def test_an_atomic_batch_is_whole_or_absent_when_the_server_is_killed_in_between(
@@ -159,7 +213,7 @@ async def test_an_atomic_batch_is_whole_or_absent_when_the_server_is_killed_in_b
 async def test_the_outbox_keeps_the_newest_while_the_server_is_away_and_stores_each_once(
     client: Client, nats_server: NatsServer
 ) -> None:
-    outbox = Outbox(client, limit=5, timeout_seconds=0.5)
+    outbox = Outbox(client, Health(), limit=5, timeout_seconds=0.5)
     sending = asyncio.create_task(outbox.run())
     outbox.put(NAMES.node("samples", "a"), b"0", "id0")
     assert await outbox.flush(5)

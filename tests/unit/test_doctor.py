@@ -111,12 +111,6 @@ async def test_a_server_that_greets_and_then_falls_silent_is_broken(tmp_path: Pa
         told(finding)
 
 
-@pytest.mark.parametrize("url", ["nats://127.0.0.1:99999", "nats://[half"])
-def test_an_address_that_is_none_is_broken(tmp_path: Path, url: str) -> None:
-    assert doctor.nats_server(given(tmp_path, nats_url=url)).ok is False
-    assert doctor.streams(given(tmp_path, nats_url=url)).ok is None
-
-
 def test_a_real_server_answers_and_lacks_streams_at_first(settings: Settings) -> None:
     finding = doctor.nats_server(settings)
     assert finding.ok is True

@@ -11,6 +11,7 @@ from processors.partition import Output, Partition
 from schemas import codec
 from schemas.estimate import Availability, Model
 from schemas.settings import Settings, load
+from schemas.telemetry import SampleBlock
 from tests import telemetry
 from tests.telemetry import NAMES, block, stored
 
@@ -178,3 +179,106 @@ def test_a_state_of_other_settings_is_refused() -> None:
     partition.fold(telemetry.recording(seconds=3))
     with pytest.raises(ValueError, match="other settings"):
         Partition(configured(model_variant="carico"), 0).restore(partition.snapshot())
+
+
+BAD_BLOCKS = [
+    block("x", 0).model_copy(update={"metrics": ["gpu_util"], "values": [0.5] * 10}),
+    block("x", 0).model_copy(update={"metrics": ["net_bytes"], "values": [5.0] * 10}),
+    block("x", 0, cpu_util=None, memory_util=None, memory_used=None),
+    block("x", 0, net_bytes=1e15, disk_bytes=1e15, pods=1e6, load1=1e6, procs_running=1e6),
+    block("x", 0).model_copy(update={"at_us": 2**53 - 1 - 60_000_000}),
+    block("x", 0).model_copy(update={"memory_bytes": 2**53 - 1, "cpus": 65_536}),
+    block("x", 0).model_copy(update={"memory_bytes": 1, "cpus": 1}),
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("form", ["least_squares", "kalman_joint"])
+@pytest.mark.parametrize("bad", BAD_BLOCKS)
+def test_a_valid_block_with_odd_numbers_harms_nobody_else(variant: str, form: str, bad: SampleBlock) -> None:
+    wanted = configured(model_variant=variant, estimate_form=form, model_global_weight="0")
+    good = [stored(block("good", second, cpu_util=0.1, pods=float(second))) for second in range(6)]
+    odd = [stored(bad.model_copy(update={"seq": 1000 + second})) for second in range(6)]
+    mixed = [message for pair in zip(good, odd, strict=True) for message in pair]
+    outputs, refusals = Partition(wanted, 0).fold(mixed)
+    assert not refusals
+    mine = [line for line in lines(outputs) if line[0].endswith(".good")]
+    assert mine == [line for line in lines(Partition(wanted, 0).fold(good)[0]) if line[0].endswith(".good")]
+    for output in outputs:
+        codec.decode(type(output.message), codec.encode(output.message))
+
+
+@given(
+    columns=st.lists(st.sampled_from(telemetry.METRICS), min_size=1, max_size=6, unique=True),
+    numbers=st.lists(st.one_of(st.none(), st.floats(0, 1e15), st.sampled_from([0.0, 1.0])), min_size=60, max_size=60),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_block_that_the_schema_takes_stops_a_fold(columns: list[str], numbers: list[float | None]) -> None:
+    odd = block("x", 0).model_copy(update={"metrics": columns, "values": numbers[: 10 * len(columns)]})
+    outputs, refusals = Partition(configured(), 0).fold([stored(odd), stored(block("good", 0))])
+    assert len(refusals) <= 1
+    assert any(output.subject == "spazio.availability.good" for output in outputs)
+
+
+def test_availability_is_absent_while_cpu_or_memory_is_unknown() -> None:
+    partition = Partition(configured(), 0)
+    outputs, _ = partition.fold([stored(block("n", 0, cpu_util=None, memory_util=0.5))])
+    assert not [output for output in outputs if isinstance(output.message, Availability)]
+    assert partition.withheld == 1
+
+
+def test_without_pressure_information_a_cpu_is_full_at_its_cores() -> None:
+    message = stored(block("n", 0, cpu_util=0.1, cpu_pressure=None))
+    outputs, _ = Partition(configured(estimate_pod_memory_bytes="1"), 0).fold([message])
+    row = next(output.message for output in outputs if isinstance(output.message, Availability))
+    assert row.available == pytest.approx((1 - 0.1) * 4 / 0.1)
+
+
+def test_a_clock_that_was_set_back_does_not_hold_churn_on() -> None:
+    partition = Partition(configured(), 0)
+    partition.fold([stored(block("n", 3600, seq=0)), stored(block("n", 3601, seq=1, pods=2.0))])
+    outputs, _ = partition.fold([stored(block("n", second, seq=2 + second, pods=2.0)) for second in range(10)])
+    rows = [output.message for output in outputs if isinstance(output.message, Availability)]
+    assert not rows[-1].churn
+
+
+def test_nodes_without_pods_say_nothing_of_what_a_pod_costs() -> None:
+    random = np.random.default_rng(8)
+    partition = Partition(configured(), 0)
+    for second in range(60):
+        messages = []
+        for index in range(10):
+            noisy = block(f"n{index}", second, cpu_util=float(random.uniform(0.1, 0.3)), pods=float(index == 0))
+            messages.append(stored(noisy))
+        outputs, _ = partition.fold(messages)
+        for output in outputs:
+            if isinstance(output.message, Model):
+                assert output.message.pods < 0.5
+                partition.fold([(NAMES.model, codec.encode(output.message.model_copy(update={"scope": "global"})))])
+    rows = [output.message for output in outputs if isinstance(output.message, Availability)]
+    assert all(row.cost == pytest.approx(200 / 8192) for row in rows if row.binding == "memory")
+
+
+def test_a_cluster_that_knows_what_a_pod_costs_tells_a_new_node() -> None:
+    random = np.random.default_rng(9)
+    teacher, pupil = Partition(configured(), 0), Partition(configured(), 1)
+    models: list[Model] = []
+    for second in range(120):
+        outputs, _ = teacher.fold([stored(telemetry.noisy("old", second, second // 10 % 5, random))])
+        models += [output.message for output in outputs if isinstance(output.message, Model)]
+    learned = models[-1].model_copy(update={"scope": "global", "partition": None})
+    outputs, _ = pupil.fold([(NAMES.model, codec.encode(learned)), stored(block("new", 0))])
+    row = next(output.message for output in outputs if isinstance(output.message, Availability))
+    assert row.prior == 1.0
+    assert row.available == pytest.approx(1 / 0.04, rel=0.1)
+
+
+def test_a_node_that_is_silent_for_an_hour_is_forgotten() -> None:
+    partition = Partition(configured(), 0)
+    for second in range(0, 4200, 30):
+        messages = [stored(block("here", second)), stored(block("late", second - 30 if second else 0))]
+        partition.fold(messages if second < 60 else messages[:1])
+    assert partition.nodes == 1
+    again = Partition(configured(), 0)
+    again.restore(partition.snapshot())
+    assert again.nodes == 1

@@ -17,7 +17,7 @@ FIELDS = {settings.option_name(section, field): (section, field) for section, fi
 # One value other than the default for every setting.
 OTHER: dict[str, Any] = {
     "prefix": "lab-7", "data_dir": Path("/srv/a b"), "data_min_free_bytes": 1,
-    "nats_url": "tls://n:1,x", "nats_port": 0, "nats_partitions": 3, "nats_ping_interval_seconds": 7,
+    "nats_url": "tls://u:p@n:1", "nats_port": 0, "nats_partitions": 3, "nats_ping_interval_seconds": 7,
     "nats_connect_timeout_seconds": 0.25, "nats_request_timeout_seconds": 0.001, "nats_duplicate_window_seconds": 63,
     "nats_telemetry_max_age_seconds": 60, "nats_estimates_max_age_seconds": 61, "nats_events_max_age_seconds": 62,
     "nats_telemetry_max_bytes": 4096, "nats_estimates_max_bytes": 4097, "nats_events_max_bytes": 4098,
@@ -239,3 +239,22 @@ def test_the_parser_refuses_unknown_and_shortened_options_and_explains_all(
 )
 def test_a_password_in_the_servers_address_is_never_shown(url: str, shown: str) -> None:
     assert settings.load({"nats_url": url}, environ={}).nats_shown == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nats://h:abc",
+        "nats://h:99999",
+        "nats://a:1,nats://b:2",
+        "foo bar",
+        "http://h",
+        "nats://[half",
+        "nats://u:geheim#x@h",
+    ],
+)
+def test_an_address_that_is_none_is_a_fault_that_shows_no_password(url: str) -> None:
+    with pytest.raises(settings.SettingsError) as caught:
+        settings.load({"nats_url": url}, environ={})
+    assert "is one address" in str(caught.value)
+    assert "geheim" not in str(caught.value)

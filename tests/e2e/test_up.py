@@ -175,7 +175,7 @@ def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tm
         )
         counted = running.sql(gaps)[0]
         assert counted["doubled"] == 0
-        assert counted["missing"] <= 4  # the agent's own time down
+        assert counted["missing"] <= 8  # the agent's own time down: a pause, a start, the rest of a second
         pids = running.addresses["pids"]
         running.process.kill()
         running.process.wait()

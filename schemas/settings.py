@@ -104,7 +104,9 @@ class Nats(Section):
     estimates_max_bytes: Bytes = Field(1 << 30, description="bound on the estimates stream's file")
     events_max_age_seconds: Seconds = Field(7 * 86_400, description="dead letters wait a week for somebody to look")
     events_max_bytes: Bytes = Field(128 << 20, description="bound on dead letters and decisions")
-    duplicate_window_seconds: Seconds = Field(120, description="longer than any publisher's retry")
+    duplicate_window_seconds: Seconds = Field(
+        120, description="a retry within it is stored once; folds and history skip a later one by its seq"
+    )
     partitions: int = Field(PARTITIONS, ge=1, le=256, description="shards of nodes; fixed when the stream is made")
 
 

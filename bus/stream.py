@@ -97,7 +97,7 @@ def configs(settings: Settings) -> list[api.StreamConfig]:
 
 
 def _buckets(settings: Settings, names: Names) -> list[api.StreamConfig]:
-    cache, objects = names.availability_bucket, names.checkpoints
+    cache, nodes, objects = names.availability_bucket, names.nodes_bucket, names.checkpoints
     expiry = settings.cache.expiry_seconds
     return [
         api.StreamConfig(
@@ -113,6 +113,17 @@ def _buckets(settings: Settings, names: Names) -> list[api.StreamConfig]:
             allow_direct=True,
             allow_atomic=True,
             allow_msg_ttl=True,
+        ),
+        api.StreamConfig(
+            name=f"KV_{nodes}",
+            description="newest facts of each node",
+            subjects=[f"$KV.{nodes}.>"],
+            max_msgs_per_subject=1,
+            duplicate_window=settings.nats.duplicate_window_seconds,
+            discard=api.DiscardPolicy.NEW,
+            allow_rollup_hdrs=True,
+            deny_delete=True,
+            allow_direct=True,
         ),
         api.StreamConfig(
             name=f"OBJ_{objects}",

@@ -10,7 +10,7 @@ from processors.chain import RESOURCES, Result, World
 from processors.decode import Block
 from schemas import metric
 from schemas.estimate import Availability, Model
-from schemas.settings import Estimate
+from schemas.section import Estimate
 from schemas.telemetry import SmoothedBlock
 
 Array = NDArray[np.float64]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from producers import cpu, disk, load, memory, network, pods, pressure
 from producers.source import Source
-from schemas import settings
+from schemas.section import Sample
 
 
-def default(sample: settings.Sample) -> list[Source]:
+def default(sample: Sample) -> list[Source]:
     """Return all sources of a Linux node, reading from the mounts that settings name."""
     proc = sample.proc
     return [

@@ -7,14 +7,18 @@ from pydantic import ValidationError
 
 from schemas import subject
 from schemas.estimate import Availability, Cursor, Model
+from schemas.facts import NodeFacts, PodFacts
 from schemas.message import VERSION, Message
-from schemas.telemetry import ContainerEvent, SampleBlock, SmoothedBlock
+from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock, SmoothedBlock
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 MESSAGES: Mapping[str, type[Message]] = {
     "samples": SampleBlock,
     "containers": ContainerEvent,
+    "pods": PodUsageBlock,
+    "nodefacts": NodeFacts,
+    "podfacts": PodFacts,
     "smoothed": SmoothedBlock,
     "availability": Availability,
     "model": Model,

@@ -58,6 +58,15 @@ def _channels(prefix: str) -> Iterator[_Channel]:
     yield _Channel(
         "containers", of("containers", "{node}"), "containers", f"At once on an event. {stored % 'containers'}", _NODE
     )
+    yield _Channel("pods", of("pods", "{node}"), "pods", f"Once a second. {stored % 'pods'}", _NODE)
+    yield _Channel("nodefacts", of("nodefacts", "{node}"), "nodefacts", f"On a change. {stored % 'nodefacts'}", _NODE)
+    yield _Channel(
+        "podfacts",
+        of("podfacts", "{node}"),
+        "podfacts",
+        f"On a change; {{node}} is - while the pod is bound to none. {stored % 'podfacts'}",
+        _NODE,
+    )
     yield _Channel("model", names.model, "model", f"The global model, once a second. Kept in {names.telemetry}", {})
     kept = f"Kept in {names.estimates}"
     yield _Channel("smoothed", of("smoothed", "{node}"), "smoothed", f"Once a second, unless off. {kept}", _NODE)
@@ -94,16 +103,36 @@ def _channels(prefix: str) -> Iterator[_Channel]:
         f"Scheduler cache: key-value bucket {bucket}, key {{node}}; too old is absent",
         _NODE,
     )
+    bucket = names.nodes_bucket
+    yield _Channel(
+        "nodes_bucket", f"$KV.{bucket}.{{node}}", "nodefacts", f"Key-value bucket {bucket}, key {{node}}", _NODE
+    )
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:
     """Return the JSON Schema (draft 2020-12) of every message, by file name."""
     result = {}
     for kind, message in codec.MESSAGES.items():
-        generated = message.model_json_schema()
+        generated = _standing_alone(message.model_json_schema())
         head = {"$schema": _DIALECT, "title": message.TITLE, "description": generated["description"]}
         result[f"{kind}.json"] = head | {key: value for key, value in generated.items() if key not in head}
     return result
+
+
+def _standing_alone(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema with the definitions of its parts put where they are referred to."""
+    parts = schema.pop("$defs", {})
+
+    def resolved(node: Any) -> Any:
+        if isinstance(node, list):
+            return [resolved(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        name = node.get("$ref", "").rpartition("/")[2]
+        rest = {key: resolved(value) for key, value in node.items() if key != "$ref"}
+        return resolved(parts[name]) | rest if name else rest
+
+    return {key: resolved(value) for key, value in schema.items()}
 
 
 def asyncapi(prefix: str = "spazio") -> dict[str, Any]:
@@ -186,7 +215,7 @@ def _default(info: Any) -> str:
     if value is None or value == "":
         return "none"
     if isinstance(value, tuple):
-        return f"`{','.join(value)}`"
+        return f"`{','.join(map(str, value))}`"
     if isinstance(value, Path):
         return f"`{value.as_posix()}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"

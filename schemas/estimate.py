@@ -4,10 +4,32 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.message import Count, Message, Microseconds, NodeName, NonNegative, Ratio
+from schemas.message import Count, Message, Microseconds, NodeName, NonNegative, Part, Ratio, Text
+
+# Workload classes in one message: a cluster has more workloads, but few take most of it.
+MAXIMUM_CLASSES = 64
 
 # Far beyond what a cluster can add up to; sums of such sums stay finite.
 Sum = Annotated[float, Field(ge=-1e60, le=1e60)]
+
+
+class ClassSum(Part):
+    """Pods of one workload class, and what they use, over the nodes of a partition or of the cluster."""
+
+    pods: Annotated[float, Field(ge=0, le=1e12, description="running pods, each as far as its node has evidence")]
+    cpu: Annotated[float, Field(ge=0, le=1e60, description="cores that they use")]
+    memory: Annotated[float, Field(ge=0, le=1e60, description="bytes that they use")]
+
+
+class ClassRoom(Part):
+    """How many more pods of one workload class fit on a node."""
+
+    available: Annotated[NonNegative, Field(description="more pods of the class that fit, if nothing else comes")]
+    lower: Annotated[NonNegative, Field(description="one-sided 90 % lower bound of available")]
+    binding: Annotated[str, Field(min_length=1, description="what runs out first; pods: the node's pod limit")]
+    pods: Annotated[Count, Field(description="running pods of the class")]
+    cpu: Annotated[NonNegative, Field(description="share of the node's CPU that one pod of the class takes")]
+    memory: Annotated[NonNegative, Field(description="share of the node's memory that one pod of the class takes")]
 
 
 class Model(Message):
@@ -28,6 +50,9 @@ class Model(Message):
     nodes: Annotated[Count, Field(description="nodes in the sums")]
     pods: Annotated[float, Field(ge=0, le=1e12, description="running pods, each as far as its node has evidence")]
     cost: list[Sum]
+    classes: Annotated[
+        dict[Text, ClassSum] | None, Field(max_length=MAXIMUM_CLASSES, description="usage by workload class")
+    ] = None
     node: NodeName | None = None
     partition: Count | None = None
 
@@ -64,6 +89,12 @@ class Availability(Message):
     usage: Annotated[dict[str, Ratio], Field(description="smoothed usage per feature")]
     explained: Annotated[Ratio, Field(description="share of the model's energy in its first direction")]
     gap: Annotated[Ratio, Field(description="second over first eigenvalue of the model; near 1: no single direction")]
+    free: Annotated[
+        dict[str, Ratio] | None, Field(description="share of cpu and of memory that pods may still take, headroom off")
+    ] = None
+    classes: Annotated[
+        dict[Text, ClassRoom] | None, Field(max_length=MAXIMUM_CLASSES, description="room by workload class")
+    ] = None
     since_us: Annotated[Microseconds, Field(description="since when binding and mode are what they are")]
 
 

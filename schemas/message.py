@@ -26,16 +26,20 @@ Microseconds = Annotated[int, Field(ge=0, le=_EXACT)]
 Count = Annotated[int, Field(ge=0, le=_EXACT)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
+# Cores or bytes; far beyond any machine, so that sums of them stay finite.
+Amount = Annotated[float, Field(ge=0, le=1e18)]
+Text = Annotated[str, Field(min_length=1, max_length=512)]
 
 
-class Message(BaseModel):
-    """Base of every message on the bus.
-
-    `TITLE` is one line for the generated documents. Instances are immutable; numbers are finite; JSON types are
-    not converted.
-    """
+class Part(BaseModel):
+    """A piece of a message. Instances are immutable; numbers are finite; JSON types are not converted."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Message(Part):
+    """Base of every message on the bus. `TITLE` is one line for the generated documents."""
+
     TITLE: ClassVar[str]
 
     v: Annotated[int, Field(ge=1, le=VERSION, description="contract version")] = VERSION

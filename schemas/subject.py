@@ -99,6 +99,11 @@ class Names:
         return self._upper("AVAILABILITY")
 
     @property
+    def nodes_bucket(self) -> str:
+        """Bucket of the newest `NodeFacts` of each node."""
+        return self._upper("NODES")
+
+    @property
     def checkpoints(self) -> str:
         """Object store of processor state."""
         return self._upper("CHECKPOINTS")

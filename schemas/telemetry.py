@@ -4,10 +4,25 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.message import Count, Message, Microseconds, NodeName
+from schemas.message import Amount, Count, Message, Microseconds, NodeName, Ratio, Text
 
 MAXIMUM_SAMPLES = 100
 MAXIMUM_US = 60_000_000
+MAXIMUM_PODS = 2048
+
+# Columns of a `PodUsageBlock`, beside `pods`.
+POD_COLUMNS = (
+    "namespaces",
+    "names",
+    "workloads",
+    "containers",
+    "cpu_cores",
+    "memory_bytes",
+    "cpu_pressure",
+    "memory_pressure",
+    "io_pressure",
+    "throttled",
+)
 
 Boot = Annotated[str, Field(min_length=1, max_length=64, description="boot id of the node's kernel")]
 
@@ -56,18 +71,67 @@ class SmoothedBlock(Block):
 
 
 class ContainerEvent(Message):
-    """Something happened to one container of a node."""
+    """Something happened to one container of a node; said once, by whichever source saw it first.
+
+    `created` comes before the container's first instruction. One that runs again after it exited is created again.
+    A container that nobody could name yet has its identity in a later event, or not at all.
+    """
 
     TITLE: ClassVar[str] = "A container was created, started, has exited or was deleted"
 
     node: NodeName
     boot: Boot
-    at_us: Microseconds
-    boottime_us: Annotated[Microseconds, Field(description="CLOCK_BOOTTIME of the event")]
+    at_us: Annotated[Microseconds, Field(description="wall-clock time of the event")]
+    boottime_us: Annotated[Microseconds, Field(description="CLOCK_BOOTTIME of the event; never steps")]
     event: Literal["created", "started", "exited", "deleted"]
-    container: Annotated[str, Field(min_length=1, max_length=256)]
-    sources: Annotated[list[str], Field(min_length=1, description="who reported it, first reporter first")]
-    pod: str | None = None
-    namespace: str | None = None
-    name: str | None = None
-    workload: str | None = None
+    container: Annotated[Text, Field(description="the runtime's id of the container")]
+    sources: Annotated[
+        list[Text], Field(min_length=1, max_length=16, description="who has reported this container, first one first")
+    ]
+    container_name: Annotated[Text | None, Field(description="name within its pod, or the runtime's")] = None
+    image: Text | None = None
+    sandbox: Annotated[bool | None, Field(description="true: a pod's pause container; null: not known")] = None
+    pod: Annotated[Text | None, Field(description="UID of its pod")] = None
+    namespace: Annotated[Text | None, Field(description="namespace of its pod")] = None
+    name: Annotated[Text | None, Field(description="name of its pod")] = None
+    workload: Annotated[Text | None, Field(description="workload class")] = None
+
+
+class PodUsageBlock(Message):
+    """What each pod of a node used over one second: one list per quantity, all in the order of `pods`.
+
+    A container outside any pod is a pod of its own, by its container id. Usage is what the kernel accounts to the
+    pod's control group, so it holds the pause container's too.
+    """
+
+    TITLE: ClassVar[str] = "Usage of every pod of one node, once a second"
+
+    node: NodeName
+    boot: Boot
+    seq: Annotated[Count, Field(description="whole second of CLOCK_BOOTTIME at which it was read")]
+    at_us: Annotated[Microseconds, Field(description="time of the reading")]
+    span_us: Annotated[int, Field(gt=0, le=MAXIMUM_US, description="time since the reading before")]
+    system_cpu_cores: Annotated[Amount | None, Field(description="CPU of everything that is in no pod")] = None
+    system_memory_bytes: Annotated[
+        Amount | None, Field(description="memory in use (MemTotal - MemAvailable) that is in no pod's working set")
+    ] = None
+    pods: Annotated[list[Text], Field(max_length=MAXIMUM_PODS, description="UID of the pod, or id of the container")]
+    namespaces: list[Text | None]
+    names: list[Text | None]
+    workloads: Annotated[list[Text | None], Field(description="workload class")]
+    containers: Annotated[list[Count], Field(description="running containers, pause containers left out")]
+    cpu_cores: Annotated[list[Amount | None], Field(description="CPU time over wall time")]
+    memory_bytes: Annotated[list[Amount | None], Field(description="working set: usage - inactive file pages")]
+    cpu_pressure: Annotated[list[Ratio | None], Field(description="share of time some thread waited for a CPU")]
+    memory_pressure: Annotated[list[Ratio | None], Field(description="share of time some thread waited for memory")]
+    io_pressure: Annotated[list[Ratio | None], Field(description="share of time some thread waited for I/O")]
+    throttled: Annotated[list[Ratio | None], Field(description="share of time held back by its own CPU quota")]
+
+    @model_validator(mode="after")
+    def _rectangular(self) -> Self:
+        for column in POD_COLUMNS:
+            if len(getattr(self, column)) != len(self.pods):
+                raise ValueError(f"{column} has {len(getattr(self, column))} entries for {len(self.pods)} pods")
+        if len(set(self.pods)) != len(self.pods):
+            raise ValueError("a pod is listed twice")
+        return self

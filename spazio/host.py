@@ -11,9 +11,10 @@ from os import geteuid
 from pathlib import Path
 from platform import python_version
 
+from producers import cgroup, inventory, pods, pressure, source
 from producers import clock as grid
-from producers import inventory, pods, pressure, source
-from schemas.settings import Sample, Settings
+from schemas.section import Sample
+from schemas.settings import Settings
 
 _PROBE_SECONDS = 0.5
 _RELEASED = 1_735_689_600 * grid.SECOND  # 2025-01-01, before anything of spazio ran
@@ -94,7 +95,7 @@ def stalls(proc: Path) -> Finding:
 
 def cgroups(root: Path, proc: Path) -> Finding:
     """Tell the cgroup version, and how many pods the agent counts."""
-    trees = pods.trees(root)
+    trees = cgroup.trees(root)
     if not trees:
         return Finding(
             "cgroups",

@@ -19,7 +19,7 @@ def _spellings(flat: str) -> tuple[str, ...]:
 
 def _help(section: str, field: str, info: Any) -> str:
     default = info.get_default(call_default_factory=True)
-    shown = ",".join(default) if isinstance(default, tuple) else default
+    shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
     return f"{info.description}  [{settings.ENV}{settings.option_name(section, field).upper()}; default: {shown!s}]"
 
 
@@ -41,7 +41,9 @@ def parse(command: str, summary: str, arguments: Sequence[str]) -> Settings:
 
 
 def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a typer command `--config` and the options of some sections; it receives `settings` instead of them.
+    """Give a typer command `--config`, `--prefix` and the options of sections or single settings.
+
+    It receives `settings` instead of them.
 
     All values arrive as text and are checked together, so that one run tells every fault.
     """
@@ -61,9 +63,9 @@ def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[...
             )
         ]
         for section, field, info in settings.options():
-            if section not in sections and not (section == "" and field == "prefix"):
-                continue
             flat = settings.option_name(section, field)
+            if not {section, flat} & {*sections, "prefix"}:
+                continue
             flats.append(flat)
             option = typer.Option(
                 *_spellings(flat), help=_help(section, field, info), show_default=False, metavar="VALUE"

@@ -9,7 +9,7 @@ import polars as pl
 from schemas import metric
 from schemas.estimate import Availability, Model
 from schemas.message import Message
-from schemas.settings import FEATURES
+from schemas.section import FEATURES
 from schemas.telemetry import Block, SampleBlock, SmoothedBlock
 
 Columns = Mapping[str, Sequence[Any]]

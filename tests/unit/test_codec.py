@@ -25,6 +25,22 @@ GOOD: dict[str, dict[str, Any]] = {
         "v": 1, "node": "a.b", "boot": "b", "at_us": 1, "boottime_us": 2, "event": "exited",
         "container": "c", "sources": ["docker", "cgroup"], "pod": "p",
     },
+    "pods": {
+        "v": 1, "node": "a", "boot": "b", "seq": 3, "at_us": 4, "span_us": 1_000_000, "system_cpu_cores": 0.25,
+        "pods": ["u"], "namespaces": [None], "names": ["n"], "workloads": ["w"], "containers": [1], "cpu_cores": [0.5],
+        "memory_bytes": [1e6], "cpu_pressure": [None], "memory_pressure": [0.0], "io_pressure": [1.0],
+        "throttled": [0.5],
+    },
+    "nodefacts": {
+        "v": 1, "node": "a", "uid": "u", "version": 3, "at_us": 4, "created_us": 1, "ready": True,
+        "unschedulable": False, "allocatable": {"cpu": 1.5}, "capacity": {}, "labels": {"a": ""}, "annotations": {},
+        "taints": [{"key": "k", "value": "", "effect": "NoExecute"}], "deleted": False,
+    },
+    "podfacts": {
+        "v": 1, "node": "-", "pod": "u", "namespace": "s", "name": "n", "version": 3, "at_us": 4, "phase": "Pending",
+        "created_us": 1, "requests": {}, "limits": {}, "labels": {}, "annotations": {}, "workload": "s/n",
+        "deleted": False, "terminating": False,
+    },
     "availability": {
         "v": 1, "node": "my_host", "at_us": 2**53 - 1, "seq": 0, "available": 1.5, "lower": 0.0, "upper": 1e300,
         "signal": 0.1, "cost": 5e-324, "capacity": 1, "pods": 3, "binding": "cpu", "mode": "capacity",

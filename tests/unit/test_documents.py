@@ -10,9 +10,10 @@ import pytest
 
 from bus import stream
 from schemas import codec, document, metric, settings
-from schemas.estimate import Availability, Cursor, Model
+from schemas.estimate import Availability, ClassRoom, ClassSum, Cursor, Model
+from schemas.facts import NodeFacts, PodFacts, Taint
 from schemas.message import Message
-from schemas.telemetry import ContainerEvent, SampleBlock, SmoothedBlock
+from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock, SmoothedBlock
 from spazio import schema
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,6 +37,75 @@ FULL: dict[str, Message] = {
         namespace="s",
         name="n",
         workload="w",
+        container_name="c1",
+        image="i",
+        sandbox=False,
+    ),
+    "pods": PodUsageBlock(
+        node="n1",
+        boot="b",
+        seq=1,
+        at_us=2,
+        span_us=1_000_000,
+        system_cpu_cores=0.1,
+        system_memory_bytes=5.0,
+        pods=["u1", "u2"],
+        namespaces=["s", None],
+        names=["n", None],
+        workloads=["w", None],
+        containers=[1, 2],
+        cpu_cores=[0.5, None],
+        memory_bytes=[1e6, None],
+        cpu_pressure=[0.1, None],
+        memory_pressure=[0.1, None],
+        io_pressure=[0.1, None],
+        throttled=[0.0, None],
+    ),
+    "nodefacts": NodeFacts(
+        node="n1",
+        uid="u",
+        version=7,
+        at_us=2,
+        deleted=True,
+        created_us=1,
+        ready=True,
+        unschedulable=False,
+        allocatable={"cpu": 4.0},
+        capacity={"cpu": 4.0},
+        labels={"a": "b"},
+        annotations={},
+        taints=[Taint(key="k", value="v", effect="NoSchedule")],
+        price=0.5,
+        type="t",
+        zone="z",
+        kubelet="v1.35.7",
+    ),
+    "podfacts": PodFacts(
+        node="n1",
+        pod="u1",
+        namespace="s",
+        name="n",
+        version=7,
+        at_us=9,
+        deleted=True,
+        phase="Running",
+        terminating=True,
+        created_us=1,
+        scheduled_us=2,
+        started_us=3,
+        ready_us=4,
+        initialization_seconds=3.0,
+        requests={"cpu": 0.1},
+        limits={},
+        labels={},
+        annotations={},
+        owner_kind="Deployment",
+        owner="d",
+        workload="s/d",
+        priority=0,
+        priority_class="p",
+        qos="Burstable",
+        scheduler="default-scheduler",
     ),
     "availability": Availability(
         node="n1",
@@ -56,6 +126,8 @@ FULL: dict[str, Message] = {
         explained=0.9,
         gap=0.1,
         since_us=1,
+        free={"cpu": 0.5, "memory": 0.75},
+        classes={"w": ClassRoom(available=2.0, lower=1.0, binding="cpu", pods=1, cpu=0.25, memory=0.125)},
     ),
     "model": Model(
         scope="local",
@@ -65,6 +137,7 @@ FULL: dict[str, Message] = {
         nodes=1,
         pods=2,
         cost=[0.1, 0.2],
+        classes={"w": ClassSum(pods=1.0, cpu=0.5, memory=1e6)},
         node="n1",
         partition=3,
     ),
@@ -116,6 +189,9 @@ def test_asyncapi_has_every_kind_of_subject() -> None:
     assert addresses == {
         "lab.samples.{node}",
         "lab.containers.{node}",
+        "lab.pods.{node}",
+        "lab.nodefacts.{node}",
+        "lab.podfacts.{node}",
         "lab.smoothed.{node}",
         "lab.availability.{node}",
         "lab.model",
@@ -124,6 +200,7 @@ def test_asyncapi_has_every_kind_of_subject() -> None:
         "lab.cursor.{partition}",
         "lab.dead.{subject}",
         "$KV.LAB_AVAILABILITY.{node}",
+        "$KV.LAB_NODES.{node}",
     }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from producers import pods, source
+from producers import cgroup, pods, source
 
 UIDS = [f"{n:08x}-1b2c-4d3e-8f40-{n:012x}" for n in range(1, 9)]
 STATIC = "8f1c0d9e7b6a54433221100ffeeddcca"
@@ -237,7 +237,7 @@ def test_a_tree_without_any_child_is_not_walked(tmp_path: Path, monkeypatch: pyt
     count = Counter(tmp_path)
     assert count() == 0
     monkeypatch.delattr(os, "scandir")
-    monkeypatch.setattr(pods, "_children", lambda _: 0)
+    monkeypatch.setattr(cgroup, "children", lambda _: 0)
     assert count() == 0
     monkeypatch.undo()
     make(tmp_path, f"pids/docker/{container(1)}")
@@ -264,7 +264,7 @@ def test_what_a_killed_runtime_left_behind_is_found_within_ten_walks(
 def test_a_file_system_that_does_not_count_children_is_walked_all_the_same(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "_children", lambda _: -1)
+    monkeypatch.setattr(cgroup, "children", lambda _: -1)
     pod = systemd_pod(UIDS[0])
     make(root, *(f"{pod}/cri-containerd-{container(n)}.scope" for n in range(2)))
     count = Counter(root)

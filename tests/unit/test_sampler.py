@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from producers import clock as grid
 from producers import inventory, sampler
 from producers.source import Source
-from schemas import codec, settings
+from schemas import codec, section
 from schemas.telemetry import SampleBlock
 
 EPOCH = 1_795_242_556 * grid.SECOND
@@ -330,7 +330,7 @@ def test_a_real_thread_samples_this_machine_and_stops() -> None:
         payloads.append(payload)
         done.set()
 
-    sample = settings.Sample(interval_seconds=0.05)
+    sample = section.Sample(interval_seconds=0.05)
     real = sampler.Sampler(
         inventory.default(sample),
         node=sample.node_name,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import settings
+from schemas import section, settings
 from schemas.settings import Settings, SettingsError
 from spazio import option
 
@@ -24,6 +24,10 @@ OTHER: dict[str, Any] = {
     "http_host": "::1", "http_port": 65_535,
     "sample_node": "ip-10-0-0-7.example", "sample_interval_seconds": 0.05, "sample_buffer_blocks": 5,
     "sample_proc": Path("/host/proc"), "sample_cgroup": Path("/host/cgroup"),
+    "containers": ("docker", "cgroup"), "runtime_docker_socket": Path("/d.sock"), "runtime_rescan_seconds": 3,
+    "runtime_containerd_socket": Path("/c.sock"), "runtime_bundles": (Path("/a"), Path("/b")),
+    "runtime_usage": False, "runtime_buffer_events": 9, "kube_config": Path("/k"), "kube_context": "c", "kube_page": 3,
+    "kube_watch_seconds": 22, "kube_price_label": "p", "kube_save_seconds": 23,
     "smoothing_form": "dynamic_ema", "smoothing_window": 9, "smoothing_publish": False,
     "model_variant": "carico", "model_features": ("memory", "cpu"), "model_rank": 2, "model_tau_seconds": 11.5,
     "model_global_weight": 0.0, "model_silent_seconds": 12,
@@ -31,7 +35,7 @@ OTHER: dict[str, Any] = {
     "estimate_headroom_memory": 0.2, "estimate_memory_seconds": 13, "estimate_level_seconds": 14,
     "estimate_pod_cores": 0.3, "estimate_pod_memory_bytes": 99, "estimate_prior_deviation": 0.4,
     "estimate_max_pods": 250, "estimate_process_noise": 1e-7, "estimate_settle_seconds": 15,
-    "estimate_change_pods": 0.5, "estimate_report_seconds": 16,
+    "estimate_hold_in_churn": False, "estimate_classes": 3, "estimate_change_pods": 0.5, "estimate_report_seconds": 16,
     "process_checkpoint_seconds": 17, "process_tick_seconds": 0.0, "process_batch": 18,
     "history_dir": Path("/srv/h"), "history_flush_seconds": 19, "history_retention_seconds": 20,
     "history_buffer_rows": 2000, "cache_expiry_seconds": 21, "log_level": "debug", "log_format": "json",
@@ -40,7 +44,7 @@ OTHER: dict[str, Any] = {
 
 def text_of(flat: str) -> str:
     other = OTHER[flat]
-    return ",".join(other) if isinstance(other, tuple) else str(other)
+    return ",".join(map(str, other)) if isinstance(other, tuple) else str(other)
 
 
 def value(loaded: Settings, flat: str) -> Any:
@@ -202,10 +206,10 @@ def test_what_follows_from_other_settings() -> None:
 
 def test_the_data_folder_follows_the_desktop_convention(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/x")
-    assert settings.Data().dir == Path("/x/spazio")
+    assert section.Data().dir == Path("/x/spazio")
     monkeypatch.setenv("XDG_DATA_HOME", "")
     monkeypatch.setenv("HOME", "/h")
-    assert settings.Data().dir == Path("/h/.local/share/spazio")
+    assert section.Data().dir == Path("/h/.local/share/spazio")
 
 
 def test_the_parser_knows_short_names_a_file_and_the_environment(

@@ -1,0 +1,149 @@
+"""The cgroup tree: which directories are pods and containers, whatever runtime and driver made them.
+
+Both are known by their names: `pod<uid>` below `kubepods` (or `kubepods-...-pod<uid>.slice`), `libpod_pod_<id>`,
+and 64 hexadecimal digits, alone (cgroupfs driver) or as in `docker-<id>.scope`, `cri-containerd-<id>.scope`,
+`crio-<id>.scope`, `libpod-<id>.scope` (systemd driver). Monitors (`conmon`) are no containers. Nothing below a
+container is looked at: what runs inside kind or docker-in-docker is one container to its host, while an agent
+inside it sees the pods there.
+"""
+
+import enum
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+_UID = r"[0-9a-f][0-9a-f_-]{31,35}"
+_ID = r"[0-9a-f]{64}"
+_POD = re.compile(rf"(?:.+-)?pod{_UID}(?:\.slice)?|(?:.+-)?libpod_pod_{_ID}(?:\.slice)?")
+_CONTAINER = re.compile(rf"(?:.*[-:])?{_ID}(?:\.scope)?")
+_STRAY = re.compile(rf"(?:.+-)?pod{_UID}(?:\.slice)?:.*{_ID}")
+_POD_UID = re.compile(rf"pod_?({_ID}|{_UID})$")
+_V1_TREES = ("pids", "memory", "cpu", "cpu,cpuacct", "systemd")
+_PAUSE = (b"pause\n", b"catatonit\n")  # of Kubernetes, of podman's pods
+
+
+class Kind(enum.Enum):
+    """What a directory is, by its name.
+
+    A stray is a container of a pod that lies outside the pod's directory, with the pod's name in its own: what a
+    runtime makes of a systemd path when it was told to use cgroupfs.
+    """
+
+    POD = enum.auto()
+    CONTAINER = enum.auto()
+    STRAY = enum.auto()
+    GROUP = enum.auto()
+    OTHER = enum.auto()
+
+
+@lru_cache(maxsize=4096)  # more than a node has cgroups; names come again every second
+def parse(name: str) -> Kind:
+    """Return what a directory of this name is.
+
+    >>> parse("docker-" + 64 * "a" + ".scope").name, parse("kubepods.slice").name, parse("tmp.mount").name
+    ('CONTAINER', 'GROUP', 'OTHER')
+    """
+    if _POD.fullmatch(name):
+        return Kind.POD
+    if _STRAY.fullmatch(name):
+        return Kind.STRAY
+    if _CONTAINER.fullmatch(name):
+        return Kind.OTHER if "conmon-" in name else Kind.CONTAINER
+    return Kind.OTHER if name.endswith((".mount", ".socket", ".swap")) else Kind.GROUP
+
+
+def container_id(name: str) -> str | None:
+    """Return the runtime's id of the container whose cgroup has this name; None: it is no container's.
+
+    >>> container_id("cri-containerd-" + 64 * "a" + ".scope") == 64 * "a", container_id("kubepods.slice")
+    (True, None)
+    """
+    if parse(name) not in (Kind.CONTAINER, Kind.STRAY):
+        return None
+    return name.removesuffix(".scope")[-64:]
+
+
+def pod_uid(name: str) -> str | None:
+    """Return the UID of the pod whose cgroup has this name, as the API server writes it; None: it is no pod's.
+
+    >>> pod_uid("kubepods-burstable-pod0a1b2c3d_0000_4000_8000_00000000000f.slice")
+    '0a1b2c3d-0000-4000-8000-00000000000f'
+    """
+    kind = parse(name)
+    if kind is Kind.STRAY:
+        name = name.partition(":")[0]
+    elif kind is not Kind.POD:
+        return None
+    found_uid = _POD_UID.search(name.removesuffix(".slice"))
+    return found_uid[1].replace("_", "-") if found_uid else None
+
+
+def trees(root: Path) -> list[Path]:
+    """Return the trees in which containers may be found, the better one first; none if nothing is mounted.
+
+    Version 2 has one tree. Beside version 1's controllers there may be a `unified` one (hybrid), in which some
+    runtimes put their containers and others do not. Of the controllers `pids` is the first choice: its count of
+    processes is true also for a reader in another pid namespace, to whom `cgroup.procs` shows nothing.
+    """
+    if (root / "cgroup.controllers").exists():
+        return [root]
+    unified = [tree for tree in (root / "unified",) if tree.is_dir()]
+    return unified + [tree for tree in map(root.joinpath, _V1_TREES) if tree.is_dir()][:1]
+
+
+def is_pause(container: str, proc: Path) -> bool | None:
+    """Say whether the only container of a pod is its pause container; None while it is being made.
+
+    Its process tells, where it can be seen. Elsewhere the runtime decides: CRI-O does without a pause container
+    unless the pod shares one pid namespace, all others always have one.
+    """
+    path = Path(container)
+    try:
+        pid = int((path / "cgroup.procs").read_bytes().split(None, 1)[0])
+        command = (proc / f"{pid}" / "comm").read_bytes()
+    except (OSError, ValueError, IndexError):
+        return not path.name.startswith("crio-")
+    return None if command.startswith(b"runc:") else command in _PAUSE
+
+
+def is_populated(path: str) -> bool:
+    """Say whether a process is in the cgroup or below it; a tree that does not tell is believed."""
+    for name, empty in (("cgroup.events", b"populated 0"), ("pids.current", b"0\n")):
+        try:
+            return not Path(path, name).read_bytes().startswith(empty)
+        except OSError:
+            continue
+    return True
+
+
+def found(tree: Path) -> Iterator[tuple[Kind, os.DirEntry[str]]]:
+    """Yield the pods and containers below a directory, but nothing below those."""
+    pending = [str(tree)]
+    while pending:
+        for entry in directories(pending.pop()):
+            kind = parse(entry.name)
+            if kind is Kind.GROUP:
+                if children(entry):
+                    pending.append(entry.path)
+            elif kind is not Kind.OTHER:
+                yield kind, entry
+
+
+def directories(path: str) -> list[os.DirEntry[str]]:
+    """Return the child cgroups; none where the directory has gone or is closed to us."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def children(entry: os.DirEntry[str] | Path) -> int:
+    """Return the number of child cgroups; -1 where the file system does not tell (btrfs, merged overlays)."""
+    try:
+        links = entry.stat(follow_symlinks=False).st_nlink
+    except FileNotFoundError:
+        return 0
+    return links - 2 if links >= 2 else -1

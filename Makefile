@@ -3,7 +3,12 @@ PYTHON ?= $(shell for p in python3.14 python3.13 python3.12 python3.11 python3; 
 	command -v $$p >/dev/null && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: install up test test-all check format bench pins docs clean
+KUBE := tests/e2e/kubernetes/tools
+KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/kubernetes/go.mod)
+KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
+GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' nice go build
+
+.PHONY: install up test test-all check format bench pins docs kube-tools clean
 .DEFAULT_GOAL := install
 
 .venv/.run: requirements.txt pyproject.toml
@@ -40,5 +45,11 @@ docs: .venv/.run
 pins:
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra all pyproject.toml -o requirements.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra all --group dev pyproject.toml -o requirements-dev.txt
+	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate pyproject.toml -o requirements-agent.txt
+kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-scheduler
+.tools/kube/etcd: $(KUBE)/etcd/go.mod $(KUBE)/etcd/go.sum
+	$(GO_BUILD) -C $(KUBE)/etcd -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
+.tools/kube/kube-%: $(KUBE)/kubernetes/go.mod $(KUBE)/kubernetes/go.sum
+	$(GO_BUILD) -C $(KUBE)/kubernetes -ldflags '-s -w $(KUBE_STAMP)' -o $(CURDIR)/$@ k8s.io/kubernetes/cmd/kube-$*
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .tools wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

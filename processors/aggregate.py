@@ -1,8 +1,8 @@
-"""The global model: the last sums of each partition, added in partition order."""
+"""The global model: the last sums of each partition, added in partition order, workload classes by name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from schemas.estimate import Model
+from schemas.estimate import MAXIMUM_CLASSES, ClassSum, Model
 
 
 def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> Model | None:
@@ -32,4 +32,23 @@ def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> M
         cost=[sum(column) for column in zip(*(model.cost for model in live), strict=True)],
         pods=sum(model.pods for model in live),
         nodes=sum(model.nodes for model in live),
+        classes=_classes(live),
     )
+
+
+def _classes(live: Sequence[Model]) -> dict[str, ClassSum] | None:
+    """Add classes' sums; those with most pods are kept, ties by name."""
+    found: dict[str, list[ClassSum]] = {}
+    for model in live:
+        for name, item in (model.classes or {}).items():
+            found.setdefault(name, []).append(item)
+    sums = {
+        name: ClassSum(
+            pods=sum(item.pods for item in items),
+            cpu=sum(item.cpu for item in items),
+            memory=sum(item.memory for item in items),
+        )
+        for name, items in found.items()
+    }
+    most = sorted(sums, key=lambda name: (-sums[name].pods, name))[:MAXIMUM_CLASSES]
+    return {name: sums[name] for name in most} or None

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from processors import (
     availability,
     direction,
-    keyed_sum,
     least_squares,
     resource,
     table,
@@ -22,6 +21,7 @@ from processors.availability import Room
 from processors.decode import COLUMNS
 from processors.direction import Direction
 from processors.variant import Variant
+from processors.world import World, assumed, mixed
 from schemas.settings import Settings
 
 Array = NDArray[np.float64]
@@ -29,7 +29,6 @@ Array = NDArray[np.float64]
 RESOURCES = ("cpu", "memory")
 _SECOND_US = 1_000_000
 _GAP_SECONDS = 2.5
-_SMALL_COST = 1e-3
 
 
 @dataclass(frozen=True)
@@ -58,19 +57,23 @@ class Batch(NamedTuple):
         step: (nodes,) seconds between samples.
         at_us: (nodes,) time of the last sample.
         sizes: (nodes, features) cores, bytes, and 1 for what is a ratio only.
+        stirred: (nodes,) True: events say that containers came or went in the samples, or in what smoothing carries on.
     """
 
     samples: Array
     step: Array
     at_us: NDArray[np.int64]
     sizes: Array
+    stirred: NDArray[np.bool_]
 
 
 class State(NamedTuple):
     """Everything that is known per node; every array has a leading node axis.
 
     `taken` is the usage (nodes, features) that pods take by the node's own evidence, `counted` its pods, both weighed
-    by how much evidence there is.
+    by how much evidence there is. Of the newest block alone: `usage` (nodes, features), smoothed; `cores` (nodes,);
+    `waiting` (nodes,), cores that were wanted beyond those used; `settling` (nodes,); `quiet_us` (nodes,), last time
+    without churn; `held` (nodes,), it taught nothing.
     """
 
     smoothing: Any  # named tuples of arrays, of the form in force
@@ -85,25 +88,30 @@ class State(NamedTuple):
     at_us: NDArray[np.int64]
     changed_us: NDArray[np.int64]
     seen: NDArray[np.bool_]
-
-
-class World(NamedTuple):
-    """The global model: mean second moment and mean cost of a pod, both in absolute units; None: not known."""
-
-    moment: Array | None = None
-    cost: Array | None = None
+    usage: Array
+    cores: Array
+    waiting: Array
+    settling: NDArray[np.bool_]
+    quiet_us: NDArray[np.int64]
+    held: NDArray[np.bool_]
 
 
 class Result(NamedTuple):
-    """What a second said, per node."""
+    """What a second said, per node.
+
+    `believed` (nodes, resources) is the usage that rooms are made of, `free` the share that pods may still take.
+    """
 
     smoothed: Array
     usage: Array
+    believed: Array
+    free: Array
     room: Room
     signal: Array
     direction: Direction
     pods: Array
     churn: NDArray[np.bool_]
+    settling: NDArray[np.bool_]
     prior: Array
 
 
@@ -123,6 +131,12 @@ def init(nodes: int, params: Params) -> State:
         at_us=np.zeros(nodes, dtype=np.int64),
         changed_us=np.zeros(nodes, dtype=np.int64),
         seen=np.zeros(nodes, dtype=np.bool_),
+        usage=np.full((nodes, size), np.nan),
+        cores=np.ones(nodes),
+        waiting=np.zeros(nodes),
+        settling=np.zeros(nodes, dtype=np.bool_),
+        quiet_us=np.zeros(nodes, dtype=np.int64),
+        held=np.zeros(nodes, dtype=np.bool_),
     )
 
 
@@ -141,20 +155,30 @@ def update(state: State, batch: Batch, world: World, *, params: Params) -> tuple
     smoothing = _after_gap(state.smoothing, elapsed > _GAP_SECONDS * length, params)
     smoothing, smoothed = params.variant.smoothing_update(smoothing, batch.samples, batch.step)
     features = resource.update(
-        smoothed, COLUMNS, features=params.features, slowdown=params.variant.slowdown, memory=params.variant.memory
+        smoothed,
+        COLUMNS,
+        features=params.features,
+        slowdown=params.variant.slowdown,
+        memory=params.variant.memory,
+        quotas=params.variant.quotas,
     )
     usage = _newest(features)
     counted = _newest(batch.samples[..., COLUMNS["pods"], None])[:, 0]
     pods = np.where(np.isnan(counted), state.pods, counted)
     changed = np.where(state.seen & (pods != state.pods), batch.at_us, state.changed_us)
-    churn = (changed > 0) & (np.abs(batch.at_us - changed) < estimate.settle_seconds * _SECOND_US)
+    counts = (changed > 0) & (np.abs(batch.at_us - changed) < estimate.settle_seconds * _SECOND_US)
+    churn = counts | batch.stirred
+    quiet = np.where(churn & state.seen, state.quiet_us, batch.at_us)
+    # Churn that does not end is how this node is: then fresh usage counts again.
+    settling = churn & (batch.at_us - quiet <= estimate.churn_limit_seconds * _SECOND_US)
+    still = settling & estimate.hold_in_churn
 
     sizes = _sizes(batch, params)
-    prior = _prior(sizes, world, params)
+    prior = assumed(sizes, world, params.resources, estimate)
     before = least_squares.cost(state.cost, prior, deviation=estimate.prior_deviation)
-    still = np.where(churn, 0.0, np.where(state.seen, elapsed, np.inf))
-    learned, moment = params.variant.model_update(state.model, _above(features, state.cost.baseline, params), still)
-    hold = churn | availability.saturated(usage[:, params.resources])
+    passed = np.where(still, 0.0, np.where(state.seen, elapsed, np.inf))
+    learned, moment = params.variant.model_update(state.model, _above(features, state.cost.baseline, params), passed)
+    hold = still | availability.saturated(usage[:, params.resources])
     evidence = least_squares.update(
         state.cost,
         usage,
@@ -165,14 +189,14 @@ def update(state: State, batch: Batch, world: World, *, params: Params) -> tuple
         memory=estimate.memory_seconds,
         level=estimate.level_seconds,
     )
-    leading = direction.leading(_mixture(moment, params.variant.units(sizes), world, model.global_weight))
+    leading = direction.leading(mixed(moment, params.variant.units(sizes), world, model.global_weight))
     headroom = np.zeros(len(params.features))
     headroom[params.resources] = estimate.headroom_cpu, estimate.headroom_memory
     signal = params.variant.signal(leading, usage, headroom=headroom, max_pods=estimate.max_pods).k
     cost = least_squares.cost(evidence, prior, deviation=estimate.prior_deviation)
-    room = _room(usage, evidence, cost, pods, churn, params)
+    room = _room(usage, evidence, cost, pods, settling, params)
     share = cost.prior[np.arange(len(pods)), np.asarray(params.resources)[room.resource]]
-    kalman, room, share = params.variant.kalman_update(state.kalman, ~state.seen, signal, pods, churn, room, share)
+    kalman, room, share = params.variant.kalman_update(state.kalman, ~state.seen, signal, pods, settling, room, share)
     own = np.maximum(1.0 - cost.prior[:, params.resources].max(axis=1), 0.0)
     after = State(
         smoothing=smoothing,
@@ -187,8 +211,16 @@ def update(state: State, batch: Batch, world: World, *, params: Params) -> tuple
         at_us=batch.at_us,
         changed_us=changed,
         seen=np.ones_like(state.seen),
+        usage=usage,
+        cores=batch.sizes[:, params.resources[0]],
+        waiting=_waiting(smoothed, features, batch, sizes, params),
+        settling=settling,
+        quiet_us=quiet,
+        held=hold,
     )
-    return after, Result(smoothed, usage, room, signal, leading, pods, churn, share)
+    believed = _believed(usage, evidence.baseline, cost.value, pods, settling)[:, params.resources]
+    free = np.maximum(1.0 - headroom[params.resources] - believed, 0.0)
+    return after, Result(smoothed, usage, believed, free, room, signal, leading, pods, churn, settling, share)
 
 
 def _after_gap(smoothing: Any, gap: NDArray[np.bool_], params: Params) -> Any:
@@ -225,23 +257,23 @@ def _sizes(batch: Batch, params: Params) -> Array:
     return sizes
 
 
-def _prior(sizes: Array, world: World, params: Params) -> Array:
-    """Return the cost that is assumed of a pod, (nodes, features): the cluster's mean, else the reference pod's."""
-    estimate = params.settings.estimate
-    cpu, memory = params.resources
-    prior = np.full(sizes.shape, _SMALL_COST)
-    prior[:, cpu] = estimate.pod_cores / sizes[:, cpu]
-    prior[:, memory] = estimate.pod_memory_bytes / sizes[:, memory]
-    wanted = prior if world.cost is None else np.where(world.cost > 0, world.cost / sizes, prior)
-    bounded: Array = np.clip(wanted, prior / 100, 1.0)
-    return bounded
+def _waiting(smoothed: Array, features: Array, batch: Batch, sizes: Array, params: Params) -> Array:
+    """Return the cores (nodes,) that threads wait for: what the blend of CPU sees beyond utilisation, on average."""
+    cpu = params.resources[0]
+    wanted = features[..., cpu] * sizes[:, cpu, None]
+    waiting = wanted - smoothed[..., COLUMNS["cpu_util"]] * batch.sizes[:, cpu, None]
+    known = ~np.isnan(waiting)
+    total = np.zeros(len(waiting))
+    for sample in np.where(known, np.maximum(waiting, 0.0), 0.0).T:
+        total += sample
+    mean: Array = total / np.maximum(known.sum(axis=1), 1)
+    return mean
 
 
-def _mixture(moment: Array, sizes: Array, world: World, weight: float) -> Array:
-    if world.moment is None:
-        return moment
-    mixed: Array = (1.0 - weight) * moment + weight * keyed_sum.congruent(world.moment, sizes)
-    return mixed
+def _believed(usage: Array, baseline: Array, cost: Array, pods: Array, churn: NDArray[np.bool_]) -> Array:
+    """Return the usage (nodes, features) that is believed: in churn what pods and baseline are known to take."""
+    learned = baseline + cost * pods[:, None]
+    return np.where(churn[:, None] & ~np.isnan(learned), learned, usage)
 
 
 def _room(

@@ -1,6 +1,6 @@
 """Payloads to arrays: each message is checked on its own, numbers of a whole batch at once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -8,9 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas import codec, metric
-from schemas.telemetry import SampleBlock
+from schemas.estimate import Model
+from schemas.facts import PodFacts
+from schemas.message import Message
+from schemas.subject import kind_and_node
+from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
 
 COLUMNS: dict[str, int] = {name: index for index, name in enumerate(metric.NAMES)}
+# What is read beside samples and the global model, by its kind in the subject.
+OTHERS: Mapping[str, type[Message]] = {"containers": ContainerEvent, "pods": PodUsageBlock, "podfacts": PodFacts}
+
+KINDS = ("samples", *OTHERS)
+
 _HIGH = np.array([known.high for known in metric.METRICS])
 
 
@@ -19,6 +28,43 @@ class Block(NamedTuple):
 
     message: SampleBlock
     values: NDArray[np.float64]
+
+
+def messages(stored: Sequence[tuple[str, bytes]], model: str) -> tuple[list[Block | Message], list[tuple[int, str]]]:
+    """Decode what a partition reads.
+
+    Args:
+        stored: (stored subject, payload) pairs.
+        model: Subject of the global model.
+
+    Returns:
+        What is believed, in order, and index and reason of what is refused.
+    """
+    kinds = [None if subject == model else kind_and_node(subject)[0] for subject, _ in stored]
+    sampled = iter(blocks(pair for pair, kind in zip(stored, kinds, strict=True) if kind == "samples"))
+    items: list[Block | Message] = []
+    refused: list[tuple[int, str]] = []
+    for index, ((subject, payload), kind) in enumerate(zip(stored, kinds, strict=True)):
+        try:
+            item = next(sampled) if kind == "samples" else _other(kind, subject, payload)
+        except codec.Refused as refusal:
+            item = refusal
+        if isinstance(item, codec.Refused):
+            refused.append((index, str(item)))
+        else:
+            items.append(item)
+    return items, refused
+
+
+def _other(kind: str | None, subject: str, payload: bytes) -> Message:
+    if kind is None:
+        model = codec.decode(Model, payload)
+        if model.scope != "global":
+            raise codec.Refused(f"scope: {model.scope} is not global")
+        return model
+    if kind not in OTHERS:
+        raise codec.Refused(f"{kind} are not folded")
+    return codec.decode_from(OTHERS[kind], payload, subject)
 
 
 def blocks(messages: Iterable[tuple[str, bytes]]) -> list[Block | codec.Refused]:

@@ -19,7 +19,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from bus import batch, checkpoint, dead, stream
 from bus.health import UNSTORED, Health
 from bus.pull import Reader, Received
-from processors import aggregate
+from processors import aggregate, decode
 from processors.partition import Output, Partition
 from processors.plan import Watermark
 from schemas import codec
@@ -45,6 +45,11 @@ FENCED = Counter("spazio_folds_fenced_total", "folds thrown away because somebod
 CHECKPOINTS = Counter("spazio_checkpoints_total", "checkpoints written", ["outcome"])
 NODES = Gauge("spazio_nodes", "nodes known", ["partition"])
 WITHHELD = Gauge("spazio_messages_withheld", "messages not made because cpu or memory is unknown", ["partition"])
+IGNORED = Gauge(
+    "spazio_container_events_ignored",
+    "container events that open no window: of a node without blocks, or a minute away from its newest one",
+    ["partition"],
+)
 REFUSED = Counter("spazio_sums_refused_total", "partition sums that the aggregator could not use")
 
 
@@ -123,7 +128,7 @@ class _Owner:
             log.warning("telemetry.expired_unread", extra=lost)
 
     async def _follow(self) -> None:
-        subjects = [self._names.part(self._number, "samples"), self._names.model]
+        subjects = [*(self._names.part(self._number, kind) for kind in decode.KINDS), self._names.model]
         process = self._settings.process
         loop = asyncio.get_running_loop()
         due = loop.time() + process.checkpoint_seconds
@@ -163,6 +168,7 @@ class _Owner:
         FOLDED.inc(len(messages))
         NODES.labels(str(self._number)).set(self._partition.nodes)
         WITHHELD.labels(str(self._number)).set(self._partition.withheld)
+        IGNORED.labels(str(self._number)).set(self._partition.ignored)
         for refusal in refusals:
             await dead.bury(
                 self._client,

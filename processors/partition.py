@@ -4,9 +4,6 @@ A value in the shape of an object: `fold` takes messages in stream order and say
 `snapshot` and `restore` turn the state into bytes and back. No clock, no I/O.
 """
 
-import io
-import json
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,17 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from processors import chain, decode, flat_queue, keyed_sum, plan, report, table
+from processors import chain, decode, flat_queue, keyed_sum, plan, report, snapshot, table
+from processors.admission import Admission
 from processors.chain import Batch, Params
-from processors.decode import Block
+from processors.class_room import Nodes
+from processors.pod_class import Tally
 from processors.variant import choose
-from schemas import codec
+from processors.workloads import Workloads
+from processors.world import World, assumed
 from schemas.estimate import Model
 from schemas.message import Message
 from schemas.settings import Settings
 from schemas.subject import Names
 
-FORMAT = 1
+FORMAT = 2
 _FORGET_SECONDS = 3600.0
 
 
@@ -60,12 +60,13 @@ class Partition:
         self._params = Params(settings, choose(settings))
         self.withheld = 0
         self._slots: dict[str, int] = {}
-        self._marks: dict[str, tuple[str, int]] = {}
+        self._admission = Admission(settings.estimate, self._params.variant.smoothing_reach)
+        self._workloads = Workloads(settings.estimate)
         self._rows = self._empty(0)
         self._arrived = 0
         self._watermark = plan.Watermark()
         self._world_message: Model | None = None
-        self._world = chain.World()
+        self._world = World()
         self._queue: Any = None
         if not self._params.variant.absolute:
             self._queue = self._params.variant.model_init(1, len(self._params.features))
@@ -75,6 +76,11 @@ class Partition:
         """Number of nodes known."""
         return len(self._slots)
 
+    @property
+    def ignored(self) -> int:
+        """Number of container events that could not be laid on their node's clock."""
+        return self._admission.ignored
+
     def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[Refusal]]:
         """Fold messages, (stored subject, payload) in stream order.
 
@@ -83,40 +89,18 @@ class Partition:
             the same outputs.
         """
         outputs: list[Output] = []
-        items, refusals = self._decode(messages)
-        for step, watermark in plan.steps(items, self._watermark, self._admit):
+        items, refused = decode.messages(messages, self._names.model)
+        for step, watermark in plan.steps(items, self._watermark, self._admission.admit):
             if isinstance(step, plan.Fold):
-                outputs += self._fold(step.blocks)
+                outputs += self._fold(step.entries)
+            elif isinstance(step, plan.Learn):
+                self._learn(step.tallies)
             elif isinstance(step, plan.Sum):
                 outputs += self._sum(step.second)
             else:
                 self._adopt(step.model)
             self._watermark = watermark
-        return outputs, refusals
-
-    def _decode(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Block | Model], list[Refusal]]:
-        models = {index for index, (subject, _) in enumerate(messages) if subject == self._names.model}
-        decoded = iter(decode.blocks(pair for index, pair in enumerate(messages) if index not in models))
-        items: list[Block | Model] = []
-        refusals: list[Refusal] = []
-        for index, (_, payload) in enumerate(messages):
-            try:
-                item = _global(payload) if index in models else next(decoded)
-                if isinstance(item, codec.Refused):
-                    raise item
-                items.append(item)
-            except codec.Refused as refusal:
-                refusals.append(Refusal(index, str(refusal)))
-        return items, refusals
-
-    def _admit(self, block: Block) -> str | None:
-        """Return the node of a block, or None if this second of this boot was folded already."""
-        message = block.message
-        boot, seq = self._marks.get(message.node, ("", -1))
-        if boot == message.boot and message.seq <= seq:
-            return None
-        self._marks[message.node] = (message.boot, message.seq)
-        return message.node
+        return outputs, [Refusal(index, reason) for index, reason in refused]
 
     def _slot(self, node: str) -> int:
         slot = self._slots.get(node)
@@ -124,52 +108,92 @@ class Partition:
             slot = self._slots[node] = len(self._slots)
             if slot >= len(self._rows.report.at_us):
                 self._rows = table.extend(self._rows, self._empty(max(16, slot)))
+                self._workloads.extend(max(16, slot))
         return slot
 
     def _forget(self, second: int) -> None:
         """Drop nodes that have been silent for an hour of event time, so that names do not pile up for ever."""
         age = np.abs(second - self._rows.chain.at_us / 1e6)
         gone = {node for node, slot in self._slots.items() if age[slot] > _FORGET_SECONDS}
+        self._admission.forget(gone, second)
         if not gone:
             return
         kept = [(node, slot) for node, slot in self._slots.items() if node not in gone]
-        self._rows = table.take(self._rows, np.array([slot for _, slot in kept], dtype=np.intp))
+        rows = np.array([slot for _, slot in kept], dtype=np.intp)
+        self._rows = table.take(self._rows, rows)
+        self._workloads.keep(rows, gone)
         self._slots = {node: slot for slot, (node, _) in enumerate(kept)}
-        for node in gone:
-            self._marks.pop(node, None)
 
     def _empty(self, nodes: int) -> _Rows:
         return _Rows(chain.init(nodes, self._params), report.init(nodes))
 
-    def _fold(self, blocks: list[tuple[str, Block]]) -> list[Output]:
-        rows = np.array([self._slot(node) for node, _ in blocks], dtype=np.intp)
-        messages = [block.message for _, block in blocks]
+    def _fold(self, entries: list[plan.Entry]) -> list[Output]:
+        rows = np.array([self._slot(entry.node) for entry in entries], dtype=np.intp)
+        messages = [entry.block.message for entry in entries]
         at_us = np.array([item.at_us + (item.samples - 1) * item.step_us for item in messages], dtype=np.int64)
         batch = Batch(
-            samples=np.stack([block.values for _, block in blocks]),
+            samples=np.stack([entry.block.values for entry in entries]),
             step=np.array([item.step_us / 1e6 for item in messages]),
             at_us=at_us,
             sizes=np.array([self._sizes(item.cpus, item.memory_bytes) for item in messages]),
+            stirred=np.array([entry.stirred for entry in entries]),
         )
         before = table.take(self._rows, rows)
         state, result = chain.update(before.chain, batch, self._world, params=self._params)
-        said, due = report.update(before.report, result, at_us, self._settings.estimate)
+        room = None
+        free, moved = result.free, np.zeros(len(rows), dtype=np.bool_)
+        if self._workloads.known(rows):
+            room = self._workloads.room(rows, self._nodes(state, result.believed))
+            free, moved = room.free, self._workloads.moved(rows, room)
+        said, due = report.update(before.report, result, at_us, moved, self._settings.estimate)
         table.put(self._rows, rows, _Rows(state, said))
         if self._queue is not None:
             self._enqueue(state, rows)
         outputs: list[Output] = []
         unknown = np.asarray(np.isnan(result.usage[:, self._params.resources]).any(axis=1))
-        for index, (node, block) in enumerate(blocks):
+        # Python numbers by the column: taking one number out of an array costs as much as a whole short column.
+        columns = at_us.tolist(), said.since_us.tolist(), free.tolist(), unknown.tolist(), due.tolist()
+        for index, (entry, last_us, since_us, room_left, withheld, told) in enumerate(
+            zip(entries, *columns, strict=True)
+        ):
             if self._settings.smoothing.publish:
-                outputs += self._say("smoothed", node, report.smoothed_of, index, block, result)
-            if unknown[index]:
+                outputs += self._say("smoothed", entry.node, report.smoothed_of, index, entry.block, result)
+            if withheld:
                 self.withheld += 1  # without cpu or memory nobody knows what fits; absent is better than wrong
-            elif due[index]:
-                times = int(at_us[index]), int(said.since_us[index])
-                outputs += self._say(
-                    "availability", node, report.availability_of, index, block, *times, result, self._params.features
-                )
+            elif told:
+                listed = [] if room is None else self._workloads.listed(index, room)
+                words = report.Words(last_us, since_us, room_left, room, listed)
+                about = index, entry.block, words, result, self._params.features
+                outputs += self._say("availability", entry.node, report.availability_of, *about)
+        if room is not None:
+            self._workloads.tell(rows, room, due)
         return outputs
+
+    def _learn(self, tallies: list[Tally]) -> None:
+        rows = np.array([self._slots[tally.node] for tally in tallies], dtype=np.intp)
+        state = table.take(self._rows.chain, rows)
+        self._workloads.learn(rows, tallies, self._nodes(state, state.usage[:, self._params.resources]))
+
+    def _nodes(self, state: chain.State, believed: NDArray[np.float64]) -> Nodes:
+        columns = self._params.resources
+        return Nodes(
+            usage=state.usage[:, columns],
+            believed=believed,
+            noise=state.cost.noise[:, columns],
+            sizes=state.sizes[:, columns],
+            reference=self._reference(state),
+            waiting=state.waiting,
+            cores=state.cores,
+            pods=state.pods,
+            churn=state.settling,
+            held=state.held,
+        )
+
+    def _reference(self, state: chain.State) -> NDArray[np.float64]:
+        """Return the cores and bytes (nodes, resources) that are assumed of a pod of which nothing is known."""
+        columns = self._params.resources
+        share = assumed(state.sizes, self._world, columns, self._settings.estimate)
+        return share[:, columns] * state.sizes[:, columns]
 
     def _say(self, kind: str, node: str, make: Callable[..., Message | None], *arguments: Any) -> list[Output]:
         """Make a message; numbers that no message can hold are withheld and counted, and harm no other node."""
@@ -204,7 +228,9 @@ class Partition:
         cost = _sum_in_order(state.taken * state.sizes, alive)
         pods = float(_sum_in_order(state.counted, alive))
         try:
-            model = report.model_of(second, self.number, self._params.features, total, cost, pods, int(alive.sum()))
+            classes = self._workloads.sums(alive, self._reference(state))
+            sums = report.Sums(total, cost, pods, int(alive.sum()), classes)
+            model = report.model_of(second, self.number, self._params.features, sums)
         except ValidationError:
             self.withheld += 1
             return []
@@ -213,11 +239,13 @@ class Partition:
     def _adopt(self, model: Model) -> None:
         self._world_message = model
         self._world = report.world_of(model, self._params.features)
+        self._workloads.adopt(model.classes)
 
     def snapshot(self) -> bytes:
         """Return the state as bytes."""
         used = np.arange(len(self._slots))
-        arrays = table.flatten(table.take(self._rows, used))
+        names, arrays = self._workloads.dump(used)
+        arrays |= table.flatten(table.take(self._rows, used))
         if self._queue is not None:
             arrays |= table.flatten(self._queue, "queue.")
         header = {
@@ -225,14 +253,13 @@ class Partition:
             "settings": self._fingerprint(),
             "withheld": self.withheld,
             "nodes": list(self._slots),
-            "marks": self._marks,
+            "admission": self._admission.dump(),
+            "workloads": names,
             "arrived": self._arrived,
             "watermark": [self._watermark.second, self._watermark.far],
             "world": self._world_message.model_dump(exclude_none=True) if self._world_message else None,
         }
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
-        return buffer.getvalue()
+        return snapshot.pack(header, arrays)
 
     def restore(self, body: bytes) -> None:
         """Take over a state that `snapshot` made.
@@ -241,35 +268,27 @@ class Partition:
             ValueError: The bytes are damaged, or were made by another version or under settings that change the
                 state's shape or meaning.
         """
-        try:
-            with np.load(io.BytesIO(body), allow_pickle=False) as stored:
-                arrays: dict[str, NDArray[Any]] = {name: stored[name] for name in stored.files}
-            header = json.loads(arrays.pop("header").tobytes())
-        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"state is damaged: {error}") from error
+        header, arrays = snapshot.unpack(body)
         if header.get("format") != FORMAT:
-            raise ValueError(f"state has format {header.get('format')}, this version reads {FORMAT}")
+            raise ValueError(
+                f"state has format {header.get('format')}, this version reads {FORMAT}; it is built anew by replay"
+            )
         if header["settings"] != self._fingerprint():
             raise ValueError("state was made under other settings of smoothing, model or estimate")
         self._rows = table.restore(self._empty(0), arrays)
         if self._queue is not None:
             self._queue = table.restore(self._queue, arrays, "queue.")
         self._slots = {node: slot for slot, node in enumerate(header["nodes"])}
-        self._marks = {node: (boot, seq) for node, (boot, seq) in header["marks"].items()}
+        self._admission.load(header["admission"])
         self._arrived, self.withheld = header["arrived"], header["withheld"]
         self._watermark = plan.Watermark(*header["watermark"])
-        if header["world"] is not None:
-            self._adopt(Model.model_validate(header["world"]))
+        world = None if header["world"] is None else Model.model_validate(header["world"])
+        self._workloads.load(header["workloads"], arrays)
+        if world is not None:
+            self._adopt(world)
 
     def _fingerprint(self) -> str:
         return self._settings.model_dump_json(include={"smoothing", "model", "estimate"})
-
-
-def _global(payload: bytes) -> Model:
-    model = codec.decode(Model, payload)
-    if model.scope != "global":
-        raise codec.Refused(f"scope: {model.scope} is not global")
-    return model
 
 
 def _sum_in_order(values: NDArray[np.float64], alive: NDArray[np.bool_]) -> NDArray[np.float64]:

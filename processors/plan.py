@@ -1,22 +1,23 @@
 """In which order messages are folded, and when sums are due: the part that must look at messages one by one.
 
 A tick holds messages in stream order. Blocks that may be folded together form a round: at most one of each node,
-all of the same number of samples, with no global model and no due sum between them. Sums of the nodes are due when
-the partition's event second moves on, before the message that moves it; so they depend on the order in the stream
-and on nothing else.
+all of the same number of samples, with no global model and no due sum between them. A node's pod usage is learned
+before or after its block of the round, as it came in the stream; nodes do not look at each other. Sums of the nodes
+are due when the partition's event second moves on, before the message that moves it; so they depend on the order in
+the stream and on nothing else.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from processors.decode import Block
+from processors.pod_class import Tally
 from schemas.estimate import Model
+from schemas.message import Message
 
 _FAR_SECONDS = 60
 _AGREEING = 3
-
-Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,26 @@ class Watermark:
         return Watermark(max(self.second, second)) if self.far or second > self.second else self
 
 
+class Entry(NamedTuple):
+    """A block to fold; `stirred`: events say that containers came or went in it."""
+
+    node: str
+    block: Block
+    stirred: bool
+
+
 @dataclass(frozen=True, slots=True)
-class Fold(Generic[Key]):
+class Fold:
     """Fold these blocks together."""
 
-    blocks: list[tuple[Key, Block]]
+    entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Learn from these, at most one of each node."""
+
+    tallies: list[Tally]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,40 +74,74 @@ class Adopt:
     model: Model
 
 
-Step = Fold[Key] | Sum | Adopt
+Step = Fold | Learn | Sum | Adopt
+
+
+@dataclass(slots=True)
+class _Round:
+    entries: list[Entry] = field(default_factory=list)
+    nodes: set[str] = field(default_factory=set)
+    before: list[Tally] = field(default_factory=list)
+    after: list[Tally] = field(default_factory=list)
+
+    def add(self, tally: Tally) -> None:
+        (self.after if tally.node in self.nodes else self.before).append(tally)
+
+    def full(self, entry: Entry) -> bool:
+        """Tell whether a block must wait for the next round."""
+        return bool(self.entries) and (
+            entry.node in self.nodes or len(self.entries[0].block.values) != len(entry.block.values)
+        )
+
+    def steps(self) -> Iterator[Step]:
+        yield from _learning(self.before)
+        if self.entries:
+            yield Fold(self.entries)
+        yield from _learning(self.after)
+
+
+def _learning(tallies: list[Tally]) -> Iterator[Learn]:
+    batch: dict[str, Tally] = {}
+    for tally in tallies:
+        if tally.node in batch:
+            yield Learn(list(batch.values()))
+            batch = {}
+        batch[tally.node] = tally
+    if batch:
+        yield Learn(list(batch.values()))
 
 
 def steps(
-    items: Iterable[Block | Model], watermark: Watermark, admit: Callable[[Block], Key | None]
-) -> Iterator[tuple[Step[Key], Watermark]]:
+    items: Iterable[Block | Message], watermark: Watermark, admit: Callable[[Block | Message], Entry | Tally | None]
+) -> Iterator[tuple[Step, Watermark]]:
     """Yield what to do, in order, each with the watermark that holds after it.
 
     Args:
         items: Believed messages in stream order.
         watermark: The partition's, before them.
-        admit: Gives the node's key, or None for a block that was folded already; asked once per block, in order.
+        admit: Says what to fold of a message that is no global model: a block, a tally of pod usage, or nothing. Asked
+            once per message, in order.
     """
-    pending: list[tuple[Key, Block]] = []
-    taken: set[Key] = set()
+    pending = _Round()
     for item in items:
         if isinstance(item, Model):
-            if pending:
-                yield Fold(pending), watermark
-                pending, taken = [], set()
+            yield from ((step, watermark) for step in pending.steps())
+            pending = _Round()
             yield Adopt(item), watermark
             continue
-        key = admit(item)
-        if key is None:
+        admitted = admit(item)
+        if isinstance(admitted, Tally):
+            pending.add(admitted)
+        if not isinstance(admitted, Entry):
             continue
-        after = watermark.seen(item.message.at_us // 1_000_000)
+        after = watermark.seen(admitted.block.message.at_us // 1_000_000)
         due = watermark.second and after.second != watermark.second
-        if pending and (due or key in taken or len(pending[0][1].values) != len(item.values)):
-            yield Fold(pending), watermark
-            pending, taken = [], set()
+        if due or pending.full(admitted):
+            yield from ((step, watermark) for step in pending.steps())
+            pending = _Round()
         if due:
             yield Sum(watermark.second), after
         watermark = after
-        pending.append((key, item))
-        taken.add(key)
-    if pending:
-        yield Fold(pending), watermark
+        pending.entries.append(admitted)
+        pending.nodes.add(admitted.node)
+    yield from ((step, watermark) for step in pending.steps())

@@ -33,15 +33,20 @@ _KALMAN: dict[str, Any] = {"kalman_dual": kalman_dual, "kalman_joint": kalman_jo
 
 @dataclass(frozen=True)
 class Variant:
-    """The forms in force; see the modules behind them for shapes."""
+    """The forms in force; see the modules behind them for shapes.
+
+    `smoothing_reach` is how many older samples a smoothed one is made of; an average has no such end and counts 0.
+    """
 
     features: tuple[str, ...]
     slowdown: float
     memory: str
+    quotas: bool
     above_baseline: bool
     absolute: bool
     smoothing_init: Callable[[int, int], Any]
     smoothing_update: Callable[[Any, Array, Array], tuple[Any, Array]]
+    smoothing_reach: int
     model_init: Callable[[int, int], Any]
     model_update: Callable[[Any, Array, Array], tuple[Any, Array]]
     signal: Callable[..., capacity_signal.Signal]
@@ -82,10 +87,12 @@ def choose(settings: Settings) -> Variant:
         features=("cpu", "memory") if carico else model.features,
         slowdown=2.0 if carico else settings.estimate.slowdown,
         memory="memory_used" if carico else "memory_util",
+        quotas=not carico,
         above_baseline=not carico,
         absolute=not carico,
         smoothing_init=smooth_init,
         smoothing_update=smooth,
+        smoothing_reach=settings.smoothing.window - 1 if median else 0,
         model_init=model_init,
         model_update=learn,
         signal=capacity_signal.reference if carico else capacity_signal.update,
@@ -122,7 +129,8 @@ def _kalman(
     estimate = settings.estimate
     start = form.init(signal, np.maximum(signal, 1e-6) / np.maximum(room.available, 1e-3))
     state = _choose(fresh, start, state)
-    state, found = form.update(state, signal, pods, churn | (signal <= 0), process_noise=estimate.process_noise)
+    hold = (churn & estimate.hold_in_churn) | (signal <= 0)
+    state, found = form.update(state, signal, pods, hold, process_noise=estimate.process_noise)
     limit = np.maximum(estimate.max_pods - pods, 0.0)
     form_signal, form_capacity = signal / found.cost, np.maximum(found.capacity / found.cost - pods, 0.0)
     believed = np.where(churn, form_capacity, form_signal)

@@ -10,13 +10,26 @@ shorter than a page less that is whole.
 """
 
 import os
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 
 Content = bytes | OSError  # what a file holds, or why that is not known
 
+_MANY = 1 << 20
 _PAGE = 4096  # of most kernels; larger ones hand out more at a time
 _SURELY_WHOLE = _PAGE - 1024
+
+
+def allow_descriptors() -> int:
+    """Raise the number of files that this process may keep open as far as it may; return the number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):  # the kernel's own bound may be lower
+            return soft
+    return hard if hard != resource.RLIM_INFINITY else _MANY
 
 
 class KernelFile:

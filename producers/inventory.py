@@ -2,24 +2,32 @@
 
 from pathlib import Path
 
-from producers import cpu, disk, load, memory, network, pods, pressure
+from producers import cpu, disk, load, memory, network, pods, pressure, throttle
+from producers.census import Census
 from producers.source import Source
 from schemas.section import Sample
 
 
-def default(sample: Sample) -> list[Source]:
-    """Return all sources of a Linux node, reading from the mounts that settings name."""
+def default(sample: Sample, census: Census | None = None, newest: throttle.Newest | None = None) -> list[Source]:
+    """Return all sources of a Linux node, reading from the mounts that settings name.
+
+    Args:
+        sample: Settings.
+        census: Who knows the pods; default: a new one.
+        newest: Who knows what CPU pressure is owed to quotas; None: nobody.
+    """
     proc = sample.proc
     return [
         cpu.Cpu(proc),
         pressure.Pressure(proc, "cpu"),
+        throttle.Throttle(newest),
         memory.Memory(proc),
         pressure.Pressure(proc, "memory"),
         pressure.Pressure(proc, "io"),
         disk.Disk(proc),
         network.Network(proc),
         load.Load(proc),
-        pods.Pods(sample.cgroup, proc),
+        pods.Pods(census or Census(sample.cgroup, proc)),
     ]
 
 

@@ -84,7 +84,9 @@ class Availability(Message):
         Literal["signal", "capacity"],
         Field(description="from fresh usage, or from learned capacity and pod count"),
     ]
-    churn: Annotated[bool, Field(description="containers are starting or ending; estimators hold still")]
+    churn: Annotated[
+        bool, Field(description="containers are starting or ending; estimators hold still, half a minute at most")
+    ]
     prior: Annotated[Ratio, Field(description="share of the cost that is assumed, not this node's evidence")]
     usage: Annotated[dict[str, Ratio], Field(description="smoothed usage per feature")]
     explained: Annotated[Ratio, Field(description="share of the model's energy in its first direction")]

@@ -77,7 +77,7 @@ class PodFacts(Message):
     owner_kind: Annotated[Text | None, Field(description="kind of the controller; a ReplicaSet's Deployment")] = None
     owner: Annotated[Text | None, Field(description="name of that controller")] = None
     workload: Annotated[Text, Field(description="workload class: label spazio.class, else namespace/owner")]
-    priority: int | None = None
+    priority: Annotated[int | None, Field(ge=-(2**31), lt=2**31)] = None
     priority_class: Text | None = None
     qos: Literal["Guaranteed", "Burstable", "BestEffort"] | None = None
     scheduler: Text | None = None

@@ -29,6 +29,13 @@ class Metric:
 METRICS: tuple[Metric, ...] = (
     Metric("cpu_util", "ratio", 1.0, "/proc/stat", "share of CPU time not idle and not waiting for I/O"),
     Metric("cpu_pressure", "ratio", 1.0, "/proc/pressure/cpu", "share of time some thread waited for a CPU"),
+    Metric(
+        "cpu_throttled",
+        "ratio",
+        1.0,
+        "cgroup tree",
+        "share of cpu_pressure that is owed to CPU quotas, not to a lack of CPU",
+    ),
     Metric("memory_util", "ratio", 1.0, "/proc/meminfo", "1 - MemAvailable / MemTotal"),
     Metric("memory_used", "ratio", 1.0, "/proc/meminfo", "1 - (MemFree + Buffers + Cached) / MemTotal"),
     Metric(

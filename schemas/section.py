@@ -209,6 +209,9 @@ class Estimate(Section):
     max_pods: int = Field(110, gt=0, le=10_000, description="pods that a node may run; the kubelet's default")
     process_noise: float = Field(1e-4, ge=0, description="Q of the Kalman forms; larger ones oscillate")
     settle_seconds: Seconds = Field(2, description="churn ends so long after the last container event; starts spike")
+    churn_limit_seconds: Seconds = Field(
+        30, description="unbroken churn for longer is how a node is: then it is estimated from fresh usage again"
+    )
     hold_in_churn: bool = Field(True, description="estimators and model hold still in churn; off only to compare")
     classes: int = Field(8, ge=0, le=64, description="workload classes told apart on a node; 0: none")
     change_pods: float = Field(0.05, ge=0, description="a smaller change of availability waits for the next report")

@@ -1,7 +1,12 @@
-"""Prometheus: the newest availability of each node as gauges; a silent node's gauges go away."""
+"""Prometheus: the newest availability of each node as gauges, and totals of the workload classes over all of them.
+
+A silent node's gauges go away. Names of classes come from whoever deploys, so only the classes with most running pods
+have gauges; `spazio_cluster_classes` counts all. Pods have none: there is no bound on their names.
+"""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from operator import attrgetter
 
 from nats.aio.client import Client
@@ -11,9 +16,10 @@ from prometheus_client.registry import REGISTRY, Collector
 
 from bus.pull import Reader
 from schemas import codec
-from schemas.estimate import Availability
+from schemas.estimate import MAXIMUM_CLASSES, Availability
 from schemas.settings import Settings
 from schemas.subject import Names
+from sinks import cluster
 
 REFUSED = Counter("spazio_metrics_refused_total", "availabilities that could not be read")
 
@@ -27,6 +33,18 @@ _GAUGES = (
     ("spazio_cost_prior_ratio", "share of the cost that is assumed", "prior"),
     ("spazio_churn", "1 while containers start or end", "churn"),
     ("spazio_measured_timestamp_seconds", "time of the last sample behind the numbers", "at_us"),
+)
+_TOTALS: tuple[tuple[str, str, Callable[[cluster.Total], float | None]], ...] = (
+    ("spazio_cluster_nodes", "nodes that say how many pods of the class fit", attrgetter("nodes")),
+    ("spazio_cluster_pods", "running pods of the class", attrgetter("pods")),
+    (
+        "spazio_cluster_available_pods",
+        "more pods of the class that fit, whole ones on each node",
+        attrgetter("available"),
+    ),
+    ("spazio_cluster_available_pods_lower", "sum of the nodes' 90 % lower bounds", attrgetter("lower")),
+    ("spazio_cluster_fluid_pods", "more pods of the class that would fit if all nodes were one", attrgetter("fluid")),
+    ("spazio_cluster_fragmentation_ratio", "share of the fluid pods lost between nodes", attrgetter("fragmentation")),
 )
 
 
@@ -48,24 +66,67 @@ class Nodes(Collector):
         for row in rows:
             if row.at_us < oldest and self._newest.get(row.node) is row:
                 del self._newest[row.node]
-        return self._families([row for row in rows if row.at_us >= oldest])
+        live = [row for row in rows if row.at_us >= oldest]
+        return chain(_of_nodes(live), _of_classes(live))
 
-    @staticmethod
-    def _families(live: list[Availability]) -> Iterator[Metric]:
-        for name, text, field in _GAUGES:
-            family = GaugeMetricFamily(name, text, labels=["node"])
-            value = attrgetter(field)
-            for row in live:
-                family.add_metric([row.node], value(row) / 1e6 if field == "at_us" else float(value(row)))
-            yield family
-        usage = GaugeMetricFamily("spazio_usage_ratio", "smoothed usage", labels=["node", "feature"])
-        binding = GaugeMetricFamily("spazio_binding", "1 for what runs out first", labels=["node", "resource"])
+
+def _of_nodes(live: list[Availability]) -> Iterator[Metric]:
+    for name, text, field in _GAUGES:
+        family = GaugeMetricFamily(name, text, labels=["node"])
+        value = attrgetter(field)
         for row in live:
-            binding.add_metric([row.node, row.binding], 1)
-            for feature, ratio in row.usage.items():
-                usage.add_metric([row.node, feature], ratio)
-        yield usage
-        yield binding
+            family.add_metric([row.node], value(row) / 1e6 if field == "at_us" else float(value(row)))
+        yield family
+    usage = GaugeMetricFamily("spazio_usage_ratio", "smoothed usage", labels=["node", "feature"])
+    free = GaugeMetricFamily("spazio_free_ratio", "share that pods may still take", labels=["node", "resource"])
+    binding = GaugeMetricFamily("spazio_binding", "1 for what runs out first", labels=["node", "resource"])
+    for row in live:
+        binding.add_metric([row.node, row.binding], 1)
+        for feature, ratio in row.usage.items():
+            usage.add_metric([row.node, feature], ratio)
+        for resource, ratio in (row.free or {}).items():
+            free.add_metric([row.node, resource], ratio)
+    yield from (usage, free, binding)
+
+
+def _of_classes(live: list[Availability]) -> Iterator[Metric]:
+    known = cluster.totals(live)
+    yield GaugeMetricFamily("spazio_cluster_classes", "workload classes, with or without gauges", value=len(known))
+    totals = known[:MAXIMUM_CLASSES]
+    for name, text, value in _TOTALS:
+        family = GaugeMetricFamily(name, text, labels=["class"])
+        for total in totals:
+            if (number := value(total)) is not None:
+                family.add_metric([total.workload], number)
+        yield family
+    stranded = GaugeMetricFamily(
+        "spazio_cluster_stranded_ratio", "share of what is free that the class cannot use", labels=["class", "resource"]
+    )
+    bound = GaugeMetricFamily(
+        "spazio_cluster_bound_ratio", "share of nodes on which it runs out first", labels=["class", "resource"]
+    )
+    for total in totals:
+        for resource, ratio in (("cpu", total.stranded_cpu), ("memory", total.stranded_memory)):
+            if ratio is not None:
+                stranded.add_metric([total.workload, resource], ratio)
+        for resource, share in (("cpu", total.bound_cpu), ("memory", total.bound_memory), ("pods", total.bound_pods)):
+            bound.add_metric([total.workload, resource], share)
+    yield from (stranded, bound)
+    yield from _rooms(live, {total.workload for total in totals})
+
+
+def _rooms(live: list[Availability], workloads: set[str]) -> Iterator[Metric]:
+    labels = ["node", "class"]
+    available = GaugeMetricFamily("spazio_class_available_pods", "more pods of the class that fit", labels=labels)
+    lower = GaugeMetricFamily("spazio_class_available_pods_lower", "one-sided 90 % lower bound of those", labels=labels)
+    pods = GaugeMetricFamily("spazio_class_pods", "running pods of the class", labels=labels)
+    for row in live:
+        for workload, room in (row.classes or {}).items():
+            if workload in workloads:
+                available.add_metric([row.node, workload], room.available)
+                lower.add_metric([row.node, workload], room.lower)
+                pods.add_metric([row.node, workload], room.pods)
+    yield from (available, lower, pods)
 
 
 async def run(client: Client, settings: Settings) -> None:

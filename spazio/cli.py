@@ -65,6 +65,15 @@ def process(settings: Settings) -> int:
     )
 
 
+@app.command()
+@with_settings(*_PIPELINE, "kube")
+def watch(settings: Settings) -> int:
+    """Follow nodes and pods of a Kubernetes cluster."""
+    from spazio import watch as command
+
+    return command.run(settings)
+
+
 @sink_app.command()
 @with_settings(*_PIPELINE, "cache")
 def cache(settings: Settings) -> int:
@@ -101,15 +110,16 @@ def top(
     settings: Settings,
     once: Annotated[bool, typer.Option("--once", help="Show the table once and end.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="With --once: JSON for programs.")] = False,
+    classes: Annotated[bool, typer.Option("--classes", help="With --json: workload classes, not nodes.")] = False,
 ) -> int:
-    """Show a live table of nodes."""
+    """Show live tables of nodes and of workload classes."""
     from spazio import addresses
     from spazio import top as command
 
-    if json_output and not once:
-        sys.stderr.write("spazio: --json goes with --once\n")
+    if (json_output and not once) or (classes and not json_output):
+        sys.stderr.write("spazio: --json goes with --once, and --classes with both\n")
         return 2
-    return command.run(addresses.located(settings), once=once, json_output=json_output)
+    return command.run(addresses.located(settings), once=once, json_output=json_output, classes=classes)
 
 
 @app.command()

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import nats.errors
@@ -28,6 +27,7 @@ from rich.text import Text
 from bus import server, stream
 from bus.connection import MINIMUM_SERVER
 from producers import clock as grid
+from schemas.section import CONTAINER_SOURCES
 from schemas.settings import Settings
 from spazio import addresses, host, up
 from spazio.host import Finding
@@ -57,7 +57,7 @@ def checks(settings: Settings) -> Checks:
         "machine": partial(host.machine, sample),
         "pressure": partial(host.stalls, sample.proc),
         "cgroups": partial(host.cgroups, sample.cgroup, sample.proc),
-        "runtimes": partial(host.runtimes, Path("/run")),
+        **{f"containers {name}": partial(host.containers, name, settings) for name in CONTAINER_SOURCES},
         "permissions": partial(host.permissions, sample.proc),
         "clock": partial(host.clock, grid.System()),
         "packages": host.packages,

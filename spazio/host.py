@@ -1,7 +1,6 @@
 """Checks of `spazio doctor` that look at the machine itself: kernel, container runtimes, clock, packages, folders."""
 
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,18 +12,13 @@ from platform import python_version
 
 from producers import cgroup, inventory, pods, pressure, source
 from producers import clock as grid
+from producers.census import Census
+from producers.containers import survey
 from schemas.section import Sample
 from schemas.settings import Settings
 
-_PROBE_SECONDS = 0.5
 _RELEASED = 1_735_689_600 * grid.SECOND  # 2025-01-01, before anything of spazio ran
 _FEW_WATCHES = 8192
-_RUNTIMES = {
-    "docker": "docker.sock",
-    "containerd": "containerd/containerd.sock",
-    "cri-o": "crio/crio.sock",
-    "podman": "podman/podman.sock",
-}
 _PACKAGES = {
     "nats-py": "every service",
     "pydantic": "every service",
@@ -105,34 +99,26 @@ def cgroups(root: Path, proc: Path) -> Finding:
             "mount the host's cgroup tree and name it with --sample-cgroup",
         )
     version = "version 2" if trees == [root] else "hybrid" if trees[0].name == "unified" else "version 1"
-    (count,) = source.read(pods.Pods(root, proc), 0.0)
+    (count,) = source.read(pods.Pods(Census(root, proc)), 0.0)
     return Finding("cgroups", True, f"{version} in {root}; {count or 0:.0f} running pods or containers")
 
 
-def runtimes(folder: Path) -> Finding:
-    """Try the sockets of the container runtimes below `/run`; having none is well."""
-    answers: list[str] = []
-    closed: list[str] = []
-    for name, place in _RUNTIMES.items():
-        with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(_PROBE_SECONDS)
-            try:
-                link.connect(str(folder / place))
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                closed.append(f"{name} cannot be reached ({error.strerror or error})")
-            else:
-                answers.append(f"{name} answers")
-    found = ", ".join(answers + closed) or "none; containers are seen in the cgroup tree"
-    if not closed:
-        return Finding("runtimes", True, found)
+def containers(name: str, settings: Settings) -> Finding:
+    """Tell what becomes of one container source, and why; a runtime that is not there is well, unless it was named."""
+    title = f"containers {name}"
+    candidate = next(one for one in survey.explain(settings) if one.name == name)
+    if candidate.state == "usable":
+        use = "used" if candidate.wanted else "not used"
+        return Finding(title, True, f"{use}: {candidate.found}; tells {candidate.gives}")
+    lacking = candidate.named or (candidate.wanted and (candidate.state == "refused" or name == "cgroup"))
+    if not lacking:
+        return Finding(title, True, f"not used: {candidate.found}")
     return Finding(
-        "runtimes",
-        None,
-        found,
-        "no count: containers are seen in the cgroup tree; only what the runtime itself could tell",
-        "run as root or in the group of the socket; inside a container, mount the host's socket",
+        title,
+        False if candidate.named else None,
+        candidate.found,
+        f"the agent waits for it; not told meanwhile: {candidate.gives}",
+        candidate.mend,
     )
 
 

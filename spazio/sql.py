@@ -87,7 +87,12 @@ def _finite(value: object) -> object:
         return value if math.isfinite(value) else None
     if isinstance(value, list):
         return [_finite(item) for item in value]
-    return {key: _finite(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return {_key(key): _finite(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _key(key: object) -> str:
+    """Return the key of a map as JSON has keys: text."""
+    return key.isoformat() if isinstance(key, datetime | date | time) else str(key)
 
 
 def _plain(value: object) -> object:

@@ -1,10 +1,14 @@
-"""Sample blocks for tests: seeded, with pods that come and go, and as the agent would send them."""
+"""Telemetry for tests: seeded, with pods that come and go, and as agent and cluster watch would send it."""
+
+from typing import Any
 
 import numpy as np
 
 from schemas import codec, metric
+from schemas.facts import PodFacts
+from schemas.message import Message
 from schemas.subject import Names
-from schemas.telemetry import SampleBlock
+from schemas.telemetry import POD_COLUMNS, ContainerEvent, PodUsageBlock, SampleBlock
 
 METRICS = list(metric.NAMES)
 START = 1_700_000_000
@@ -41,10 +45,67 @@ def noisy(node: str, second: int, pods: int, random: np.random.Generator) -> Sam
     return made.model_copy(update={"values": np.round(values, 4).ravel().tolist()})
 
 
-def stored(message: SampleBlock, partition: int = 0) -> tuple[str, bytes]:
+def event(node: str, second: float, kind: str = "created", **fields: Any) -> ContainerEvent:
+    """Return an event of a container; seconds count as those of blocks do."""
+    return ContainerEvent.model_validate(
+        {
+            "node": node,
+            "boot": "boot",
+            "at_us": round((START + second) * 1e6),
+            "boottime_us": round((1000 + second) * 1e6),
+            "event": kind,
+            "container": "c",
+            "sources": ["cgroup"],
+            **fields,
+        }
+    )
+
+
+def usage(node: str, second: int, pods: list[dict[str, Any]], **fields: Any) -> PodUsageBlock:
+    """Return what pods used over the second before `second`; columns that a pod does not name are null."""
+    columns = {name: [pod.get(name) for pod in pods] for name in POD_COLUMNS}
+    columns["containers"] = [pod.get("containers", 1) for pod in pods]
+    return PodUsageBlock.model_validate(
+        {
+            "node": node,
+            "boot": "boot",
+            "seq": 1000 + second,
+            "at_us": (START + second) * 1_000_000,
+            "span_us": 1_000_000,
+            "pods": [pod["pod"] for pod in pods],
+            **columns,
+            **fields,
+        }
+    )
+
+
+def facts(node: str, pod: str, workload: str, version: int = 1, **fields: Any) -> PodFacts:
+    """Return what Kubernetes says of a pod."""
+    return PodFacts.model_validate(
+        {
+            "node": node,
+            "pod": pod,
+            "namespace": "shop",
+            "name": pod,
+            "version": version,
+            "at_us": START * 1_000_000,
+            "phase": "Running",
+            "created_us": START * 1_000_000,
+            "requests": {},
+            "limits": {},
+            "labels": {},
+            "annotations": {},
+            "workload": workload,
+            **fields,
+        }
+    )
+
+
+def stored(message: Message, partition: int = 0) -> tuple[str, bytes]:
     """Return (subject as stored, payload)."""
-    node = NAMES.node("samples", message.node).rsplit(".", 1)[-1]
-    return NAMES.part(partition, "samples", node), codec.encode(message)
+    kind = next(kind for kind, known in codec.MESSAGES.items() if isinstance(message, known))
+    node = NAMES.node(kind, getattr(message, "node")).rsplit(".", 1)[-1]  # noqa: B009 # not every message has one
+    return NAMES.part(partition, kind, node), codec.encode(message)
 
 
 def recording(nodes: int = 5, seconds: int = 12, seed: int = 1) -> list[tuple[str, bytes]]:
@@ -57,6 +118,30 @@ def recording(nodes: int = 5, seconds: int = 12, seed: int = 1) -> list[tuple[st
             if random.random() < 0.1:
                 continue
             pods[index] = max(0, pods[index] + random.choice([-1, 0, 0, 0, 1]))
-            message = stored(noisy(f"node-{index}", second, int(pods[index]), random))
+            node = f"node-{index}"
+            message = stored(noisy(node, second, int(pods[index]), random))
             messages += [message] * (2 if random.random() < 0.1 else 1)
+            messages += _beside(node, second, int(pods[index]), random)
     return messages
+
+
+def _beside(node: str, second: int, pods: int, random: np.random.Generator) -> list[tuple[str, bytes]]:
+    """Return events, pod usage and facts that come at about the time of a block, in any order, some of them twice."""
+    listed = [
+        {
+            "pod": f"{node}-{number}",
+            "workloads": f"shop/{'abcdefghijkl'[(number + second // 5) % 12]}",
+            "cpu_cores": float(random.uniform(0, 0.5)),
+            "memory_bytes": float(random.uniform(1e7, 1e8)),
+            "cpu_pressure": float(random.uniform(0, 0.2)) if random.random() < 0.9 else None,
+        }
+        for number in range(3 * pods)
+    ]
+    found: list[Message] = [usage(node, second + 1, listed)]
+    if random.random() < 0.15:
+        found.append(event(node, second + float(random.uniform(-2, 2)), str(random.choice(["created", "exited"]))))
+    if random.random() < 0.3:
+        pod = f"{node}-{random.integers(0, 6)}"
+        found.append(facts(node, pod, f"shop/{random.choice(list('mno'))}", second, deleted=random.random() < 0.3))
+    chosen = [found[index] for index in random.permutation(len(found))]
+    return [stored(message) for message in chosen for _ in range(2 if random.random() < 0.1 else 1)]

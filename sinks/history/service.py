@@ -27,6 +27,7 @@ from sinks.history.writer import Writer
 
 log = logging.getLogger(__name__)
 
+_MEASURED = ("samples", "containers", "pods", "nodefacts", "podfacts")
 _AGAIN_SECONDS = 1.0
 _TIDY_SECONDS = 600.0
 
@@ -48,7 +49,7 @@ async def run(client: Client, settings: Settings, health: Health) -> None:
                 health.degrade("history", _mend(folder, error))
                 await asyncio.sleep(_AGAIN_SECONDS)
         subjects = {
-            names.telemetry: [names.part("*", "samples"), names.model],
+            names.telemetry: [*(names.part("*", kind) for kind in _MEASURED), names.model],
             names.estimates: [names.of(kind, "*") for kind in ("availability", "smoothed")] + [names.of("model", ">")],
         }
         async with asyncio.TaskGroup() as group:

@@ -9,12 +9,14 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from sinks.history import layout
+from sinks.history import capacity, layout
 from sinks.history.table import TABLES, Table
 
 FILE = "history.duckdb"
 # In the oldest hour there is: a query by time passes over it, and a table without rows has its columns.
 _EMPTY = "date=1970-01-01/hour=00/empty.parquet"
+
+_COLUMNS = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'availability'"
 
 
 def create(directory: Path) -> Path:
@@ -75,6 +77,12 @@ def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
             f"SELECT to_timestamp(at_us / 1000000.0) AS time, *{hour} FROM read_parquet({pattern}, "
             f"hive_partitioning = {hive}{types}, union_by_name = true)"
         )
+
+    # An older writer's files have no classes yet; they get the columns when a history sink starts in the folder.
+    columns = {str(row[0]) for row in connection.execute(_COLUMNS).fetchall()}
+    if columns >= capacity.COLUMNS:
+        for statement in capacity.VIEWS:
+            connection.execute(statement)
 
 
 def _quoted(text: str) -> str:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from schemas import codec
 from schemas.message import Message
-from schemas.telemetry import Block
 from sinks.history import layout
 from sinks.history import table as tables
 from sinks.history.layout import HOUR_US, Name
+from sinks.history.repetition import Repetition
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Writer:
             else:
                 path.unlink()
         self._seen = self._cursor
-        self._marks: dict[tuple[str, str], tuple[str, int]] = {}
+        self._repetition = Repetition()
         self._open = _Batch()
         self._sealed: _Batch | None = None
 
@@ -101,18 +101,10 @@ class Writer:
             message = codec.decode_from(table.message, payload, subject)
         else:
             message = codec.decode(table.message, payload)
-        if isinstance(message, Block) and not self._new(table.name, message):
+        if not self._repetition.new(table, message):
             return
         self._open.messages.setdefault(table.name, []).append(message)
         self._open.rows += table.rows(message)
-
-    def _new(self, table: str, block: Block) -> bool:
-        """Tell whether a node's second is new: a retry that outlived the server's memory is stored twice."""
-        boot, seq = self._marks.get((table, block.node), ("", -1))
-        if boot == block.boot and block.seq <= seq:
-            return False
-        self._marks[table, block.node] = (block.boot, block.seq)
-        return True
 
     def flush(self) -> int:
         """Write everything that waits and return the number of rows.

@@ -134,6 +134,7 @@ def test_the_agent_has_none_of_the_heavy_packages_loaded(running: Up) -> None:
     assert answer.stdout == "[]\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_everything_within_five_seconds_and_the_next_start_goes_on(
     tmp_path: Path, sign: signal.Signals
@@ -227,6 +228,7 @@ def test_commands_without_a_pipeline_say_how_to_start_one(tmp_path: Path) -> Non
     assert (answer.returncode, "spazio up" in answer.stderr) == (1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="mounting a small disk needs root")
 def test_while_the_disk_of_the_history_is_full_rows_wait_in_the_stream(tmp_path: Path) -> None:
     disk = tmp_path / "disk"

@@ -213,7 +213,7 @@ async def test_an_atomic_batch_is_whole_or_absent_when_the_server_is_killed_in_b
 async def test_the_outbox_keeps_the_newest_while_the_server_is_away_and_stores_each_once(
     client: Client, nats_server: NatsServer
 ) -> None:
-    outbox = Outbox(client, Health(), limit=5, timeout_seconds=0.5)
+    outbox = Outbox(client, Health(), limit=5, timeout_seconds=0.5, kind="samples")
     sending = asyncio.create_task(outbox.run())
     outbox.put(NAMES.node("samples", "a"), b"0", "id0")
     assert await outbox.flush(5)

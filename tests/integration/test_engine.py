@@ -1,6 +1,7 @@
 """Processors as a real process that is killed again and again: its rows are those of one undisturbed replay."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,14 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 from nats.aio.client import Client
 
-from bus import stream
+from bus import batch, stream
 from bus.pull import Reader, Received
+from processors import decode
 from processors.partition import Partition
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.estimate import Model
+from schemas.estimate import Availability, Model
+from schemas.message import Message
 from schemas.settings import Settings
 from schemas.subject import Names
 from tests import telemetry
@@ -54,7 +58,7 @@ async def undisturbed(client: Client, settings: Settings) -> list[list[tuple[str
     """Fold the recorded stream once, partition by partition."""
     outputs = []
     for number in range((await stream.describe(client, NAMES.telemetry)).partitions):
-        subjects = [NAMES.part(number, "samples"), NAMES.model]
+        subjects = [*(NAMES.part(number, kind) for kind in decode.KINDS), NAMES.model]
         recorded = await everything(client, NAMES.telemetry, subjects)
         rows, _ = Partition(settings, number).fold([(message.subject, message.data) for message in recorded])
         outputs.append([(row.subject, codec.encode(row.message)) for row in rows])
@@ -72,52 +76,86 @@ async def caught_up(client: Client, settings: Settings, seconds: float = 20) -> 
             await asyncio.sleep(0.3)
 
 
+async def publish(client: Client, random: np.random.Generator, killed: asyncio.Event) -> None:
+    """Publish forty seconds of six nodes with events, facts and pod usage, whatever the server does meanwhile.
+
+    The last seconds wait until there have been enough kills, however slow the machine is.
+    """
+
+    async def stored(kind: str, message: Message, node: str, second: int) -> None:
+        while True:
+            try:
+                headers = {"Nats-Msg-Id": f"{kind}:{node}:{second}"}
+                subject, payload = NAMES.node(kind, node), codec.encode(message)
+                await client.jetstream().publish(subject, payload, headers=headers, timeout=0.5)
+            except Exception:  # noqa: BLE001 # the server is being killed; the id makes the retry harmless
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+    for second in range(40):
+        if second == 35:
+            await killed.wait()
+        for node in (f"node-{index}" for index in range(6)):
+            pods = [f"{node}-{number}" for number in range(second // 7 % 4)]
+            if second % 7 == 0:
+                await stored("containers", telemetry.event(node, second + 0.1), node, second)
+                await stored("podfacts", telemetry.facts(node, f"{node}-0", "shop/a", second), node, second)
+            await stored("samples", telemetry.noisy(node, second, len(pods), random), node, second)
+            used = [{"pod": pod, "workloads": "image", "cpu_cores": 0.3, "memory_bytes": 2e8} for pod in pods]
+            await stored("pods", telemetry.usage(node, second + 1, used), node, second)
+        await asyncio.sleep(0.2)
+
+
+async def newest_model(client: Client) -> int:
+    return (await batch.last(client, NAMES.telemetry, NAMES.model)).sequence
+
+
+async def model_after(client: Client, known: int) -> None:
+    """Wait a while until a global model is made; there is none any more once everything is folded."""
+    async with asyncio.timeout(5):
+        while await newest_model(client) == known:  # noqa: ASYNC110 # another process makes it
+            await asyncio.sleep(0.05)
+
+
 async def test_killed_at_any_instant_processors_publish_what_one_undisturbed_replay_gives(
     client: Client, settings: Settings, nats_server: NatsServer
 ) -> None:
     settings = settings.model_copy(update={"process": settings.process.model_copy(update={"checkpoint_seconds": 0.3})})
     random = np.random.default_rng(2)
-    js = client.jetstream()
-
-    async def publish() -> None:
-        for second in range(40):
-            for index in range(6):
-                message = telemetry.noisy(f"node-{index}", second, second // 7 % 4, random)
-                identity = f"samples:{index}:{second}"
-                while True:
-                    try:
-                        await js.publish(
-                            NAMES.node("samples", message.node),
-                            codec.encode(message),
-                            headers={"Nats-Msg-Id": identity},
-                            timeout=0.5,
-                        )
-                        break
-                    except Exception:  # noqa: BLE001 # the server is being killed; the id makes the retry harmless
-                        await asyncio.sleep(0.1)
-            await asyncio.sleep(0.2)
-
-    publishing = asyncio.create_task(publish())
+    enough = asyncio.Event()
+    publishing = asyncio.create_task(publish(client, random, enough))
     kills = 0
     while not publishing.done():
+        known = await newest_model(client)
         with running(settings, "process") as process:
-            await asyncio.sleep(float(random.uniform(0.9, 1.8)))
+            if kills % 2:  # else it is killed while it starts
+                with contextlib.suppress(TimeoutError):
+                    await model_after(client, known)
+            await asyncio.sleep(float(random.uniform(0.3, 1.6)))
             if kills == 2:
                 await asyncio.to_thread(nats_server.kill)
                 await asyncio.to_thread(nats_server.start)
             process.send_signal(signal.SIGKILL)
             kills += 1
+            if kills == 5:
+                enough.set()
     await publishing
     with running(settings, "process"):
         rows = await caught_up(client, settings)
-    assert kills >= 4
     assert len(rows) == len(set(rows))
     assert sum(subject.startswith("spazio.smoothed") for subject, _ in rows) == 240
     recorded = await everything(client, NAMES.telemetry, [NAMES.model])
     seconds = [codec.decode(Model, row.data) for row in recorded]
-    assert len({model.at_us for model in seconds}) == len(seconds) > 10
+    assert len({model.at_us for model in seconds}) == len(seconds) >= 2
+    sums = [codec.decode(Model, payload) for subject, payload in rows if ".model." in subject]
+    assert {name for model in sums for name in model.classes or {}} == {"shop/a", "image"}
+    estimates = [codec.decode(Availability, payload) for subject, payload in rows if ".availability." in subject]
+    assert any(row.churn for row in estimates)
+    assert any(set(row.classes or {}) == {"shop/a", "image"} for row in estimates)
 
 
+@pytest.mark.slow
 async def test_a_stop_by_signal_checkpoints_and_the_next_start_goes_on(client: Client, settings: Settings) -> None:
     random = np.random.default_rng(4)
     js = client.jetstream()
@@ -161,12 +199,20 @@ async def test_garbage_lands_in_dead_letters_with_a_reason_and_other_nodes_go_on
         for second, payload in enumerate(garbage):
             await js.publish(NAMES.node("samples", "x"), payload)
             await js.publish(NAMES.node("samples", "good"), codec.encode(telemetry.block("good", second)))
+        others = {kind: codec.encode(telemetry.block("x", 0)) for kind in decode.OTHERS}
+        for kind, payload in others.items():
+            await js.publish(NAMES.node(kind, "x"), payload)
         await caught_up(client, settings)
         async with asyncio.timeout(10):
             while True:
                 dead = await everything(client, NAMES.events, [NAMES.dead(NAMES.node("samples", "x"))])
                 if len(dead) == len(garbage) + 1:
                     break
+        for kind, payload in others.items():
+            async with asyncio.timeout(10):
+                while not (buried := await everything(client, NAMES.events, [NAMES.dead(NAMES.node(kind, "x"))])):
+                    pass
+            assert [message.data for message in buried] == [payload]
     assert [message.data for message in dead[:4]] == garbage[:4]
     assert b"".join(message.data for message in dead[4:]) == garbage[4]
     reasons = [(await js.get_msg(NAMES.events, seq=message.sequence)).headers or {} for message in dead]

@@ -11,6 +11,7 @@ from schemas import codec
 from schemas.estimate import Availability
 from sinks.history import compaction, layout, view
 from sinks.history.writer import Writer
+from tests import workload
 from tests.telemetry import NAMES, START, block, stored
 
 CREATED = "20261121T063000123456Z"
@@ -110,6 +111,35 @@ def test_killed_in_a_flush_of_two_tables_no_row_is_lost_or_doubled(tmp_path: Pat
     assert killed >= 9
 
 
+def test_killed_in_a_flush_of_containers_pods_and_facts_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
+    def feed(target: Writer) -> None:
+        sequence = 0
+        for number in range(3):
+            for kind, message in workload.of_each_kind(number).items():
+                for _ in range(2):  # the stream has each twice
+                    sequence += 1
+                    target.append(NAMES.part(0, kind, "n"), sequence, codec.encode(message))
+
+    rows, killed = {"containers": 3, "pods": 9, "nodes": 3, "podfacts": 3}, 0
+    for number in range(30):
+        folder = tmp_path / str(number)
+        target = writer(folder)
+        feed(target)
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+            break_after(patch, number, Killed())
+            target.flush()
+            break
+        killed += 1
+        again = writer(folder)
+        feed(again)
+        again.flush()
+        with view.connect(folder) as connection:
+            found = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in rows}
+        assert found == {table: (count,) for table, count in rows.items()}, number
+    assert killed >= 12
+
+
+@pytest.mark.slow
 def test_killed_while_it_repeats_a_failed_flush_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
     tried = 0
     for failing in (3, 5, 8):  # before a rename, before the cursor, after the cursor's rename

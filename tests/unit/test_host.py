@@ -11,6 +11,7 @@ import pytest
 from producers import clock as grid
 from schemas import section
 from schemas import settings as all_settings
+from schemas.section import CONTAINER_SOURCES
 from schemas.settings import Settings
 from spazio import host
 from spazio.host import Finding
@@ -101,21 +102,53 @@ def test_without_a_cgroup_tree_pods_are_not_counted(proc: Path, tmp_path: Path) 
     assert "--sample-cgroup" in told(finding)
 
 
-def test_no_container_runtime_is_well_and_one_that_listens_answers(tmp_path: Path) -> None:
-    assert host.runtimes(tmp_path).ok is True
+def settings_of(folder: Path, containers: str = "auto") -> Settings:
+    """Return settings under which every container source is looked for in one folder."""
+    return given(
+        folder / "data",
+        containers=containers,
+        sample_cgroup=str(folder / "cgroup"),
+        runtime_bundles=str(folder / "bundles"),
+        runtime_docker_socket=str(folder / "docker.sock"),
+        runtime_containerd_socket=str(folder / "containerd.sock"),
+    )
+
+
+def test_no_container_runtime_is_well_but_no_cgroup_tree_is_not(tmp_path: Path) -> None:
+    findings = {name: host.containers(name, settings_of(tmp_path)) for name in CONTAINER_SOURCES}
+    assert {name: finding.ok for name, finding in findings.items()} == {
+        "cgroup": None,
+        "bundle": True,
+        "docker": True,
+        "containerd": True,
+    }
+    assert "--sample-cgroup" in told(findings["cgroup"])
+    assert findings["docker"].found == f"not used: no socket {tmp_path / 'docker.sock'}"
+
+
+def test_a_runtime_that_listens_is_used_and_it_is_told_for_what(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "docker.sock"))
         listener.listen()
-        finding = host.runtimes(tmp_path)
-    assert finding.ok is True
-    assert "docker answers" in finding.found
+        assert host.containers("docker", settings_of(tmp_path)).found.startswith("used: ")
+        other = host.containers("docker", settings_of(tmp_path, "cgroup"))
+    assert other.ok is True
+    assert other.found.startswith("not used: ")
 
 
-def test_a_runtime_whose_socket_cannot_be_reached_lacks(tmp_path: Path) -> None:
+def test_a_runtime_that_cannot_be_reached_lacks_and_is_broken_if_it_was_named(tmp_path: Path) -> None:
     (tmp_path / "docker.sock").mkdir()  # what docker makes of a bind mount whose source is missing
-    finding = host.runtimes(tmp_path)
+    finding = host.containers("docker", settings_of(tmp_path))
     assert finding.ok is None
-    assert "docker cannot be reached" in told(finding)
+    assert "cannot be reached" in told(finding)
+    assert host.containers("docker", settings_of(tmp_path, "cgroup")).ok is True
+    assert host.containers("docker", settings_of(tmp_path, "cgroup,docker")).ok is False
+
+
+def test_a_source_that_was_named_and_is_not_there_is_broken(tmp_path: Path) -> None:
+    finding = host.containers("containerd", settings_of(tmp_path, "containerd"))
+    assert finding.ok is False
+    assert "--runtime-containerd-socket" in told(finding)
 
 
 def test_a_runtime_that_refuses_this_user_lacks(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -124,7 +157,7 @@ def test_a_runtime_that_refuses_this_user_lacks(tmp_path: Path, request: pytest.
         listener.listen()
         (tmp_path / "docker.sock").chmod(0)
         request.getfixturevalue("unprivileged")
-        finding = host.runtimes(tmp_path)
+        finding = host.containers("docker", settings_of(tmp_path))
     assert finding.ok is None
     assert "Permission denied" in told(finding)
 

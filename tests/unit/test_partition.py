@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from processors import snapshot
 from processors.partition import Output, Partition
 from schemas import codec
-from schemas.estimate import Availability, Model
+from schemas.estimate import Availability, ClassSum, Model
 from schemas.settings import Settings, load
 from schemas.telemetry import SampleBlock
 from tests import telemetry
@@ -38,12 +39,16 @@ def with_models(messages: list[tuple[str, bytes]], variant: str) -> list[tuple[s
         cost=[0.4, 3e8, *[0.0] * (size - 2)],
         pods=3,
         nodes=2,
+        classes={name: ClassSum(pods=2, cpu=0.5, memory=3e8) for name in ("shop/a", "shop/m", "elsewhere/z")},
     )
-    return [*messages[:7], (NAMES.model, codec.encode(model)), *messages[7:]]
+    known = model.classes or {}
+    later = model.model_copy(update={"classes": {name: item for name, item in known.items() if name != "shop/m"}})
+    one, other = ((NAMES.model, codec.encode(item)) for item in (model, later))
+    return [*messages[:7], one, *messages[7:90], other, *messages[90:]]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@given(cuts=st.lists(st.integers(0, 70), max_size=12), seed=st.integers(0, 3))
+@given(cuts=st.lists(st.integers(0, 140), max_size=25), seed=st.integers(0, 3))
 @settings(max_examples=12, deadline=None)
 def test_how_messages_are_grouped_into_ticks_changes_no_byte(variant: str, cuts: list[int], seed: int) -> None:
     wanted = configured(model_variant=variant)
@@ -54,7 +59,10 @@ def test_how_messages_are_grouped_into_ticks_changes_no_byte(variant: str, cuts:
     for start, end in itertools.pairwise(edges):
         parts += lines(partition.fold(messages[start:end])[0])
     assert parts == whole
-    assert any(subject.startswith("spazio.model.partition") for subject, _ in whole)
+    assert any(subject.startswith("spazio.model.partition") and b'"classes":{' in payload for subject, payload in whole)
+    rows = [codec.decode(Availability, payload) for subject, payload in whole if ".availability." in subject]
+    assert any(len(row.classes or {}) > configured().estimate.classes for row in rows)
+    assert any(row.churn for row in rows)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -62,7 +70,7 @@ def test_a_restored_snapshot_goes_on_byte_for_byte(variant: str) -> None:
     wanted = configured(model_variant=variant)
     messages = with_models(telemetry.recording(seconds=20), variant)
     whole = lines(Partition(wanted, 0).fold(messages)[0])
-    for cut in (1, 20, len(messages) - 3):
+    for cut in (1, 20, 77, 120, len(messages) - 3):
         first, second = Partition(wanted, 0), Partition(wanted, 0)
         before = lines(first.fold(messages[:cut])[0])
         second.restore(first.snapshot())
@@ -118,6 +126,35 @@ def test_garbage_is_refused_with_its_reason_and_leaves_other_nodes_alone(payload
     assert lines(outputs) == lines(Partition(configured(), 0).fold(good)[0])
 
 
+@pytest.mark.parametrize(
+    ("kind", "payload", "reason"),
+    [
+        ("containers", b"not json", "Invalid JSON"),
+        ("containers", codec.encode(telemetry.event("m", 0)), "payload is of node 'm'"),
+        ("containers", codec.encode(telemetry.event("n", 0)).replace(b'"created"', b'"vanished"'), "event"),
+        (
+            "pods",
+            codec.encode(telemetry.usage("n", 1, [{"pod": "u"}])).replace(b'["u"]', b'["u","v"]'),
+            "entries for 2",
+        ),
+        ("podfacts", codec.encode(telemetry.facts("n", "u", "w")).replace(b'"Running"', b'"Dancing"'), "phase"),
+        ("nodefacts", b"{}", "nodefacts are not folded"),
+    ],
+)
+def test_other_garbage_is_refused_with_its_reason_too(kind: str, payload: bytes, reason: str) -> None:
+    good = [stored(block("n", 0)), stored(block("n", 1))]
+    outputs, refusals = Partition(configured(), 0).fold([good[0], (NAMES.part(0, kind, "n"), payload), good[1]])
+    assert [refusal.index for refusal in refusals] == [1]
+    assert reason in refusals[0].reason
+    assert lines(outputs) == lines(Partition(configured(), 0).fold(good)[0])
+
+
+def test_facts_of_a_pod_that_is_bound_to_no_node_change_nothing() -> None:
+    partition = Partition(configured(), 0)
+    outputs, refusals = partition.fold([stored(telemetry.facts("-", "u", "w"))])
+    assert (outputs, refusals, partition.nodes) == ([], [], 0)
+
+
 def test_a_clock_far_ahead_does_not_move_the_event_second_of_others() -> None:
     partition = Partition(configured(), 0)
     messages = []
@@ -154,7 +191,8 @@ def test_every_contract_field_of_a_first_availability_is_present_and_finite() ->
     outputs, _ = Partition(configured(), 0).fold([stored(block("n", 0, cpu_util=0.2, memory_util=0.3))])
     message = next(output.message for output in outputs if isinstance(output.message, Availability))
     fields = message.model_dump()
-    assert [name for name, value in fields.items() if value is None] == ["free", "classes"]
+    assert [name for name, value in fields.items() if value is None] == ["classes"]
+    assert message.free == {"cpu": 0.9, "memory": 0.7}
     assert all(np.isfinite(value) for value in fields.values() if isinstance(value, float))
     assert message.lower <= message.available <= message.upper
     assert message.prior == 1.0
@@ -172,6 +210,12 @@ def test_a_node_without_pressure_information_falls_back_to_utilisation() -> None
 def test_a_damaged_state_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="damaged"):
         Partition(configured(), 0).restore(body)
+
+
+def test_a_state_of_another_version_is_refused_and_says_what_becomes_of_it() -> None:
+    older = snapshot.pack({"format": 1, "settings": ""}, {})
+    with pytest.raises(ValueError, match="format 1, this version reads 2; it is built anew by replay"):
+        Partition(configured(), 0).restore(older)
 
 
 def test_a_state_of_other_settings_is_refused() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from producers import cgroup, pods, source
+from producers.census import Census
 
 UIDS = [f"{n:08x}-1b2c-4d3e-8f40-{n:012x}" for n in range(1, 9)]
 STATIC = "8f1c0d9e7b6a54433221100ffeeddcca"
@@ -33,8 +34,9 @@ class Counter:
     """Counts again at each call, a second later."""
 
     def __init__(self, root: Path, proc: Path | None = None) -> None:
-        self.source = pods.Pods(root, proc or root / "no-proc")
         self.now = 0.0
+        self.census = Census(root, proc or root / "no-proc", clock=lambda: self.now)
+        self.source = pods.Pods(self.census)
 
     def __call__(self) -> float | None:
         self.now += 1
@@ -271,3 +273,34 @@ def test_a_file_system_that_does_not_count_children_is_walked_all_the_same(
     assert count() == 1
     (root / pod / f"cri-containerd-{container(1)}.scope").rmdir()
     assert count() == 0
+
+
+def test_the_census_says_which_pods_there_are_and_how_many_containers_run_in_each(root: Path) -> None:
+    pod, alone = f"kubepods/burstable/pod{UIDS[0]}", f"system.slice/docker-{container(9)}.scope"
+    make(root, *(f"{pod}/{container(n)}" for n in range(3)), alone, f"kubepods/pod{UIDS[1]}")
+    account = Census(root, root / "no-proc").take()
+    assert account is not None
+    assert account.tree == root
+    found = {each.key: each for each in account.pods}
+    assert found.keys() == {UIDS[0], container(9)}
+    assert found[container(9)] == (container(9), (alone,), (alone,), 1)
+    assert (found[UIDS[0]].paths, found[UIDS[0]].running) == ((pod,), 2)
+    assert sorted(found[UIDS[0]].containers) == [f"{pod}/{container(n)}" for n in range(3)]
+
+
+def test_containers_of_a_pod_outside_its_cgroup_are_one_pod_to_the_census(root: Path) -> None:
+    name = f"system.slice/containerd.service/kubepods-burstable-pod{UIDS[0].replace('-', '_')}.slice:cri-containerd:"
+    make(root, *(f"{name}{container(n)}" for n in range(3)))
+    account = Census(root, root / "no-proc").take()
+    assert account is not None
+    assert [(pod.key, len(pod.paths), pod.running) for pod in account.pods] == [(UIDS[0], 3, 2)]
+
+
+def test_a_walk_serves_everybody_who_asks_within_half_a_second(root: Path) -> None:
+    make(root, f"docker/{container(1)}")
+    count = Counter(root)
+    assert count() == 1
+    make(root, f"docker/{container(2)}")
+    count.now -= 0.6
+    assert count() == 1
+    assert count() == 2

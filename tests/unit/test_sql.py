@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from schemas import codec
 from sinks.history import view
 from sinks.history.writer import Writer
 from spazio import sql
-from tests.telemetry import block, stored
+from tests.telemetry import NAMES, block, stored
+from tests.workload import of_each_kind
 
 
 @pytest.fixture
@@ -33,6 +35,21 @@ def test_rows_are_printed_as_a_table_and_as_json(history: Path, capsys: pytest.C
     assert rows[0]["none"] is None
     assert rows[0]["time"].startswith("2023-11-14T22:13:20")
     assert rows[0]["date"] == "2023-11-14"
+
+
+def test_maps_lists_and_structs_are_json_too(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = Writer(history, "S", "20261121T063000123456Z", 1)
+    for sequence, (kind, message) in enumerate(of_each_kind(0).items(), 10):
+        target.append(NAMES.part(0, kind, "n"), sequence, codec.encode(message))
+    target.flush()
+    statement = "SELECT labels, taints, price / 0 AS dear, histogram(time) AS hours FROM nodes GROUP BY ALL"
+    assert sql.run(history, statement, json_output=True) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["labels"] == {"topology.kubernetes.io/zone": "a", "empty": ""}
+    assert row["taints"] == [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
+    assert row["dear"] is None
+    assert list(row["hours"].values()) == [1]
+    assert next(iter(row["hours"])).startswith("2023-11-14T22:13:20")
 
 
 def test_a_wrong_statement_is_explained_with_status_1(history: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,65 @@
+"""A Pod of the API as `PodFacts`: where it runs, what it asks for, when it became what it is, whose it is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kube import clock, owner, resource
+from kube.node import own
+from schemas.facts import UNBOUND, PodFacts
+
+
+def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float | None = None) -> PodFacts:
+    """Return what is known of a pod.
+
+    Args:
+        pod: The object as the API server sends it.
+        at_us: When it came.
+        initialization_seconds: What was found earlier; readiness comes and goes, but the first time stays.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: The object is not what the API promises.
+    """
+    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+    created = clock.microseconds(metadata["creationTimestamp"])
+    found, ready = owner.find(metadata, created), _since(status, "Ready")
+    if initialization_seconds is None and ready is not None and not _restarted(status):
+        initialization_seconds = max(0, ready - created) / 1e6
+    return PodFacts(
+        node=spec.get("nodeName") or UNBOUND,
+        pod=metadata["uid"],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        version=int(metadata["resourceVersion"]),
+        at_us=at_us,
+        phase=status.get("phase") or "Unknown",
+        terminating=metadata.get("deletionTimestamp") is not None,
+        created_us=created,
+        scheduled_us=_since(status, "PodScheduled"),
+        started_us=None if not status.get("startTime") else clock.microseconds(status["startTime"]),
+        ready_us=ready,
+        initialization_seconds=initialization_seconds,
+        requests=resource.requests(pod),
+        limits=resource.limits(pod),
+        labels=metadata.get("labels") or {},
+        annotations=own(metadata.get("annotations") or {}),
+        owner_kind=found.kind,
+        owner=found.name,
+        workload=owner.workload(metadata, found),
+        priority=spec.get("priority"),
+        priority_class=spec.get("priorityClassName") or None,
+        qos=status.get("qosClass") or None,
+        scheduler=spec.get("schedulerName") or None,
+    )
+
+
+def _since(status: Mapping[str, Any], kind: str) -> int | None:
+    """Return since when a condition is true; None if it is not, or if nobody says since when."""
+    for condition in status.get("conditions") or ():
+        if condition["type"] == kind and condition["status"] == "True" and condition.get("lastTransitionTime"):
+            return clock.microseconds(condition["lastTransitionTime"])
+    return None
+
+
+def _restarted(status: Mapping[str, Any]) -> bool:
+    """Tell whether a container has run before, so that it may have been ready before, too."""
+    return any(state.get("restartCount") for state in status.get("containerStatuses") or ())

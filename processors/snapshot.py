@@ -1,0 +1,30 @@
+"""State as bytes: a header of JSON types and named arrays, in numpy's own container."""
+
+import io
+import json
+import zipfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def pack(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> bytes:
+    """Return header and arrays as bytes."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+    return buffer.getvalue()
+
+
+def unpack(body: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return what was packed.
+
+    Raises:
+        ValueError: The bytes are damaged.
+    """
+    try:
+        with np.load(io.BytesIO(body), allow_pickle=False) as stored:
+            arrays: dict[str, NDArray[Any]] = {name: stored[name] for name in stored.files}
+        return json.loads(arrays.pop("header").tobytes()), arrays
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"state is damaged: {error}") from error

@@ -1,0 +1,56 @@
+"""The container sources that settings ask for, each made ready to run."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from producers.containers import survey
+from producers.containers.bundle import Bundle
+from producers.containers.cgroup import Cgroup
+from producers.containers.containerd import Containerd
+from producers.containers.docker import Docker
+from producers.containers.patient import Patient
+from producers.containers.source import Source
+from schemas.section import CONTAINER_SOURCES
+from schemas.settings import Settings
+
+_MAKERS: Mapping[str, Callable[[Settings], Source]] = {
+    "cgroup": lambda settings: Cgroup(
+        settings.sample.cgroup, settings.sample.proc, rescan_seconds=settings.runtime.rescan_seconds
+    ),
+    "bundle": lambda settings: Bundle(
+        settings.runtime.bundles, rescan_seconds=settings.runtime.rescan_seconds, proc=settings.sample.proc
+    ),
+    "docker": lambda settings: Docker(settings.runtime.docker_socket),
+    "containerd": lambda settings: Containerd(settings.runtime.containerd_socket),
+}
+
+
+def choose(settings: Settings) -> list[Source]:
+    """Return the sources to run, the best first; each waits by itself until it can be used.
+
+    With `auto` these are all: what is not there yet may come, and waiting for it costs nothing. A source that was
+    named and cannot be used is warned of.
+    """
+    if settings.containers == ("none",):
+        return []
+    auto = settings.containers == ("auto",)
+    return [
+        Patient(
+            _MAKERS[name](settings),
+            _shortage(name, settings, auto=auto),
+            look_seconds=settings.runtime.rescan_seconds,
+            level=logging.INFO if auto else logging.WARNING,
+        )
+        for name in CONTAINER_SOURCES
+        if auto or name in settings.containers
+    ]
+
+
+def _shortage(name: str, settings: Settings, *, auto: bool) -> Callable[[], str]:
+    def shortage() -> str:
+        if auto and name == "containerd" and survey.look("bundle", settings)[0] == "usable":
+            return "not needed: bundle tells the same for less"
+        state, found = survey.look(name, settings)
+        return "" if state == "usable" else f"{found}; {survey.mend(name, found)}"
+
+    return shortage

@@ -1,0 +1,189 @@
+"""Run the sources, merge what they say, and hand on container events.
+
+A source that fails is counted, said once for each reason, and run again after a pause that grows: to the rescan time
+where something is only closed or gone, which costs nothing to try, and to `_LONGEST_SECONDS` where it talks
+nonsense. The others go on.
+
+An agent that starts asks what was said of this node's containers before (`remembered`), for at most
+`_REMEMBER_SECONDS`, and takes what was alive then and is listed by no source for gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from prometheus_client import Counter
+
+from producers import clock as grid
+from producers.containers import label
+from producers.containers.merge import Happening, Memory, Merge
+from producers.containers.registry import Registry
+from producers.containers.source import Identity, Observation, Source
+from producers.source import FAILURES
+from schemas.telemetry import ContainerEvent
+
+log = logging.getLogger(__name__)
+
+OBSERVATIONS = Counter(
+    "spazio_container_observations_total", "what container sources have seen happen", ["source", "event"]
+)
+EVENTS = Counter("spazio_container_events_total", "container events that were published", ["event"])
+
+_FIRST_SECONDS = 0.1
+_LONGEST_SECONDS = 10.0
+_REMEMBER_SECONDS = 3.0
+_SETTLE_SECONDS = 1.0
+
+Remembered = Callable[[], Awaitable[Memory]]
+
+
+class Follower:
+    """Follows the containers of one node.
+
+    Args:
+        sources: Whom to ask, the best first.
+        node: The node's name.
+        boot: Identifier of this boot of its kernel.
+        emit: Takes each event, in order, in the event loop's thread; must not block.
+        rescan_seconds: Longest pause before a source that is closed or gone is tried again.
+        clock: Time since boot and time of day.
+
+    Attributes:
+        registry: Who the containers and pods of the node are, as far as is known now.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        node: str,
+        boot: str,
+        emit: Callable[[ContainerEvent], None],
+        rescan_seconds: float,
+        clock: grid.Clock | None = None,
+    ) -> None:
+        self._sources, self._node, self._boot, self._emit = sources, node, boot, emit
+        self._rescan_seconds, self._clock = rescan_seconds, clock or grid.System()
+        self.registry = Registry()
+        self._merge = Merge(self.registry)
+        self._failing: dict[str, str] = {}
+        self._silent = {source.name for source in sources}
+        self._listed, self._heard = asyncio.Event(), asyncio.Event()  # by one source; of every one, if only a failure
+
+    async def run(self, remembered: Remembered) -> None:
+        """Follow until cancelled; without any source there is nothing to follow.
+
+        Args:
+            remembered: Tells what was published of the node's containers before.
+        """
+        if not self._sources:
+            return
+        async with asyncio.TaskGroup() as group:
+            for source in self._sources:
+                group.create_task(self._keep_running(source))
+            group.create_task(self._begin(remembered))
+
+    def observe(self, observation: Observation) -> None:
+        """Take one observation."""
+        OBSERVATIONS.labels(observation.source, observation.event).inc()
+        self._say(self._merge.observe(observation))
+
+    def present(self, source: str, listed: Mapping[str, tuple[Identity, bool]], boottime_us: int) -> None:
+        """Take a whole listing; a source that lists is well."""
+        if self._failing.pop(source, None) is not None:
+            log.info("containers.recovered", extra={"source": source})
+        self._say(self._merge.present(source, listed, boottime_us))
+        self._listed.set()
+        self._hear(source)
+
+    async def _begin(self, remembered: Remembered) -> None:
+        memory = Memory()
+        try:
+            async with asyncio.timeout(_REMEMBER_SECONDS):
+                memory = await remembered()
+        except TimeoutError:
+            log.warning("containers.forgotten", extra={"reason": f"no answer within {_REMEMBER_SECONDS:g} s"})
+        self._say(self._merge.remember(memory, self._now()))
+        await self._listed.wait()
+        try:
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                await self._heard.wait()
+        except TimeoutError:
+            log.debug("containers.silent", extra={"sources": sorted(self._silent)})
+        self._say(self._merge.settle(self._now()))
+
+    async def _keep_running(self, source: Source) -> None:
+        loop, pause = asyncio.get_running_loop(), _FIRST_SECONDS
+        while True:
+            began = loop.time()
+            try:
+                await source.run(self)
+                reason, longest = "it has ended", _LONGEST_SECONDS
+            except OSError as error:
+                reason, longest = _reason(error), self._rescan_seconds
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one source, the others are heard
+                reason, longest = _reason(error), _LONGEST_SECONDS
+            if loop.time() - began > longest:
+                pause = _FIRST_SECONDS
+            self._fail(source.name, reason)
+            await asyncio.sleep(min(pause, longest))
+            pause = min(2 * pause, longest)
+
+    def _fail(self, source: str, reason: str) -> None:
+        FAILURES.labels(source).inc()
+        if self._failing.get(source) != reason:
+            log.warning("containers.failed", extra={"source": source, "reason": reason})
+        self._failing[source] = reason
+        self._hear(source)
+
+    def _hear(self, source: str) -> None:
+        self._silent.discard(source)
+        if not self._silent:
+            self._heard.set()
+
+    def _say(self, happenings: list[Happening]) -> None:
+        for happening in happenings:
+            EVENTS.labels(happening.event).inc()
+            self._emit(self._event(happening))
+
+    def _event(self, happening: Happening) -> ContainerEvent:
+        identity = happening.identity
+        realtime, boottime = self._clock.realtime() // 1000, self._clock.boottime() // 1000
+        return ContainerEvent(
+            node=self._node,
+            boot=self._boot,
+            at_us=max(0, realtime - boottime + happening.boottime_us),
+            boottime_us=happening.boottime_us,
+            event=happening.event,
+            container=identity.container,
+            sources=list(happening.sources),
+            container_name=label.text(identity.container_name),
+            image=label.text(identity.image),
+            sandbox=identity.sandbox,
+            pod=label.text(identity.pod),
+            namespace=label.text(identity.namespace),
+            name=label.text(identity.name),
+            workload=label.text(identity.workload),
+        )
+
+    def _now(self) -> int:
+        return self._clock.boottime() // 1000
+
+
+def happening(event: ContainerEvent) -> Happening:
+    """Return what an event that was published says."""
+    identity = Identity(
+        container=event.container,
+        container_name=event.container_name,
+        image=event.image,
+        sandbox=event.sandbox,
+        pod=event.pod,
+        namespace=event.namespace,
+        name=event.name,
+        workload=event.workload,
+    )
+    return Happening(event.event, identity, tuple(event.sources), event.boottime_us)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, OSError) and error.strerror else repr(error)

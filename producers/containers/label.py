@@ -1,0 +1,113 @@
+"""Who a container is, by the labels (or annotations) that it carries, and which class of workload it belongs to.
+
+The kubelet labels containers in the same words whatever runtime makes them; Docker Compose has words of its own.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from producers.containers.source import Identity
+from schemas.workload import CLASS, owner
+
+_LONGEST = 512
+_MOST_PODS = 4096  # more than a node runs
+_POD_UID, _NAMESPACE, _POD_NAME = "io.kubernetes.pod.uid", "io.kubernetes.pod.namespace", "io.kubernetes.pod.name"
+_CONTAINER_NAME = "io.kubernetes.container.name"
+_KINDS = ("io.cri-containerd.kind", "io.kubernetes.docker.type")  # of containerd, of dockershim and cri-dockerd
+_SANDBOX_KINDS = ("sandbox", "podsandbox")
+_SANDBOX_NAME = "POD"
+_PROJECT, _SERVICE = "com.docker.compose.project", "com.docker.compose.service"
+
+# Who a listed container is, its labels, and whether it runs.
+Row = tuple[Identity, Mapping[str, object], bool]
+
+
+class Classes:
+    """Classes that pods name in their own labels, which runtimes give to a pod's sandbox but not to its containers."""
+
+    def __init__(self) -> None:
+        self._by_pod: dict[str, str] = {}
+
+    def apply(self, identity: Identity, labels: Mapping[str, object]) -> Identity:
+        """Learn the class of a pod from its sandbox, or return a container with the class of its pod."""
+        if identity.pod is None:
+            return identity
+        chosen = text(labels.get(CLASS))
+        if identity.sandbox and chosen:
+            self._by_pod.pop(identity.pod, None)
+            self._by_pod[identity.pod] = chosen
+            if len(self._by_pod) > _MOST_PODS:
+                del self._by_pod[next(iter(self._by_pod))]
+        known = self._by_pod.get(identity.pod)
+        return identity if chosen or known is None else replace(identity, workload=known)
+
+    def listing(self, rows: Iterable[Row]) -> dict[str, tuple[Identity, bool]]:
+        """Return all containers of a listing by their id, each with the class of its pod, wherever that stood in it."""
+        applied = [(self.apply(identity, labels), labels, runs) for identity, labels, runs in rows]
+        return {identity.container: (self.apply(identity, labels), runs) for identity, labels, runs in applied}
+
+
+def identity(container: str, labels: Mapping[str, object], *, name: object = None, image: object = None) -> Identity:
+    """Return who a container is.
+
+    Args:
+        container: The runtime's id.
+        labels: Its labels; what is no text in them is ignored.
+        name: What the runtime calls it.
+        image: Its image, as it was asked for.
+    """
+    pod, kind = text(labels.get(_POD_UID)), next((labels[key] for key in _KINDS if key in labels), None)
+    inner = text(labels.get(_CONTAINER_NAME))
+    sandbox = None if pod is None else kind in _SANDBOX_KINDS if kind else inner == _SANDBOX_NAME
+    namespace, pod_name = text(labels.get(_NAMESPACE)), text(labels.get(_POD_NAME))
+    return Identity(
+        container=container,
+        container_name=None if sandbox else inner or text(name),
+        image=text(image),
+        sandbox=sandbox,
+        pod=pod,
+        namespace=namespace,
+        name=pod_name,
+        workload=workload(labels, namespace=namespace, pod_name=pod_name, image=text(image)),
+    )
+
+
+def workload(
+    labels: Mapping[str, object],
+    *,
+    namespace: str | None = None,
+    pod_name: str | None = None,
+    image: str | None = None,
+) -> str | None:
+    """Return the workload class: the label, else the pod's owner, else the Compose service, else the image.
+
+    >>> workload({}, namespace="shop", pod_name="web-7d4b9c6f5-x2x9k"), workload({}, image="hub.example:5000/a/b:1.2")
+    ('shop/web', 'hub.example:5000/a/b')
+    """
+    if chosen := text(labels.get(CLASS)):
+        return chosen
+    if namespace and pod_name:
+        return f"{namespace}/{owner(pod_name)}"
+    project, service = text(labels.get(_PROJECT)), text(labels.get(_SERVICE))
+    if project and service:
+        return f"{project}/{service}"
+    return image_name(image) if image else None
+
+
+def image_name(image: str) -> str | None:
+    """Return an image's name without tag and digest; None if it is only a digest.
+
+    >>> image_name("busybox:1.36"), image_name("a/b@sha256:0f"), image_name("sha256:0f")
+    ('busybox', 'a/b', None)
+    """
+    name = image.partition("@")[0]
+    head, separator, last = name.rpartition("/")
+    plain = head + separator + last.partition(":")[0]
+    return None if plain == "sha256" or not plain else plain
+
+
+def text(value: object) -> str | None:
+    """Return a value from outside as text that a message may carry; None if it is none, or empty."""
+    if not isinstance(value, str):
+        return None
+    return value[:_LONGEST].encode(errors="replace").decode() or None

@@ -1,0 +1,40 @@
+"""Who a container is, by the configuration that its runtime is given (`config.json` of the OCI runtime specification).
+
+Annotations of containerd's CRI plugin name the pod, nerdctl passes labels on as annotations, and Docker keeps all but
+the cgroup's path to itself.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from producers import cgroup
+from producers.containers import label
+from producers.containers.source import Identity
+
+_CRI = "io.kubernetes.cri."
+_WORDS: Mapping[str, str] = {  # what containerd's CRI plugin writes, in the kubelet's words
+    _CRI + "sandbox-uid": "io.kubernetes.pod.uid",
+    _CRI + "sandbox-namespace": "io.kubernetes.pod.namespace",
+    _CRI + "sandbox-name": "io.kubernetes.pod.name",
+    _CRI + "container-name": "io.kubernetes.container.name",
+    _CRI + "container-type": "io.cri-containerd.kind",
+}
+
+
+def parse(container: str, content: bytes) -> Identity:
+    """Return who a container is, by the runtime's configuration.
+
+    Raises:
+        ValueError: It is not what it should be; also LookupError, TypeError, AttributeError.
+    """
+    config: Any = json.loads(content)
+    annotations = dict(config.get("annotations") or {})
+    labels = annotations | {theirs: annotations[ours] for ours, theirs in _WORDS.items() if ours in annotations}
+    group = (config.get("linux") or {}).get("cgroupsPath") or ""
+    image, name = annotations.get(_CRI + "image-name"), annotations.get("nerdctl/name")
+    identity = label.identity(container, labels, name=name, image=image)
+    uids = [uid for part in re.split("[/:]", group) if (uid := cgroup.pod_uid(part))]
+    return replace(identity, pod=uids[-1]) if uids and identity.pod is None else identity

@@ -1,0 +1,95 @@
+"""What the node as a whole used: what all pods together are compared with."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from producers import cpu, memory, meter, pressure, throttle
+from producers.file import KernelFile
+from producers.meter import Layout
+from producers.pod_usage import Usage
+from producers.source import rate
+
+
+class Reading(NamedTuple):
+    """Counters of the node; None for what the kernel does not tell.
+
+    Attributes:
+        at: CLOCK_MONOTONIC, in nanoseconds.
+        stat: CPU ticks.
+        waited: Time that some thread waited for a CPU, in microseconds.
+        spent: CPU time of everything, in nanoseconds.
+        used: Memory in use, in bytes.
+    """
+
+    at: int
+    stat: cpu.Reading
+    waited: int | None
+    spent: int | None
+    used: int | None
+
+
+class Files:
+    """The files that tell of the node.
+
+    Args:
+        layout: Where controllers are mounted.
+        proc: Where `/proc` is mounted.
+    """
+
+    def __init__(self, layout: Layout, proc: Path) -> None:
+        self._stat, self._memory = KernelFile(proc / "stat"), KernelFile(proc / "meminfo")
+        self._pressure, self._load = KernelFile(proc / "pressure/cpu"), KernelFile(proc / "loadavg")
+        self._spent = meter.all_time(layout)
+
+    def read(self, now: int) -> Reading:
+        """Read all counters.
+
+        Raises:
+            OSError: A file is not there.
+            ValueError: It is not what it should be; also LookupError.
+        """
+        spent = self._spent.read()
+        try:
+            waited = pressure.parse(self._pressure.read())[0]
+        except OSError:  # a kernel may do without
+            waited = None
+        total, available, _ = memory.parse(self._memory.read())
+        used = None if available is None else total - available
+        return Reading(now, cpu.parse(self._stat.read()), waited, spent, used)
+
+    def runnable(self) -> int:
+        """Return how many threads the kernel has to run at this moment, the reader left out."""
+        return int(self._load.read().split(None, 4)[3].partition(b"/")[0]) - 1
+
+
+def rest(before: Reading, after: Reading, pods: Collection[Usage]) -> dict[str, Any]:
+    """Return what is in no pod, as fields of a `PodUsageBlock`."""
+    cores = used = None
+    elapsed = after.at - before.at
+    if before.spent is not None and after.spent is not None:
+        whole = rate(before.spent, after.spent, elapsed)
+        cores = None if whole is None else round(max(0.0, whole - sum(pod.spent for pod in pods) / elapsed), 6)
+    if after.used is not None:
+        used = max(0, after.used - sum(pod.memory_bytes or 0 for pod in pods))
+    return {"system_cpu_cores": cores, "system_memory_bytes": used}
+
+
+def owed(before: Reading, after: Reading, pods: Collection[Usage], waiting: float | None) -> float | None:
+    """Return the share of CPU pressure that is owed to quotas; None: there is no pressure to be known.
+
+    Args:
+        before: Reading of a second ago.
+        after: Reading of now.
+        pods: What each pod used in between.
+        waiting: Mean `throttle.excess` in between; None: nobody has looked, so that no pressure is explained away.
+    """
+    elapsed = (after.at - before.at) / 1000
+    if before.waited is None or after.waited is None:
+        return None
+    waited = rate(before.waited, after.waited, elapsed)
+    busy = cpu.utilisation(before.stat, after.stat)
+    held = sum(pod.held or 0 for pod in pods) / 1000 / elapsed
+    if waited is None or busy is None or waiting is None:
+        return 0.0
+    return throttle.owed(waited, held, busy * after.stat.cpus, waiting)

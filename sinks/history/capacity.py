@@ -1,0 +1,62 @@
+"""Views of workload classes over the availability table: room on each node, and totals of the cluster.
+
+`cluster` cuts time into pieces of ten seconds and takes the newest row of each node in each: nodes report on a change
+and at least every four seconds, so a live node has one in every piece, and one that has died is in no later one. The
+definitions are those of `sinks.cluster`, which computes the same from live rows. `time`, `date` and `hour` go through
+all steps, so that a query which names them reads no more than the rows of that time. What is not known is dropped
+late: a condition on `free_cpu` any earlier would hide from DuckDB which rows those are.
+"""
+
+from sinks import cluster
+
+STEP_SECONDS = 10
+_STEP_US = STEP_SECONDS * 1_000_000
+COLUMNS = frozenset({"classes", "free_cpu", "free_memory"})
+
+CLASSES = """
+CREATE VIEW classes AS
+SELECT time, at_us, date, hour, node, room.class, room.available, room.lower, room.binding, room.pods, room.cpu,
+    room.memory, free_cpu, free_memory,
+    greatest(0, free_cpu - room.available * room.cpu) AS stranded_cpu,
+    greatest(0, free_memory - room.available * room.memory) AS stranded_memory
+FROM (SELECT time, at_us, date, hour, node, free_cpu, free_memory, unnest(classes) AS room FROM availability)
+"""
+
+# The piece of time that is still filling would lack nodes: only what lies before the newest row's is shown.
+CLUSTER = f"""
+CREATE VIEW cluster AS
+WITH newest AS (
+    SELECT date, hour, node, to_timestamp(at_us // {_STEP_US} * {STEP_SECONDS}) AS start, max(at_us) AS at_us
+    FROM availability
+    WHERE at_us < (SELECT max(at_us) // {_STEP_US} * {_STEP_US} FROM availability)
+    GROUP BY date, hour, node, start
+), unnested AS (
+    SELECT date, hour, start, free_cpu, free_memory, unnest(classes) AS room
+    FROM availability JOIN newest USING (date, hour, node, at_us)
+), rooms AS (
+    SELECT date, hour, start, room.class, room.pods, room.available, room.lower, room.binding,
+        free_cpu / greatest(room.cpu, {cluster.LEAST}) AS cpu,
+        free_memory / greatest(room.memory, {cluster.LEAST}) AS memory
+    FROM unnested
+), totals AS (
+    SELECT date, hour, start, class, count(*) AS nodes, sum(pods)::BIGINT AS pods, sum(floor(available)) AS available,
+        sum(floor(lower)) AS lower,
+        least(
+            sum(CASE binding WHEN 'pods' THEN least(cpu, available) ELSE cpu END),
+            sum(CASE binding WHEN 'pods' THEN least(memory, available) ELSE memory END)
+        ) AS fluid,
+        sum(available) AS fitting, sum(cpu) AS cpu, sum(memory) AS memory,
+        avg((binding = 'cpu')::INTEGER) AS bound_cpu,
+        avg((binding = 'memory')::INTEGER) AS bound_memory,
+        avg((binding = 'pods')::INTEGER) AS bound_pods
+    FROM rooms WHERE cpu IS NOT NULL AND memory IS NOT NULL GROUP BY date, hour, start, class
+)
+SELECT start AS time, epoch_us(start) AS at_us, date, hour, class, nodes, pods,
+    available, lower, fluid,
+    CASE WHEN fluid > 0 THEN greatest(0, 1 - available / fluid) END AS fragmentation,
+    CASE WHEN cpu > 0 THEN greatest(0, 1 - fitting / cpu) END AS stranded_cpu,
+    CASE WHEN memory > 0 THEN greatest(0, 1 - fitting / memory) END AS stranded_memory,
+    bound_cpu, bound_memory, bound_pods
+FROM totals
+"""  # noqa: S608 # numbers of our own
+VIEWS = (CLASSES, CLUSTER)

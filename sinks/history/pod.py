@@ -1,0 +1,77 @@
+"""What agents say of containers and pods as rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from schemas.telemetry import ContainerEvent, PodUsageBlock
+from sinks.history import column
+from sinks.history.column import Schema
+
+CONTAINER: Schema = {
+    "node": pl.String,
+    "at_us": pl.Int64,
+    "boottime_us": pl.Int64,
+    "boot": pl.String,
+    "event": pl.String,
+    "container": pl.String,
+    "container_name": pl.String,
+    "image": pl.String,
+    "sandbox": pl.Boolean,
+    "pod": pl.String,
+    "namespace": pl.String,
+    "name": pl.String,
+    "workload": pl.String,
+    "sources": pl.List(pl.String),
+}
+# Columns of `pods` that a block has as lists, by the name of the list.
+_LISTED = {
+    "pods": ("pod", pl.String),
+    "namespaces": ("namespace", pl.String),
+    "names": ("name", pl.String),
+    "workloads": ("workload", pl.String),
+    "containers": ("containers", pl.Int64),
+    "cpu_cores": ("cpu_cores", pl.Float64),
+    "memory_bytes": ("memory_bytes", pl.Float64),
+    "cpu_pressure": ("cpu_pressure", pl.Float64),
+    "memory_pressure": ("memory_pressure", pl.Float64),
+    "io_pressure": ("io_pressure", pl.Float64),
+    "throttled": ("throttled", pl.Float64),
+}
+_EVERY = {"node": pl.String, "at_us": pl.Int64, "boot": pl.String, "seq": pl.Int64, "span_us": pl.Int64}
+POD: Schema = {**_EVERY, **dict(_LISTED.values())}
+
+
+def containers(events: Sequence[ContainerEvent]) -> pl.DataFrame:
+    """Return one row per event."""
+    return column.frame(events, CONTAINER)
+
+
+def event_identity(event: ContainerEvent) -> tuple[object, ...]:
+    """Return what two copies of one event have in common, and two events never."""
+    return event.boot, event.boottime_us, event.container, event.event
+
+
+def pods(blocks: Sequence[PodUsageBlock]) -> pl.DataFrame:
+    """Return one row per pod and second, and one whose pod is null for everything that is in no pod.
+
+    So the sum of a second's `cpu_cores` is what the node used, and a node without pods has rows too.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in POD}
+    for block in blocks:
+        count = rows(block)
+        for name in _EVERY:
+            columns[name] += [getattr(block, name)] * count
+        system = {"cpu_cores": block.system_cpu_cores, "memory_bytes": block.system_memory_bytes}
+        for listed, (name, _) in _LISTED.items():
+            columns[name] += getattr(block, listed)
+            if count > len(block.pods):
+                columns[name].append(system.get(name))
+    return pl.DataFrame(columns, schema=POD)
+
+
+def rows(block: PodUsageBlock) -> int:
+    """Return how many rows a block makes."""
+    system = block.system_cpu_cores is not None or block.system_memory_bytes is not None
+    return len(block.pods) + system

@@ -1,0 +1,155 @@
+"""What an earlier life of the cluster watch has said: a checkpoint, and what the stream has behind it.
+
+A checkpoint alone is not enough, since the watch may die right after it has said something. The stream alone is not
+enough either, since it forgets. Together they are exact, wherever the watch was killed.
+"""
+
+import json
+import logging
+import zlib
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import nats.errors
+from nats.aio.client import Client
+from nats.js.errors import NotFoundError
+
+from bus import stream
+from bus.checkpoint import Checkpoint, Store
+from bus.pull import Reader, Received
+from kube import ledger
+from kube.ledger import Ledger
+from schemas import codec
+from schemas.facts import NodeFacts, PodFacts
+from schemas.settings import Settings
+from schemas.subject import Names, kind_and_node
+
+log = logging.getLogger(__name__)
+
+_NAME = "watch"
+_SILENCE_SECONDS = 2.0
+
+Facts = TypeVar("Facts", bound=NodeFacts | PodFacts)
+
+
+class Memory:
+    """Keeps and brings back the accounts of nodes and pods."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        server: str,
+        nodes: Ledger[NodeFacts],
+        pods: Ledger[PodFacts],
+    ) -> None:
+        """Describe what to remember.
+
+        Args:
+            client: Connection.
+            settings: Names, times, and what decides how facts look.
+            server: Address of the API server; versions of another one mean nothing here.
+            nodes: Account of nodes.
+            pods: Account of pods.
+        """
+        self._client, self._timeout = client, settings.nats.request_timeout_seconds
+        self._names, self._nodes, self._pods = Names(settings.prefix), nodes, pods
+        self._origin = {"server": server, "form": ledger.FORM, "price_label": settings.kube.price_label}
+        self._store = Store(client, self._names.checkpoints, timeout_seconds=self._timeout)
+        self._stream = ""
+
+    async def recall(self) -> None:
+        """Fill the accounts with what was said before, and find out from which versions to go on."""
+        telemetry = await stream.describe(self._client, self._names.telemetry)
+        self._stream = telemetry.identity
+        checkpoint = await self._store.load(_NAME, telemetry.identity)
+        if checkpoint is not None:
+            self._restore(checkpoint.body)
+        after = 0 if checkpoint is None else checkpoint.sequence
+        subjects = [self._names.part("*", kind) for kind in ("nodefacts", "podfacts")]
+        for message in await self._read(self._names.telemetry, subjects, after, newest=False):
+            if kind_and_node(message.subject)[0] == "nodefacts":
+                _take(self._nodes, NodeFacts, message)
+            else:
+                _take(self._pods, PodFacts, message)
+        await self._compare()
+        log.info(
+            "watch.recalled",
+            extra={
+                "nodes": len(self._nodes),
+                "pods": len(self._pods),
+                "node_version": self._nodes.version,
+                "pod_version": self._pods.version,
+            },
+        )
+
+    def snapshot(self) -> bytes:
+        """Return the accounts as they are now."""
+        head = self._origin | {"versions": [self._nodes.version, self._pods.version]}
+        return b"\n".join([json.dumps(head).encode(), *self._nodes.dump(), *self._pods.dump()])
+
+    async def save(self, snapshot: bytes) -> None:
+        """Write a snapshot; everything in it has been stored, and nothing else was on its way.
+
+        A failure is told and does no harm: there is more to read back next time.
+        """
+        try:
+            sequence = (await stream.describe(self._client, self._names.telemetry)).last
+            await self._store.save(_NAME, Checkpoint(self._stream, sequence, zlib.compress(snapshot, 1)))
+        except (nats.errors.Error, TimeoutError) as error:
+            log.warning("watch.unsaved", extra={"reason": repr(error)})
+
+    def _restore(self, body: bytes) -> None:
+        try:
+            first, *lines = zlib.decompress(body).split(b"\n")
+            head: dict[str, Any] = json.loads(first)
+            for line in lines:
+                resource, _, rest = line.partition(b" ")
+                (self._nodes if resource == b"nodes" else self._pods).load(rest)
+            if {name: head[name] for name in self._origin} == self._origin:
+                self._nodes.version, self._pods.version = head["versions"]
+            else:
+                log.info("watch.origin_changed", extra={"server": self._origin["server"]})
+        except (zlib.error, ValueError, KeyError, TypeError) as error:
+            log.warning("watch.checkpoint_unreadable", extra={"reason": repr(error)})
+
+    async def _compare(self) -> None:
+        """Hold the bucket of nodes against the account; it lives longer than the stream."""
+        bucket = self._names.nodes_bucket
+        copies = []
+        for message in await self._read(f"KV_{bucket}", [f"$KV.{bucket}.>"], 0, newest=True):
+            try:
+                copies.append(codec.decode_from(NodeFacts, message.data, message.subject))
+            except codec.Refused:
+                continue  # what marks a deleted key is empty
+        self._nodes.compare(copy for copy in copies if not copy.deleted)
+
+    async def _read(self, name: str, subjects: Sequence[str], after: int, *, newest: bool) -> list[Received]:
+        """Return what a stream holds now."""
+        found: list[Received] = []
+        async with Reader(
+            self._client, name, subjects, after=after, newest=newest, timeout_seconds=self._timeout
+        ) as reader:
+            while reader.position < (last := await self._last(name, subjects)):
+                messages = await reader.read(timeout_seconds=_SILENCE_SECONDS)
+                found += messages
+                if not messages and last == await self._last(name, subjects):
+                    break  # the last one has been removed since
+        return found
+
+    async def _last(self, name: str, subjects: Sequence[str]) -> int:
+        """Return the highest sequence that any of the subjects has."""
+        js, last = self._client.jetstream(timeout=self._timeout), 0
+        for subject in subjects:
+            try:
+                last = max(last, (await js.get_msg(name, subject=subject)).seq or 0)
+            except NotFoundError:
+                continue
+        return last
+
+
+def _take(account: Ledger[Facts], kind: type[Facts], message: Received) -> None:
+    try:
+        account.recall(codec.decode_from(kind, message.data, message.subject))
+    except codec.Refused as refusal:
+        log.warning("watch.foreign", extra={"subject": message.subject, "reason": str(refusal)})

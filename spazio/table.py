@@ -1,0 +1,154 @@
+"""The tables of `spazio top`, as wide and as high as the terminal is.
+
+A name is cut before a number is, and a narrow terminal goes without the columns that tell least. Where a screen is too
+low for all rows, the last ones go and the caption says how many.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from schemas.estimate import Availability
+from sinks import cluster
+
+# Length of a bar by the least width of the terminal; on a narrow one the number is all there is.
+_BARS = ((150, 10), (130, 5), (0, 0))
+# Lines of a table that are no rows: title, blank, heading, rule, blank, caption; a heading of classes has two lines.
+_NODE_LINES, _CLASS_LINES = 6, 7
+# Classes that a low screen shows however many nodes there are.
+_LEAST_CLASSES = 4
+
+Row = TypeVar("Row", Availability, cluster.Total)
+
+
+class _Column(NamedTuple, Generic[Row]):
+    """One column; `least` is the width of the terminal from which on it is shown."""
+
+    heading: str
+    cell: Callable[[Row], str | Text]
+    left: bool = False
+    least: int = 0
+
+
+def page(rows: list[Availability], now: float, width: int = 120, height: int | None = None) -> Group:
+    """Return both tables for a terminal.
+
+    Args:
+        rows: Newest row of each node.
+        now: Seconds since the epoch.
+        width: Columns of the terminal.
+        height: Its lines; None: as many as it takes.
+    """
+    totals = cluster.totals(rows)
+    if height is None:
+        return Group(nodes(rows, now, width), *([classes(totals, width)] if totals else []))
+    if not totals:
+        return Group(nodes(rows, now, width, max(1, height - _NODE_LINES)))
+    lines = height - _NODE_LINES - _CLASS_LINES
+    shown = min(len(totals), max(_LEAST_CLASSES, lines - len(rows)))
+    return Group(nodes(rows, now, width, max(1, lines - shown)), classes(totals, width, shown))
+
+
+def nodes(rows: list[Availability], now: float, width: int, most: int | None = None) -> Table:
+    """Return the table of nodes with at most so many rows."""
+    bar = next(length for least, length in _BARS if width >= least)
+    columns: list[_Column[Availability]] = [
+        _Column("node", lambda row: _name(row.node), left=True),
+        _Column("fits", lambda row: _fits(f"{row.available:.1f}", row.available)),
+        _Column("90 %", lambda row: f"{row.lower:.0f}-{row.upper:.0f}"),
+        _Column("binds", lambda row: Text(row.binding), left=True),
+        _Column("cpu", lambda row: _bar(row.usage.get("cpu"), bar), least=70),
+        _Column("memory", lambda row: _bar(row.usage.get("memory"), bar), least=70),
+        _Column("press.", lambda row: _bar(_pressure(row), bar), least=110),
+        _Column("pods", lambda row: f"{row.pods}"),
+        _Column("churn", lambda row: _churn(row, now)),
+        _Column("mode", lambda row: Text(row.mode, style="yellow" if row.mode == "capacity" else "dim"), True, 110),
+        _Column("prior", lambda row: f"{row.prior:.0%}", least=90),
+        _Column("age", lambda row: f"{age(row, now):.1f} s"),
+    ]
+    made = _table(f"spazio: {_count(len(rows), 'node')}", columns, rows[:most], width)
+    if not rows:
+        made.caption = "no node has reported in the last half minute"
+    elif most is not None and len(rows) > most:
+        made.caption = f"{len(rows) - most} more; `spazio top --once` shows all"
+    return made
+
+
+def classes(totals: list[cluster.Total], width: int, most: int | None = None) -> Table:
+    """Return the table of workload classes over all nodes, with at most so many rows."""
+    columns: list[_Column[cluster.Total]] = [
+        _Column("class", lambda total: _name(total.workload), left=True),
+        _Column("fits", lambda total: _fits(f"{total.available:.0f}", total.available)),
+        _Column("90 %", lambda total: f"≥{total.lower:.0f}"),
+        _Column("pods", lambda total: f"{total.pods}"),
+        _Column("nodes", lambda total: f"{total.nodes}", least=90),
+        _Column("fluid", lambda total: f"{total.fluid:.1f}"),
+        _Column("frag-\nmented", lambda total: _share(total.fragmentation), least=75),
+        _Column("stranded\ncpu", lambda total: _share(total.stranded_cpu), least=75),
+        _Column("stranded\nmemory", lambda total: _share(total.stranded_memory), least=75),
+        _Column("binds", lambda total: Text(f"{total.binding} {_bound(total):.0%}"), left=True),
+    ]
+    made = _table("workload classes", columns, totals[:most], width)
+    if most is not None and len(totals) > most:
+        made.caption = f"{len(totals) - most} more; `spazio top --once` shows all"
+    return made
+
+
+def age(row: Availability, now: float) -> float:
+    """Return how many seconds old a row is."""
+    return round(max(0.0, now - row.at_us / 1e6), 3)
+
+
+def _table(title: str, columns: list[_Column[Row]], rows: Sequence[Row], width: int) -> Table:
+    made = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    shown = [column for column in columns if width >= column.least]
+    for number, column in enumerate(shown):
+        # The one column that may wrap is the one that gives way; its text does not wrap but end in an ellipsis.
+        made.add_column(column.heading, justify="left" if column.left else "right", no_wrap=number > 0)
+    for row in rows:
+        made.add_row(*(column.cell(row) for column in shown))
+    return made
+
+
+def _name(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def _fits(text: str, available: float) -> Text:
+    return Text(text, style="bold red" if available < 1 else "bold green")
+
+
+def _churn(row: Availability, now: float) -> Text:
+    """Return how long the window has been open; a change of what binds within it counts from then."""
+    if not row.churn:
+        return Text("no", style="dim")
+    return Text(f"{min(999.0, max(0.0, now - row.since_us / 1e6)):.0f} s", style="yellow")
+
+
+def _pressure(row: Availability) -> float:
+    return max(row.usage.get("memory_pressure", 0.0), row.usage.get("io_pressure", 0.0))
+
+
+def _bar(ratio: float | None, length: int) -> Text:
+    if ratio is None:
+        return Text("no data", style="dim")
+    full = round(ratio * length)
+    style = "red" if ratio >= 0.9 else "yellow" if ratio >= 0.7 else "green"
+    return Text.assemble(("━" * full, style), ("━" * (length - full), "dim"), (f" {ratio:4.0%}", style))
+
+
+def _share(ratio: float | None) -> Text:
+    """Return a share that is lost; there is none where nothing is free."""
+    return Text("-", style="dim") if ratio is None else Text(f"{ratio:.0%}", style="yellow" if ratio >= 0.5 else "")
+
+
+def _bound(total: cluster.Total) -> float:
+    return max(total.bound_cpu, total.bound_memory, total.bound_pods)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,167 @@
+"""A real `spazio watch` for tests, an account of what the API server reported, and of what was said of it."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from nats.aio.client import Client
+from nats.js.errors import NotFoundError
+
+from bus.pull import Reader
+from kube import ledger, pod
+from schemas import codec
+from schemas.facts import NodeFacts, PodFacts
+from schemas.settings import Settings
+from schemas.subject import Names
+from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
+
+NAMES = Names()
+
+
+class Watch:
+    """A running `spazio watch`."""
+
+    def __init__(self, settings: Settings, config: Path, folder: Path) -> None:
+        self._settings, self._config, self.log = settings, config, folder / "watch.log"
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [
+            sys.executable, "-m", "spazio", "watch", "--nats", self._settings.nats_url, "--kube-config",
+            str(self._config), "--kube-save-seconds", "1", "--kube-page", "300", "--http-port", "0",
+            "--data-dir", str(self._folder), "--nats-partitions", "2",
+        ]  # fmt: skip
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def send(self, sign: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(sign)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def end(self) -> int:
+        assert self._process is not None
+        self._process.terminate()
+        status, self._process = self._process.wait(10), None
+        return status
+
+    def address(self) -> str:
+        return str(json.loads((self._folder / "run" / "watch.json").read_text())["http"])
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+
+class Recorder:
+    """Writes down every state of every pod that the API server reports, by a watch of its own."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self.states: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+        self.version = 0
+        self.ready = asyncio.Event()
+        self._cores: dict[str, PodFacts] = {}
+
+    async def run(self) -> None:
+        headers = {"Authorization": "Bearer admin-token"}
+        async with aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=False)) as session:
+            url = f"{self._plane.url}/api/v1/pods"
+            async with session.get(url) as response:
+                self.version = int((await response.json())["metadata"]["resourceVersion"])
+            self.ready.set()
+            while True:
+                query = {"watch": "1", "resourceVersion": str(self.version)}
+                with contextlib.suppress(aiohttp.ClientError, OSError, json.JSONDecodeError):  # a line may be cut off
+                    async with session.get(url, params=query, timeout=aiohttp.ClientTimeout()) as response:
+                        async for line in response.content:
+                            self._take(json.loads(line))
+                await asyncio.sleep(0.1)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        thing = event["object"]
+        assert event["type"] != "ERROR", thing
+        uid, self.version = thing["metadata"]["uid"], int(thing["metadata"]["resourceVersion"])
+        before = self._cores.get(uid)
+        seconds = None if before is None else before.initialization_seconds
+        facts = pod.facts(thing, at_us=0, initialization_seconds=seconds)
+        deleted = event["type"] == "DELETED"
+        if deleted or before is None or ledger.core(before) != ledger.core(facts):
+            self.states[uid].append((self.version, deleted))
+        self._cores[uid] = facts
+
+
+async def said(client: Client) -> list[PodFacts | NodeFacts]:
+    """Return all facts in the stream, in order."""
+    found: list[PodFacts | NodeFacts] = []
+    kinds: dict[str, type[PodFacts | NodeFacts]] = {"nodefacts": NodeFacts, "podfacts": PodFacts}
+    for kind, message in kinds.items():
+        subject = NAMES.part("*", kind)
+        try:
+            last = (await client.jetstream().get_msg(NAMES.telemetry, subject=subject)).seq or 0
+        except NotFoundError:
+            continue
+        async with Reader(client, NAMES.telemetry, [subject]) as reader:
+            while reader.position < last:
+                found += [codec.decode_from(message, each.data, each.subject) for each in await reader.read()]
+    return found
+
+
+async def pods_said(client: Client) -> list[PodFacts]:
+    return [message for message in await said(client) if isinstance(message, PodFacts)]
+
+
+async def until(condition: Callable[[], Any], seconds: float, what: Callable[[], object]) -> None:
+    """Wait until a condition, made anew by each call, is true."""
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < deadline, what()
+        await asyncio.sleep(0.25)
+
+
+async def agrees(client: Client, kubectl: Kubectl) -> bool:
+    """Tell whether the newest facts of each pod are those of the API server, and the others are deleted."""
+    newest: dict[str, PodFacts] = {}
+    for facts in await pods_said(client):
+        if facts.pod not in newest or facts.version > newest[facts.pod].version:
+            newest[facts.pod] = facts
+    alive = {uid: facts for uid, facts in newest.items() if not facts.deleted}
+    truth = {thing["metadata"]["uid"]: thing for thing in await kubectl.list("pods")}
+    if alive.keys() != truth.keys():
+        return False
+    for uid, thing in truth.items():
+        seconds = alive[uid].initialization_seconds
+        if ledger.core(alive[uid]) != ledger.core(pod.facts(thing, at_us=0, initialization_seconds=seconds)):
+            return False
+    return True
+
+
+def none_doubled(messages: list[PodFacts]) -> None:
+    """Each state of a pod is said once: versions rise, facts differ from those before, and nothing follows the end."""
+    last: dict[str, PodFacts] = {}
+    for facts in messages:
+        before = last.get(facts.pod)
+        if before is not None:
+            assert not before.deleted, facts
+            assert facts.version > before.version, (before, facts)
+            assert facts.deleted or ledger.core(facts) != ledger.core(before), facts
+        last[facts.pod] = facts
+
+
+async def all_pods(work: Callable[[str, int], Any], numbers: range) -> None:
+    await asyncio.gather(*(work(f"p{number}", number) for number in numbers))

@@ -1,0 +1,332 @@
+"""Usage of pods and CPU quotas, by the real kernel: what we say against what it accounts."""
+
+import asyncio
+import io
+import json
+import random
+import shutil
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import nats
+import numpy as np
+import pytest
+
+from processors import resource
+from producers import file, inventory, throttle, usage
+from producers.census import Census
+from producers.sampler import Sampler
+from producers.ticker import Ticker
+from schemas import codec
+from schemas.section import Sample
+from schemas.telemetry import PodUsageBlock, SampleBlock
+from tests.e2e.groups import BUSY, Groups, groups, python
+from tests.e2e.pipeline import up
+from tests.e2e.runtime import Dockerd, dockerd
+
+pytestmark = pytest.mark.slow
+
+HOLDS_AND_READS = """
+import os, sys, tempfile, time
+held = bytearray(os.urandom(1 << 20) * 120)
+with tempfile.TemporaryFile(dir="/var/tmp") as file:
+    for _ in range(80):
+        file.write(os.urandom(1 << 20))
+        time.sleep(0.2)
+    while True:
+        file.seek(0)
+        while file.read(1 << 20):
+            time.sleep(0.01)
+"""
+NOW_AND_THEN = """
+import random, time
+while True:
+    end = time.perf_counter() + random.uniform(0.01, 0.05)
+    while time.perf_counter() < end:
+        pass
+    time.sleep(random.uniform(0.03, 0.12))
+"""
+
+
+class Agent:
+    """What the agent measures, without a bus."""
+
+    def __init__(self) -> None:
+        self.pods: list[PodUsageBlock] = []
+        self.samples: list[SampleBlock] = []
+        sample = Sample()
+        census = Census(sample.cgroup, sample.proc)
+        self.reader = usage.Reader(
+            census,
+            sample.cgroup,
+            sample.proc,
+            node="n",
+            boot="b",
+            identify=lambda _: None,
+            descriptors=file.allow_descriptors(),
+        )
+        self._threads = (
+            Ticker(self.reader, lambda _, payload: self.pods.append(codec.decode(PodUsageBlock, payload))),
+            Sampler(
+                inventory.default(sample, census, self.reader),
+                node="n",
+                boot="b",
+                interval_seconds=0.1,
+                emit=lambda _, payload: self.samples.append(codec.decode(SampleBlock, payload)),
+            ),
+        )
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        for thread in self._threads:
+            thread.stop()
+
+    def cores(self, pod: str, since: float, until: float) -> float:
+        """Return the mean CPU use of a pod between two moments of the wall clock, from the blocks that cover them."""
+        seconds = covered = 0.0
+        for block in self.pods:
+            end, span = block.at_us / 1e6, block.span_us / 1e6
+            part = min(end, until) - max(end - span, since)
+            if part > 0 and pod in block.pods and (used := block.cpu_cores[block.pods.index(pod)]) is not None:
+                seconds += used * part
+                covered += part
+        assert covered > 0.9 * (until - since)
+        return seconds / covered
+
+    def cpu(self, *, quotas: bool) -> float:
+        """Return the mean of the CPU metric over the samples taken until now."""
+        rows = np.concatenate(
+            [np.array(block.values, dtype=float).reshape(-1, len(block.metrics)) for block in self.samples]
+        )
+        columns = {name: index for index, name in enumerate(self.samples[0].metrics)}
+        made = resource.update(rows[None], columns, features=("cpu",), slowdown=2, memory="memory_util", quotas=quotas)
+        return float(np.nanmean(made))
+
+
+@contextmanager
+def agent() -> Iterator[Agent]:
+    running = Agent()
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def cgroups() -> Iterator[Groups]:
+    with groups() as made:
+        yield made
+
+
+def node_cores() -> tuple[float, float]:
+    """Return CPU seconds used on the node since boot, and the time of the day."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split(None, 9)[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / 100, time.time()
+
+
+def test_usage_of_a_busy_and_of_a_large_container_is_what_the_kernel_accounts(cgroups: Groups) -> None:
+    busy, large = cgroups.run(BUSY, quota=0.6), cgroups.run(python(HOLDS_AND_READS))
+    with agent() as running:
+        time.sleep(3)
+        first = {container: cgroups.cpu_seconds(container) for container in (busy, large)}
+        since, gaps, seen = time.time(), [], len(running.pods)
+        while time.time() < since + 30:
+            time.sleep(0.005)
+            if len(running.pods) > seen:
+                seen, block = len(running.pods), running.pods[-1]
+                told, true = block.memory_bytes[block.pods.index(large)], cgroups.working_set(large)
+                gaps.append(abs((told or 0) - true) / true)
+        last, until = {container: cgroups.cpu_seconds(container) for container in (busy, large)}, time.time()
+        time.sleep(1.2)
+    for container in (busy, large):
+        expected = (last[container] - first[container]) / (until - since)
+        assert running.cores(container, since, until) == pytest.approx(expected, rel=0.02, abs=0.002)
+    assert len(gaps) >= 28
+    assert float(np.mean(gaps)) < 0.02
+    print(f"working set: mean error {np.mean(gaps):.4f}, largest {max(gaps):.4f}")
+
+
+def test_pods_and_system_together_are_the_node(cgroups: Groups) -> None:
+    for quota in (0.3, 0.2, None):
+        cgroups.run(BUSY if quota else python(NOW_AND_THEN), quota=quota)
+    with agent() as running:
+        time.sleep(2.2)
+        running.pods.clear()
+        before, since = node_cores()
+        time.sleep(30)
+        after, until = node_cores()
+    node = (after - before) / (until - since)
+    spans = [block.span_us for block in running.pods]
+    told = [sum(filter(None, block.cpu_cores)) + (block.system_cpu_cores or 0) for block in running.pods]
+    whole = sum(cores * span for cores, span in zip(told, spans, strict=True)) / sum(spans)
+    print(f"pods and system {whole:.4f} cores, /proc/stat {node:.4f}")
+    assert whole == pytest.approx(node, rel=0.03)
+
+
+class Looks(threading.Thread):
+    """Looks at the runnable threads hundreds of times a second: the truth that twenty looks are compared with."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.excess: list[float] = []
+        self.ending = False
+
+    def run(self) -> None:
+        cpus = len([line for line in Path("/proc/stat").read_text().splitlines() if line[3:4].isdigit()])
+        with Path("/proc/loadavg").open() as loads:
+            while not self.ending:
+                time.sleep(random.uniform(0.0005, 0.0065))
+                loads.seek(0)
+                self.excess.append(throttle.excess(int(loads.read().split()[3].partition("/")[0]) - 1, cpus))
+
+
+def observed(seconds: float) -> tuple[float, float, float, float]:
+    """Return the CPU metric as told, as it would be without knowledge of quotas, by the truth; and what was owed.
+
+    The truth is the mean number of threads that want to run beyond the CPUs, but no more than all pressure.
+    """
+    with agent() as running:
+        time.sleep(3)
+        running.samples.clear()
+        looks = Looks()
+        looks.start()
+        time.sleep(seconds)
+        looks.ending = True
+        looks.join()
+    name = running.samples[0].metrics.index("cpu_util"), running.samples[0].metrics.index("cpu_throttled")
+    rows = np.concatenate([np.array(b.values, dtype=float).reshape(-1, len(b.metrics)) for b in running.samples])
+    raw = running.cpu(quotas=False)
+    true = min(raw, (float(np.nanmean(rows[:, name[0]])) + float(np.mean(looks.excess))) / 2)
+    return running.cpu(quotas=True), raw, true, float(np.nanmean(rows[:, name[1]]))
+
+
+@pytest.mark.parametrize(
+    ("limited", "free", "quota"),
+    [
+        pytest.param(1, 0, 0.3, id="one with 0.3 CPU"),
+        pytest.param(2, 0, 0.3, id="two with 0.3 CPU"),
+        pytest.param(10, 0, 0.05, id="ten with 0.05 CPU"),
+        pytest.param(1, 1, 0.3, id="one beside a busy one"),
+        pytest.param(1, 2, 0.3, id="one beside two busy ones"),
+        pytest.param(10, 4, 0.05, id="ten beside four busy ones"),
+    ],
+)
+def test_containers_held_back_by_quotas_leave_the_cpu_near_its_real_use(
+    cgroups: Groups, limited: int, free: int, quota: float
+) -> None:
+    for _ in range(limited):
+        cgroups.run(BUSY, quota=quota)
+    for _ in range(free):
+        cgroups.run(BUSY)
+    told, raw, true, owed = observed(12)
+    print(f"told {told:.3f}, raw {raw:.3f}, true {true:.3f}, owed {owed:.3f}")
+    assert told == pytest.approx(true, abs=0.08)
+    assert abs(told - true) <= max(0.04, abs(raw - true))
+
+
+def test_busy_containers_without_a_quota_read_as_ever(cgroups: Groups) -> None:
+    cgroups.run(BUSY, processes=4)
+    told, raw, _, owed = observed(8)
+    assert owed < 0.02
+    assert told == pytest.approx(raw, abs=0.01)
+    assert told > 0.9
+
+
+def test_a_node_with_a_container_held_back_by_its_quota_does_not_look_full(cgroups: Groups, tmp_path: Path) -> None:
+    with up(tmp_path / "data") as running:
+        container = cgroups.run(BUSY, quota=0.3)
+        time.sleep(6)
+        since, rows = time.time(), []
+        while time.time() < since + 15:
+            rows.append(running.cached()["usage"]["cpu"])
+            time.sleep(1)
+        until_us = time.time() * 1e6
+        time.sleep(7)
+        (row,) = running.sql(
+            "SELECT avg(cpu_util) AS util, avg(cpu_pressure) AS pressure, avg(cpu_throttled) AS owed FROM samples"
+            f" WHERE at_us BETWEEN {since * 1e6:.0f} AND {until_us:.0f}"
+        )
+        heard = asyncio.run(last_usage(running.addresses["nats"]))
+    real = (row["util"] + row["pressure"] * (1 - row["owed"])) / 2
+    print(f"told {np.mean(rows):.3f}, real {real:.3f}, raw {(row['util'] + row['pressure']) / 2:.3f}")
+    assert float(np.mean(rows)) == pytest.approx(real, abs=0.08)
+    place = heard.pods.index(container)
+    assert 0 < (heard.cpu_cores[place] or 0) < 0.36
+    throttled, waited = heard.throttled[place], heard.cpu_pressure[place]
+    assert throttled is not None
+    assert waited is None or throttled <= waited + 0.1
+
+
+async def last_usage(address: str) -> PodUsageBlock:
+    client = await nats.connect(address)
+    stored = await client.jetstream().get_last_msg("SPAZIO_TELEMETRY", "spazio.part.*.pods.*")
+    await client.close()
+    return codec.decode(PodUsageBlock, stored.data or b"")
+
+
+@pytest.fixture
+def engine() -> Iterator[Dockerd]:
+    with dockerd() as running:
+        yield running
+
+
+def start(engine: Dockerd, program: str) -> str:
+    """Run a shell program in a container of an image that holds busybox alone."""
+    path = shutil.which("busybox")
+    if path is None:
+        pytest.skip("no busybox, and so no workload for the container (Debian: apt-get install busybox-static)")
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        tar.add(path, arcname="bin/busybox")
+    engine.ask("POST", "/images/create?fromSrc=-&repo=busybox&tag=1", content.getvalue())
+    settings = {
+        "Image": "busybox:1",
+        "Entrypoint": ["/bin/busybox", "sh", "-c", program],
+        "HostConfig": {"NetworkMode": "none"},
+    }
+    container = str(json.loads(engine.ask("POST", "/containers/create", settings))["Id"])
+    engine.start_container(container)
+    return container
+
+
+def accounted(engine: Dockerd, container: str) -> tuple[float, float, int]:
+    """Return the time of the day, CPU seconds and working set, as the engine tells them."""
+    told = json.loads(engine.ask("GET", f"/containers/{container}/stats?stream=false&one-shot=true"))
+    stats: dict[str, Any] = told["memory_stats"]["stats"]
+    inactive = stats.get("total_inactive_file", stats.get("inactive_file", 0))
+    at = datetime.fromisoformat(told["read"][:26] + "+00:00").timestamp()
+    return at, told["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9, told["memory_stats"]["usage"] - inactive
+
+
+def test_usage_agrees_with_what_docker_accounts(engine: Dockerd) -> None:
+    busy = start(engine, "while :; do :; done")
+    large = start(
+        engine,
+        "b=/bin/busybox; x=$($b head -c 60000000 /dev/zero | $b tr '\\0' x); $b dd if=/dev/zero of=/big"
+        " bs=1M count=60; while :; do $b cat /big >/dev/null; $b sleep 0.2; done",
+    )
+    with agent() as running:
+        time.sleep(6)
+        first = {container: accounted(engine, container) for container in (busy, large)}
+        time.sleep(30)
+        last = {container: accounted(engine, container) for container in (busy, large)}
+        time.sleep(1.2)
+    for container in (busy, large):
+        (since, used, _), (until, total, working_set) = first[container], last[container]
+        expected = (total - used) / (until - since)
+        cores = running.cores(container, since, until)
+        near = min(running.pods, key=lambda block: abs(block.at_us / 1e6 - until))
+        told = near.memory_bytes[near.pods.index(container)]
+        print(f"{cores:.4f} cores for {expected:.4f}, {told} bytes for {working_set}")
+        assert cores == pytest.approx(expected, rel=0.02, abs=0.002)
+        assert told == pytest.approx(working_set, rel=0.02, abs=1 << 20)

@@ -1,0 +1,136 @@
+"""Room by workload class is right: for a mix of classes that changes, in churn, and where CPUs are fought over."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from processors import pod_class
+from processors.partition import Partition
+from processors.pod_class import Facts
+from schemas.estimate import Availability
+from tests.mix import CORES, MEMORY, configured, pod, rows_of, sampled
+from tests.telemetry import event, stored, usage
+
+COST = {"shop/web": (0.2, 100e6), "shop/ml": (1.5, 2e9)}
+MIX = [(5, 1), (5, 4), (12, 4), (12, 2), (20, 2), (20, 6), (8, 6), (8, 1), (15, 3)]
+STEP = 30
+
+
+def scripted(seed: int = 1) -> tuple[list[tuple[str, bytes]], list[tuple[float, float]]]:
+    """Return the stream of a node whose mix of two classes changes, and usage (cores, bytes) of each second."""
+    random = np.random.default_rng(seed)
+    messages: list[tuple[str, bytes]] = []
+    truth: list[tuple[float, float]] = []
+    before: set[str] = set()
+    for second in range(len(MIX) * STEP):
+        counts = dict(zip(COST, MIX[second // STEP], strict=True))
+        listed, cores, memory = [], 0.4, 3e9
+        for name, count in counts.items():
+            for number in range(count):
+                used = COST[name][0] * float(random.normal(1, 0.02)), COST[name][1] * float(random.normal(1, 0.002))
+                identity = f"{name}-{number}"
+                known = identity in before
+                listed.append(pod(identity, name, used[0] if known else None, used[1]))
+                cores, memory = cores + used[0], memory + used[1]
+        pods = {item["pod"] for item in listed}
+        messages += [stored(event("n", second + 0.02, container=name)) for name in sorted(pods - before)]
+        messages += [stored(event("n", second + 0.02, "exited", container=name)) for name in sorted(before - pods)]
+        before = pods
+        beside = [
+            stored(sampled("n", second, cores, memory, len(pods), noise=random.normal(0, 0.001, 10))),
+            stored(usage("n", second + 1, listed, system_cpu_cores=0.4)),
+        ]
+        messages += beside if random.random() < 0.5 else beside[::-1]
+        truth.append((cores, memory))
+    return messages, truth
+
+
+class Mixed(NamedTuple):
+    """What was said of the scripted node, and its usage (cores, bytes) of each second."""
+
+    rows: list[Availability]
+    truth: list[tuple[float, float]]
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Mixed:
+    messages, truth = scripted()
+    outputs, refusals = Partition(configured(estimate_max_pods="500"), 0).fold(messages)
+    assert not refusals
+    return Mixed(rows_of(outputs), truth)
+
+
+def fit(name: str, cores: float, memory: float) -> float:
+    """Return how many pods of a class fit on the scripted node: CPU is full at twice its cores."""
+    return min((2 * CORES - cores) / COST[name][0], (MEMORY - memory) / COST[name][1])
+
+
+def test_room_by_class_is_within_half_a_pod_of_a_scripted_mix_of_two_classes(mixed: Mixed) -> None:
+    errors: dict[str, list[float]] = {name: [] for name in (*COST, *(f"scalar {name}" for name in COST))}
+    safe: list[bool] = []
+    for row in mixed.rows:
+        second = row.seq - 1000
+        if second < 2 * STEP or row.churn:
+            continue
+        assert row.classes is not None
+        assert {name: item.pods for name, item in row.classes.items()} == dict(
+            zip(COST, MIX[second // STEP], strict=True)
+        )
+        for name in COST:
+            right = fit(name, *mixed.truth[second])
+            errors[name].append(row.classes[name].available - right)
+            errors[f"scalar {name}"].append(row.available - right)
+            safe.append(row.classes[name].lower <= right)
+    for name, found in errors.items():
+        print(f"{name}: rmse {np.sqrt(np.mean(np.square(found))):.2f}, worst {np.abs(found).max():.2f} pods")
+    assert len(errors["shop/web"]) > 180
+    for name in COST:
+        assert np.abs(errors[name]).max() < 0.5
+        assert np.abs(errors[f"scalar {name}"]).max() > 5
+    assert np.mean(safe) > 0.9
+
+
+def test_in_churn_room_by_class_rests_on_what_was_learned(mixed: Mixed) -> None:
+    shaken = [row for row in mixed.rows if row.churn and row.seq - 1000 > 4 * STEP and (row.seq - 1000) % STEP > 1]
+    assert len(shaken) >= 4
+    for row in shaken:
+        assert row.classes is not None
+        for name in COST:
+            assert row.classes[name].available == pytest.approx(fit(name, *mixed.truth[row.seq - 1000]), abs=1.5)
+
+
+def test_the_share_that_a_pod_takes_is_that_of_the_allowed_slowdown(mixed: Mixed) -> None:
+    row = mixed.rows[-1]
+    assert row.classes is not None
+    for name, (cores, memory) in COST.items():
+        assert row.classes[name].cpu == pytest.approx(cores / (2 * CORES), rel=0.01)
+        assert row.classes[name].memory == pytest.approx(memory / MEMORY, rel=0.01)
+    assert row.free == pytest.approx(
+        {name: 1 - share for name, share in row.usage.items() if name in ("cpu", "memory")}
+    )
+
+
+@pytest.mark.parametrize("pressure", [True, False])
+def test_pods_that_fight_over_the_cpus_cost_what_they_want_and_not_what_they_get(pressure: bool) -> None:
+    partition = Partition(configured(), 0)
+    for second in range(120):
+        threads = 24  # busy threads, one a pod, on 16 cores
+        waited = 1 - CORES / threads if pressure else None
+        listed = [pod(f"p{number}", "a/busy", CORES / threads, 1e8, cpu_pressure=waited) for number in range(threads)]
+        outputs, _ = partition.fold(
+            [stored(sampled("n", second, threads, 1e10, threads)), stored(usage("n", second + 1, listed))]
+        )
+    (row,) = rows_of(outputs)
+    assert row.classes is not None
+    assert row.classes["a/busy"].cpu == pytest.approx(1 / (2 * CORES), rel=0.02)
+    assert row.classes["a/busy"].available == pytest.approx(2 * CORES - threads, abs=0.3)
+
+
+def test_a_pod_that_only_its_own_quota_holds_back_is_not_taken_to_want_a_cpu() -> None:
+    listed = [
+        pod("q", "a/tight", 0.3, 1e8, cpu_pressure=0.7, throttled=0.7),
+        pod("b", "a/busy", 2.0, 1e8, cpu_pressure=0.5),
+    ]
+    sums = pod_class.tally(usage("n", 1, listed), Facts(), churn=False).sums
+    assert (sums["a/tight"].stalled, sums["a/busy"].stalled) == (0.0, 1.0)

@@ -1,0 +1,336 @@
+"""Laws of the merged account: whatever sources say late, twice or not at all, each event is said once and in order."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producers.containers import lifetime, merge
+from producers.containers.merge import Happening, Memory, Merge, Said
+from producers.containers.registry import Registry
+from producers.containers.source import Event, Identity, Observation
+
+ID = 64 * "a"
+LIFE: list[Event] = ["created", "started", "exited", "deleted"]
+DELAYS = st.integers(0, lifetime.LATE_US * 3 // 4)
+
+
+def seen(event: Event, at: float, source: str = "cgroup", identity: Identity | None = None) -> Observation:
+    return Observation(source, event, identity or Identity(ID), round(at * 1_000_000))
+
+
+def account(*, settled: bool = True) -> Merge:
+    made = Merge(Registry())
+    if settled:
+        made.remember(Memory(), 0)
+        made.settle(0)
+    return made
+
+
+def listing(*containers: str, running: bool = True) -> Mapping[str, tuple[Identity, bool]]:
+    return {container: (Identity(container), running) for container in containers}
+
+
+def events(happenings: list[Happening]) -> list[Event]:
+    return [happening.event for happening in happenings]
+
+
+@dataclass
+class Told:
+    """An observation, and when it arrives."""
+
+    observation: Observation
+    arrives: int
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> tuple[list[Told], int, set[str]]:
+    """Lives of one container as told by several sources; how many; the sources.
+
+    A watch on folders tells everything, timed when it is read. Docker says `created` and `deleted` only once for all
+    lives, times everything itself, and later than it was.
+    """
+    sources = draw(st.sets(st.sampled_from(["cgroup", "bundle", "docker"]), min_size=1))
+    lives = draw(st.integers(1, 5))
+    now, truth = 10_000_000, list[tuple[Event, int, int]]()
+    for life in range(lives):
+        for event in LIFE:
+            now += draw(st.integers(1, 800_000))
+            truth.append((event, life, now))
+    told = []
+    for source in sorted(sources):
+        arrives = at = 0
+        for event, life, true in truth:
+            skipped = (event == "created" and life > 0) or (event == "deleted" and life < lives - 1)
+            if source == "docker" and skipped:
+                continue
+            arrives = max(arrives + 1, true + draw(DELAYS))
+            at = arrives if source != "docker" else min(arrives, max(at + 1, true + draw(st.integers(0, 300_000))))
+            told.append(Told(Observation(source, event, Identity(ID), at), arrives))
+    return sorted(told, key=lambda item: item.arrives), lives, sources
+
+
+def assert_lawful(said: list[Happening], lives: int, sources: set[str]) -> None:
+    """Every event of every life once, in order; only a deletion of which Docker says nothing may be told too late."""
+    told = list(lives_of(said))
+    assert len(told) == lives
+    assert told[-1] == LIFE
+    assert all(life == LIFE or ("docker" in sources and life == LIFE[:3]) for life in told)
+    times = [item.boottime_us for item in said]
+    assert times == sorted(times)
+    assert len({(item.event, item.boottime_us) for item in said}) == len(said), "ids of messages differ"
+
+
+@given(stories())
+def test_every_event_of_every_life_is_said_once_and_in_order_however_late_sources_are(
+    story: tuple[list[Told], int, set[str]],
+) -> None:
+    told, lives, sources = story
+    made = account()
+    said = [item for one in told for item in made.observe(one.observation)]
+    assert_lawful(said, lives, sources)
+
+
+@given(stories(), st.data())
+def test_listings_and_repetitions_in_between_change_nothing(
+    story: tuple[list[Told], int, set[str]], data: st.DataObject
+) -> None:
+    told, lives, sources = story
+    made, said = account(), list[Happening]()
+    state = dict[str, Event]()
+    for one in told:
+        source = one.observation.source
+        said += made.observe(one.observation)
+        state[source] = one.observation.event
+        if data.draw(st.booleans()):
+            said += made.observe(one.observation)
+        if data.draw(st.booleans()):
+            shown = {} if state[source] == "deleted" else listing(ID, running=state[source] == "started")
+            said += made.present(source, shown, one.arrives)
+    assert_lawful(said, lives, sources)
+
+
+@given(st.lists(st.tuples(st.sampled_from(LIFE), st.booleans()), max_size=12), st.booleans())
+def test_what_a_source_has_missed_is_mended_by_its_listing(story: list[tuple[Event, bool]], running: bool) -> None:
+    made, said, at = account(), list[Happening](), 0
+    for event, arrives in story:
+        at += 1_000_000
+        if arrives:
+            said += made.observe(Observation("cgroup", event, Identity(ID), at))
+    at += lifetime.LATE_US + 1
+    said += made.present("cgroup", listing(ID) if running else {}, at)
+    last = said[-1].event if said else "deleted"
+    assert last == ("started" if running else "deleted")
+    for before, after in itertools.pairwise(said):
+        order = LIFE.index(after.event) - LIFE.index(before.event)
+        assert order > 0 or (before.event in ("exited", "deleted") and after.event == "created")
+
+
+def test_the_first_reporter_wins_and_later_ones_are_named_in_what_follows() -> None:
+    made = account()
+    (created,) = made.observe(seen("created", 1, "bundle", Identity(ID, name="web-0")))
+    assert made.observe(seen("created", 1.01, "cgroup")) == []
+    (started,) = made.observe(seen("started", 1.2, "cgroup"))
+    assert (created.sources, started.sources) == (("bundle",), ("bundle", "cgroup"))
+    assert (started.identity.name, started.boottime_us) == ("web-0", 1_200_000)
+
+
+def test_a_start_without_a_creation_gives_both() -> None:
+    assert events(account().observe(seen("started", 1, "docker"))) == ["created", "started"]
+
+
+def test_an_exit_that_comes_before_the_start_was_seen_is_said_without_it() -> None:
+    made = account()
+    made.observe(seen("created", 1))
+    assert events(made.observe(seen("exited", 1.1))) == ["exited"]
+    assert made.observe(seen("started", 1.2, "docker")) == []
+
+
+def test_a_container_that_never_ran_is_deleted_without_an_exit() -> None:
+    made = account()
+    made.observe(seen("created", 1, "docker"))
+    assert events(made.observe(seen("deleted", 9, "docker"))) == ["deleted"]
+
+
+def test_an_end_of_a_container_that_nobody_knows_is_stale() -> None:
+    before = merge.STALE._value.get()
+    assert account().observe(seen("exited", 1)) == []
+    assert merge.STALE._value.get() == before + 1
+
+
+def test_docker_saying_start_after_the_container_has_ended_begins_no_new_life() -> None:
+    made = account()
+    for event, at in (("created", 1.0), ("started", 1.2), ("exited", 1.201), ("deleted", 1.21)):
+        made.observe(seen(event, at))  # type: ignore[arg-type]
+    assert made.observe(seen("created", 0.9, "docker")) == []
+    assert made.observe(seen("started", 1.206, "docker")) == []
+    assert made.observe(seen("exited", 1.25, "docker")) == []
+
+
+def test_a_source_that_appears_long_after_an_end_and_reports_a_start_means_a_new_life() -> None:
+    made = account()
+    for event, at in (("created", 1.0), ("exited", 1.2), ("deleted", 1.21)):
+        made.observe(seen(event, at))  # type: ignore[arg-type]
+    assert events(made.observe(seen("started", 10, "docker"))) == ["created", "started"]
+
+
+def test_a_container_that_ended_unseen_by_a_source_is_not_revived_by_its_old_listing() -> None:
+    made = account()
+    made.present("docker", listing(ID), 1_000_000)
+    made.observe(seen("created", 0.5))
+    assert events(made.observe(seen("exited", 5))) == ["exited"]
+    assert made.present("docker", listing(ID), 5_100_000) == []
+    assert events(made.present("docker", listing(ID), 5_100_000 + lifetime.LATE_US)) == ["created", "started"]
+
+
+def test_an_observation_after_the_moment_of_a_listing_outweighs_it() -> None:
+    made = account()
+    made.observe(seen("created", 2))
+    assert made.present("cgroup", {}, 1_900_000) == []
+    assert events(made.observe(seen("started", 2.1))) == ["started"]
+
+
+def test_an_end_that_a_source_has_just_told_of_outweighs_its_listing() -> None:
+    made = account()
+    made.observe(seen("started", 1, "docker"))
+    made.observe(seen("exited", 2, "docker"))
+    assert made.present("docker", listing(ID), 2_100_000) == []
+    assert events(made.present("docker", listing(ID), 2_000_001 + lifetime.LATE_US)) == ["created", "started"]
+
+
+def test_what_a_listing_does_not_show_any_more_has_exited_and_is_deleted() -> None:
+    made = account()
+    assert events(made.present("cgroup", listing(ID), 1_000_000)) == ["created", "started"]
+    assert events(made.present("cgroup", {}, 2_000_000)) == ["exited", "deleted"]
+    assert made.present("cgroup", {}, 3_000_000) == []
+
+
+def test_a_listed_container_that_does_not_run_is_news_only_of_its_end() -> None:
+    made = account()
+    assert made.present("docker", listing(ID, running=False), 1_000_000) == []
+    made.observe(seen("started", 2, "docker"))
+    assert events(made.present("docker", listing(ID, running=False), 3_000_000)) == ["exited"]
+
+
+def test_nothing_is_kept_of_a_container_a_minute_after_it_was_deleted() -> None:
+    registry = Registry()
+    made = Merge(registry)
+    made.settle(0)
+    for event in LIFE:
+        made.observe(seen(event, 1, identity=Identity(ID, pod="uid", name="web-0")))
+    assert registry.get(ID) is not None
+    assert registry.get("uid") is not None
+    made.present("cgroup", {}, 1_000_000 + merge.KEPT_US + 1)
+    assert (made._containers, registry.get(ID), registry.get("uid")) == ({}, None, None)
+
+
+def test_memory_is_bounded_by_forgetting_what_has_ended_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "MOST", 10)
+    made = account()
+    for number in range(30):
+        made.observe(seen("created", number, "docker", Identity(str(number))))
+        if number % 2:
+            made.observe(seen("exited", number + 0.5, "docker", Identity(str(number))))
+    made.present("cgroup", {}, 31_000_000)
+    assert len(made._containers) == 15
+    assert all(container.lives[-1].ended_us is None for container in made._containers.values())
+
+
+def said_before(*containers: tuple[str, Event], rebooted: bool = False) -> dict[str, Said]:
+    return {
+        container: Said(Happening(event, Identity(container, name=f"pod-{container}"), ("docker",), 5), rebooted)
+        for container, event in containers
+    }
+
+
+def test_what_was_listed_is_held_back_until_it_is_known_what_was_said_and_live_events_are_not() -> None:
+    made = account(settled=False)
+    assert made.present("cgroup", listing("old", "new"), 1_000_000) == []
+    assert events(made.observe(seen("created", 1.1, identity=Identity("live")))) == ["created"]
+    released = made.remember(Memory(said_before(("old", "started"), ("gone", "created"))), 1_200_000)
+    assert [(item.event, item.identity.container) for item in released] == [("created", "new"), ("started", "new")]
+    ended = made.settle(1_300_000)
+    assert [(item.event, item.identity.container) for item in ended] == [("exited", "gone"), ("deleted", "gone")]
+    assert ended[0].identity.name == "pod-gone"
+
+
+def test_only_what_was_not_said_yet_of_a_container_is_said() -> None:
+    made = account(settled=False)
+    made.present("cgroup", listing("a", "b"), 1_000_000)
+    made.observe(seen("exited", 1.1, identity=Identity("b")))
+    released = made.remember(Memory(said_before(("a", "created"), ("b", "started"))), 1_200_000)
+    assert [(item.event, item.identity.container) for item in released] == [("started", "a"), ("exited", "b")]
+    assert released[0].identity.name == "pod-a"
+
+
+def test_a_source_that_lists_after_the_memory_has_come_repeats_nothing() -> None:
+    made = account(settled=False)
+    made.remember(Memory(said_before(("old", "started"))), 1_000_000)
+    assert made.present("docker", listing("old"), 1_100_000) == []
+    assert made.settle(1_200_000) == []
+    assert events(made.present("docker", {}, 2_000_000)) == ["exited", "deleted"]
+
+
+def test_a_container_that_begins_again_while_nobody_looked_ends_first() -> None:
+    made = account(settled=False)
+    made.remember(Memory(said_before(("old", "started"))), 1_000_000)
+    assert events(made.observe(seen("created", 1.5, identity=Identity("old")))) == ["exited", "deleted", "created"]
+    assert made.settle(2_000_000) == []
+
+
+def test_whatever_ran_before_a_reboot_has_ended() -> None:
+    made = account(settled=False)
+    made.present("cgroup", listing("same"), 1_000_000)
+    said = made.remember(Memory(said_before(("same", "started"), rebooted=True)), 1_100_000)
+    assert events(said) == ["exited", "deleted", "created", "started"]
+    assert made.settle(1_200_000) == []
+
+
+def test_of_pods_that_ran_when_the_node_was_last_heard_of_the_containers_are_not_said_again() -> None:
+    made = account(settled=False)
+    in_pod = {name: (Identity(name, pod=pod), True) for name, pod in (("a", "old"), ("b", "new"), ("c", "old"))}
+    made.present("cgroup", in_pod, 1_000_000)
+    before = said_before(("c", "deleted"), ("old", "started"))
+    released = made.remember(Memory(before, frozenset({"old"})), 1_100_000)
+    assert {item.identity.container for item in released} == {"b", "c"}
+    assert made.settle(1_200_000) == [], "a pod's own id is no container that has gone"
+    assert events(made.observe(seen("exited", 2, identity=Identity("a")))) == ["exited"]
+
+
+def test_containers_of_a_pod_complete_each_other() -> None:
+    registry = Registry()
+    made = Merge(registry)
+    sandbox = Identity("s", pod="uid", sandbox=True, namespace="shop", name="web-0", workload="shop/web")
+    made.observe(seen("created", 1, "bundle", sandbox))
+    (created,) = made.observe(seen("created", 2, "cgroup", Identity("c", pod="uid")))
+    assert (created.identity.namespace, created.identity.workload) == ("shop", "shop/web")
+    assert created.identity.sandbox is None
+    known = registry.get("uid")
+    assert known is not None
+    assert (known.name, known.workload) == ("web-0", "shop/web")
+    registry.drop("s")
+    assert registry.get("uid") == known
+
+
+def lives_of(happenings: list[Happening]) -> Iterator[list[Event]]:
+    life: list[Event] = []
+    for event in events(happenings):
+        if event == "created" and life:
+            yield life
+            life = []
+        life.append(event)
+    yield life
+
+
+def test_a_crash_loop_faster_than_sources_are_late_is_told_life_by_life() -> None:
+    made, said = account(), list[Happening]()
+    for round_ in range(20):
+        for offset, event in enumerate(LIFE):
+            said += made.observe(seen(event, round_ * 0.1 + offset * 0.02))
+    for round_ in range(20):
+        for offset, event in enumerate(LIFE):
+            said += made.observe(seen(event, 2.0 + round_ * 0.001 + offset * 0.0001, "bundle"))
+    assert list(lives_of(said)) == [LIFE] * 20

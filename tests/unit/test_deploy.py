@@ -1,0 +1,59 @@
+"""What the images and the compose stack are made of agrees with what it is taken from."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from bus import server
+from schemas.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def pins(name: str) -> dict[str, str]:
+    """Return each pinned package of a requirements file with its version, marker and hashes."""
+    blocks = re.split(r"^(?=\S)", (ROOT / name).read_text(), flags=re.MULTILINE)
+    return {block.partition("==")[0]: block.strip() for block in blocks if block}
+
+
+def lines(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")}
+
+
+def test_the_agents_pins_are_those_of_all_packages_and_hold_what_the_agent_needs() -> None:
+    agent, everything = pins("requirements-agent.txt"), pins("requirements.txt")
+    assert agent.items() <= everything.items()
+    needed = {re.split(r"[<>=\[; ]", requirement)[0] for requirement in PROJECT["project"]["dependencies"]}
+    assert needed <= agent.keys()
+
+
+def test_images_are_built_from_every_package_of_the_project_and_nothing_else() -> None:
+    packages = set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    shown = {line.strip("!/") for line in lines((ROOT / ".dockerignore").read_text()) if line.startswith("!")}
+    assert {path for path in shown if (ROOT / path / "__init__.py").exists()} == packages
+    assert "*" in lines((ROOT / ".dockerignore").read_text())
+
+
+def test_the_server_of_the_stack_is_configured_as_the_embedded_one(tmp_path: Path) -> None:
+    own = {"server_name", "listen", "http", "store_dir", "max_file_store"}
+    embedded = server.write_config(Settings.model_validate({"data": {"dir": tmp_path}}), 4222).read_text()
+    deployed = (ROOT / "deploy/nats.conf").read_text()
+    shared = [{line for line in lines(text) if line.partition(":")[0] not in own} for text in (embedded, deployed)]
+    assert shared[0] == shared[1]
+
+
+def test_the_server_of_the_stack_has_room_for_all_streams() -> None:
+    nats = Settings().nats
+    sizes = nats.telemetry_max_bytes + nats.estimates_max_bytes + nats.events_max_bytes
+    room = re.search(r"max_file_store: (\d+)GB", (ROOT / "deploy/nats.conf").read_text())
+    assert room is not None
+    assert int(room[1]) << 30 >= sizes + (1 << 30)  # a quarter of it for buckets, as in the embedded server
+
+
+def test_the_compose_file_is_one_that_old_and_new_versions_read() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    top = set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
+    assert {name for name in top if not name.startswith("x-")} == {"services", "volumes", "networks"}
+    for newer in ("develop:", "include:", "!reset", "!override", "start_interval", "required:"):
+        assert newer not in text

@@ -1,0 +1,174 @@
+"""Containers, pods and facts in the history: what is written is what was said, each once, and easy to ask."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from schemas import codec
+from schemas.estimate import ClassSum, Model
+from schemas.facts import UNBOUND
+from schemas.message import Message
+from sinks.history import view
+from sinks.history.column import Schema
+from sinks.history.repetition import Repetition
+from sinks.history.table import TABLES, Table, of_subject
+from sinks.history.writer import Writer
+from tests.telemetry import NAMES
+from tests.workload import AT_US, event, node, pod, usage
+
+CREATED = "20261121T063000123456Z"
+
+
+class Stream:
+    """Numbers messages as a stream does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.sequence = folder, 0
+        self.writer = Writer(folder, "S", CREATED, 1)
+
+    def put(self, kind: str, message: Message, node: str = "n") -> None:
+        self.sequence += 1
+        self.writer.append(NAMES.part(0, kind, node), self.sequence, codec.encode(message))
+
+    def ask(self, sql: str) -> list[tuple[object, ...]]:
+        self.writer.flush()
+        with view.connect(self.folder) as connection:
+            return connection.execute(sql).fetchall()
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Stream:
+    view.create(tmp_path)
+    return Stream(tmp_path)
+
+
+def test_every_kind_of_message_that_is_kept_has_its_table() -> None:
+    assert {table.kind for table in TABLES} == set(codec.MESSAGES) - {"cursor"}
+    assert all(table.message is codec.MESSAGES[table.kind] for table in TABLES)
+    found = [of_subject(NAMES.part(3, kind, "n")) for kind in ("containers", "pods", "nodefacts", "podfacts")]
+    assert [table.name for table in found if table] == ["containers", "pods", "nodes", "podfacts"]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_a_frame_has_the_columns_of_its_table_even_without_messages(table: Table) -> None:
+    assert dict(table.frame([]).schema) == types(table.schema)
+
+
+def types(schema: Schema) -> dict[str, pl.DataType]:
+    return {name: kind if isinstance(kind, pl.DataType) else kind() for name, kind in schema.items()}
+
+
+def test_a_container_event_is_a_row_with_its_sources_as_a_list(stream: Stream) -> None:
+    stream.put("containers", event())
+    assert stream.ask("SELECT event, container, image, sandbox, workload, sources, epoch_us(time) FROM containers") == [
+        ("created", "c1", None, False, "shop/web", ["bundle", "cgroup"], AT_US)
+    ]
+
+
+def test_a_second_of_pods_adds_up_to_the_node(stream: Stream) -> None:
+    stream.put("pods", usage())
+    assert stream.writer.rows == 3
+    assert stream.ask("SELECT count(*), count(pod), sum(cpu_cores), sum(memory_bytes) FROM pods") == [
+        (3, 2, 1.75, 6e9),
+    ]
+    assert stream.ask("SELECT pod, workload, containers, cpu_cores, throttled, seq FROM pods ORDER BY pod") == [
+        ("uid-0", "shop/web", 2, 1.25, 0.2, 1000),
+        ("uid-1", None, 1, None, None, 1000),
+        (None, None, None, 0.5, None, 1000),
+    ]
+
+
+def test_a_node_without_pods_has_a_row_of_everything_else(stream: Stream) -> None:
+    stream.put("pods", usage(0, pods=0))
+    stream.put("pods", usage(1, pods=0, system=None))
+    stream.put("pods", usage(2, pods=1, system=None))
+    assert stream.writer.rows == 2
+    assert stream.ask("SELECT seq, pod, cpu_cores FROM pods ORDER BY seq") == [(1000, None, 0.5), (1002, "uid-0", 1.25)]
+
+
+def test_amounts_and_labels_are_maps(stream: Stream) -> None:
+    stream.put("nodefacts", node())
+    stream.put("podfacts", pod())
+    asked = "allocatable['cpu'], labels['topology.kubernetes.io/zone'], labels['none'], taints[1].effect"
+    assert stream.ask(f"SELECT {asked}, cardinality(annotations), price FROM nodes") == [
+        (3.92, "a", None, "NoSchedule", 0, 0.17)
+    ]
+    assert stream.ask(
+        "SELECT requests['cpu'], cardinality(limits), labels['app'], priority, ready_us FROM podfacts"
+    ) == [(0.1, 0, "web", -5, None)]
+
+
+def test_usage_meets_facts_by_pod(stream: Stream) -> None:
+    stream.put("podfacts", pod())
+    stream.put("pods", usage())
+    asked = "SELECT podfacts.name, cpu_cores / requests['cpu'] FROM pods JOIN podfacts USING (pod)"
+    assert stream.ask(asked) == [("web", 12.5)]
+
+
+def test_the_node_of_an_unbound_pod_is_null(stream: Stream) -> None:
+    stream.put("podfacts", pod(1, on=UNBOUND), node=UNBOUND)
+    stream.put("podfacts", pod(2))
+    assert stream.ask("SELECT version, node FROM podfacts ORDER BY version") == [(1, None), (2, "n")]
+
+
+def test_what_the_stream_has_twice_is_in_the_history_once(stream: Stream) -> None:
+    said: list[tuple[str, Message]] = [
+        ("containers", event("created")),
+        ("containers", event("started")),
+        ("containers", event("created", second=9)),
+        ("containers", event("created", boot="another")),
+        ("pods", usage(0)),
+        ("pods", usage(1)),
+        ("pods", usage(0, boot="another")),
+        ("nodefacts", node(7)),
+        ("nodefacts", node(8)),
+        ("nodefacts", node(8, deleted=True)),
+        ("podfacts", pod(1)),
+        ("podfacts", pod(2)),
+    ]
+    for kind, message in said:
+        stream.put(kind, message)
+        stream.put(kind, message)
+    for kind, message in said:
+        if kind != "pods":
+            stream.put(kind, message)
+    counts = {
+        table: stream.ask(f"SELECT count(*) FROM {table}")[0][0]
+        for table in ("containers", "pods", "nodes", "podfacts")
+    }
+    assert counts == {"containers": 4, "pods": 3 * 3, "nodes": 3, "podfacts": 2}
+
+
+def test_the_memory_of_what_was_said_is_bounded() -> None:
+    table, known = next(table for table in TABLES if table.name == "containers"), Repetition(kept=100)
+    for number in range(1000):
+        message = event(container=f"c{number}")
+        assert known.new(table, message)
+        assert not known.new(table, message)
+    assert sum(map(len, known._known.values())) == 100
+
+
+def test_a_model_keeps_its_classes(stream: Stream) -> None:
+    model = Model(
+        scope="global",
+        at_us=AT_US,
+        features=["cpu"],
+        moment=[1.0],
+        nodes=1,
+        pods=2.0,
+        cost=[0.5],
+        classes={"shop/web": ClassSum(pods=2.0, cpu=0.5, memory=1e9)},
+    )
+    stream.sequence += 1
+    stream.writer.append(NAMES.model, stream.sequence, codec.encode(model))
+    assert stream.ask("SELECT classes[1].class, classes[1].memory, length(classes) FROM models") == [
+        ("shop/web", 1e9, 1)
+    ]
+
+
+def test_garbage_on_a_new_subject_is_refused(stream: Stream) -> None:
+    with pytest.raises(codec.Refused):
+        stream.put("containers", event(), node="another")
+    with pytest.raises(codec.Refused):
+        stream.put("pods", event())

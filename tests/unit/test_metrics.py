@@ -1,0 +1,96 @@
+"""What Prometheus gets: gauges of live nodes, of a bounded number of classes, and none of what nobody knows."""
+
+import time
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from schemas.estimate import MAXIMUM_CLASSES, Availability, ClassRoom
+from sinks.metrics import Nodes
+
+
+def room(pods: int = 3, available: float = 2.7) -> ClassRoom:
+    return ClassRoom(available=available, lower=1.5, binding="cpu", pods=pods, cpu=0.1, memory=0.02)
+
+
+def row(node: str, *, age: float = 0.0, **changed: Any) -> Availability:
+    fields: dict[str, Any] = {
+        "node": node,
+        "at_us": int((time.time() - age) * 1e6),
+        "seq": 1,
+        "available": 12.5,
+        "lower": 10.0,
+        "upper": 14.0,
+        "signal": 3.0,
+        "cost": 0.1,
+        "capacity": 1.0,
+        "pods": 22,
+        "binding": "memory",
+        "mode": "signal",
+        "churn": True,
+        "prior": 0.0,
+        "usage": {"cpu": 0.5},
+        "explained": 1.0,
+        "gap": 0.0,
+        "since_us": 0,
+    }
+    return Availability(**{**fields, **changed})
+
+
+def page(*rows: Availability) -> list[str]:
+    registry, nodes = CollectorRegistry(), Nodes(30)
+    for each in rows:
+        nodes.put(each)
+    registry.register(nodes)
+    return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+
+
+FREE = {"cpu": 0.5, "memory": 0.27}
+
+
+def test_a_node_and_its_classes_have_gauges() -> None:
+    lines = page(row("a", free=FREE, classes={"shop/web": room()}))
+    for line in (
+        'spazio_available_pods{node="a"} 12.5',
+        'spazio_churn{node="a"} 1.0',
+        'spazio_free_ratio{node="a",resource="memory"} 0.27',
+        'spazio_class_available_pods{class="shop/web",node="a"} 2.7',
+        'spazio_class_available_pods_lower{class="shop/web",node="a"} 1.5',
+        'spazio_class_pods{class="shop/web",node="a"} 3.0',
+    ):
+        assert line in lines
+
+
+def test_classes_are_added_up_over_live_nodes() -> None:
+    rows = [row(node, free=FREE, classes={"shop/web": room()}) for node in ("a", "b")]
+    gone = row("gone", age=40, free=FREE, classes={"shop/web": room()})
+    lines = page(*rows, gone, row("silent"))
+    for line in (
+        "spazio_cluster_classes 1.0",
+        'spazio_cluster_nodes{class="shop/web"} 2.0',
+        'spazio_cluster_available_pods{class="shop/web"} 4.0',
+        'spazio_cluster_available_pods_lower{class="shop/web"} 2.0',
+        'spazio_cluster_fluid_pods{class="shop/web"} 10.0',
+        'spazio_cluster_bound_ratio{class="shop/web",resource="cpu"} 1.0',
+    ):
+        assert line in lines
+    assert any(line.startswith('spazio_cluster_fragmentation_ratio{class="shop/web"} 0.6') for line in lines)
+    assert not any("gone" in line for line in lines)
+
+
+def test_what_is_not_known_has_no_gauge() -> None:
+    lines = page(row("a", free={"cpu": 0.0, "memory": 0.0}, classes={"shop/web": room(available=0)}))
+    assert not any(line.startswith(("spazio_cluster_fragmentation", "spazio_cluster_stranded")) for line in lines)
+    assert not any("class=" in line for line in page(row("a")))
+
+
+def test_only_the_classes_with_most_pods_have_gauges() -> None:
+    nodes = [
+        row(f"n{node}", free=FREE, classes={f"c{node}-{number}": room(pods=node) for number in range(50)})
+        for node in range(3)
+    ]
+    lines = page(*nodes)
+    assert "spazio_cluster_classes 150.0" in lines
+    assert sum(line.startswith("spazio_cluster_pods{") for line in lines) == MAXIMUM_CLASSES
+    assert sum(line.startswith("spazio_class_available_pods{") for line in lines) == MAXIMUM_CLASSES
+    assert 'spazio_class_pods{class="c2-7",node="n2"} 2.0' in lines

@@ -1,0 +1,86 @@
+"""When usage is read, on virtual time."""
+
+import random
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+
+from producers import clock as grid
+from producers.ticker import Ticker
+from schemas import codec
+from schemas.telemetry import PodUsageBlock
+from tests.machine import Host, Rig, container
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path, "v2")
+
+
+def failures() -> float:
+    return REGISTRY.get_sample_value("spazio_source_failures_total", {"source": "usage"}) or 0.0
+
+
+class Ticking:
+    """A ticker on virtual time."""
+
+    def __init__(self, host: Host) -> None:
+        self.rig = Rig(host)
+        self.blocks: list[tuple[int, float]] = []
+        self.ticker = Ticker(self.rig.reader, self.emit, clock=host, wait=host.sleep)
+
+    def emit(self, seq: int, payload: bytes) -> None:
+        codec.decode(PodUsageBlock, payload)
+        self.blocks.append((seq, self.rig.host.now / grid.SECOND))
+
+
+def test_a_reading_comes_shortly_before_the_last_tick_of_each_second(host: Host) -> None:
+    ticking = Ticking(host)
+    for _ in range(4):
+        ticking.ticker.turn()
+    assert [seq for seq, _ in ticking.blocks] == [101, 102, 103]
+    assert [at % 1 for _, at in ticking.blocks] == pytest.approx([0.85] * 3)
+
+
+def test_threads_are_looked_at_in_between_while_a_pod_with_a_quota_runs(host: Host) -> None:
+    random.seed(1)
+    host.set(f"docker/{container(1)}", quota=True)
+    ticking = Ticking(host)
+    ticking.ticker.turn()
+    host.set(f"docker/{container(1)}", cpu=0.1, quota=True)
+    ticking.ticker.turn()
+    assert len(ticking.blocks) == 1
+    looks = 0
+    while len(ticking.blocks) < 2:
+        ticking.ticker.turn()
+        looks = max(looks, len(ticking.rig.reader._excess))
+    assert 14 <= looks <= 34
+    assert ticking.blocks[1][1] == pytest.approx(102.85)
+    ticking.ticker.turn()
+    assert [seq for seq, _ in ticking.blocks] == [101, 102, 103], "it does not run any more"
+
+
+def test_a_failure_is_counted_and_said_once_and_the_next_second_is_tried(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    before = failures()
+    ticking = Ticking(host)
+    content = (host.proc / "meminfo").read_text()
+    (host.proc / "meminfo").write_text("nothing of use\n")
+    for _ in range(3):
+        ticking.ticker.turn()
+    (host.proc / "meminfo").write_text(content)
+    for _ in range(2):
+        ticking.ticker.turn()
+    assert [record.message for record in caplog.records] == ["usage.failed", "usage.recovered"]
+    assert failures() == before + 3
+    assert len(ticking.blocks) == 1
+
+
+def test_a_ticker_ends_when_it_is_told_to(host: Host) -> None:
+    ticker = Ticker(Rig(host).reader, lambda seq, payload: None)
+    ticker.start()
+    ticker.stop()
+    assert not ticker._thread.is_alive()

@@ -1,0 +1,266 @@
+"""Usage of pods, read from cgroup trees as kernels lay them out, built in a folder, on virtual time."""
+
+import json
+import resource
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from producers import file, usage
+from producers.containers.source import Identity
+from schemas import codec
+from schemas.telemetry import MAXIMUM_PODS, PodUsageBlock
+from tests.machine import LAYOUTS, MIB, POD, UID, Host, Rig, container
+
+SYSTEMD_POD = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice"
+
+
+@pytest.fixture(params=LAYOUTS)
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
+    return Host(tmp_path, request.param)
+
+
+@pytest.fixture
+def modern(tmp_path: Path) -> Host:
+    return Host(tmp_path, "v2")
+
+
+def count(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def lines(block: PodUsageBlock) -> dict[str, dict[str, Any]]:
+    """Return the columns of each pod."""
+    columns = json.loads(codec.encode(block))
+    names = [name for name, values in columns.items() if isinstance(values, list) and name != "pods"]
+    return {pod: {name: columns[name][row] for name in names} for row, pod in enumerate(block.pods)}
+
+
+@pytest.mark.parametrize("path", [POD, SYSTEMD_POD])
+def test_a_pods_usage_is_what_its_counters_grew_by_over_the_time_that_has_passed(host: Host, path: str) -> None:
+    rig = Rig(host)
+    inner = [f"{path}/{container(n)}" for n in (1, 2)]
+    for each in (path, *inner):
+        host.set(each, cpu=10, memory=500 * MIB, inactive=100 * MIB, pressures=(1, 2, 3))
+    assert rig.read() is None
+    host.set(path, cpu=11, memory=600 * MIB, inactive=150 * MIB, pressures=(1.5, 2.25, 3.125))
+    line = lines(rig.block(2))[UID]
+    assert (line["cpu_cores"], line["memory_bytes"], line["containers"]) == (0.5, 450 * MIB, 1)
+    waited = (0.25, 0.125, 0.0625) if host.layout in ("v2", "hybrid") else (None, None, None)
+    assert (line["cpu_pressure"], line["memory_pressure"], line["io_pressure"]) == waited
+    assert line["throttled"] is None
+
+
+def test_a_block_says_when_it_was_read_and_over_how_long(host: Host) -> None:
+    rig = Rig(host)
+    rig.read(0.85)
+    block = rig.block(1.25)
+    assert (block.node, block.boot, block.seq) == ("n", "b", 102)
+    assert (block.span_us, block.at_us) == (1_250_000, host.realtime() // 1000)
+
+
+def test_a_container_outside_a_pod_is_a_pod_of_its_own(host: Host) -> None:
+    host.set(f"docker/{container(7)}", cpu=1)
+    rig = Rig(host)
+    rig.read()
+    host.set(f"docker/{container(7)}", cpu=1.5)
+    assert lines(rig.block())[container(7)]["cpu_cores"] == 0.5
+
+
+def test_a_pods_first_block_knows_levels_but_no_rates(host: Host) -> None:
+    rig = Rig(host)
+    rig.read()
+    host.set(f"docker/{container(7)}", cpu=0.5, quota=True)
+    first, second = (lines(rig.block())[container(7)] for _ in range(2))
+    assert first["memory_bytes"] == second["memory_bytes"] == 80 * MIB
+    assert (first["cpu_cores"], first["cpu_pressure"], first["throttled"]) == (None, None, None)
+    assert (second["cpu_cores"], second["throttled"]) == (0, 0)
+
+
+def test_what_is_in_no_pod_is_the_systems(host: Host) -> None:
+    rig = Rig(host)
+    for n in (1, 2):
+        host.set(f"docker/{container(n)}", cpu=3)
+    host.set_node(spent=50)
+    rig.read()
+    host.set(f"docker/{container(1)}", cpu=3.5)
+    host.set(f"docker/{container(2)}", cpu=3.75)
+    host.set_node(spent=51.5, available=7000 * MIB)
+    block = rig.block()
+    assert block.system_cpu_cores == pytest.approx(0.25)
+    assert block.system_memory_bytes == (8192 - 7000 - 2 * 80) * MIB
+
+
+def test_what_a_new_pod_used_before_its_first_block_is_not_the_systems(host: Host) -> None:
+    rig = Rig(host)
+    rig.read()
+    host.set(f"docker/{container(1)}", cpu=0.75)
+    host.set_node(spent=1)
+    assert rig.block().system_cpu_cores == pytest.approx(0.25)
+
+
+def test_a_cgroup_that_was_made_anew_under_its_old_path_begins_at_nothing(host: Host) -> None:
+    host.set(f"docker/{container(1)}", cpu=30)
+    rig = Rig(host)
+    rig.read()
+    host.set(f"docker/{container(1)}", cpu=0.5)
+    host.set_node(spent=1)
+    block = rig.block()
+    assert lines(block)[container(1)]["cpu_cores"] is None
+    assert block.system_cpu_cores == pytest.approx(0.5)
+
+
+def test_containers_of_a_pod_outside_its_cgroup_are_added_up(modern: Host) -> None:
+    name = f"system.slice/containerd.service/kubepods-burstable-pod{UID.replace('-', '_')}.slice:cri-containerd:"
+    rig = Rig(modern)
+    for n in range(3):
+        modern.set(f"{name}{container(n)}", cpu=n)
+    rig.read()
+    for n in range(3):
+        modern.set(f"{name}{container(n)}", cpu=n + 0.1, pressures=(n / 10, 0, 0))
+    line = lines(rig.block())[UID]
+    assert (line["cpu_cores"], line["memory_bytes"]) == (pytest.approx(0.3), 240 * MIB)
+    assert (line["cpu_pressure"], line["containers"]) == (0.2, 2)
+
+
+def test_a_pod_that_has_gone_between_listing_and_reading_is_left_out_and_counted(host: Host) -> None:
+    for n in (1, 2):
+        host.set(f"docker/{container(n)}", cpu=1)
+    rig = Rig(host)
+    rig.read()
+    before = count("spazio_container_vanished_total", source="usage")
+    host.sleep(1)
+    rig.census.take()
+    host.remove(f"docker/{container(2)}")
+    rig.reader._gauges.clear()  # a folder lets kept files be read on; the kernel does not
+    told = rig.reader.read()
+    assert told is not None
+    assert codec.decode(PodUsageBlock, told[1]).pods == [container(1)]
+    assert count("spazio_container_vanished_total", source="usage") == before + 1
+    assert rig.block().pods == [container(1)]
+
+
+def test_a_file_of_garbage_costs_its_pod_alone(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    for n in (1, 2):
+        host.set(f"docker/{container(n)}", cpu=1)
+    rig = Rig(host)
+    rig.read()
+    before = count("spazio_source_failures_total", source="usage")
+    for tree in host.trees():
+        for name in ("cpu.stat", "cpuacct.usage"):
+            if (tree / f"docker/{container(2)}" / name).exists():
+                (tree / f"docker/{container(2)}" / name).write_text("nonsense\n")
+    assert [rig.block().pods for _ in range(2)] == [[container(1)]] * 2
+    assert count("spazio_source_failures_total", source="usage") >= before + 2
+    assert [record.message for record in caplog.records] == ["usage.unreadable"]
+    host.set(f"docker/{container(2)}", cpu=2)
+    assert sorted(rig.block().pods) == [container(1), container(2)]
+
+
+def test_a_controller_that_is_not_there_is_not_known_until_it_is_switched_on(modern: Host) -> None:
+    path = f"docker/{container(1)}"
+    modern.set(path, cpu=1)
+    (modern.root / path / "memory.current").unlink()
+    rig = Rig(modern)
+    rig.read()
+    assert lines(rig.block())[container(1)]["memory_bytes"] is None
+    modern.set(path, cpu=2, memory=30 * MIB, inactive=10 * MIB)
+    told = []
+    for second in range(12):
+        modern.set(path, cpu=3 + second, memory=30 * MIB, inactive=10 * MIB)
+        told.append(lines(rig.block())[container(1)]["memory_bytes"])
+    assert told[-1] == 20 * MIB
+
+
+def test_inactive_pages_are_looked_at_when_usage_moves_and_at_every_other_reading(modern: Host) -> None:
+    path, rig = f"docker/{container(1)}", Rig(modern)
+    modern.set(path, cpu=0, memory=1000 * MIB, inactive=100 * MIB)
+    rig.read()
+    told = []
+    for second in range(1, 4):
+        modern.set(path, cpu=second, memory=1000 * MIB, inactive=300 * MIB)
+        told.append(lines(rig.block())[container(1)]["memory_bytes"])
+    assert told[1:] == [700 * MIB] * 2
+    for second, moved in ((4, 10), (5, 20)):
+        modern.set(path, cpu=second, memory=(1000 + moved) * MIB, inactive=(300 - moved) * MIB)
+        assert lines(rig.block())[container(1)]["memory_bytes"] == (700 + 2 * moved) * MIB
+
+
+def test_a_pod_in_which_nothing_runs_is_looked_at_in_full_every_fifth_reading_and_when_it_runs_again(
+    modern: Host,
+) -> None:
+    path, rig = f"docker/{container(1)}", Rig(modern)
+    modern.set(path, cpu=1)
+    for _ in range(3):
+        rig.read()
+    modern.set(path, cpu=1, memory=50 * MIB, inactive=0)
+    assert [lines(rig.block())[container(1)]["memory_bytes"] for _ in range(5)][-1] == 50 * MIB
+    modern.set(path, cpu=1.5, memory=60 * MIB, inactive=0, pressures=(0.5, 0.25, 0.125))
+    line = lines(rig.block())[container(1)]
+    assert (line["cpu_cores"], line["memory_bytes"], line["cpu_pressure"]) == (0.5, 60 * MIB, 0.5)
+
+
+def test_names_come_from_whoever_knows_them(host: Host) -> None:
+    known = {
+        UID: Identity(container(1), pod=UID, namespace="shop", name="web-0", workload="shop/web"),
+        container(7): Identity(container(7), container_name="db", workload="proj/db"),
+    }
+    host.set(POD)
+    host.set(f"{POD}/{container(1)}")
+    host.set(f"{POD}/{container(2)}")
+    host.set(f"docker/{container(7)}")
+    host.set(f"docker/{container(8)}")
+    rig = Rig(host, known.get)
+    rig.read()
+    told = lines(rig.block())
+    assert [told[UID][name] for name in ("namespaces", "names", "workloads")] == ["shop", "web-0", "shop/web"]
+    assert [told[container(7)][name] for name in ("namespaces", "names", "workloads")] == [None, "db", "proj/db"]
+    assert [told[container(8)][name] for name in ("namespaces", "names", "workloads")] == [None, None, None]
+
+
+def test_more_pods_than_a_message_may_hold_are_said_once_and_the_first_are_told(
+    modern: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(usage, "MAXIMUM_PODS", 3)
+    for n in range(5):
+        modern.set(f"docker/{container(n)}")
+    rig = Rig(modern)
+    rig.read()
+    assert [len(rig.block().pods) for _ in range(2)] == [3, 3]
+    assert [record.message for record in caplog.records] == ["usage.truncated"]
+    assert MAXIMUM_PODS == 2048
+
+
+def test_files_beyond_those_that_may_stay_open_are_opened_at_each_reading(host: Host) -> None:
+    for n in range(40):
+        host.set(f"docker/{container(n)}", cpu=1, quota=True)
+    rig = Rig(host, descriptors=usage._RESERVE + 50)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    rig.read()
+    for n in range(40):
+        host.set(f"docker/{container(n)}", cpu=1 + n / 100, quota=True)
+    block = rig.block()
+    assert len(list(Path("/proc/self/fd").iterdir())) - before < 70
+    assert {pod: line["cpu_cores"] for pod, line in lines(block).items()} == {
+        container(n): pytest.approx(n / 100) for n in range(40)
+    }
+
+
+def test_the_number_of_open_files_is_raised_as_far_as_it_may_be() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        assert file.allow_descriptors() >= min(hard, 512)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_without_a_cgroup_tree_there_is_nothing_to_tell(tmp_path: Path) -> None:
+    host = Host(tmp_path, "v2")
+    shutil.rmtree(host.root)
+    rig = Rig(host)
+    assert [rig.read() for _ in range(3)] == [None] * 3

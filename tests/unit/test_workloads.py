@@ -1,0 +1,277 @@
+"""Workload classes of nodes and cluster: who is of which class, who gets a slot, what is told, and what is bounded."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processors import aggregate
+from processors.partition import Partition
+from processors.pod_class import Facts
+from processors.roll import Roll
+from schemas import codec
+from schemas.estimate import MAXIMUM_CLASSES, ClassSum, Model
+from schemas.message import Message
+from schemas.telemetry import MAXIMUM_PODS
+from tests.mix import CORES, configured, pod, rows_of, sampled, steady, sums_of
+from tests.telemetry import NAMES, START, block, facts, stored, usage
+
+
+def test_what_kubernetes_says_of_a_pod_comes_before_what_its_agent_says() -> None:
+    partition = Partition(configured(), 0)
+    told = [
+        pod("u1", "image", 0.5, 1e9),
+        pod("u2", "image", 0.5, 1e9),
+        pod("u3", None, 0.5, 1e9),
+        pod("u4", None, 0.5, 1e9),
+    ]
+
+    def classes(second: int, *before: Message) -> dict[str, int]:
+        messages = [stored(block("n", second)), *map(stored, before), stored(usage("n", second, told))]
+        (row,) = rows_of(partition.fold([*messages, stored(block("n", second + 1))])[0][-2:])
+        return {name: item.pods for name, item in (row.classes or {}).items()}
+
+    assert classes(0) == {"image": 2}
+    assert classes(2, facts("n", "u1", "shop/api", 5), facts("n", "u3", "shop/api", 6)) == {"shop/api": 2, "image": 1}
+    assert classes(4, facts("n", "u1", "old", 4)) == {"shop/api": 2, "image": 1}
+    assert classes(6, facts("n", "u3", "shop/api", 7, deleted=True)) == {"shop/api": 1, "image": 1}
+    assert classes(8, facts("n", "u1", "shop/api", 8, phase="Succeeded")) == {"image": 2, "shop/api": 0}
+    assert classes(10, facts("-", "u1", "shop/api", 9)) == {"image": 2, "shop/api": 0}
+
+
+def test_a_pod_without_running_containers_is_not_counted() -> None:
+    partition = Partition(configured(), 0)
+    listed = [pod("u1", "a", 0.5, 1e9), pod("u2", "a", 0.0, 1e6, containers=0)]
+    outputs, _ = partition.fold([stored(block("n", 0)), stored(usage("n", 1, listed)), stored(block("n", 1))])
+    assert [item.pods for item in (rows_of(outputs)[-1].classes or {}).values()] == [1]
+
+
+def test_a_node_tells_how_many_pods_fit_of_a_class_that_runs_elsewhere_alone() -> None:
+    teacher, pupil = Partition(configured(), 0), Partition(configured(), 1)
+    models = sums_of(teacher.fold(steady(range(90), {"shop/web": 6, "shop/ml": 2}))[0])
+    learned = aggregate.merge({0: models[-1]}, models[-1].at_us // 1_000_000, silent_seconds=30)
+    assert learned is not None
+    assert learned.classes is not None
+    assert learned.classes["shop/web"].pods == pytest.approx(6, rel=0.01)
+    assert learned.classes["shop/web"].cpu == pytest.approx(3, rel=0.01)
+    first = stored(sampled("new", 0, 2.0, 4e9, 0))
+    (row,) = rows_of(pupil.fold([(NAMES.model, codec.encode(learned)), first])[0])
+    assert row.classes is not None
+    assert list(row.classes) == ["shop/web", "shop/ml"]
+    assert row.classes["shop/web"].pods == 0
+    assert row.classes["shop/web"].available == pytest.approx(min(30 / 0.5, 60e9 / 1e9), rel=0.02)
+    assert row.classes["shop/web"].lower < 0.5 * row.classes["shop/web"].available
+
+
+def test_what_a_node_only_assumes_of_a_class_is_in_no_sum() -> None:
+    partition = Partition(configured(), 0)
+    known = Model(
+        scope="global", at_us=1, features=list(configured().model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,
+        nodes=1, classes={"a": ClassSum(pods=5, cpu=5, memory=5e9), "b": ClassSum(pods=5, cpu=5, memory=5e9)},
+    )  # fmt: skip
+    unknown = [pod("u", "a", None, None)]
+    messages = [stored(block("n", 0)), stored(usage("n", 1, unknown)), stored(block("n", 1)), stored(block("n", 2))]
+    outputs, _ = partition.fold([(NAMES.model, codec.encode(known)), *messages])
+    assert {name for row in rows_of(outputs) for name in row.classes or {}} == {"a", "b"}
+    assert all(model.classes is None for model in sums_of(outputs))
+
+
+def test_a_class_that_is_gone_keeps_its_cost_and_fades_back_into_the_clusters() -> None:
+    partition = Partition(configured(estimate_memory_seconds="20"), 0)
+    known = Model(
+        scope="global", at_us=1, features=list(configured().model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,
+        nodes=1, classes={"a": ClassSum(pods=5, cpu=5, memory=5e9)},
+    )  # fmt: skip
+    partition.fold([(NAMES.model, codec.encode(known)), *steady(range(100), {"a": 2})])
+
+    def cores(begin: int, end: int) -> float:
+        row = rows_of(partition.fold(steady(range(begin, end), {"b": 1}))[0])[-1]
+        return (row.classes or {})["a"].cpu * 2 * CORES
+
+    assert cores(100, 120) == pytest.approx(0.5, rel=0.02)
+    assert cores(120, 140) == pytest.approx(0.5, rel=0.1)
+    assert cores(140, 340) == pytest.approx(1.0, rel=0.02)
+
+
+def test_a_newcomer_takes_the_slot_of_the_class_that_has_been_without_pods_for_longest() -> None:
+    partition = Partition(configured(estimate_classes="2"), 0)
+
+    def known(begin: int, running: dict[str, int]) -> dict[str, int]:
+        row = rows_of(partition.fold(steady(range(begin, begin + 5), running))[0])[-1]
+        return {name: item.pods for name, item in (row.classes or {}).items()}
+
+    assert known(0, {"a": 1, "b": 3}) == {"b": 3, "a": 1}
+    assert known(5, {"a": 1, "b": 3, "c": 9}) == {"b": 3, "a": 1}
+    assert known(10, {"b": 3}) == {"b": 3, "a": 0}
+    assert known(15, {}) == {"a": 0, "b": 0}
+    assert known(20, {"c": 1}) == {"c": 1, "b": 0}
+    assert known(25, {"d": 1, "e": 2}) == {"e": 2, "d": 1}
+
+
+def test_a_message_lists_the_classes_with_most_pods_and_no_more_than_it_may() -> None:
+    classes = {
+        f"ns/{number:03}": ClassSum(pods=1 + number % 50, cpu=1, memory=1e9) for number in range(MAXIMUM_CLASSES)
+    }
+    known = Model(
+        scope="global", at_us=1, features=list(configured().model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,
+        nodes=1, classes=classes,
+    )  # fmt: skip
+    partition = Partition(configured(), 0)
+    outputs, _ = partition.fold([(NAMES.model, codec.encode(known)), *steady(range(5), {"own/a": 1, "own/b": 2})])
+    listed = list(rows_of(outputs)[-1].classes or {})
+    assert len(listed) == MAXIMUM_CLASSES
+    assert listed[:4] == ["own/b", "own/a", "ns/049", "ns/048"]
+    assert "ns/050" not in listed
+
+
+def test_sums_of_partitions_are_added_by_class_and_the_fullest_are_kept() -> None:
+    def model(number: int, classes: dict[str, ClassSum] | None) -> Model:
+        return Model(
+            scope="partition", partition=number, at_us=START * 1_000_000, features=["cpu", "memory"], moment=[0.0] * 3,
+            cost=[0.0] * 2, pods=1, nodes=1, classes=classes,
+        )  # fmt: skip
+
+    many = {f"c{number:02}": ClassSum(pods=1, cpu=1, memory=1) for number in range(MAXIMUM_CLASSES)}
+    more = {"zz": ClassSum(pods=2, cpu=3, memory=4), "c63": ClassSum(pods=1, cpu=2, memory=3)}
+    whole = aggregate.merge({1: model(1, more), 0: model(0, many), 2: model(2, None)}, START, silent_seconds=9)
+    assert whole is not None
+    assert whole.classes is not None
+    assert len(whole.classes) == MAXIMUM_CLASSES
+    assert list(whole.classes)[:3] == ["c63", "zz", "c00"]
+    assert whole.classes["c63"] == ClassSum(pods=2, cpu=3, memory=4)
+    assert aggregate.merge({2: model(2, None)}, START, silent_seconds=9) == model(2, None).model_copy(
+        update={"scope": "global", "partition": None}
+    )
+
+
+def test_a_node_without_pod_usage_says_nothing_of_classes() -> None:
+    both = [*steady(range(5), {"a": 2}), *(stored(block("plain", second)) for second in range(5))]
+    rows = rows_of(Partition(configured(), 0).fold(both)[0])
+    assert {row.classes is None for row in rows if row.node == "plain"} == {True}
+    rows = rows_of(Partition(configured(estimate_classes="0"), 0).fold(both)[0])
+    assert all(row.classes is None for row in rows)
+
+
+def test_usage_that_cannot_be_laid_on_a_block_is_left_out() -> None:
+    listed = [pod("u", "a", 0.5, 1e9)]
+    partition = Partition(configured(), 0)
+    odd = [
+        usage("n", 1, listed),
+        usage("n", 400, listed),
+        usage("n", 2, listed).model_copy(update={"boot": "another"}),
+        usage("stranger", 1, listed),
+    ]
+    blocks = [stored(block("n", second)) for second in range(4)]
+    outputs, refusals = partition.fold([stored(odd[0]), *blocks, *map(stored, odd[1:]), stored(block("n", 4))])
+    assert not refusals
+    assert all(row.classes is None for row in rows_of(outputs))
+
+
+def test_a_change_of_a_classs_room_is_told_at_once() -> None:
+    partition = Partition(configured(estimate_report_seconds="1000", estimate_change_pods="1.5"), 0)
+    calm = steady(range(60), {"a": 1}, cost=(0.001, 1e9))
+    partition.fold(calm)
+    # 61 more fit at first, and each second one less: a message is due after every third.
+    less = [stored(sampled("n", second, 1.0, 3e9 + (second - 59) * 1e9, 1)) for second in range(60, 69)]
+    told = rows_of(partition.fold(less)[0])
+    assert np.diff([row.seq for row in told]).tolist() == [3] * (len(told) - 1)
+    assert len(told) >= 2
+    assert {row.available for row in told} == {109.0}  # of any pod, for which the pod limit binds
+
+
+def test_what_was_told_of_the_clusters_classes_outlives_a_restart() -> None:
+    settings = configured(estimate_report_seconds="1000", estimate_change_pods="1.5")
+    known = Model(
+        scope="global", at_us=1, features=list(settings.model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,
+        nodes=1, classes={"a": ClassSum(pods=5, cpu=0.005, memory=5e9)},
+    )  # fmt: skip
+    messages = [(NAMES.model, codec.encode(known))]
+    messages += [stored(sampled("n", second, 1.0, 3e9 + second * 1e9, 0)) for second in range(12)]
+    whole, first, second = Partition(settings, 0), Partition(settings, 0), Partition(settings, 0)
+    said = rows_of(whole.fold(messages)[0])
+    assert len(said) > 2
+    before = rows_of(first.fold(messages[:6])[0])
+    second.restore(first.snapshot())
+    assert before + rows_of(second.fold(messages[6:])[0]) == said
+
+
+def test_pod_usage_that_comes_twice_counts_once() -> None:
+    messages = steady(range(30), {"a": 2, "b": 1})
+    messages += steady(range(30, 40), {"a": 2, "b": 1}, cost=(0.7, 2e9))
+    twice = [message for message in messages for _ in range(2)]
+    once = Partition(configured(), 0).fold(messages)[0]
+    assert Partition(configured(), 0).fold([*twice, *messages])[0] == once
+
+
+def test_a_forgotten_node_loses_its_classes_and_its_pods_names() -> None:
+    partition = Partition(configured(), 0)
+    partition.fold([stored(facts("n", "a-0", "real")), *steady(range(5), {"a": 1})])
+    for second in range(0, 4000, 30):
+        partition.fold([stored(block("here", second))])
+    assert partition.nodes == 1
+    outputs, _ = partition.fold([*steady(range(4000, 4003), {"a": 1})])
+    assert {name for row in rows_of(outputs) for name in row.classes or {}} <= {"a"}
+
+
+def test_names_that_nobody_uses_are_dropped() -> None:
+    roll = Roll()
+    numbers = [roll.number(f"job-{number}") for number in range(3000)]
+    moved = roll.tidy(np.array([5, 2999, -1, 5]))
+    assert moved is not None
+    assert roll.names == ["job-5", "job-2999"]
+    assert moved[numbers[5]] == 0
+    assert moved[numbers[6]] == -1
+    assert roll.number("job-2999") == moved[2999] == 1
+
+
+def test_jobs_that_are_called_anew_for_each_run_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("processors.roll._SPARE", 8)
+    partition = Partition(configured(estimate_classes="1"), 0)
+    for second in range(60):
+        partition.fold([stored(block("n", second)), stored(usage("n", second, [pod("u", f"job-{second}", 0.1, 1e6)]))])
+    assert len(partition._workloads._roll) <= 12
+    row = rows_of(partition.fold([stored(block("n", 60))])[0])[-1]
+    assert list(row.classes or {}) == ["job-59"]
+
+
+def test_facts_are_bounded_per_node() -> None:
+    known = Facts()
+    for number in range(MAXIMUM_PODS + 5):
+        known.learn(facts("n", f"u{number}", "w", number))
+    assert known.of("n", "u4") is None
+    assert known.of("n", "u5") == "w"
+    again = Facts()
+    again.load(known.dump())
+    assert again.of("n", f"u{MAXIMUM_PODS + 4}") == "w"
+    known.forget({"n"}, {}, 0, 1)
+    assert known.of("n", "u5") is None
+
+
+number = st.one_of(st.none(), st.floats(0, 1e18), st.sampled_from([0.0, 1e-300, 1e18]))
+ratio = st.one_of(st.none(), st.floats(0, 1))
+
+
+@given(
+    pods=st.lists(
+        st.tuples(number, number, ratio, ratio, st.sampled_from(["a", "b", None]), st.integers(0, 3)), max_size=6
+    ),
+    span_us=st.integers(1, 60_000_000),
+    size=st.sampled_from([1, 1 << 33, 2**53 - 1]),
+)
+@settings(max_examples=40, deadline=None)
+def test_no_pod_usage_that_the_schema_takes_stops_a_fold(pods: list[Any], span_us: int, size: int) -> None:
+    listed = [
+        pod(f"u{index}", name, cores, memory, cpu_pressure=pressed, throttled=held, containers=containers)
+        for index, (cores, memory, pressed, held, name, containers) in enumerate(pods)
+    ]
+    partition = Partition(configured(), 0)
+    for second in range(5):
+        odd = block("x", second, cpu_util=1.0, cpu_pressure=0.5).model_copy(update={"memory_bytes": size})
+        told = usage("x", second + 1, listed, span_us=span_us)
+        outputs, refusals = partition.fold([stored(odd), stored(told), stored(block("good", second))])
+        assert not refusals
+        assert any(output.subject == "spazio.availability.good" for output in outputs)
+        for output in outputs:
+            codec.decode(type(output.message), codec.encode(output.message))

@@ -144,7 +144,7 @@ class Runtime(Section):
         description="folders of containerd's task bundles: the system's, dockerd's own, k3s's",
     )
     rescan_seconds: Seconds = Field(
-        1, description="each source lists its containers so often; what an event missed is mended within two"
+        1, description="each source looks so often whether what it follows is still, or again, there, and lists anew"
     )
     usage: bool = Field(True, description="publish each pod's usage once a second")
     buffer_events: int = Field(

@@ -5,8 +5,11 @@ A runtime makes a container's cgroup before it starts the first process (mkdir =
 (populated 0 = exited), a millisecond after it did; the directory is removed soon after (rmdir = deleted). Version 1
 has no such file: a process is looked for soon after the mkdir and at each look, and rmdir stands for the exit, too.
 
-In a hybrid layout the better tree is `unified`. The other is looked at once a second, and watched as well from when
-it has held a container, at two looks, that `unified` does not; a container is followed in one tree only.
+In a hybrid layout the better tree is `unified`. The other is looked at too, and watched as well from when it has held a
+container, at two looks, that `unified` does not; a container is followed in one tree only.
+
+Watches miss nothing that they do not tell of, so where they are complete and there are containers, which makes a look
+dear, only every fifth is one at everything.
 """
 
 import asyncio
@@ -28,6 +31,7 @@ _SOON_SECONDS = (0.02, 0.1, 0.4)  # after the mkdir, in version 1; most start wi
 _TURNS = 10  # a tenth of the containers is checked at each look
 _WATCHED_TURNS = 60  # of those whose file is watched, a sixtieth
 _PAUSE_LOOKS = 30
+_LOOKS = 5
 
 
 @dataclass(slots=True)
@@ -74,10 +78,13 @@ class Cgroup:
 
     def _look(self, *, anew: bool = False) -> None:
         """List all containers, mend what events have missed, and hand the list on."""
+        self._turn += 1
+        if not anew and self._turn % _LOOKS and self._containers and self._trees[0].is_complete:
+            self._look_at_young()
+            return
         places = self._survey(anew=anew)
         for container in [known for known in self._containers.values() if known.place.container not in places]:
             self._forget(container)
-        self._turn += 1
         for index, place in enumerate(places.values()):
             known = self._containers.get(place.container)
             if known is not None and known.place.path == place.path and known.place.inode != place.inode:
@@ -94,6 +101,13 @@ class Cgroup:
             self._see_pause(container)
             listed[id_] = container.identity, container.state == "started"
         self._sink.present(self.name, listed, self._now())
+
+    def _look_at_young(self) -> None:
+        """Look at containers that have not started yet, or might be pause containers."""
+        for container in list(self._containers.values()):
+            if container.state not in ("started", "exited"):
+                self._check(container)
+            self._see_pause(container)
 
     def _is_due(self, index: int, container: _Container) -> bool:
         return (index + self._turn) % (_TURNS if container.watch < 0 else _WATCHED_TURNS) == 0

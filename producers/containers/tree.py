@@ -82,6 +82,11 @@ class Tree:
         """Whether changes are told as they happen."""
         return self._queue is not None
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it is watched."""
+        return self._queue is not None and not self._said
+
     def watch(self, queue: Inotify) -> None:
         """Begin to watch, where the tree was only looked at before."""
         self._queue = queue

@@ -1,11 +1,12 @@
 """Metrics and health of a service over HTTP: /metrics, /healthz (the loop turns), /readyz (its work gets done)."""
 
 import asyncio
+import contextlib
 import json
 import logging
+import socket
 import threading
 from collections.abc import Callable
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
@@ -15,8 +16,13 @@ from bus.health import Health
 log = logging.getLogger(__name__)
 
 _STUCK_SECONDS = 3.0
+_CLOSE_SECONDS = 1.0
 
 disable_created_metrics()  # type: ignore[no-untyped-call] # it doubles the page with times that nobody reads
+
+
+class _Closed(Exception):
+    """The server is to end."""
 
 
 class Monitor:
@@ -48,14 +54,23 @@ class Monitor:
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
+            closing = False
+
+            def service_actions(self) -> None:
+                if self.closing:
+                    raise _Closed
 
             def handle_error(self, _request: object, client_address: object) -> None:
                 log.debug("monitor.client_gone", extra={"client": client_address})
 
         self._server = Server((host, port), Handler)
-        # Nothing is polled for: the thread is a daemon, and closing the socket is all there is to stop.
-        serve = partial(self._server.serve_forever, poll_interval=3600)
-        threading.Thread(target=serve, name="monitor", daemon=True).start()
+        # Nothing is polled for: shutting the socket wakes the thread.
+        self._thread = threading.Thread(target=self._serve, name="monitor", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(_Closed):
+            self._server.serve_forever(poll_interval=3600)
 
     @property
     def address(self) -> str:
@@ -64,7 +79,14 @@ class Monitor:
         return f"http://{host if isinstance(host, str) else host.decode()}:{port}"
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop answering.
+
+        The thread must have ended before the socket is closed: it would go on to wait for whatever gets that file
+        descriptor next, and hold it open.
+        """
+        self._server.closing = True
+        self._server.socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(_CLOSE_SECONDS)
         self._server.socket.close()
 
     def page(self, path: str) -> tuple[int, str, bytes]:

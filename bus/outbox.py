@@ -120,6 +120,10 @@ class Outbox:
                 return True
             await self._back_off(error)
             return False
+        except nats.errors.MaxPayloadError:
+            DROPPED.labels("too_large").inc()
+            log.exception("publish.too_large", extra={"subject": item.subject, "bytes": len(item.payload)})
+            return True
         except (nats.errors.Error, NoStreamResponseError, TimeoutError) as error:
             await self._back_off(error)
             return False

@@ -37,6 +37,7 @@ class Nodes(NamedTuple):
         pods: (nodes,) running pods.
         churn: (nodes,) containers come or go.
         held: (nodes,) the newest block taught nothing.
+        endless: (nodes,) churn has lasted for so long that fresh usage counts again.
     """
 
     usage: Array
@@ -49,6 +50,7 @@ class Nodes(NamedTuple):
     pods: Array
     churn: NDArray[np.bool_]
     held: NDArray[np.bool_]
+    endless: NDArray[np.bool_]
 
 
 class Cluster(NamedTuple):

@@ -15,6 +15,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.js.errors import APIError
 from prometheus_client import Counter, Gauge, Histogram
+from pydantic import ValidationError
 
 from bus import batch, checkpoint, dead, stream
 from bus.health import UNSTORED, Health
@@ -276,7 +277,12 @@ class _Aggregator:
             self._sums[model.partition] = model
 
     async def _emit(self, second: int) -> None:
-        whole = aggregate.merge(self._sums, second, silent_seconds=self._settings.model.silent_seconds)
+        try:
+            whole = aggregate.merge(self._sums, second, silent_seconds=self._settings.model.silent_seconds)
+        except ValidationError as error:  # each sum may be believed, and all of them together be too much
+            REFUSED.inc()
+            log.warning("aggregator.refused", extra={"second": second, "reason": str(error)})
+            return
         if whole is None:
             return
         headers = {"Nats-Expected-Last-Subject-Sequence": str(self._expected)}

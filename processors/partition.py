@@ -187,6 +187,7 @@ class Partition:
             pods=state.pods,
             churn=state.settling,
             held=state.held,
+            endless=state.at_us - state.quiet_us > self._settings.estimate.churn_limit_seconds * 1e6,
         )
 
     def _reference(self, state: chain.State) -> NDArray[np.float64]:

@@ -96,10 +96,12 @@ class Workloads:
         least = np.array([tally.pressure for tally in tallies]) * nodes.waiting / nodes.cores
         whole = np.maximum(np.array([tally.stalled for tally in tallies]), least)
         share = np.divide(nodes.waiting, whole, out=np.zeros(len(rows)), where=whole > 0)
-        usage = usage._replace(waiting=usage.waiting * share[:, None])
+        # No class takes more than the node has, whatever somebody says.
+        used = np.minimum(usage.used, nodes.sizes[:, None, :])
+        usage = usage._replace(used=used, waiting=usage.waiting * share[:, None])
         before = table.take(self._state, rows)
         moved = np.array([tally.churn for tally in tallies]) | np.any(usage.pods != before.pods, axis=1)
-        hold = nodes.held | (moved & self._estimate.hold_in_churn)
+        hold = nodes.held | (moved & ~nodes.endless & self._estimate.hold_in_churn)
         after = classes.update(
             before,
             usage,

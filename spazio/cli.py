@@ -37,7 +37,9 @@ def main() -> int:
 
 
 @app.command()
-@with_settings(*_PIPELINE, "sample", "smoothing", "model", "estimate", "process", "history", "cache")
+@with_settings(
+    *_PIPELINE, "containers", "sample", "runtime", "smoothing", "model", "estimate", "process", "history", "cache"
+)
 def up(settings: Settings) -> int:
     """Run everything on this machine: NATS, agent, processors, sinks. Ctrl-C ends it."""
     from spazio import up as command
@@ -136,7 +138,7 @@ def sql(
 
 
 @app.command()
-@with_settings("data", "nats", "sample", "history", "log")
+@with_settings("data", "nats", "containers", "sample", "runtime", "history", "log")
 def doctor(
     settings: Settings,
     json_output: Annotated[bool, typer.Option("--json", help="Print findings as a JSON array.")] = False,

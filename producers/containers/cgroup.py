@@ -73,15 +73,16 @@ class Cgroup:
             self._containers = dict[str, _Container]()
             self._files = dict[int, _Container]()
             self._lonely = set[str]()
-            self._turn = 0
+            self._turn = self._looks = 0
             await inotify.attend(queue, self._take, self._look, self._rescan_seconds)
 
     def _look(self, *, anew: bool = False) -> None:
         """List all containers, mend what events have missed, and hand the list on."""
-        self._turn += 1
-        if not anew and self._turn % _LOOKS and self._containers and self._trees[0].is_complete:
+        self._looks += 1
+        if not anew and self._looks % _LOOKS and self._containers and self._is_watched():
             self._look_at_young()
             return
+        self._turn += 1
         places = self._survey(anew=anew)
         for container in [known for known in self._containers.values() if known.place.container not in places]:
             self._forget(container)
@@ -101,6 +102,10 @@ class Cgroup:
             self._see_pause(container)
             listed[id_] = container.identity, container.state == "started"
         self._sink.present(self.name, listed, self._now())
+
+    def _is_watched(self) -> bool:
+        """Whether events tell all that the better tree has, the end of each container's last process too."""
+        return self._trees[0].is_complete and len(self._files) == len(self._containers)
 
     def _look_at_young(self) -> None:
         """Look at containers that have not started yet, or might be pause containers."""

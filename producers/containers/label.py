@@ -87,10 +87,10 @@ def workload(
     if chosen := text(labels.get(CLASS)):
         return chosen
     if namespace and pod_name:
-        return f"{namespace}/{owner(pod_name)}"
+        return text(f"{namespace}/{owner(pod_name)}")
     project, service = text(labels.get(_PROJECT)), text(labels.get(_SERVICE))
     if project and service:
-        return f"{project}/{service}"
+        return text(f"{project}/{service}")
     return image_name(image) if image else None
 
 

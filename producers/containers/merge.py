@@ -14,7 +14,7 @@ is known from listings alone is held back; what is seen to begin is not.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from prometheus_client import Counter
@@ -140,7 +140,10 @@ class Merge:
         for known in memory.said.values():
             if known.alive and known.rebooted:
                 result += _end(known, at_us)
-        self._before = replace(memory, said={id_: known for id_, known in memory.said.items() if not known.rebooted})
+        # A pod of which events are remembered is known by them; of one that began long ago there are none.
+        told = {known.happening.identity.pod for known in memory.said.values()}
+        said = {id_: known for id_, known in memory.said.items() if not known.rebooted}
+        self._before = Memory(said, memory.pods - told)
         for id_, known in self._before.said.items():
             if known.alive and (container := self._containers.get(id_)) is not None:
                 self._learn(container, known.happening.identity)

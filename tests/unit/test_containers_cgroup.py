@@ -307,3 +307,14 @@ async def test_too_few_watches_leave_the_looks(root: Path, monkeypatch: pytest.M
         make(root / "docker" / B, populated=True)
         await heard.listed()
         assert heard.running == {B}
+
+
+async def test_where_ends_are_not_told_every_container_is_looked_at_in_turn(tmp_path: Path) -> None:
+    base = v1(tmp_path, unified=False)
+    made = [make(base / "pids/docker" / f"{n:064x}", populated=True, version=1) for n in range(12)]
+    async with running(follow(base, rescan_seconds=OFTEN)) as heard:
+        await heard.until(lambda: len(heard.running) == 12)
+        for path in made:
+            populate(path, populated=False, version=1)
+        await heard.until(lambda: len(heard.observations) == 12)
+        assert {event for event, _ in heard.story} == {"exited"}

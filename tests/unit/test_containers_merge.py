@@ -300,6 +300,16 @@ def test_of_pods_that_ran_when_the_node_was_last_heard_of_the_containers_are_not
     assert events(made.observe(seen("exited", 2, identity=Identity("a")))) == ["exited"]
 
 
+def test_a_container_that_began_in_an_older_pod_meanwhile_is_said() -> None:
+    made = account(settled=False)
+    made.present("cgroup", {"b": (Identity("b", pod="old"), True)}, 1_000_000)
+    first = Said(Happening("started", Identity("a", pod="old"), ("cgroup",), 500_000))
+    said = made.remember(Memory({"a": first}, frozenset({"old"})), 1_100_000)
+    assert [(item.identity.container, item.event) for item in said] == [("b", "created"), ("b", "started")]
+    gone = made.settle(1_200_000)
+    assert [(item.identity.container, item.event) for item in gone] == [("a", "exited"), ("a", "deleted")]
+
+
 def test_containers_of_a_pod_complete_each_other() -> None:
     registry = Registry()
     made = Merge(registry)

@@ -95,6 +95,7 @@ class Tree:
         self._turn = 0
         self._examined: dict[str, tuple[int, Pod | None]] = {}
         self._dead: set[str] = set()
+        self._begun = False
 
     def pods(self) -> list[Pod]:
         """Walk the tree; return the pods with a container, and the containers outside of pods."""
@@ -142,7 +143,10 @@ class Tree:
 
     def _alive(self, pods: list[Pod]) -> list[Pod]:
         self._turn = (self._turn + 1) % _TURNS
-        for pod in pods[self._turn :: _TURNS]:
+        # What lies there when this begins may be the remains of a runtime that was killed; it must not seem to end now.
+        due = pods[self._turn :: _TURNS] if self._begun else pods
+        self._begun = True
+        for pod in due:
             if any(cgroup.is_populated(f"{self._root}/{path}") for path in pod.paths):
                 self._dead.discard(pod.key)
             else:

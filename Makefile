@@ -8,7 +8,7 @@ KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/kube
 KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
 GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' nice go build
 
-.PHONY: install up test test-all check format bench pins docs kube-tools clean
+.PHONY: install up test test-all check format bench peers pins docs kube-tools clean
 .DEFAULT_GOAL := install
 
 .venv/.run: requirements.txt pyproject.toml
@@ -21,6 +21,14 @@ GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or new
 
 .venv/.dev: requirements-dev.txt .venv/.run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@
+
+# What spazio is compared with, in an environment of its own, so that ours stays as it is. bytewax has no later wheels.
+PEERS_PYTHON ?= $(shell for p in python3.12 python3.11; do $$p -c 'import venv, ensurepip' 2>/dev/null && echo $$p && break; done)
+.venv-peers/.run: requirements-peers.txt
+	@test -n "$(PEERS_PYTHON)" || { echo 'peers needs Python 3.11 or 3.12 with its venv module; or name one: make PEERS_PYTHON=... peers' >&2; exit 2; }
+	@test -x .venv-peers/bin/python || $(PEERS_PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-peers.txt
 	@touch $@
 
 install: .venv/.run
@@ -40,16 +48,19 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks.agent
+peers: .venv-peers/.run
+	.venv-peers/bin/python -m benchmarks.peers
 docs: .venv/.run
 	$(BIN)/spazio schema --out docs
 pins:
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra all pyproject.toml -o requirements.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra all --group dev pyproject.toml -o requirements-dev.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate pyproject.toml -o requirements-agent.txt
+	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra processors --group peers --constraint requirements.txt pyproject.toml -o requirements-peers.txt
 kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-scheduler
 .tools/kube/etcd: $(KUBE)/etcd/go.mod $(KUBE)/etcd/go.sum
 	$(GO_BUILD) -C $(KUBE)/etcd -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
 .tools/kube/kube-%: $(KUBE)/kubernetes/go.mod $(KUBE)/kubernetes/go.sum
 	$(GO_BUILD) -C $(KUBE)/kubernetes -ldflags '-s -w $(KUBE_STAMP)' -o $(CURDIR)/$@ k8s.io/kubernetes/cmd/kube-$*
 clean:
-	rm -rf .venv .tools wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers .tools wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

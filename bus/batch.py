@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 MAXIMUM_ROWS = 999
 _RETRY_SECONDS = 0.2
+_ATTEMPT_SECONDS = 2.0  # an answer that is lost in a failover never comes; asking again is harmless
 _SCAN_SECONDS = 2.0
 _WRONG_LAST_SEQUENCE = (10071, 10164)
 
@@ -36,7 +37,7 @@ class Fenced(RuntimeError):
 
 
 class Row(NamedTuple):
-    """One message of a batch; `ttl_seconds` 0: as long as the stream keeps it."""
+    """One message of a batch; `ttl_seconds` 0: as long as the stream keeps it. The subject is ASCII without a space."""
 
     subject: str
     payload: bytes
@@ -120,7 +121,7 @@ async def publish(
         raise ValueError(f"{len(rows)} rows do not fit one atomic batch of {MAXIMUM_ROWS} and its cursor")
     while True:
         try:
-            return await _attempt(client, stream, rows, cursor, expected, timeout_seconds)
+            return await _attempt(client, stream, rows, cursor, expected, min(timeout_seconds, _ATTEMPT_SECONDS))
         except Fenced:
             # A cursor that has aged out of its stream was moved by nobody.
             if not expected or (await last(client, stream, cursor.subject)).sequence:
@@ -146,9 +147,14 @@ async def _attempt(
     client: Client, stream: str, rows: Sequence[Row], cursor: Row, expected: int, timeout_seconds: float
 ) -> int:
     identity = client.new_inbox().rsplit(".", 1)[-1]
-    for number, row in enumerate(rows, 1):
-        await client.publish(row.subject, row.payload, headers=_headers(row, identity, number))
-    headers = _headers(cursor, identity, len(rows) + 1)
+    if not client.is_connected:
+        raise nats.errors.ConnectionReconnectingError
+    # The client's own `publish` checks and builds each message anew, which costs several times as much. What goes out
+    # last, as a request, takes these along.
+    await client._send_command(_frames(rows, identity, client.max_payload))  # noqa: SLF001 # see above
+    headers = {api.Header.BATCH_ID.value: identity, api.Header.BATCH_SEQUENCE.value: str(len(rows) + 1)}
+    if cursor.ttl_seconds:
+        headers[api.Header.MSG_TTL.value] = str(cursor.ttl_seconds)
     headers[api.Header.BATCH_COMMIT.value] = "1"
     headers[api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value] = str(expected)
     headers[api.Header.EXPECTED_STREAM.value] = stream
@@ -164,8 +170,15 @@ async def _attempt(
     return sequence
 
 
-def _headers(row: Row, identity: str, number: int) -> dict[str, str]:
-    headers = {api.Header.BATCH_ID.value: identity, api.Header.BATCH_SEQUENCE.value: str(number)}
-    if row.ttl_seconds:
-        headers[api.Header.MSG_TTL.value] = str(row.ttl_seconds)
-    return headers
+def _frames(rows: Sequence[Row], identity: str, largest: int) -> bytes:
+    """Return what the client would write for each row, all at once."""
+    begin = f"NATS/1.0\r\n{api.Header.BATCH_ID.value}: {identity}\r\n{api.Header.BATCH_SEQUENCE.value}: "
+    frames: list[bytes] = []
+    for number, (subject, payload, ttl_seconds) in enumerate(rows, 1):
+        expiry = f"{api.Header.MSG_TTL.value}: {ttl_seconds}\r\n" if ttl_seconds else ""
+        header = f"{begin}{number}\r\n{expiry}\r\n"
+        whole = len(header) + len(payload)
+        if whole > largest:
+            raise nats.errors.MaxPayloadError
+        frames += (f"HPUB {subject} {len(header)} {whole}\r\n{header}".encode(), payload, b"\r\n")
+    return b"".join(frames)

@@ -1,23 +1,38 @@
 """State of a processor, kept where any replica finds it.
 
 Two objects take turns, so that a write that is cut short leaves the one before it whole. What does not read back
-as it was written, or was made by another version, is set aside with a message; replay rebuilds it.
+as it was written, or was made by another version, is set aside with a message; replay rebuilds it. The bucket is an
+ordinary object store, which other programs can list and read. The client's own calls for it are not used: they read
+through push consumers, which end its reader where the server numbers acknowledgements in the newer form, they do not
+notice a second writer, and they leave chunks behind for ever when they die in between.
 """
 
 import asyncio
+import base64
+import hashlib
 import json
 import logging
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import nats.errors
 from nats.aio.client import Client
-from nats.js.errors import NotFoundError
-from nats.js.object_store import ObjectStore
+from nats.js import api
+from nats.js.errors import APIError
+
+from bus import batch
+from bus.pull import Reader
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
 _SEPARATOR = b"\n"
+_CHUNK_BYTES = 512 << 10
+_DIGEST = "SHA-256="
+_READ_SECONDS = 10.0
+_SILENCE_SECONDS = 2.0
+_WRONG_LAST_SEQUENCE = 10071
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,32 +58,61 @@ class _Header:
     length: int
 
 
+class _Entry(NamedTuple):
+    """What the bucket says of an object; sequence 0: there is none."""
+
+    sequence: int
+    info: dict[str, Any]
+
+    @property
+    def identity(self) -> str:
+        """Name of its chunks; empty: it has none."""
+        return str(self.info.get("nuid", ""))
+
+
+class Overtaken(nats.errors.Error):
+    """Somebody else has written this checkpoint since we last looked."""
+
+
 class Store:
     """Checkpoints of one processor, by name."""
 
     def __init__(self, client: Client, bucket: str, *, timeout_seconds: float) -> None:
-        self._js = client.jetstream(timeout=timeout_seconds)
-        self._bucket = bucket
-        self._objects: ObjectStore | None = None
+        """Name the bucket.
+
+        Args:
+            client: Connection.
+            bucket: Object store; it exists.
+            timeout_seconds: For one answer of the server.
+        """
+        self._client, self._js = client, client.jetstream(timeout=timeout_seconds)
+        self._bucket, self._stream = bucket, f"OBJ_{bucket}"
+        self._timeout = timeout_seconds
         self._turn: dict[str, int] = {}
+        self._entries: dict[str, _Entry] = {}
 
     async def save(self, name: str, checkpoint: Checkpoint) -> None:
         """Write a checkpoint over the older of the two under this name.
 
+        Args:
+            name: One subject token.
+            checkpoint: What to write.
+
         Raises:
+            Overtaken: Another has written under this name; the next attempt is made on top of that.
             nats.errors.Error, TimeoutError: The server did not take it; the one before is untouched.
         """
         header = _Header(VERSION, checkpoint.stream, checkpoint.sequence, len(checkpoint.body))
         turn = self._turn.get(name, 0)
-        objects = await self._open()
-        await objects.put(f"{name}.{turn}", json.dumps(asdict(header)).encode() + _SEPARATOR + checkpoint.body)
+        data = json.dumps(asdict(header)).encode() + _SEPARATOR + checkpoint.body
+        await self._write(f"{name}.{turn}", data)
         self._turn[name] = 1 - turn
 
     async def load(self, name: str, stream: str) -> Checkpoint | None:
         """Return the newest sound checkpoint that belongs to `stream`, or None."""
         found: Checkpoint | None = None
-        for turn in (0, 1):
-            checkpoint = await self._read(f"{name}.{turn}")
+        both = await asyncio.gather(self._read(f"{name}.0"), self._read(f"{name}.1"))
+        for turn, checkpoint in enumerate(both):
             if checkpoint is None:
                 continue
             if checkpoint.stream != stream:
@@ -77,22 +121,106 @@ class Store:
                 found, self._turn[name] = checkpoint, 1 - turn
         return found
 
-    async def _open(self) -> ObjectStore:
-        if self._objects is None:
-            self._objects = await self._js.object_store(self._bucket)
-        return self._objects
+    def _chunks(self, identity: str) -> str:
+        return f"$O.{self._bucket}.C.{identity}"
+
+    def _about(self, name: str) -> str:
+        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+    async def _look(self, name: str) -> _Entry:
+        """Find out what the bucket has under an object's name; what is no description counts as empty.
+
+        Raises:
+            nats.errors.Error: The server did not answer; also TimeoutError.
+        """
+        stored = await batch.last(self._client, self._stream, self._about(name))
+        try:
+            info = json.loads(stored.payload) if stored.sequence else {}
+        except ValueError:
+            info = {}
+        entry = self._entries[name] = _Entry(stored.sequence, info if isinstance(info, dict) else {})
+        return entry
+
+    async def _write(self, name: str, data: bytes) -> None:
+        known = self._entries.pop(name, None) or await self._look(name)
+        # Chunks have the object's name in their subject, so that those of a writer that died are found again.
+        identity = f"{name}.{self._client.new_inbox().rpartition('.')[2]}"
+        size = min(_CHUNK_BYTES, self._client.max_payload)
+        first, digest = await asyncio.gather(
+            self._write_chunks(self._chunks(identity), data, size), asyncio.to_thread(hashlib.sha256, data)
+        )
+        info = {
+            "name": name,
+            "options": {"max_chunk_size": size},
+            "bucket": self._bucket,
+            "nuid": identity,
+            "size": len(data),
+            "mtime": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+            "chunks": -(-len(data) // size),
+            "digest": _DIGEST + base64.urlsafe_b64encode(digest.digest()).decode(),
+        }
+        headers = {
+            api.Header.ROLLUP.value: "sub",
+            api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(known.sequence),
+        }
+        try:
+            answer = await self._js.publish(self._about(name), json.dumps(info).encode(), headers=headers)
+        except APIError as error:
+            if error.err_code != _WRONG_LAST_SEQUENCE:
+                raise
+            await self._js.purge_stream(self._stream, subject=self._chunks(identity))
+            raise Overtaken(f"checkpoint {name} was written by another") from error
+        self._entries[name] = _Entry(answer.seq, info)
+        await self._js.purge_stream(self._stream, subject=self._chunks(f"{name}.*"), seq=first)
+        if known.identity and not known.identity.startswith(f"{name}."):
+            await self._js.purge_stream(self._stream, subject=self._chunks(known.identity))
+
+    async def _write_chunks(self, subject: str, data: bytes, size: int) -> int:
+        """Store chunks and return the first one's sequence.
+
+        One after the other: what a socket does not take at once is copied again and again, so that several chunks on
+        their way cost twice the work and save no time.
+
+        Raises:
+            nats.errors.Error: One was not stored; also TimeoutError.
+        """
+        sequences = [
+            (await self._js.publish(subject, data[start : start + size])).seq for start in range(0, len(data), size)
+        ]
+        return sequences[0]
 
     async def _read(self, name: str) -> Checkpoint | None:
         try:
-            objects = await self._open()
-            async with asyncio.timeout(10):
-                data = (await objects.get(name)).data or b""
-            return _parse(data)
-        except NotFoundError:
-            return None
+            async with asyncio.timeout(_READ_SECONDS):
+                entry = await self._look(name)
+                if not entry.sequence or entry.info.get("deleted"):
+                    return None
+                return _parse(await self._read_chunks(entry))
         except (nats.errors.Error, TimeoutError, ValueError, TypeError, KeyError) as error:
             log.warning("checkpoint.set_aside", extra={"checkpoint": name, "reason": str(error)})
             return None
+
+    async def _read_chunks(self, entry: _Entry) -> bytes:
+        """Return an object's bytes.
+
+        Raises:
+            ValueError: They are not those that were written.
+            KeyError: The description lacks something; also TypeError.
+        """
+        wanted, pieces, size = int(entry.info["size"]), list[bytes](), 0
+        chunks = [self._chunks(entry.identity)]
+        async with Reader(self._client, self._stream, chunks, timeout_seconds=self._timeout) as reader:
+            while size < wanted:
+                messages = await reader.read(timeout_seconds=_SILENCE_SECONDS)
+                if not messages:
+                    raise ValueError(f"has {size} bytes of {wanted}")
+                pieces += [message.data for message in messages]
+                size += sum(len(message.data) for message in messages)
+        data = b"".join(pieces)
+        digest = base64.urlsafe_b64encode((await asyncio.to_thread(hashlib.sha256, data)).digest()).decode()
+        if entry.info["digest"] != _DIGEST + digest:
+            raise ValueError("does not have the digest it was written with")
+        return data
 
 
 def _parse(data: bytes) -> Checkpoint:

@@ -1,19 +1,24 @@
 """One connection a service: found again after every outage, and never silently deaf.
 
 nats-py gives up after 60 attempts and notices a dead server after minutes unless told otherwise; both are set here.
-An exception in one of its callbacks would end reconnecting for good, so the callbacks only log and count.
+An exception in one of its callbacks would end reconnecting for good, so the callbacks only log and count. What else
+could leave the client deaf while it calls itself connected is mended in `Connection`, and `bus.watchdog` looks for what
+is not known yet.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
 from prometheus_client import Counter, Gauge
 
+from bus.tap import Parser, Tapped
 from schemas.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -23,19 +28,97 @@ _RECONNECT_SECONDS = 0.2
 
 CONNECTED = Gauge("spazio_nats_connected", "1 while the connection to NATS is up")
 DISCONNECTS = Counter("spazio_nats_disconnects_total", "times that the connection to NATS was lost")
+READERS = Counter("spazio_nats_readers_ended_total", "times that the client's reader ended on its own")
 ERRORS = Counter("spazio_nats_errors_total", "asynchronous errors that the server or the client reported")
 
 
-class Connection(Client):
-    """The client, mended where bytes from outside could stop it.
+class _Heard(Parser):
+    """The client's parser, which also counts the pieces that the server has sent."""
+
+    pieces = 0
+
+    async def parse(self, data: bytes = b"") -> None:
+        self.pieces += 1
+        await super().parse(data)
+
+
+class Connection(Tapped):
+    """The client, mended where bytes from outside, or a server that hangs, could stop it.
 
     Attributes:
         closed: Set once the client has given up for good; nothing but a new connection helps then.
+        attempted: Time of the event loop at which it last began to connect.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.closed = asyncio.Event()
+        self.attempted = 0.0
+        self._ps: _Heard = _Heard(self)
+
+    @property
+    def heard(self) -> int:
+        """Number of pieces that have come from the server: it grows while the connection lives."""
+        return self._ps.pieces
+
+    def abort(self) -> None:
+        """Drop the connection now. Closing it would first wait until a server that hangs takes what is buffered."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        # After an attempt that failed half way the client keeps its socket, and a reader that would take bytes away
+        # from the next one.
+        self.abort()
+        if self._reading_task is not None and self._reading_task is not asyncio.current_task():
+            self._reading_task.cancel()
+        self.attempted = asyncio.get_running_loop().time()
+        await super()._connect_to_server(s)
+
+    async def _attempt_reconnect(self) -> None:
+        self.attempted = asyncio.get_running_loop().time()
+        self.abort()
+        # What was asked over the connection that broke is answered over it, or never; who asks again asks sooner.
+        for waiting in list(self._resp_map.values()):
+            if not waiting.done():
+                waiting.set_exception(nats.errors.ConnectionReconnectingError())
+        try:
+            await super()._attempt_reconnect()
+        except Exception as error:  # noqa: BLE001 # whatever it is, nobody would ever connect again
+            log.warning("nats.given_up", extra={"reason": repr(error)})
+            await self.close()
+
+    async def _read_loop(self) -> None:
+        await super()._read_loop()
+        # It also ends, and says nothing, when anything in it raises; everything would be silent from then on.
+        current = self._reading_task is asyncio.current_task()
+        if current and self.is_connected and not asyncio.get_running_loop().is_closed():
+            READERS.inc()
+            log.warning("nats.reader_ended")
+            await self.force_reconnect()
+
+    async def request(self, *arguments: Any, **named: Any) -> Msg:
+        """Send a request and wait for its answer, as the client does; see there."""
+        with _cancellable():
+            return await super().request(*arguments, **named)
+
+    async def flush(self, *arguments: Any, **named: Any) -> None:
+        """Wait until the server has what was sent, as the client does; see there."""
+        with _cancellable():
+            await super().flush(*arguments, **named)
+
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        with _cancellable():
+            return await super()._flush_pending(force_flush)
+
+    async def _process_pong(self) -> None:
+        # An answer to somebody who has stopped waiting for it would raise, and end the reader.
+        if self._pongs and self._pongs[0].done():
+            self._pongs.pop(0)
+            self._pings_outstanding = 0
+        else:
+            await super()._process_pong()
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
@@ -49,6 +132,21 @@ class Connection(Client):
             _client=self,
             _sid=sid,
         )
+
+
+@contextmanager
+def _cancellable() -> Iterator[None]:
+    """End the block by a cancellation that something in it has swallowed; whoever was to end would go on.
+
+    The client does so while it flushes, and `wait_for` of Python 3.11 where a connection breaks at the same time.
+    """
+    task = asyncio.current_task()
+    asked = task.cancelling() if task else 0
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > asked:
+            raise asyncio.CancelledError
 
 
 class Closed(RuntimeError):
@@ -128,7 +226,9 @@ async def connect(settings: Settings, name: str) -> AsyncIterator[Connection]:
                 await client.flush()
         except (nats.errors.Error, TimeoutError):
             log.warning("nats.unflushed")
-        await client.close()
+            client.abort()
+        with contextlib.suppress(OSError):  # of a connection that is dropped
+            await client.close()
 
 
 async def unless_closed(client: Connection) -> None:
@@ -143,6 +243,8 @@ async def unless_closed(client: Connection) -> None:
 
 async def alive(client: Client, timeout_seconds: float) -> bool:
     """Tell whether the server answers now; `is_connected` also says yes when the reader has died."""
+    if not client.is_connected:  # and a ping would get in the way of the handshake
+        return False
     try:
         async with asyncio.timeout(timeout_seconds):
             await client.rtt()

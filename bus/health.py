@@ -18,20 +18,29 @@ DEGRADED = Gauge("spazio_degraded", "1 while a part of the service cannot do its
 
 
 class Health:
-    """Problems by part; a part without a problem is well."""
+    """Problems by part; a part without a problem is well.
+
+    Attributes:
+        problems: What is wrong.
+        dead: Parts without which nothing works, and which a supervisor may mend by starting the process again.
+    """
 
     def __init__(self) -> None:
         self.problems: dict[str, str] = {}
+        self.dead: set[str] = set()
 
-    def degrade(self, part: str, reason: str) -> None:
+    def degrade(self, part: str, reason: str, *, dead: bool = False) -> None:
         """Note a problem; said once as long as it stays the same."""
         if self.problems.get(part) != reason:
             log.error("service.degraded", extra={"part": part, "reason": reason})
         self.problems[part] = reason
+        if dead:
+            self.dead.add(part)
         DEGRADED.labels(part).set(1)
 
     def recover(self, part: str) -> None:
         """Note that a part is well again."""
+        self.dead.discard(part)
         if self.problems.pop(part, None) is not None:
             log.info("service.recovered", extra={"part": part})
             DEGRADED.labels(part).set(0)

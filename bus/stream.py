@@ -93,7 +93,7 @@ def configs(settings: Settings) -> list[api.StreamConfig]:
         duplicate_window=min(bus.duplicate_window_seconds, bus.events_max_age_seconds),
         allow_direct=True,
     )
-    return [telemetry, estimates, events, *_buckets(settings, names)]
+    return [one.evolve(num_replicas=bus.replicas) for one in (telemetry, estimates, events, *_buckets(settings, names))]
 
 
 def _buckets(settings: Settings, names: Names) -> list[api.StreamConfig]:

@@ -1,45 +1,57 @@
-"""Which messages of a node are folded: each second once, and events only while they can be laid on its clock.
+"""Which messages of a node are folded and at which time: each second once, in order, and events laid on its clock.
 
 Everything here is decided message by message in stream order, so it does not depend on how messages are grouped.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
-from processors import churn, pod_class
+from processors import arrival, churn, clock, pod_class
+from processors.arrival import Arrival
 from processors.churn import Windows
-from processors.decode import Block
-from processors.plan import Entry
+from processors.clock import Clock
+from processors.decode import Block, Item, Summary
+from processors.plan import Entry, Faults
 from processors.pod_class import Facts, Tally
 from schemas.facts import UNBOUND, PodFacts
-from schemas.message import Message
 from schemas.section import Estimate
 from schemas.telemetry import ContainerEvent, PodUsageBlock
 
 _SECOND_US = 1_000_000
-_FORGET_US = 3600 * _SECOND_US
+_FORGET_SECONDS = 3600
+
+
+@dataclass(slots=True)
+class _Known:
+    """A node: what has come of it, its clock if that is known, and the event second when it was last heard."""
+
+    arrival: Arrival
+    clock: Clock | None
+    heard: int
 
 
 class Admission:
-    """Marks of what was folded, windows of churn, and facts of pods; of every node of a partition.
+    """What was folded, clocks, windows of churn, and facts of pods; of every node of a partition.
 
-    A node is known from its first block of samples on, and by the boot of the newest one. `ignored` counts events
-    that open no window: of an unknown node or boot, or more than a minute away from its newest block.
+    A node is known from its first block that tells its size, and by the boot of the newest one. `ignored` counts events
+    that open no window: of an unknown node or boot, or more than a minute away from its newest block; and blocks of
+    unknown nodes that do not tell their size.
     """
 
     def __init__(self, estimate: Estimate, reach: int) -> None:
         """Start without any node; `reach` is how many samples smoothing carries on."""
         self._settle_us = round(estimate.settle_seconds * _SECOND_US)
         self._classes, self._reach = estimate.classes, reach
-        self._marks: dict[str, tuple[str, int]] = {}
+        self._known: dict[str, _Known] = {}
         self._pod_marks: dict[str, tuple[str, int]] = {}
         self._windows: dict[str, Windows] = {}
         self._facts = Facts()
         self.ignored = 0
 
-    def admit(self, item: Block | Message) -> Entry | Tally | None:
-        """Return what is to be folded of a message, if anything."""
-        if isinstance(item, Block):
-            return self._block(item)
+    def admit(self, item: Item, second: int) -> Entry | Tally | None:
+        """Return what is to be folded of a message that comes in an event second of the partition, if anything."""
+        if isinstance(item, Block | Summary):
+            return self._block(item, second)
         if isinstance(item, ContainerEvent):
             self._event(item)
         elif not self._classes:
@@ -50,17 +62,23 @@ class Admission:
             self._facts.learn(item)
         return None
 
+    def silent(self, second: int, since: int) -> set[str]:
+        """Return nodes that were not heard for an hour of event time, all of which the partition has seen."""
+        oldest = second - _FORGET_SECONDS
+        return {node for node, known in self._known.items() if known.heard < oldest} if since < oldest else set()
+
     def forget(self, nodes: set[str], second: int) -> None:
         """Drop nodes that are gone."""
         for node in nodes:
-            for known in (self._marks, self._pod_marks, self._windows):
-                known.pop(node, None)
-        self._facts.forget(nodes, self._marks, second * _SECOND_US, _FORGET_US)
+            self._known.pop(node, None)
+            self._pod_marks.pop(node, None)
+            self._windows.pop(node, None)
+        self._facts.forget(nodes, self._known, second * _SECOND_US, _FORGET_SECONDS * _SECOND_US)
 
     def dump(self) -> dict[str, Any]:
         """Return everything as JSON types."""
         return {
-            "marks": self._marks,
+            "known": {node: [known.arrival, known.clock, known.heard] for node, known in self._known.items()},
             "pod_marks": self._pod_marks,
             "windows": self._windows,
             "facts": self._facts.dump(),
@@ -69,7 +87,10 @@ class Admission:
 
     def load(self, dumped: dict[str, Any]) -> None:
         """Take over what `dump` returned."""
-        self._marks = {node: (boot, seq) for node, (boot, seq) in dumped["marks"].items()}
+        self._known = {
+            node: _Known(Arrival(*come), Clock(*told) if told else None, heard)
+            for node, (come, told, heard) in dumped["known"].items()
+        }
         self._pod_marks = {node: (boot, seq) for node, (boot, seq) in dumped["pod_marks"].items()}
         self._windows = {
             node: tuple((first, last) for first, last in windows) for node, windows in dumped["windows"].items()
@@ -77,39 +98,68 @@ class Admission:
         self._facts.load(dumped["facts"])
         self.ignored = dumped["ignored"]
 
-    def _block(self, block: Block) -> Entry | None:
-        """Admit a block of samples, unless this second of this boot, or a later one, was folded already."""
-        message = block.message
-        node = message.node
-        boot, seq = self._marks.get(node, ("", -1))
-        if boot != message.boot:
-            self._windows.pop(node, None)
-        elif message.seq <= seq:
-            return None
-        self._marks[node] = (message.boot, message.seq)
+    def _block(self, block: Block | Summary, second: int) -> Entry | None:
+        """Admit a block if nothing newer of its node was folded; its time is the one that is believed."""
+        known = self._known.get(block.message.node)
+        if isinstance(block, Summary):
+            clocked = known is not None and known.clock is not None
+            if (known is None and block.told.size is None) or (not clocked and block.told.at_us is None):
+                self.ignored += 1  # how large the node is, and its time, will be told soon
+                return None
+            block = _timed(block, known.clock if known else None)
+        head, node = block.message, block.message.node
+        come, fresh = arrival.update(known.arrival if known else None, head.boot, head.seq)
+        if known is None:
+            told = clock.update(None, head.seq, head.at_us, second)
+            self._known[node] = _Known(come, told, second)
+        else:
+            rebooted = come.boot != known.arrival.boot
+            known.arrival, known.heard = come, second
+            if not fresh:
+                return None
+            if rebooted:
+                self._windows.pop(node, None)
+                jumps = known.clock.jumps if known.clock else 0
+                told = clock.update(None, head.seq, head.at_us, second)._replace(jumps=jumps)
+            else:
+                told = clock.update(known.clock, head.seq, head.at_us, second)
+            known.clock = told
+        believed = clock.at_of(told, head.seq, head.at_us)
+        if believed != head.at_us:
+            block = block._replace(message=head._replace(at_us=believed))
+        error_us, faults = clock.error_us(told), None
+        if come.missing or come.doubled or come.late or told.jumps or error_us is not None:
+            faults = Faults(come.doubled, come.late, come.missing, told.jumps, error_us)
         if node not in self._windows:
-            return Entry(node, block, stirred=False)
-        begin = message.seq * _SECOND_US
-        carried = begin - self._reach * message.step_us
-        return Entry(node, block, stirred=self._stirred(node, carried, begin + message.samples * message.step_us))
+            return Entry(node, block, False, faults)
+        begin = head.seq * _SECOND_US
+        carried = begin - self._reach * head.step_us
+        return Entry(node, block, self._stirred(node, carried, begin + head.samples * head.step_us), faults)
 
     def _usage(self, block: PodUsageBlock) -> Tally | None:
-        boot, seq = self._marks.get(block.node, ("", -1))
-        if boot != block.boot or abs(block.seq - seq) * _SECOND_US > churn.FAR_US:
+        newest = self._newest(block.node, block.boot)
+        if newest is None or abs(block.seq - newest) * _SECOND_US > churn.FAR_US:
             return None
-        told_boot, told = self._pod_marks.get(block.node, ("", -1))
-        if told_boot == block.boot and block.seq <= told:
+        told_boot, last = self._pod_marks.get(block.node, ("", -1))
+        if told_boot == block.boot and block.seq <= last:
             return None
         self._pod_marks[block.node] = (block.boot, block.seq)
         begin = block.seq * _SECOND_US - block.span_us
         stirred = block.node in self._windows and self._stirred(block.node, begin, (block.seq + 1) * _SECOND_US)
-        return pod_class.tally(block, self._facts, churn=stirred)
+        tally = pod_class.tally(block, self._facts, churn=stirred)
+        told = self._known[block.node].clock
+        return tally if told is None else tally._replace(at_us=clock.at_of(told, block.seq, block.at_us))
+
+    def _newest(self, node: str, boot: str) -> int | None:
+        """Return the node's newest second if it is of this boot."""
+        known = self._known.get(node)
+        return known.arrival.seq if known is not None and known.arrival.boot == boot else None
 
     def _event(self, event: ContainerEvent) -> None:
         if not churn.stirs(event):
             return
-        boot, seq = self._marks.get(event.node, ("", -1))
-        if boot != event.boot or abs(event.boottime_us - (seq + 1) * _SECOND_US) > churn.FAR_US:
+        newest = self._newest(event.node, event.boot)
+        if newest is None or abs(event.boottime_us - (newest + 1) * _SECOND_US) > churn.FAR_US:
             self.ignored += 1
             return
         windows = self._windows.get(event.node, ())
@@ -122,3 +172,10 @@ class Admission:
             return churn.covers(windows, begin_us, end_us, settle_us=self._settle_us)
         del self._windows[node]
         return False
+
+
+def _timed(block: Summary, known: Clock | None) -> Summary:
+    """Return a block with its time by the wall clock, if it does not say it."""
+    if block.told.at_us is not None or known is None:
+        return block
+    return block._replace(message=block.message._replace(at_us=clock.carried(known, block.message.seq)))

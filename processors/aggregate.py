@@ -1,8 +1,76 @@
 """The global model: the last sums of each partition, added in partition order, workload classes by name."""
 
+import json
 from collections.abc import Mapping, Sequence
 
+from pydantic import ValidationError
+
+from processors.plan import Watermark
+from schemas import codec
 from schemas.estimate import MAXIMUM_CLASSES, ClassSum, Model
+
+FORMAT = 1
+
+
+class Aggregate:
+    """Sums of all partitions, and the fold of what partitions say into the global model, once per event second."""
+
+    def __init__(self, partitions: int, *, silent_seconds: float) -> None:
+        """Start empty; sums older than `silent_seconds` are left out."""
+        self._partitions, self._silent = partitions, silent_seconds
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all sums."""
+        self._sums: dict[int, Model] = {}
+        self._watermark = Watermark()
+
+    def fold(self, subject: str, payload: bytes) -> Model | None:
+        """Take a partition's sums; return the global model if they end an event second.
+
+        Raises:
+            codec.Refused: They are no sums of the partition that the subject names; or all sums together, each of
+                which may be believed, are too much for a model.
+        """
+        model = codec.decode(Model, payload)
+        named = subject.rpartition(".")[2]
+        if model.scope != "partition" or model.partition is None or str(model.partition) != named:
+            raise codec.Refused(f"partition: {model.scope} {model.partition} on the subject of partition {named}")
+        if model.partition >= self._partitions:
+            raise codec.Refused(f"partition: {named} of {self._partitions}")
+        after = self._watermark.seen(model.at_us // 1_000_000)
+        ended, self._watermark = self._watermark.second, after
+        try:
+            if ended and ended != after.second:
+                return merge(self._sums, ended, silent_seconds=self._silent)
+        except ValidationError as error:
+            raise codec.Refused(f"sums of second {ended}: {error}") from error
+        finally:
+            self._sums[model.partition] = model
+        return None
+
+    def snapshot(self) -> bytes:
+        """Return the state as bytes."""
+        sums = [model.model_dump(mode="json", exclude_none=True) for model in self._sums.values()]
+        return json.dumps(
+            {"format": FORMAT, "watermark": [self._watermark.second, self._watermark.far], "sums": sums}
+        ).encode()
+
+    def restore(self, body: bytes) -> None:
+        """Take over a state that `snapshot` made.
+
+        Raises:
+            ValueError: The bytes are damaged, or of another format.
+        """
+        try:
+            stored = json.loads(body)
+            if stored["format"] != FORMAT:
+                raise ValueError(f"state has format {stored['format']}, this version reads {FORMAT}")
+            sums = [Model.model_validate(item) for item in stored["sums"]]
+            self._watermark = Watermark(*stored["watermark"])
+            self._sums = {model.partition: model for model in sums if model.partition is not None}
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"state is damaged: {error!r}") from error
 
 
 def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> Model | None:

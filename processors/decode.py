@@ -1,6 +1,8 @@
 """Payloads to arrays: each message is checked on its own, numbers of a whole batch at once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import struct
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,25 +14,110 @@ from schemas.estimate import Model
 from schemas.facts import PodFacts
 from schemas.message import Message
 from schemas.subject import kind_and_node
-from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
+from schemas.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock
+
+Array = NDArray[np.float64]
 
 COLUMNS: dict[str, int] = {name: index for index, name in enumerate(metric.NAMES)}
 # What is read beside samples and the global model, by its kind in the subject.
 OTHERS: Mapping[str, type[Message]] = {"containers": ContainerEvent, "pods": PodUsageBlock, "podfacts": PodFacts}
 
-KINDS = ("samples", *OTHERS)
+KINDS = ("samples", "edge", *OTHERS)
 
 _HIGH = np.array([known.high for known in metric.METRICS])
 
 
+class Head(NamedTuple):
+    """What a block says beside its values; the fields are those of `SampleBlock`."""
+
+    node: str
+    boot: str
+    seq: int
+    at_us: int
+    step_us: int
+    cpus: int
+    memory_bytes: int
+    metrics: tuple[str, ...]
+    samples: int
+
+
+class Form:
+    """Blocks of the same metrics and number of samples that are decoded together.
+
+    Numbers are packed as soon as they are read. As Python objects, those of hundreds of blocks would be held at once,
+    and then every one of them is a cache miss.
+
+    Attributes:
+        metrics: Columns as they are sent.
+        samples: Rows of a block.
+        table: (blocks, samples, metrics) in the order of the metrics table, NaN = missing; empty until `close`.
+    """
+
+    def __init__(self, metrics: tuple[str, ...], count: int) -> None:
+        self.metrics, self.samples = metrics, count // len(metrics)
+        self.table: Array = np.zeros((0, self.samples, len(COLUMNS)))
+        self._pack = struct.Struct(f"{count}d").pack
+        self._rows: list[bytes] = []
+
+    def add(self, values: list[float | None]) -> int:
+        """Take in a block's values and return its row in the table."""
+        try:
+            packed = self._pack(*values)
+        except struct.error:
+            packed = self._pack(*(math.nan if value is None else value for value in values))
+        self._rows.append(packed)
+        return len(self._rows) - 1
+
+    def close(self) -> dict[int, NDArray[np.bool_]]:
+        """Fill the table; return which metrics (metrics,) are out of range, for those rows where any is."""
+        values = np.frombuffer(b"".join(self._rows)).reshape(len(self._rows), self.samples, len(self.metrics))
+        self._rows.clear()
+        if self.metrics == metric.NAMES:
+            self.table = values
+        else:
+            sources, columns = _columns(self.metrics)
+            self.table = np.full((*values.shape[:2], len(COLUMNS)), np.nan)
+            self.table[..., columns] = values[..., sources]
+        wrong = (self.table < 0) | (self.table > _HIGH)
+        if not wrong.any():
+            return {}
+        faults = np.asarray(wrong.any(axis=1))
+        rows = np.flatnonzero(np.any(faults, axis=1))
+        return dict(zip(rows.tolist(), faults[rows], strict=True))
+
+
+_Forms = dict[tuple[tuple[str, ...], int], Form]
+
+
 class Block(NamedTuple):
-    """One believed sample block; `values` is (samples, metrics) in the order of the metrics table."""
+    """One believed sample block: what it says, where its values are, and its place among the messages decoded."""
 
-    message: SampleBlock
-    values: NDArray[np.float64]
+    message: Head
+    form: Form
+    row: int
+    place: int
 
 
-def messages(stored: Sequence[tuple[str, bytes]], model: str) -> tuple[list[Block | Message], list[tuple[int, str]]]:
+class Summary(NamedTuple):
+    """One believed block of a node that smooths and models itself; its head has no metrics, and sizes are in `told`."""
+
+    message: Head
+    told: EdgeBlock
+    place: int
+
+
+Item = Block | Summary | Message
+
+
+def samples(blocks: Sequence[Block]) -> Array:
+    """Return the values of blocks with the same number of samples, (blocks, samples, metrics)."""
+    form = blocks[0].form
+    if all(block.form is form for block in blocks):
+        return form.table[[block.row for block in blocks]]
+    return np.stack([block.form.table[block.row] for block in blocks])
+
+
+def messages(stored: Sequence[tuple[str, bytes]], model: str) -> tuple[list[Item], list[tuple[int, str]]]:
     """Decode what a partition reads.
 
     Args:
@@ -38,22 +125,58 @@ def messages(stored: Sequence[tuple[str, bytes]], model: str) -> tuple[list[Bloc
         model: Subject of the global model.
 
     Returns:
-        What is believed, in order, and index and reason of what is refused.
+        What is believed, in order, and index and reason of what is refused: it is not JSON, not of the schema,
+        another node's, or has a number out of its metric's range.
     """
-    kinds = [None if subject == model else kind_and_node(subject)[0] for subject, _ in stored]
-    sampled = iter(blocks(pair for pair, kind in zip(stored, kinds, strict=True) if kind == "samples"))
-    items: list[Block | Message] = []
-    refused: list[tuple[int, str]] = []
-    for index, ((subject, payload), kind) in enumerate(zip(stored, kinds, strict=True)):
+    forms: _Forms = {}
+    items: list[Item] = []
+    refused: dict[int, str] = {}
+    for index, (subject, payload) in enumerate(stored):
         try:
-            item = next(sampled) if kind == "samples" else _other(kind, subject, payload)
+            kind = None if subject == model else kind_and_node(subject)[0]
+            if kind == "samples":
+                items.append(_block(subject, payload, forms, index))
+            elif kind == "edge":
+                items.append(_summary(subject, payload, index))
+            else:
+                items.append(_other(kind, subject, payload))
         except codec.Refused as refusal:
-            item = refusal
-        if isinstance(item, codec.Refused):
-            refused.append((index, str(item)))
-        else:
-            items.append(item)
-    return items, refused
+            refused[index] = str(refusal)
+    faults = {form: wrong for form in forms.values() if (wrong := form.close())}
+    if faults:
+        kept = [index for index in range(len(stored)) if index not in refused]
+        for index, item in zip(kept, items, strict=True):
+            if isinstance(item, Block) and item.row in faults.get(item.form, ()):
+                refused[index] = _out_of_range(item.form.table[item.row], faults[item.form][item.row])
+        items = [item for index, item in zip(kept, items, strict=True) if index not in refused]
+    return items, sorted(refused.items())
+
+
+def _block(subject: str, payload: bytes, forms: _Forms, place: int) -> Block:
+    read = codec.decode_from(SampleBlock, payload, subject)
+    key = tuple(read.metrics), len(read.values)
+    form = forms.get(key)
+    if form is None:
+        form = forms[key] = Form(*key)
+    head = Head(
+        read.node,
+        read.boot,
+        read.seq,
+        read.at_us,
+        read.step_us,
+        read.cpus,
+        read.memory_bytes,
+        form.metrics,
+        form.samples,
+    )
+    return Block(head, form, form.add(read.values), place)
+
+
+def _summary(subject: str, payload: bytes, place: int) -> Summary:
+    told = codec.decode_from(EdgeBlock, payload, subject)
+    samples = round(1e6 / told.step_us)
+    head = Head(told.node, told.boot, told.seq, told.at_us or 0, told.step_us, 0, 0, (), samples)
+    return Summary(head, told, place)
 
 
 def _other(kind: str | None, subject: str, payload: bytes) -> Message:
@@ -67,51 +190,14 @@ def _other(kind: str | None, subject: str, payload: bytes) -> Message:
     return codec.decode_from(OTHERS[kind], payload, subject)
 
 
-def blocks(messages: Iterable[tuple[str, bytes]]) -> list[Block | codec.Refused]:
-    """Decode sample blocks.
-
-    Args:
-        messages: (subject, payload) pairs.
-
-    Returns:
-        In the same order, a block or the reason why there is none: not JSON, not of the schema, another node's, or a
-        number out of its metric's range.
-    """
-    decoded = [_decode(subject, payload) for subject, payload in messages]
-    shapes: dict[tuple[tuple[str, ...], int], list[int]] = {}
-    for index, item in enumerate(decoded):
-        if isinstance(item, SampleBlock):
-            shapes.setdefault((tuple(item.metrics), item.samples), []).append(index)
-    result: list[Block | codec.Refused] = [
-        item if isinstance(item, codec.Refused) else codec.Refused("not decoded") for item in decoded
-    ]
-    for (metrics, samples), indices in shapes.items():
-        rows = [item for index in indices if isinstance(item := decoded[index], SampleBlock)]
-        values = np.array([row.values for row in rows], dtype=np.float64).reshape(len(rows), samples, len(metrics))
-        sources, columns = _columns(metrics)
-        wide = np.full((len(rows), samples, len(COLUMNS)), np.nan)
-        wide[..., columns] = values[..., sources]
-        wrong = np.any((wide < 0) | (wide > _HIGH), axis=1)
-        for index, row, numbers, faults in zip(indices, rows, wide, wrong, strict=True):
-            result[index] = _out_of_range(numbers, faults) if faults.any() else Block(row, numbers)
-    return result
-
-
-def _decode(subject: str, payload: bytes) -> SampleBlock | codec.Refused:
-    try:
-        return codec.decode_from(SampleBlock, payload, subject)
-    except codec.Refused as refusal:
-        return refusal
-
-
 @lru_cache(maxsize=256)
 def _columns(metrics: tuple[str, ...]) -> tuple[list[int], list[int]]:
     known = [(source, COLUMNS[name]) for source, name in enumerate(metrics) if name in COLUMNS]
     return [source for source, _ in known], [column for _, column in known]
 
 
-def _out_of_range(values: NDArray[np.float64], faults: NDArray[np.bool_]) -> codec.Refused:
+def _out_of_range(values: NDArray[np.float64], faults: NDArray[np.bool_]) -> str:
     known = metric.METRICS[int(np.argmax(faults))]
     column = values[:, COLUMNS[known.name]]
     worst = column[(column < 0) | (column > known.high)][0]
-    return codec.Refused(f"values: {known.name} is {worst:g}; it is a {known.unit} from 0 to {known.high:g}")
+    return f"values: {known.name} is {worst:g}; it is a {known.unit} from 0 to {known.high:g}"

@@ -77,6 +77,9 @@ def init(nodes: int, resources: int) -> State:
 def cost(state: State, prior: Array, *, deviation: float) -> Cost:
     """Weigh evidence and prior.
 
+    No pod gives room back: evidence below 0 (other load fell while pods came) counts as 0, so that it cannot take away
+    what is assumed.
+
     Args:
         state: Evidence.
         prior: (nodes, resources) cost that is assumed, above 0.
@@ -86,7 +89,7 @@ def cost(state: State, prior: Array, *, deviation: float) -> Cost:
     assumed = 1.0 / (deviation * prior) ** 2
     known = state.squares[:, None] / noise
     total = known + assumed
-    value = np.maximum((state.products / noise + prior * assumed) / total, _FLOOR)
+    value = np.maximum((np.maximum(state.products, 0.0) / noise + prior * assumed) / total, _FLOOR)
     return Cost(value=value, variance=1.0 / total, prior=assumed / total)
 
 

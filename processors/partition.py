@@ -4,29 +4,29 @@ A value in the shape of an object: `fold` takes messages in stream order and say
 `snapshot` and `restore` turn the state into bytes and back. No clock, no I/O.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from processors import chain, decode, flat_queue, keyed_sum, plan, report, snapshot, table
+from processors import chain, decode, flat_queue, intake, keyed_sum, migrate, plan, report, snapshot, table
 from processors.admission import Admission
-from processors.chain import Batch, Params
+from processors.chain import Params, State
 from processors.class_room import Nodes
 from processors.pod_class import Tally
 from processors.variant import choose
 from processors.workloads import Workloads
 from processors.world import World, assumed
-from schemas.estimate import Model
+from schemas.estimate import Availability, Model
 from schemas.message import Message
 from schemas.settings import Settings
 from schemas.subject import Names
+from schemas.telemetry import SmoothedBlock
 
-FORMAT = 2
-_FORGET_SECONDS = 3600.0
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A message to publish on a subject."""
+    """A message to publish on a subject, and the place, among those folded, of the message that it came of."""
 
     subject: str
     message: Message
+    place: int = field(compare=False)
 
 
 class _Rows(NamedTuple):
-    chain: chain.State
+    chain: State
     report: report.State
 
 
@@ -77,16 +78,21 @@ class Partition:
         return len(self._slots)
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """Rows of the model."""
+        return self._params.features
+
+    @property
     def ignored(self) -> int:
-        """Number of container events that could not be laid on their node's clock."""
+        """Number of container events that could not be laid on their node's clock, and of blocks without the size."""
         return self._admission.ignored
 
     def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[Refusal]]:
         """Fold messages, (stored subject, payload) in stream order.
 
         Returns:
-            What to publish, in order, and what could not be used. Folding the same messages in other groups gives
-            the same outputs.
+            What to publish, in the order of what it came of, and what could not be used. Folding the same messages in
+            other groups gives the same outputs in the same order.
         """
         outputs: list[Output] = []
         items, refused = decode.messages(messages, self._names.model)
@@ -96,11 +102,16 @@ class Partition:
             elif isinstance(step, plan.Learn):
                 self._learn(step.tallies)
             elif isinstance(step, plan.Sum):
-                outputs += self._sum(step.second)
+                outputs += self._sum(step)
             else:
                 self._adopt(step.model)
             self._watermark = watermark
         return outputs, [Refusal(index, reason) for index, reason in refused]
+
+    def state(self, node: str) -> State | None:
+        """Return what is known of a node, as rows of one; None: nothing."""
+        slot = self._slots.get(node)
+        return None if slot is None else table.take(self._rows.chain, np.array([slot]))
 
     def _slot(self, node: str) -> int:
         slot = self._slots.get(node)
@@ -113,8 +124,7 @@ class Partition:
 
     def _forget(self, second: int) -> None:
         """Drop nodes that have been silent for an hour of event time, so that names do not pile up for ever."""
-        age = np.abs(second - self._rows.chain.at_us / 1e6)
-        gone = {node for node, slot in self._slots.items() if age[slot] > _FORGET_SECONDS}
+        gone = self._admission.silent(second, self._watermark.since)
         self._admission.forget(gone, second)
         if not gone:
             return
@@ -128,45 +138,51 @@ class Partition:
         return _Rows(chain.init(nodes, self._params), report.init(nodes))
 
     def _fold(self, entries: list[plan.Entry]) -> list[Output]:
-        rows = np.array([self._slot(entry.node) for entry in entries], dtype=np.intp)
-        messages = [entry.block.message for entry in entries]
-        at_us = np.array([item.at_us + (item.samples - 1) * item.step_us for item in messages], dtype=np.int64)
-        batch = Batch(
-            samples=np.stack([entry.block.values for entry in entries]),
-            step=np.array([item.step_us / 1e6 for item in messages]),
-            at_us=at_us,
-            sizes=np.array([self._sizes(item.cpus, item.memory_bytes) for item in messages]),
-            stirred=np.array([entry.stirred for entry in entries]),
-        )
+        heads = [entry.block.message for entry in entries]
+        rows = np.array([self._slot(head.node) for head in heads], dtype=np.intp)
         before = table.take(self._rows, rows)
-        state, result = chain.update(before.chain, batch, self._world, params=self._params)
+        local = intake.update(before.chain, entries, params=self._params)
+        state, result = chain.conclude(before.chain, local, self._world, params=self._params)
         room = None
         free, moved = result.free, np.zeros(len(rows), dtype=np.bool_)
         if self._workloads.known(rows):
             room = self._workloads.room(rows, self._nodes(state, result.believed))
             free, moved = room.free, self._workloads.moved(rows, room)
-        said, due = report.update(before.report, result, at_us, moved, self._settings.estimate)
+        said, due = report.update(before.report, result, local.at_us, moved, self._settings.estimate)
         table.put(self._rows, rows, _Rows(state, said))
         if self._queue is not None:
             self._enqueue(state, rows)
-        outputs: list[Output] = []
-        unknown = np.asarray(np.isnan(result.usage[:, self._params.resources]).any(axis=1))
-        # Python numbers by the column: taking one number out of an array costs as much as a whole short column.
-        columns = at_us.tolist(), said.since_us.tolist(), free.tolist(), unknown.tolist(), due.tolist()
-        for index, (entry, last_us, since_us, room_left, withheld, told) in enumerate(
-            zip(entries, *columns, strict=True)
-        ):
-            if self._settings.smoothing.publish:
-                outputs += self._say("smoothed", entry.node, report.smoothed_of, index, entry.block, result)
-            if withheld:
-                self.withheld += 1  # without cpu or memory nobody knows what fits; absent is better than wrong
-            elif told:
-                listed = [] if room is None else self._workloads.listed(index, room)
-                words = report.Words(last_us, since_us, room_left, room, listed)
-                about = index, entry.block, words, result, self._params.features
-                outputs += self._say("availability", entry.node, report.availability_of, *about)
+        faults = [entry.faults for entry in entries]
+        words = report.Words(heads, local.at_us, said.since_us, free, room, self._workloads.listed, faults)
+        outputs = self._report(words, result, due, [entry.block.place for entry in entries])
         if room is not None:
             self._workloads.tell(rows, room, due)
+        return outputs
+
+    def _report(
+        self, words: report.Words, result: chain.Result, due: NDArray[np.bool_], places: Sequence[int]
+    ) -> list[Output]:
+        """Return what is due to be said, node by node."""
+        unknown = np.asarray(np.isnan(result.usage[:, self._params.resources]).any(axis=1))
+        # Without cpu or memory nobody knows what fits; absent is better than wrong.
+        self.withheld += int(np.count_nonzero(unknown))
+        told = np.flatnonzero(due & ~unknown)
+        availabilities = report.availabilities(told, words, result, self._params.features)
+        if not self._settings.smoothing.publish:
+            return [
+                output
+                for index, fields in zip(told.tolist(), availabilities, strict=True)
+                for output in self._say("availability", words.heads[index].node, Availability, fields, places[index])
+            ]
+        outputs: list[Output] = []
+        waiting = set(told.tolist())
+        for index, (head, fields) in enumerate(
+            zip(words.heads, report.smoothed(words.heads, result.smoothed), strict=True)
+        ):
+            if fields is not None:
+                outputs += self._say("smoothed", head.node, SmoothedBlock, fields, places[index])
+            if index in waiting:
+                outputs += self._say("availability", head.node, Availability, next(availabilities), places[index])
         return outputs
 
     def _learn(self, tallies: list[Tally]) -> None:
@@ -174,7 +190,7 @@ class Partition:
         state = table.take(self._rows.chain, rows)
         self._workloads.learn(rows, tallies, self._nodes(state, state.usage[:, self._params.resources]))
 
-    def _nodes(self, state: chain.State, believed: NDArray[np.float64]) -> Nodes:
+    def _nodes(self, state: State, believed: NDArray[np.float64]) -> Nodes:
         columns = self._params.resources
         return Nodes(
             usage=state.usage[:, columns],
@@ -190,33 +206,30 @@ class Partition:
             endless=state.at_us - state.quiet_us > self._settings.estimate.churn_limit_seconds * 1e6,
         )
 
-    def _reference(self, state: chain.State) -> NDArray[np.float64]:
+    def _reference(self, state: State) -> NDArray[np.float64]:
         """Return the cores and bytes (nodes, resources) that are assumed of a pod of which nothing is known."""
         columns = self._params.resources
         share = assumed(state.sizes, self._world, columns, self._settings.estimate)
         return share[:, columns] * state.sizes[:, columns]
 
-    def _say(self, kind: str, node: str, make: Callable[..., Message | None], *arguments: Any) -> list[Output]:
+    def _say(self, kind: str, node: str, form: type[Message], fields: dict[str, Any], place: int) -> list[Output]:
         """Make a message; numbers that no message can hold are withheld and counted, and harm no other node."""
         try:
-            message = make(*arguments)
+            message = form.model_validate(fields)
         except ValidationError:
             self.withheld += 1
             return []
-        return [] if message is None else [Output(self._names.node(kind, node), message)]
+        return [Output(self._names.node(kind, node), message, place)]
 
-    def _enqueue(self, state: chain.State, rows: NDArray[np.intp]) -> None:
+    def _enqueue(self, state: State, rows: NDArray[np.intp]) -> None:
         """Merge local models one after another, N being the nodes known when each arrived."""
         for index, slot in enumerate(rows):
             self._arrived = max(self._arrived, int(slot) + 1)
             arrival = table.take(state.model, np.array([index]))
             self._queue = flat_queue.update(self._queue, arrival, nodes=self._arrived)
 
-    def _sizes(self, cpus: int, memory_bytes: int) -> list[float]:
-        known = {"cpu": float(cpus), "memory": float(memory_bytes)}
-        return [known.get(name, 1.0) for name in self._params.features]
-
-    def _sum(self, second: int) -> list[Output]:
+    def _sum(self, step: plan.Sum) -> list[Output]:
+        second = step.second
         self._forget(second)
         state = self._rows.chain
         silent = self._settings.model.silent_seconds
@@ -235,7 +248,7 @@ class Partition:
         except ValidationError:
             self.withheld += 1
             return []
-        return [Output(self._names.of("model", "partition", str(self.number)), model)]
+        return [Output(self._names.of("model", "partition", str(self.number)), model, step.place)]
 
     def _adopt(self, model: Model) -> None:
         self._world_message = model
@@ -257,7 +270,7 @@ class Partition:
             "admission": self._admission.dump(),
             "workloads": names,
             "arrived": self._arrived,
-            "watermark": [self._watermark.second, self._watermark.far],
+            "watermark": [self._watermark.second, self._watermark.far, self._watermark.since],
             "world": self._world_message.model_dump(exclude_none=True) if self._world_message else None,
         }
         return snapshot.pack(header, arrays)
@@ -270,13 +283,18 @@ class Partition:
                 state's shape or meaning.
         """
         header, arrays = snapshot.unpack(body)
-        if header.get("format") != FORMAT:
-            raise ValueError(
-                f"state has format {header.get('format')}, this version reads {FORMAT}; it is built anew by replay"
-            )
-        if header["settings"] != self._fingerprint():
-            raise ValueError("state was made under other settings of smoothing, model or estimate")
+        header, arrays = migrate.forward(header, arrays, FORMAT)
+        try:
+            if header["settings"] != self._fingerprint():
+                raise ValueError("state was made under other settings of smoothing, model or estimate")
+            self._take_over(header, arrays)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"state is damaged: {error!r}") from error
+
+    def _take_over(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         self._rows = table.restore(self._empty(0), arrays)
+        if any(len(column) != len(header["nodes"]) for column in table.flatten(self._rows).values()):
+            raise ValueError(f"state has not one row for each of {len(header['nodes'])} nodes")
         if self._queue is not None:
             self._queue = table.restore(self._queue, arrays, "queue.")
         self._slots = {node: slot for slot, node in enumerate(header["nodes"])}
@@ -289,7 +307,8 @@ class Partition:
             self._adopt(world)
 
     def _fingerprint(self) -> str:
-        return self._settings.model_dump_json(include={"smoothing", "model", "estimate"})
+        # Defaults are left out, so that a setting that is new does not void what was made before there was one.
+        return self._settings.model_dump_json(include={"smoothing", "model", "estimate"}, exclude_defaults=True)
 
 
 def _sum_in_order(values: NDArray[np.float64], alive: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from processors.decode import Block
+from processors.decode import Block, Item, Summary
 from processors.pod_class import Tally
 from schemas.estimate import Model
-from schemas.message import Message
 
 _FAR_SECONDS = 60
 _AGREEING = 3
@@ -26,24 +25,60 @@ class Watermark:
 
     One node with a wrong clock must not move it: a block more than a minute away counts only once it is the third
     such block in a row, which cannot happen while other nodes report.
+
+    Attributes:
+        second: The event second; 0: there is none yet.
+        far: Blocks in a row that were more than a minute away.
+        since: Where it began, or has begun anew after such blocks; whoever was silent before that could not be heard.
     """
 
     second: int = 0
     far: int = 0
+    since: int = 0
 
     def seen(self, second: int) -> "Watermark":
         """Return the watermark after a block of an event second."""
         if self.second and abs(second - self.second) > _FAR_SECONDS:
-            return Watermark(second) if self.far + 1 >= _AGREEING else replace(self, far=self.far + 1)
-        return Watermark(max(self.second, second)) if self.far or second > self.second else self
+            if self.far + 1 >= _AGREEING:
+                return Watermark(second, since=second)
+            return replace(self, far=self.far + 1)
+        if self.far or second > self.second:
+            return Watermark(max(self.second, second), since=self.since or second)
+        return self
+
+
+class Faults(NamedTuple):
+    """What was wrong with a node's blocks so far, this one included.
+
+    Attributes:
+        doubled: Blocks that had come before.
+        late: Blocks that came after newer ones.
+        missing: Seconds of which no block has come.
+        jumps: Times that its wall clock has jumped.
+        error_us: How far that clock is off now; None: it is believed.
+    """
+
+    doubled: int
+    late: int
+    missing: int
+    jumps: int
+    error_us: int | None
 
 
 class Entry(NamedTuple):
-    """A block to fold; `stirred`: events say that containers came or went in it."""
+    """A block to fold.
+
+    Attributes:
+        node: The node.
+        block: The block; its time is the one that is believed.
+        stirred: Events say that containers came or went in it.
+        faults: The node's so far; None: there are none.
+    """
 
     node: str
-    block: Block
+    block: Block | Summary
     stirred: bool
+    faults: Faults | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +97,10 @@ class Learn:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Sum the nodes for this event second, which has ended."""
+    """Sum the nodes for this event second, which the message at a place has ended."""
 
     second: int
+    place: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +126,7 @@ class _Round:
     def full(self, entry: Entry) -> bool:
         """Tell whether a block must wait for the next round."""
         return bool(self.entries) and (
-            entry.node in self.nodes or len(self.entries[0].block.values) != len(entry.block.values)
+            entry.node in self.nodes or self.entries[0].block.message.samples != entry.block.message.samples
         )
 
     def steps(self) -> Iterator[Step]:
@@ -112,7 +148,9 @@ def _learning(tallies: list[Tally]) -> Iterator[Learn]:
 
 
 def steps(
-    items: Iterable[Block | Message], watermark: Watermark, admit: Callable[[Block | Message], Entry | Tally | None]
+    items: Iterable[Item],
+    watermark: Watermark,
+    admit: Callable[[Item, int], Entry | Tally | None],
 ) -> Iterator[tuple[Step, Watermark]]:
     """Yield what to do, in order, each with the watermark that holds after it.
 
@@ -120,7 +158,7 @@ def steps(
         items: Believed messages in stream order.
         watermark: The partition's, before them.
         admit: Says what to fold of a message that is no global model: a block, a tally of pod usage, or nothing. Asked
-            once per message, in order.
+            once per message, in order, with the event second before it.
     """
     pending = _Round()
     for item in items:
@@ -129,7 +167,7 @@ def steps(
             pending = _Round()
             yield Adopt(item), watermark
             continue
-        admitted = admit(item)
+        admitted = admit(item, watermark.second)
         if isinstance(admitted, Tally):
             pending.add(admitted)
         if not isinstance(admitted, Entry):
@@ -140,7 +178,7 @@ def steps(
             yield from ((step, watermark) for step in pending.steps())
             pending = _Round()
         if due:
-            yield Sum(watermark.second), after
+            yield Sum(watermark.second, admitted.block.place), after
         watermark = after
         pending.entries.append(admitted)
         pending.nodes.add(admitted.node)

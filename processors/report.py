@@ -1,7 +1,9 @@
 """Results to messages, and the rule when an availability is worth a message."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,17 +11,17 @@ from numpy.typing import NDArray
 from processors import availability, keyed_sum
 from processors.chain import RESOURCES, Result
 from processors.class_room import Room
-from processors.decode import Block
-from processors.world import World
+from processors.decode import Head
+from processors.plan import Faults
+from processors.world import EVIDENT_PODS, World
 from schemas import metric
-from schemas.estimate import Availability, ClassRoom, ClassSum, Model
+from schemas.estimate import Blocks, ClassRoom, ClassSum, Model
 from schemas.section import Estimate
-from schemas.telemetry import SmoothedBlock
 
 Array = NDArray[np.float64]
 
 _REPORT_SLACK = 0.5
-_EVIDENT_PODS = 0.5  # less evidence than half a pod is no evidence of what a pod costs
+_BINDING = {availability.PODS: "pods"} | dict(enumerate(RESOURCES))
 
 
 class State(NamedTuple):
@@ -88,49 +90,77 @@ def update(
 
 
 class Words(NamedTuple):
-    """What an availability says of one node beside its result.
+    """What availabilities say beside the result; each has a leading node axis.
 
     Attributes:
-        at_us: Time of the last sample.
-        since_us: Since when binding and mode are what they are.
-        free: (resources,) share that pods may still take.
+        heads: What the nodes' blocks say.
+        at_us: (nodes,) time of the last sample.
+        since_us: (nodes,) since when binding and mode are what they are.
+        free: (nodes, resources) share that pods may still take.
         room: Room by class; None: no class is known.
-        listed: Names and columns of the node's classes in `room`, in the order of the message.
+        listed: Names and columns of a node's classes in `room`, by its index, in the order of the message.
+        faults: What was wrong with each node's blocks; None: with none of them.
     """
 
-    at_us: int
-    since_us: int
-    free: list[float]
+    heads: list[Head]
+    at_us: NDArray[np.int64]
+    since_us: NDArray[np.int64]
+    free: Array
     room: Room | None
-    listed: list[tuple[str, int]]
+    listed: Callable[[int, Room], list[tuple[str, int]]]
+    faults: Sequence[Faults | None] | None = None
 
 
-def availability_of(index: int, block: Block, words: Words, result: Result, features: tuple[str, ...]) -> Availability:
-    """Return the message of one node; numbers are rounded to what is meaningful, so that they stay readable."""
+def availabilities(
+    rows: NDArray[np.intp], words: Words, result: Result, features: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    """Yield the fields of the `Availability` of some nodes, (rows,) of the node axis.
+
+    Numbers are rounded to what is meaningful, so that they stay readable. All of a field's are rounded and made
+    Python numbers together: one by one that costs more than everything that was computed of them.
+    """
+    if not rows.size:
+        return
     room, leading = result.room, result.direction
-    usage = zip(features, result.usage[index].tolist(), strict=True)
-    return Availability(
-        node=block.message.node,
-        at_us=words.at_us,
-        seq=block.message.seq,
-        available=_round(room.available[index]),
-        lower=_round(room.lower[index]),
-        upper=_round(room.upper[index]),
-        signal=_round(result.signal[index]),
-        cost=_round(room.cost[index], 9),
-        capacity=_round(room.capacity[index], 6),
-        pods=int(result.pods[index]),
-        binding=_binding(room.binding[index]),
-        mode="capacity" if result.settling[index] else "signal",
-        churn=bool(result.churn[index]),
-        prior=_ratio(result.prior[index]),
-        usage={name: _ratio(value) for name, value in usage if not math.isnan(value)},
-        explained=_ratio(leading.explained[index]),
-        gap=_ratio(leading.gap[index]),
-        free={name: _ratio(value) for name, value in zip(RESOURCES, words.free, strict=True)},
-        classes=None if words.room is None else _classes(index, words.room, words.listed),
-        since_us=words.since_us,
-    )
+    at_us, since_us = words.at_us[rows], words.since_us[rows]
+    whole = {"at_us": at_us, "since_us": since_us, "pods": result.pods[rows].astype(np.int64)}
+    fields: dict[str, list[Any]] = {name: values.tolist() for name, values in whole.items()}
+    for digits, columns in (
+        (4, {"available": room.available, "lower": room.lower, "upper": room.upper, "signal": result.signal}),
+        (9, {"cost": room.cost}),
+        (6, {"capacity": room.capacity}),
+    ):
+        fields |= zip(columns, _rounded(np.stack([*columns.values()])[:, rows], digits).tolist(), strict=True)
+    ratios = {"prior": result.prior, "explained": leading.explained, "gap": leading.gap}
+    fields |= zip(ratios, _ratios(np.stack([*ratios.values()])[:, rows]).tolist(), strict=True)
+    fields["binding"] = [_BINDING[index] for index in room.binding[rows].tolist()]
+    fields["mode"] = ["capacity" if settling else "signal" for settling in result.settling[rows].tolist()]
+    fields["churn"] = result.churn[rows].tolist()
+    fields["usage"] = _named(features, _ratios(result.usage[rows]))
+    fields["free"] = _named(RESOURCES, _ratios(words.free[rows]))
+    names = tuple(fields)
+    for index, *values in zip(rows.tolist(), *fields.values(), strict=True):
+        made = dict(zip(names, values, strict=True))
+        head = words.heads[index]
+        made["node"], made["seq"] = head.node, head.seq
+        if words.faults is not None and (faults := words.faults[index]) is not None:
+            made |= _faulty(faults)
+        if words.room is not None:
+            made["classes"] = _classes(index, words.room, words.listed(index, words.room))
+        yield made
+
+
+def _faulty(faults: Faults) -> dict[str, Any]:
+    counts = Blocks(doubled=faults.doubled, late=faults.late, missing=faults.missing, jumps=faults.jumps)
+    return {"blocks": counts, "clock": None if faults.error_us is None else faults.error_us / 1e6}
+
+
+def _named(names: tuple[str, ...], values: Array) -> list[dict[str, float]]:
+    """Return each row (nodes, names) as a dictionary, without what is missing."""
+    rows = [dict(zip(names, row, strict=True)) for row in values.tolist()]
+    if np.isnan(values).any():
+        return [{name: value for name, value in row.items() if not math.isnan(value)} for row in rows]
+    return rows
 
 
 def _classes(index: int, room: Room, listed: list[tuple[str, int]]) -> dict[str, ClassRoom] | None:
@@ -138,7 +168,7 @@ def _classes(index: int, room: Room, listed: list[tuple[str, int]]) -> dict[str,
         name: ClassRoom(
             available=_round(room.available[index, column]),
             lower=_round(room.lower[index, column]),
-            binding=_binding(room.binding[index, column]),
+            binding=_BINDING[int(room.binding[index, column])],
             pods=int(room.pods[index, column]),
             cpu=_round(room.cost[index, column, 0], 9),
             memory=_round(room.cost[index, column, 1], 9),
@@ -147,26 +177,33 @@ def _classes(index: int, room: Room, listed: list[tuple[str, int]]) -> dict[str,
     } or None
 
 
-def smoothed_of(index: int, block: Block, result: Result) -> SmoothedBlock | None:
-    """Return the smoothed block of one node; None if it has no known metric."""
-    message = block.message
-    told = set(message.metrics)
-    columns = [column for column, name in enumerate(metric.NAMES) if name in told]
-    if not columns:
-        return None
-    values = np.round(result.smoothed[index][:, columns], 4)
-    flat: list[float | None] = values.ravel().tolist()
-    if np.isnan(values).any():
-        flat = [None if value != value else value for value in flat]  # noqa: PLR0124 # only NaN differs from itself
-    return SmoothedBlock(
-        node=message.node,
-        boot=message.boot,
-        seq=message.seq,
-        at_us=message.at_us,
-        step_us=message.step_us,
-        metrics=[metric.NAMES[column] for column in columns],
-        values=flat,
-    )
+def smoothed(heads: Sequence[Head], values: Array) -> Iterator[dict[str, Any] | None]:
+    """Yield the fields of each node's `SmoothedBlock`, of smoothed (nodes, samples, metrics); None: no known metric."""
+    rounded = _rounded(values, 4)
+    missing = np.asarray(np.isnan(rounded).any(axis=1))
+    for head, row, absent in zip(heads, rounded, missing, strict=True):
+        columns = _known(head.metrics)
+        if not columns:
+            yield None
+            continue
+        told = row if len(columns) == len(metric.NAMES) else row[:, columns]
+        flat: list[float | None] = told.ravel().tolist()
+        if absent[columns].any():
+            flat = [None if value != value else value for value in flat]  # noqa: PLR0124 # only NaN differs from itself
+        yield {
+            "node": head.node,
+            "boot": head.boot,
+            "seq": head.seq,
+            "at_us": head.at_us,
+            "step_us": head.step_us,
+            "metrics": [metric.NAMES[column] for column in columns],
+            "values": flat,
+        }
+
+
+@lru_cache(maxsize=256)
+def _known(metrics: tuple[str, ...]) -> list[int]:
+    return [column for column, name in enumerate(metric.NAMES) if name in metrics]
 
 
 class Sums(NamedTuple):
@@ -199,16 +236,19 @@ def world_of(model: Model, features: tuple[str, ...]) -> World:
     if not model.nodes or tuple(model.features) != features:
         return World()
     moment = keyed_sum.from_triangle(np.asarray(model.moment)) / model.nodes
-    return World(moment, np.asarray(model.cost) / model.pods if model.pods >= _EVIDENT_PODS else None)
+    return World(moment, np.asarray(model.cost) / model.pods if model.pods >= EVIDENT_PODS else None)
 
 
-def _binding(index: int) -> str:
-    return "pods" if index == availability.PODS else RESOURCES[index]
+def _rounded(values: Array, digits: int) -> Array:
+    """Round; the quotient of two whole numbers is the number nearest to the decimal, and no zero is negative."""
+    with np.errstate(over="ignore"):  # what is infinite is in no message
+        return values.round(digits) + 0.0
+
+
+def _ratios(values: Array) -> Array:
+    clipped: Array = np.minimum(np.maximum(_rounded(values, 6), 0.0), 1.0)
+    return clipped
 
 
 def _round(value: float, digits: int = 4) -> float:
     return round(float(value), digits)
-
-
-def _ratio(value: float) -> float:
-    return min(1.0, max(0.0, round(float(value), 6)))

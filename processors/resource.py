@@ -23,6 +23,8 @@ _DIRECT: Mapping[str, str] = {
     "io_pressure": "io_pressure",
     "disk": "disk_util",
 }
+# All metrics that any feature is made of.
+METRICS = ("cpu_util", "cpu_pressure", "cpu_throttled", "memory_util", "memory_used", *_DIRECT.values())
 
 
 def update(

@@ -81,6 +81,13 @@ def moment(state: State) -> Array:
     return total
 
 
+def of_moment(moment: Array, *, rank: int) -> State:
+    """Return the state of the strongest directions of moments (nodes, features, features); the inverse of `moment`."""
+    strength, basis = np.linalg.eigh(moment)  # weakest first; rounding makes those of no strength slightly negative
+    sigma = np.sqrt(np.maximum(strength[:, ::-1], 0.0))
+    return State(np.ascontiguousarray(basis[:, :, ::-1][:, :, :rank]), np.ascontiguousarray(sigma[:, :rank]))
+
+
 def merge_basic(one: State, other: State, *, weights: tuple[float, float], rank: int) -> State:
     """Merge two states node by node by decomposing both side by side; the oracle of `merge_fast`.
 

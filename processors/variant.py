@@ -49,6 +49,7 @@ class Variant:
     smoothing_reach: int
     model_init: Callable[[int, int], Any]
     model_update: Callable[[Any, Array, Array], tuple[Any, Array]]
+    model_of: Callable[[Array], Any]
     signal: Callable[..., capacity_signal.Signal]
     kalman_init: Callable[[Array, Array], Any]
     kalman_update: Callable[..., tuple[Any, Room, Array]]
@@ -83,6 +84,11 @@ def choose(settings: Settings) -> Variant:
     def model_init(nodes: int, size: int) -> Any:
         return subspace.init(nodes, size, rank=min(model.rank, size)) if carico else second_moment.init(nodes, size)
 
+    def model_of(moment: Array) -> Any:
+        if not carico:
+            return second_moment.State(moment)
+        return subspace.of_moment(moment, rank=min(model.rank, moment.shape[1]))
+
     return Variant(
         features=("cpu", "memory") if carico else model.features,
         slowdown=2.0 if carico else settings.estimate.slowdown,
@@ -95,6 +101,7 @@ def choose(settings: Settings) -> Variant:
         smoothing_reach=settings.smoothing.window - 1 if median else 0,
         model_init=model_init,
         model_update=learn,
+        model_of=model_of,
         signal=capacity_signal.reference if carico else capacity_signal.update,
         kalman_init=_nothing if kalman is None else kalman.init,
         kalman_update=_keep if kalman is None else partial(_kalman, kalman, settings),

@@ -18,13 +18,13 @@ from processors.class_room import Cluster, Nodes, Room
 from processors.classes import EMPTY
 from processors.pod_class import Tally
 from processors.roll import Roll
+from processors.world import EVIDENT_PODS
 from schemas.estimate import MAXIMUM_CLASSES, ClassSum
 from schemas.section import Estimate
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-_EVIDENT_PODS = 0.5  # as for the mean cost of a pod
 _CHANGE = 0.05
 
 
@@ -59,7 +59,7 @@ class Workloads:
         if not self._estimate.classes:
             return
         before = {int(label): column for column, label in enumerate(self._cluster.label)}
-        evident = sorted((name, item) for name, item in (known or {}).items() if item.pods >= _EVIDENT_PODS)
+        evident = sorted((name, item) for name, item in (known or {}).items() if item.pods >= EVIDENT_PODS)
         self._cluster = Cluster(
             np.array([self._roll.number(name) for name, _ in evident], dtype=np.int64),
             np.array([item.pods for _, item in evident]),

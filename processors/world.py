@@ -10,6 +10,8 @@ from schemas.section import Estimate
 
 Array = NDArray[np.float64]
 
+EVIDENT_PODS = 0.5  # less evidence than half a pod is no evidence of what a pod costs
+
 _SMALL_COST = 1e-3
 
 

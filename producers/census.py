@@ -40,10 +40,17 @@ class Pod(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What a walk has found: the pods, and the tree in which they are."""
+    """What a walk has found.
+
+    Attributes:
+        tree: The tree.
+        pods: Those that run in it.
+        idle: Pods and containers whose directory is there, but nothing runs in it (yet, or any more).
+    """
 
     tree: Path
     pods: Sequence[Pod]
+    idle: Sequence[Pod]
 
 
 class Census:
@@ -63,10 +70,10 @@ class Census:
         self._account: Account | None = None
         self._taken = float("-inf")
 
-    def take(self) -> Account | None:
-        """Return what there is now, or was up to half a second ago; None: there is no cgroup tree."""
+    def take(self, age_seconds: float = _FRESH_SECONDS) -> Account | None:
+        """Return what there is now, or was up to so long ago; None: there is no cgroup tree."""
         with self._lock:
-            if self._clock() - self._taken > _FRESH_SECONDS:
+            if self._clock() - self._taken > age_seconds:
                 self._account = self._walk()
                 self._taken = self._clock()
             return self._account
@@ -78,11 +85,14 @@ class Census:
             if not self._trees and not self._absent:
                 log.warning("source.absent", extra={"source": "pods", "reason": f"no cgroups in {self._root}"})
             self._absent = not self._trees
+        empty: Account | None = None
         for position, tree in enumerate(self._trees):
-            if pods := tree.pods():
+            account = Account(tree.path, *tree.walk())
+            if account.pods:
                 self._trees.insert(0, self._trees.pop(position))
-                return Account(tree.path, pods)
-        return Account(self._trees[0].path, ()) if self._trees else None
+                return account
+            empty = empty or account
+        return empty
 
 
 class Tree:
@@ -93,17 +103,17 @@ class Tree:
         self._proc = proc
         self._root = os.fspath(path)
         self._turn = 0
-        self._examined: dict[str, tuple[int, Pod | None]] = {}
+        self._examined: dict[str, tuple[int, Pod]] = {}
         self._dead: set[str] = set()
         self._begun = False
 
-    def pods(self) -> list[Pod]:
-        """Walk the tree; return the pods with a container, and the containers outside of pods."""
+    def walk(self) -> tuple[list[Pod], list[Pod]]:
+        """Return the pods with a container and the containers outside of pods: those that run, and the others."""
         if not cgroup.children(self.path):  # nobody has made a cgroup in this hierarchy: one `stat`, no walk
-            return []
+            return [], []
         found: dict[str, Pod] = {}
         strays: dict[str, list[str]] = {}
-        examined: dict[str, tuple[int, Pod | None]] = {}
+        examined: dict[str, tuple[int, Pod]] = {}
         for kind, entry in cgroup.found(self.path):
             if kind is Kind.STRAY:
                 strays.setdefault(cgroup.pod_uid(entry.name) or entry.name, []).append(entry.path)
@@ -114,14 +124,14 @@ class Tree:
             elif known is None:
                 known = 0, self._pod(cgroup.container_id(entry.name) or entry.name, [entry.path], [entry.path], 1)
             examined[entry.path] = known
-            if (pod := known[1]) is not None:
+            if (pod := known[1]).containers or pod.key not in found:
                 found[pod.key] = pod
         for key, paths in strays.items():
             found[key] = self._pod(key, paths, paths, _running(self._pauses(paths)))
         self._examined = examined
-        return self._alive(list(found.values()))
+        return self._parted(list(found.values()))
 
-    def _examine(self, entry: os.DirEntry[str], known: tuple[int, Pod | None] | None) -> tuple[int, Pod | None]:
+    def _examine(self, entry: os.DirEntry[str], known: tuple[int, Pod] | None) -> tuple[int, Pod]:
         """Return with how many children (-1: look again the next time) a pod was examined, and what it is."""
         children = cgroup.children(entry)
         if known and known[0] == children >= 0:
@@ -129,7 +139,7 @@ class Tree:
         containers = [inner.path for inner in cgroup.directories(entry.path) if _is_container(inner.name)]
         pauses = self._pauses(containers)
         key = cgroup.pod_uid(entry.name) or entry.name
-        pod = self._pod(key, [entry.path], containers, _running(pauses)) if containers else None
+        pod = self._pod(key, [entry.path], containers, _running(pauses))
         return (-1 if None in pauses else children), pod
 
     def _pauses(self, containers: Sequence[str]) -> list[bool | None]:
@@ -141,7 +151,9 @@ class Tree:
     def _below(self, paths: Sequence[str]) -> tuple[str, ...]:
         return tuple(path[len(self._root) + 1 :] for path in paths)
 
-    def _alive(self, pods: list[Pod]) -> list[Pod]:
+    def _parted(self, all_pods: list[Pod]) -> tuple[list[Pod], list[Pod]]:
+        """Return those that run, and the others."""
+        pods = [pod for pod in all_pods if pod.containers]
         self._turn = (self._turn + 1) % _TURNS
         # What lies there when this begins may be the remains of a runtime that was killed; it must not seem to end now.
         due = pods[self._turn :: _TURNS] if self._begun else pods
@@ -152,7 +164,10 @@ class Tree:
             else:
                 self._dead.add(pod.key)
         self._dead.intersection_update({pod.key for pod in pods})
-        return [pod for pod in pods if pod.key not in self._dead] if self._dead else pods
+        if not self._dead and len(pods) == len(all_pods):
+            return pods, []
+        idle = [pod for pod in all_pods if not pod.containers or pod.key in self._dead]
+        return [pod for pod in pods if pod.key not in self._dead], idle
 
 
 def _is_container(name: str) -> bool:

@@ -71,6 +71,20 @@ def missed(due: int, now: int, samples: int) -> int:
     return max(0, latest(now, samples) - due)
 
 
+def boottime_of(wall: int, clock: Clock, *, earliest: int) -> int:
+    """Return the moment since boot of what another program dates by the wall clock; all in nanoseconds.
+
+    The wall clock may have been set since; what was told cannot have been before it was asked for, nor later than now.
+
+    Args:
+        wall: Time since the Unix epoch.
+        clock: Clocks.
+        earliest: Time since boot when it was asked for.
+    """
+    now = clock.boottime()
+    return min(max(wall - clock.realtime() + now, earliest), now)
+
+
 def wall_us(second: int, boottime: int, realtime: int) -> int:
     """Return the wall clock's time at a whole second since boot, in microseconds.
 

@@ -210,11 +210,16 @@ class Quota:
 
 def all_time(layout: Layout) -> Quantity:
     """Return the CPU time of everything on the node, in nanoseconds."""
-    return Quantity((layout.accounting, "cpuacct.usage", int), (layout.unified, "cpu.stat", _used), keep=True)
+    return Quantity((layout.accounting, "cpuacct.usage", int), (layout.unified, "cpu.stat", _used_by_all), keep=True)
 
 
 def _used(content: bytes) -> int:
     return _after(content, b"usage_usec ") * 1000
+
+
+def _used_by_all(content: bytes) -> int:
+    """Add up user's and system's time: `usage_usec` of the root has steal in it before Linux 6.14."""
+    return (_after(content, b"\nuser_usec ") + _after(content, b"\nsystem_usec ")) * 1000
 
 
 def _throttled(content: bytes) -> int:

@@ -69,7 +69,7 @@ def rest(before: Reading, after: Reading, pods: Collection[Usage]) -> dict[str, 
     elapsed = after.at - before.at
     if before.spent is not None and after.spent is not None:
         whole = rate(before.spent, after.spent, elapsed)
-        cores = None if whole is None else round(max(0.0, whole - sum(pod.spent for pod in pods) / elapsed), 6)
+        cores = None if whole is None else round(max(0.0, whole - sum(pod.cpu_cores or 0 for pod in pods)), 6)
     if after.used is not None:
         used = max(0, after.used - sum(pod.memory_bytes or 0 for pod in pods))
     return {"system_cpu_cores": cores, "system_memory_bytes": used}

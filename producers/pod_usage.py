@@ -8,6 +8,8 @@ from producers.census import Pod
 from producers.meter import Counters, Layout, Meter, Quota
 from producers.source import clip, rate
 
+_NOTHING = Counters(0, None, 0, 0, 0)
+
 
 class Usage(NamedTuple):
     """Usage over the time since the reading before; None where it is not known.
@@ -17,7 +19,7 @@ class Usage(NamedTuple):
         memory_bytes: Working set.
         cpu_pressure, memory_pressure, io_pressure: Share of time that some thread waited.
         throttled: Share of time that a quota held the pod back.
-        spent: CPU time since the reading before, in nanoseconds; of a pod that came since then, all that it used.
+        spent: CPU time since the reading before, in nanoseconds; 0 if it is not known.
         held: Time that quotas held it back, in nanoseconds, added up over CPUs; None: it has no quota.
     """
 
@@ -38,16 +40,17 @@ class Gauge:
         layout: Where the controllers are.
         paths: The pod's cgroups, as `Pod.paths`.
         keep: Whether files may be kept open.
-        fresh: Whether the pod came since the readings of all others, so that its counters began at 0 since then.
+        since: When (CLOCK_MONOTONIC in nanoseconds) the pod was not there yet, so that its counters began at 0 since
+            then; None: nothing is known of before.
     """
 
-    def __init__(self, layout: Layout, paths: tuple[str, ...], *, keep: bool, fresh: bool) -> None:
-        self._layout, self._paths, self._keep, self._fresh = layout, paths, keep, fresh
+    def __init__(self, layout: Layout, paths: tuple[str, ...], *, keep: bool, since: int | None) -> None:
+        self._layout, self._paths, self._keep = layout, paths, keep
         self._meters = [Meter(layout, path, keep=keep) for path in paths]
         self._quotas: dict[str, Quota] = {}
         self._held: dict[str, int] = {}
-        self._before: Counters | None = None
-        self._at = 0
+        self._before = None if since is None else _NOTHING
+        self._at = since or 0
 
     @property
     def files(self) -> int:
@@ -71,11 +74,11 @@ class Gauge:
         if counters.cpu is None and counters.memory is None and (before is None or before.cpu is not None):
             return None
         self._before, self._at = counters, now
-        restarted = before is not None and (counters.cpu or 0) < (before.cpu or 0)
-        fresh, self._fresh = self._fresh or restarted, False
-        spent = (counters.cpu or 0) - (0 if fresh or before is None else before.cpu or 0)
-        if before is None or restarted or elapsed <= 0:
-            return Usage(None, counters.memory, None, None, None, None, spent if fresh else 0, held)
+        if before is None or elapsed <= 0:
+            return Usage(None, counters.memory, None, None, None, None, 0, held)
+        if (counters.cpu or 0) < (before.cpu or 0):
+            before = _NOTHING  # a cgroup was made anew under the same path
+        spent = (counters.cpu or 0) - (before.cpu or 0)
         return Usage(
             None if counters.cpu is None or before.cpu is None else spent / elapsed,
             counters.memory,
@@ -93,8 +96,8 @@ class Gauge:
         A pod and its containers may each have a quota, and are then mostly held back at the same time: the larger
         of the pod's time and its containers' sum counts.
         """
-        known = self._before is not None or self._fresh
-        if all(each.idle for each in self._meters) and self._before is not None:
+        known = self._before is not None
+        if all(each.idle for each in self._meters) and known:
             return 0 if self._held else None
         wanted = dict.fromkeys((*self._paths, *pod.containers))
         self._quotas = {path: self._quotas.get(path) or Quota(self._layout, path, keep=self._keep) for path in wanted}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from schemas import codec, settings
+from schemas import codec, live, settings
 from schemas.message import VERSION
 from schemas.metric import METRICS
 from schemas.subject import Names
@@ -59,6 +59,8 @@ def _channels(prefix: str) -> Iterator[_Channel]:
         "containers", of("containers", "{node}"), "containers", f"At once on an event. {stored % 'containers'}", _NODE
     )
     yield _Channel("pods", of("pods", "{node}"), "pods", f"Once a second. {stored % 'pods'}", _NODE)
+    edge = "Once a second, instead of samples"
+    yield _Channel("edge", of("edge", "{node}"), "edge", f"{edge}. {stored % 'edge'}", _NODE)
     yield _Channel("nodefacts", of("nodefacts", "{node}"), "nodefacts", f"On a change. {stored % 'nodefacts'}", _NODE)
     yield _Channel(
         "podfacts",
@@ -177,7 +179,7 @@ def asyncapi(prefix: str = "spazio") -> dict[str, Any]:
 
 
 def settings_table() -> str:
-    """Return a markdown table of every setting: option, environment variable, place in TOML, default, reason."""
+    """Return a markdown table of every setting: how it is given, its default, when a change counts, its reason."""
     rows = []
     for section, field, info in settings.options():
         flat = settings.option_name(section, field)
@@ -187,10 +189,11 @@ def settings_table() -> str:
                 f"`{settings.ENV}{flat.upper()}`",
                 f"`[{section}] {field}`" if section else f"`{field}`",
                 _default(info),
+                "at once" if live.may_change(info) else "restart",
                 info.description,
             )
         )
-    return _table(("option", "environment", "TOML", "default", "meaning"), rows)
+    return _table(("option", "environment", "TOML", "default", "a change", "meaning"), rows)
 
 
 def metrics_table() -> str:

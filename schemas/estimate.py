@@ -32,6 +32,15 @@ class ClassRoom(Part):
     memory: Annotated[NonNegative, Field(description="share of the node's memory that one pod of the class takes")]
 
 
+class Blocks(Part):
+    """What was wrong with a node's blocks, counted since the node is known."""
+
+    doubled: Annotated[Count, Field(description="blocks left out because they had come before")]
+    late: Annotated[Count, Field(description="blocks left out because newer ones had been folded")]
+    missing: Annotated[Count, Field(description="seconds between blocks of one boot of which none has come")]
+    jumps: Annotated[Count, Field(description="times that the wall clock has jumped against the boot clock")]
+
+
 class Model(Message):
     """A learned workload: the second moment of usage above the idle baseline, in absolute units.
 
@@ -96,6 +105,16 @@ class Availability(Message):
     ] = None
     classes: Annotated[
         dict[Text, ClassRoom] | None, Field(max_length=MAXIMUM_CLASSES, description="room by workload class")
+    ] = None
+    blocks: Annotated[Blocks | None, Field(description="faults of the node's blocks; absent: there were none")] = None
+    clock: Annotated[
+        float | None,
+        Field(
+            ge=-1e12,
+            le=1e12,
+            description="seconds by which the node's wall clock is off, so that it is not believed: after a jump, "
+            "`at_us` is carried on by the boot clock; absent: it is believed",
+        ),
     ] = None
     since_us: Annotated[Microseconds, Field(description="since when binding and mode are what they are")]
 

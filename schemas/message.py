@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from schemas.subject import is_node_name
 
 VERSION = 1
+RELEASE = "0.1.0"  # of spazio; a test holds it against pyproject.toml
 _EXACT = 2**53 - 1
 
 

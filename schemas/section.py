@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.config import JsonDict
 
-from schemas.subject import PARTITIONS, is_node_name
+from schemas.subject import PARTITIONS, TELEMETRY_KINDS, is_node_name
 
 FEATURES = ("cpu", "memory", "memory_pressure", "io_pressure", "disk")
+SIMULATED_KINDS = tuple(kind for kind in TELEMETRY_KINDS if kind != "edge")
 CONTAINER_SOURCES = ("cgroup", "bundle", "docker", "containerd")
 
 
@@ -53,10 +55,18 @@ def _features(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _kinds(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value or set(value) - set(SIMULATED_KINDS) or "samples" not in value:
+        raise ValueError(f"are names out of {', '.join(SIMULATED_KINDS)}; samples must be among them")
+    return value
+
+
 Seconds = Annotated[float, Field(gt=0, le=86_400 * 366)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Bytes = Annotated[int, Field(gt=0)]
 Commas = BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)
+# A setting that may change while services run; `schemas.live` says which may.
+RELOAD: JsonDict = {"reload": True}
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -82,6 +92,12 @@ class Nats(Section):
     ping_interval_seconds: int = Field(
         5, ge=1, le=600, description="a dead server is noticed after two; the client's 120 is deaf"
     )
+    probe_seconds: float = Field(
+        2,
+        ge=0.1,
+        le=60,
+        description="the server is asked so often whether it answers; two silences so long, and we connect anew",
+    )
     telemetry_max_age_seconds: Seconds = Field(3600, description="how long raw telemetry can be replayed")
     telemetry_max_bytes: Bytes = Field(1 << 30, description="bound on the telemetry stream's file; 1 h of 250 nodes")
     estimates_max_age_seconds: Seconds = Field(3600, description="as long as telemetry, so that history can catch up")
@@ -91,6 +107,7 @@ class Nats(Section):
     duplicate_window_seconds: Seconds = Field(
         120, description="a retry within it is stored once; folds and history skip a later one by its seq"
     )
+    replicas: int = Field(1, ge=1, le=5, description="copies of each stream in a NATS cluster; 3 outlive one server")
     partitions: int = Field(PARTITIONS, ge=1, le=256, description="shards of nodes; fixed when the stream is made")
 
 
@@ -126,6 +143,26 @@ class Sample(Section):
     def node_name(self) -> str:
         """The node's name: the setting, or this host's."""
         return self.node or socket.gethostname()
+
+
+class Edge(Section):
+    """What a node sends that smooths and models itself."""
+
+    model_change: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="the local model is sent once it has moved by this share of itself; a signal is then off by about "
+        "half of it, availability not at all; where a Kalman form makes availability of the signal, it is always sent",
+    )
+    model_seconds: Seconds = Field(
+        30,
+        description="the local model is sent so often even if it has not moved, and the global one heard; who has "
+        "missed it waits so long",
+    )
+    save_seconds: Seconds = Field(
+        10, description="state is written to the data folder so often; what a crash loses, the model has again after it"
+    )
 
 
 class Runtime(Section):
@@ -221,19 +258,38 @@ class Estimate(Section):
 class Process(Section):
     """How processors run."""
 
-    checkpoint_seconds: Seconds = Field(5, description="replay after a crash is at most this long")
-    tick_seconds: float = Field(0.01, ge=0, le=1, description="messages that arrive within it are folded together")
-    batch: int = Field(500, ge=1, le=10_000, description="messages asked for at once")
+    checkpoint_seconds: Seconds = Field(
+        5, json_schema_extra=RELOAD, description="replay after a crash is at most this long"
+    )
+    tick_seconds: float = Field(
+        0.01, ge=0, le=1, json_schema_extra=RELOAD, description="messages that arrive within it are folded together"
+    )
+    batch: int = Field(2000, ge=1, le=10_000, description="messages asked for at once; fewer cost more each")
+    aggregate: bool = Field(True, description="make the global model; off where a replay brings the recorded one")
+    failover_seconds: float = Field(
+        3, ge=1, le=3600, description="others take over what a replica has not asked for so long; a third: its pulls"
+    )
 
 
 class History(Section):
     """Parquet files and the views over them."""
 
     dir: Path | None = Field(None, description="folder; default: history in the data folder")
-    flush_seconds: Seconds = Field(5, description="rows are in a file after it; fewer seconds, smaller files")
-    retention_seconds: Seconds = Field(7 * 86_400, description="older hours are dropped")
+    flush_seconds: Seconds = Field(
+        5, json_schema_extra=RELOAD, description="rows are in a file after it; fewer seconds, smaller files"
+    )
+    retention_seconds: float = Field(
+        7 * 86_400,
+        gt=0,
+        le=86_400 * 366 * 100,
+        json_schema_extra=RELOAD,
+        description="hours whose event time is older are dropped",
+    )
     buffer_rows: int = Field(
-        500_000, ge=1000, description="rows held while the disk is full; the rest stays in the stream"
+        500_000,
+        ge=1000,
+        json_schema_extra=RELOAD,
+        description="rows held while the disk is full; the rest stays in the stream",
     )
 
 
@@ -243,10 +299,63 @@ class Cache(Section):
     expiry_seconds: Seconds = Field(30, description="an older availability is absent: seven missed reports")
 
 
+class Simulated(Section):
+    """Simulated nodes."""
+
+    nodes: int = Field(0, ge=0, le=1_000_000, description="simulated nodes; 0: none under up, 100 for load")
+    seed: int = Field(1, ge=0, description="the same seed gives the same nodes, pods and load")
+    speed: float = Field(1.0, gt=0, le=1000, description="simulated seconds in a second")
+    seconds: float = Field(0, ge=0, description="simulated seconds until load ends; 0: until it is told to")
+    start_us: int = Field(0, ge=0, le=2**52, description="event time of the first second, in microseconds; 0: now")
+    kinds: Annotated[tuple[str, ...], Commas, AfterValidator(_kinds)] = Field(
+        SIMULATED_KINDS, description="kinds of messages to publish"
+    )
+    churn_per_minute: float = Field(
+        0.5, ge=0, le=60, description="pods that come to a node in a minute, and about as many go"
+    )
+    wave_seconds: Seconds = Field(3600, description="length of the daily wave of load; an hour shows it in an evening")
+    prepared_seconds: int = Field(
+        0,
+        ge=0,
+        le=600,
+        description="seconds made in advance and sent over and over, without churn, so that sending is all the load "
+        "costs; 20,000 nodes take 26 MB a second; 0: none",
+    )
+    in_flight: int = Field(10_000, ge=1, le=1_000_000, description="messages sent and not yet acknowledged, at most")
+
+
+class Replay(Section):
+    """Recorded telemetry."""
+
+    map: Annotated[tuple[str, ...], Commas] = Field(
+        (), description="where columns of a CSV or Parquet file come from: name=column, or name=column*2 with a factor"
+    )
+    speed: float = Field(0, ge=0, le=1e6, description="recorded seconds in a second; 1: as recorded, 0: all at once")
+    shift: bool = Field(
+        False, description="move times so that the recording begins now; else the cache takes none of it for fresh"
+    )
+    cpus: int = Field(0, ge=0, le=65_536, description="cores of a node whose recording does not say; 0: a fault")
+    memory_bytes: int = Field(0, ge=0, description="memory of a node whose recording does not say; 0: a fault")
+    step_seconds: float = Field(1, ge=0.001, le=60, description="time from one sample to the next if one stands alone")
+    model_lag_seconds: float = Field(
+        1,
+        ge=0,
+        description="recorded seconds by which nodes may be ahead of the global model; it always was about one behind, "
+        "and more makes a long recording faster",
+    )
+    ahead: int = Field(
+        50_000, ge=1000, description="messages that the recording may be ahead of the processors, so that none expires"
+    )
+
+
 class Log(Section):
     """What services say."""
 
     level: Literal["debug", "info", "warning", "error"] | None = Field(
-        None, description="least severity shown; default: info for a service, warning under up, which has a screen"
+        None,
+        json_schema_extra=RELOAD,
+        description="least severity shown; default: info for a service, warning under up, which has a screen",
     )
-    format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else json")
+    format: Literal["auto", "json", "text"] = Field(
+        "auto", json_schema_extra=RELOAD, description="auto: text on a terminal, else json"
+    )

@@ -19,6 +19,7 @@ from schemas.section import (
     Cache,
     Commas,
     Data,
+    Edge,
     Estimate,
     History,
     Http,
@@ -27,9 +28,11 @@ from schemas.section import (
     ModelSettings,
     Nats,
     Process,
+    Replay,
     Runtime,
     Sample,
     Section,
+    Simulated,
     Smoothing,
 )
 
@@ -62,6 +65,7 @@ class Settings(Section):
     nats: Nats = Nats()
     http: Http = Http()
     sample: Sample = Sample()
+    edge: Edge = Edge()
     runtime: Runtime = Runtime()
     kube: Kube = Kube()
     smoothing: Smoothing = Smoothing()
@@ -70,6 +74,8 @@ class Settings(Section):
     process: Process = Process()
     history: History = History()
     cache: Cache = Cache()
+    simulated: Simulated = Simulated()
+    replay: Replay = Replay()
     log: Log = Log()
 
     @property

@@ -4,11 +4,12 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.message import Amount, Count, Message, Microseconds, NodeName, Ratio, Text
+from schemas.message import Amount, Count, Message, Microseconds, NodeName, Part, Ratio, Text
 
 MAXIMUM_SAMPLES = 100
 MAXIMUM_US = 60_000_000
 MAXIMUM_PODS = 2048
+MAXIMUM_FEATURES = 16
 
 # Columns of a `PodUsageBlock`, beside `pods`.
 POD_COLUMNS = (
@@ -40,12 +41,13 @@ class Block(Message):
 
     @model_validator(mode="after")
     def _rectangular(self) -> Self:
-        columns = len(self.metrics)
-        if len(self.values) % columns:
-            raise ValueError(f"{len(self.values)} values do not fill rows of {columns} metrics")
+        columns, values = len(self.metrics), len(self.values)
+        if values % columns:
+            raise ValueError(f"{values} values do not fill rows of {columns} metrics")
         if len(set(self.metrics)) != columns:
             raise ValueError("a metric is named twice")
-        if self.samples > MAXIMUM_SAMPLES or self.samples * self.step_us > MAXIMUM_US:
+        samples = values // columns
+        if samples > MAXIMUM_SAMPLES or samples * self.step_us > MAXIMUM_US:
             raise ValueError(f"a block has at most {MAXIMUM_SAMPLES} samples over {MAXIMUM_US // 1_000_000} s")
         return self
 
@@ -68,6 +70,54 @@ class SmoothedBlock(Block):
     """The same second after smoothing: short spikes are gone, steps are kept."""
 
     TITLE: ClassVar[str] = "Smoothed samples of one node"
+
+
+class Size(Part):
+    """How large a node is, and whether its kernel tells CPU pressure."""
+
+    cpus: Annotated[int, Field(gt=0, le=65_536, description="CPUs online")]
+    memory_bytes: Annotated[Count, Field(gt=0, description="MemTotal")]
+    pressure: Annotated[bool, Field(description="the kernel tells CPU pressure")]
+
+
+class EdgeBlock(Message):
+    """One second of a node that smooths and models itself: the last values, and now and then its size and local model.
+
+    It stands in the place of the `SampleBlock` of the same second. `usage` is in the order of the features cpu, memory,
+    memory_pressure, io_pressure, disk, and so are the rows of `moment`: the upper triangle, row by row, of the mean
+    second moment of usage above the idle baseline. Both may end before the last feature; a feature that the node does
+    not model has a null, and zeros. What is absent is as it was told last; the moment goes on with the last values in
+    the place of all samples of the second. The first block of a process has everything.
+    """
+
+    TITLE: ClassVar[str] = "Last values and local model of one node, once a second instead of samples"
+
+    node: NodeName
+    boot: Boot
+    seq: Annotated[Count, Field(description="whole second of CLOCK_BOOTTIME at which the block begins")]
+    at_us: Annotated[
+        int | None,
+        Field(
+            ge=0, le=2**53 - 1 - MAXIMUM_US, description="time of the first sample; null: as `seq` since it was told"
+        ),
+    ] = None
+    step_us: Annotated[int, Field(ge=10_000, le=1_000_000, description="time from one sample to the next")] = 100_000
+    usage: Annotated[
+        list[Ratio | None], Field(max_length=MAXIMUM_FEATURES, description="last smoothed ratios; null: not known")
+    ]
+    pods: Annotated[Count | None, Field(description="running pods; null: not known")] = None
+    waiting: Annotated[Amount, Field(description="cores that were wanted beyond those used, mean of the second")] = 0.0
+    size: Size | None = None
+    moment: list[Annotated[float, Field(ge=-1, le=1)]] | None = None
+
+    @model_validator(mode="after")
+    def _triangular(self) -> Self:
+        triangles = [rows * (rows + 1) // 2 for rows in range(1, MAXIMUM_FEATURES + 1)]
+        if self.moment is not None and len(self.moment) not in triangles:
+            raise ValueError(f"moment has {len(self.moment)} values; a triangle has 1, 3, 6, 10 …")
+        if self.size is not None and (self.moment is None or self.at_us is None):
+            raise ValueError("size goes with at_us and moment")
+        return self
 
 
 class ContainerEvent(Message):

@@ -34,6 +34,7 @@ _GAUGES = (
     ("spazio_churn", "1 while containers start or end", "churn"),
     ("spazio_measured_timestamp_seconds", "time of the last sample behind the numbers", "at_us"),
 )
+_MOST_FAULTY = 100
 _TOTALS: tuple[tuple[str, str, Callable[[cluster.Total], float | None]], ...] = (
     ("spazio_cluster_nodes", "nodes that say how many pods of the class fit", attrgetter("nodes")),
     ("spazio_cluster_pods", "running pods of the class", attrgetter("pods")),
@@ -87,6 +88,26 @@ def _of_nodes(live: list[Availability]) -> Iterator[Metric]:
         for resource, ratio in (row.free or {}).items():
             free.add_metric([row.node, resource], ratio)
     yield from (usage, free, binding)
+    yield from _of_faulty(live)
+
+
+def _of_faulty(live: list[Availability]) -> Iterator[Metric]:
+    """Yield what is wrong with nodes' blocks; of the nodes with most of it, since a whole fleet may have gaps."""
+    faulty = [row for row in live if row.blocks is not None or row.clock is not None]
+    yield GaugeMetricFamily("spazio_faulty_nodes", "nodes with faults in their blocks, shown or not", value=len(faulty))
+    faulty.sort(key=lambda row: (-abs(row.clock or 0.0), -_total(row), row.node))
+    blocks = GaugeMetricFamily("spazio_faulty_blocks", "blocks by what was wrong", labels=["node", "fault"])
+    clock = GaugeMetricFamily("spazio_clock_error_seconds", "how far the wall clock is off", labels=["node"])
+    for row in faulty[:_MOST_FAULTY]:
+        for fault, count in row.blocks or ():
+            blocks.add_metric([row.node, fault], count)
+        if row.clock is not None:
+            clock.add_metric([row.node], row.clock)
+    yield from (blocks, clock)
+
+
+def _total(row: Availability) -> int:
+    return sum(count for _, count in row.blocks) if row.blocks is not None else 0
 
 
 def _of_classes(live: list[Availability]) -> Iterator[Metric]:

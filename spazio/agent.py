@@ -6,8 +6,9 @@ It runs on every node, so it must stay small: no numpy, no DataFrame, no command
 import asyncio
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 # nats-py loads aiohttp for WebSockets if it is installed; the agent does not speak them and saves 10 MB.
 sys.modules.setdefault("aiohttp", None)  # type: ignore[arg-type] # None makes the import fail, as documented
@@ -30,22 +31,75 @@ _EVENTS_IN_FLIGHT = 64  # a burst waits for one acknowledgement, not for one aft
 _USAGE_BLOCKS = 120  # kept while the server is away; one of 200 pods has 30 kB
 
 
-async def work(context: Context) -> None:
-    """Sample, follow containers and publish until cancelled; then send what is left."""
+class Refine(Protocol):
+    """What makes other blocks of the sampled ones before they are sent; called in the event loop's thread.
+
+    Attributes:
+        kind: Kind of those blocks.
+        boot_digits: How much of the boot id is sent; None: all of it.
+    """
+
+    kind: str
+    boot_digits: int | None
+
+    def identity(self, node: str, boot: str, seq: int) -> str:
+        """Return a block's message id."""
+
+    def block(self, payload: bytes) -> bytes | None:
+        """Return what is sent in the place of a block; None: nothing."""
+
+    def event(self, payload: bytes) -> None:
+        """Take in what happened to a container; it is sent as well."""
+
+
+class Samples(Refine):
+    """Blocks go out as they were sampled."""
+
+    kind = "samples"
+    boot_digits = None
+
+    def identity(self, node: str, boot: str, seq: int) -> str:
+        """Return an id that people can read, too."""
+        return f"samples:{node}:{boot}:{seq}"
+
+    def block(self, payload: bytes) -> bytes | None:
+        """Return the block."""
+        return payload
+
+    def event(self, payload: bytes) -> None:
+        """Let it go."""
+
+
+async def work(context: Context, refine: Refine) -> None:
+    """Sample, follow containers and publish until cancelled; then send what is left.
+
+    Args:
+        context: What a service works with.
+        refine: Makes other blocks of the sampled ones.
+    """
     settings, loop = context.settings, asyncio.get_running_loop()
     sample, runtime, names = settings.sample, settings.runtime, Names(settings.prefix)
-    node, boot = sample.node_name, inventory.boot_id(sample.proc)
-    blocks = _outbox(context, "samples", sample.buffer_blocks)
+    node, boot = sample.node_name, inventory.boot_id(sample.proc)[: refine.boot_digits]
+    blocks = _outbox(context, refine.kind, sample.buffer_blocks)
     usages = _outbox(context, "pods", min(sample.buffer_blocks, _USAGE_BLOCKS))
     events = _outbox(context, "containers", runtime.buffer_events, _EVENTS_IN_FLIGHT)
 
-    def hand_over(outbox: Outbox, kind: str, seq: int, payload: bytes) -> None:
+    def hand_over(put: Callable[[int, bytes], None], seq: int, payload: bytes) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended; so will the threads
-            loop.call_soon_threadsafe(outbox.put, names.node(kind, node), payload, f"{kind}:{node}:{boot}:{seq}")
+            loop.call_soon_threadsafe(put, seq, payload)
+
+    def put_block(seq: int, payload: bytes) -> None:
+        if refined := refine.block(payload):
+            blocks.put(names.node(refine.kind, node), refined, refine.identity(node, boot, seq))
+
+    def put_usage(seq: int, payload: bytes) -> None:
+        usages.put(names.node("pods", node), payload, f"pods:{node}:{boot}:{seq}")
 
     def tell(event: ContainerEvent) -> None:
         identity = f"containers:{node}:{boot}:{event.boottime_us}:{event.container}:{event.event}"
-        events.put(names.node("containers", node), codec.encode(event), identity)
+        payload = codec.encode(event)
+        refine.event(payload)
+        events.put(names.node("containers", node), payload, identity)
 
     follower = Follower(choose.choose(settings), node=node, boot=boot, emit=tell, rescan_seconds=runtime.rescan_seconds)
     before = partial(
@@ -72,11 +126,11 @@ async def work(context: Context) -> None:
             node=node,
             boot=boot,
             interval_seconds=sample.interval_seconds,
-            emit=partial(hand_over, blocks, "samples"),
+            emit=partial(hand_over, put_block),
         )
     ]
     if runtime.usage:
-        threads.append(Ticker(reader, partial(hand_over, usages, "pods")))
+        threads.append(Ticker(reader, partial(hand_over, put_usage)))
     for thread in threads:
         thread.start()
     try:
@@ -107,4 +161,4 @@ async def _flush(*outboxes: Outbox) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run `spazio agent ARGUMENTS`."""
     settings = option.parse("agent", "Measure this node, ten times a second, and follow its containers.", arguments)
-    return service.run("agent", settings, work, streams=False)
+    return service.run("agent", settings, lambda context: work(context, Samples()), streams=False)

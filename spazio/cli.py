@@ -38,7 +38,9 @@ def main() -> int:
 
 @app.command()
 @with_settings(
-    *_PIPELINE, "containers", "sample", "runtime", "smoothing", "model", "estimate", "process", "history", "cache"
+    *_PIPELINE,
+    *("containers", "sample", "runtime", "smoothing", "model", "estimate", "process", "history", "cache"),
+    *("simulated_nodes", "simulated_seed", "simulated_churn_per_minute", "simulated_kinds"),
 )
 def up(settings: Settings) -> int:
     """Run everything on this machine: NATS, agent, processors, sinks. Ctrl-C ends it."""
@@ -56,15 +58,52 @@ def agent(context: typer.Context) -> int:
 
 
 @app.command()
+@with_settings(*_PIPELINE, "containers", "sample", "runtime", "edge", "smoothing", "model", "estimate")
+def edge(settings: Settings) -> int:
+    """Measure and model this node, and publish only its model and last values."""
+    from spazio import edge as command
+
+    return command.run(settings)
+
+
+@app.command()
 @with_settings(*_PIPELINE, "smoothing", "model", "estimate", "process")
 def process(settings: Settings) -> int:
     """Fold telemetry into availability."""
     from processors import engine
     from spazio import service
 
-    return service.run(
-        "process", settings, lambda context: engine.run(context.client, context.settings, context.health)
-    )
+    return service.run("process", settings, lambda context: engine.run(context.client, context.live, context.health))
+
+
+@app.command()
+@with_settings(*_PIPELINE, "simulated")
+def load(
+    settings: Settings,
+    json_output: Annotated[bool, typer.Option("--json", help="Say in JSON what was reached.")] = False,
+) -> int:
+    """Simulate nodes and publish what they would, until Ctrl-C or for so many seconds."""
+    from spazio import addresses
+    from spazio import load as command
+
+    return command.run(addresses.located(settings), json_output=json_output)
+
+
+@app.command()
+@with_settings(
+    *_PIPELINE, "replay", "smoothing", "model", "estimate", "process", "history_dir", "history_flush_seconds"
+)
+def replay(
+    settings: Settings,
+    files: Annotated[list[Path], typer.Argument(help="CSV or Parquet files, or the folder of a history.")],
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that cannot be used.")] = False,
+    feed_only: Annotated[bool, typer.Option("--feed-only", help="Publish only; somebody else processes.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Say in JSON what came of it.")] = False,
+) -> int:
+    """Put recorded telemetry through the pipeline, at any speed, and keep what comes of it."""
+    from spazio import replay as command
+
+    return command.run(settings, files, skip_bad=skip_bad, feed_only=feed_only, json_output=json_output)
 
 
 @app.command()
@@ -93,7 +132,7 @@ def history(settings: Settings) -> int:
     from sinks.history import service as sink
     from spazio import service
 
-    return service.run("history", settings, lambda context: sink.run(context.client, context.settings, context.health))
+    return service.run("history", settings, lambda context: sink.run(context.client, context.live, context.health))
 
 
 @sink_app.command()
@@ -113,15 +152,20 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Show the table once and end.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="With --once: JSON for programs.")] = False,
     classes: Annotated[bool, typer.Option("--classes", help="With --json: workload classes, not nodes.")] = False,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="Which processor does which partition, and how far behind it is.")
+    ] = False,
 ) -> int:
-    """Show live tables of nodes and of workload classes."""
+    """Show live tables of nodes and of workload classes, or of partitions."""
     from spazio import addresses
     from spazio import top as command
 
-    if (json_output and not once) or (classes and not json_output):
-        sys.stderr.write("spazio: --json goes with --once, and --classes with both\n")
+    if (json_output and not once) or (classes and (partitions or not json_output)):
+        sys.stderr.write("spazio: --json goes with --once, and --classes with both and without --partitions\n")
         return 2
-    return command.run(addresses.located(settings), once=once, json_output=json_output, classes=classes)
+    return command.run(
+        addresses.located(settings), once=once, json_output=json_output, classes=classes, parts=partitions
+    )
 
 
 @app.command()

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import nats.errors
 
 from bus import connection
+from bus.connection import Connection
 from bus.pull import Reader
 from schemas import codec
 from schemas.estimate import Availability
@@ -40,6 +41,24 @@ class Nodes:
 
 
 @asynccontextmanager
+async def dial(settings: Settings) -> AsyncIterator[Connection]:
+    """Connect for the length of a block.
+
+    Raises:
+        Unreachable: No server answers.
+    """
+    try:
+        async with asyncio.timeout(settings.nats.connect_timeout_seconds):
+            client = await connection.dial(settings, "spazio-live")
+    except TimeoutError:
+        raise Unreachable(f"no NATS server answers at {settings.nats_shown}: start one with `spazio up`") from None
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
 async def follow(settings: Settings) -> AsyncIterator[Nodes]:
     """Connect to the scheduler cache.
 
@@ -47,17 +66,10 @@ async def follow(settings: Settings) -> AsyncIterator[Nodes]:
         Unreachable: No server answers, or it has no cache.
     """
     bucket = Names(settings.prefix).availability_bucket
-    try:
-        async with asyncio.timeout(settings.nats.connect_timeout_seconds):
-            client = await connection.dial(settings, "spazio-live")
-    except TimeoutError:
-        raise Unreachable(f"no NATS server answers at {settings.nats_shown}: start one with `spazio up`") from None
-    try:
+    async with dial(settings) as client:
         try:
             await client.jetstream().stream_info(f"KV_{bucket}")
         except nats.errors.Error as error:
             raise Unreachable(f"{settings.nats_shown} has no bucket {bucket}: start the cache sink ({error})") from None
         async with Reader(client, f"KV_{bucket}", [f"$KV.{bucket}.>"], newest=True) as reader:
             yield Nodes(reader, settings.cache.expiry_seconds)
-    finally:
-        await client.close()

@@ -1,4 +1,4 @@
-"""Metrics and health of a service over HTTP: /metrics, /healthz (the loop turns), /readyz (its work gets done)."""
+"""Metrics and health of a service over HTTP: /metrics, /healthz (it lives), /readyz (its work gets done)."""
 
 import asyncio
 import contextlib
@@ -94,7 +94,10 @@ class Monitor:
         if path == "/metrics":
             return 200, CONTENT_TYPE_LATEST, generate_latest()
         if path == "/healthz":
-            return (200, "text/plain", b"ok\n") if self._turns() else (503, "text/plain", b"stuck\n")
+            if not self._turns():
+                return 503, "text/plain", b"stuck\n"
+            dead = [f"{part}: {self._health.problems.get(part, '')}\n" for part in sorted(self._health.dead)]
+            return (503, "text/plain", "".join(dead).encode()) if dead else (200, "text/plain", b"ok\n")
         if path == "/readyz":
             problems = dict(self._health.problems)
             if not self._connected():

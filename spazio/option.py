@@ -1,8 +1,9 @@
 """Settings as command-line options: every command takes the same ones, made from the settings themselves."""
 
 import argparse
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,11 +11,22 @@ from typing import Annotated, Any
 from schemas import settings
 from schemas.settings import Settings
 
+_REREAD: ContextVar[Callable[[], Settings]] = ContextVar("reread")
+
 _SPELLINGS = {"nats_url": ("--nats", "--nats-url")}
+# Options of a command that has this section to itself may be short.
+_SHORT = {
+    "load": ("simulated", ("nodes", "seed", "speed", "seconds", "start_us", "kinds")),
+    "up": ("simulated", ("nodes", "seed")),
+    "replay": ("replay", ("map", "speed", "shift", "cpus", "memory_bytes", "step_seconds")),
+}
 
 
-def _spellings(flat: str) -> tuple[str, ...]:
-    return _SPELLINGS.get(flat, ("--" + flat.replace("_", "-"),))
+def _spellings(flat: str, command: str = "") -> tuple[str, ...]:
+    section, fields = _SHORT.get(command, ("", ()))
+    short = [field for field in fields if flat == settings.option_name(section, field)]
+    long = "--" + flat.replace("_", "-")
+    return tuple("--" + field.replace("_", "-") for field in short) + _SPELLINGS.get(flat, (long,))
 
 
 def _help(section: str, field: str, info: Any) -> str:
@@ -37,7 +49,24 @@ def parse(command: str, summary: str, arguments: Sequence[str]) -> Settings:
         text = _help(section, field, info).replace("%", "%%")
         parser.add_argument(*_spellings(flat), dest=flat, metavar="VALUE", help=text)
     given = vars(parser.parse_args(arguments))
-    return settings.load(given, config=given.pop("config"))
+    return _load(given, given.pop("config"))
+
+
+def reread() -> Settings:
+    """Return what options, environment and file say now; the file may have changed.
+
+    Raises:
+        SettingsError: The settings have faults.
+        LookupError: No settings were read from options in this context.
+    """
+    return _REREAD.get()()
+
+
+def _load(flags: Mapping[str, str | None], config: Path | None) -> Settings:
+    # The command must not begin in another folder than the file was named in.
+    again = partial(settings.load, dict(flags), config=config and config.absolute())
+    _REREAD.set(again)
+    return settings.load(flags, config=config)
 
 
 def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -68,7 +97,10 @@ def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[...
                 continue
             flats.append(flat)
             option = typer.Option(
-                *_spellings(flat), help=_help(section, field, info), show_default=False, metavar="VALUE"
+                *_spellings(flat, command.__name__),
+                help=_help(section, field, info),
+                show_default=False,
+                metavar="VALUE",
             )
             extra.append(
                 Parameter(flat, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
@@ -77,7 +109,7 @@ def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[...
         @wraps(command)
         def wrapped(**given: Any) -> Any:
             flags = {flat: given.pop(flat) for flat in flats}
-            return command(settings=settings.load(flags, config=given.pop("config")), **given)
+            return command(settings=_load(flags, given.pop("config")), **given)
 
         wrapped.__signature__ = Signature([*own, *extra])  # type: ignore[attr-defined] # what typer reads
         return wrapped

@@ -4,6 +4,7 @@ A checkpoint alone is not enough, since the watch may die right after it has sai
 enough either, since it forgets. Together they are exact, wherever the watch was killed.
 """
 
+import asyncio
 import json
 import logging
 import zlib
@@ -95,7 +96,8 @@ class Memory:
         """
         try:
             sequence = (await stream.describe(self._client, self._names.telemetry)).last
-            await self._store.save(_NAME, Checkpoint(self._stream, sequence, zlib.compress(snapshot, 1)))
+            body = await asyncio.to_thread(zlib.compress, snapshot, 1)
+            await self._store.save(_NAME, Checkpoint(self._stream, sequence, body))
         except (nats.errors.Error, TimeoutError) as error:
             log.warning("watch.unsaved", extra={"reason": repr(error)})
 

@@ -1,7 +1,7 @@
 """One service as a process: logging, signals, metrics and health around one coroutine.
 
 The first SIGINT or SIGTERM cancels the work, which then drains, checkpoints and acknowledges; nothing here keeps
-the process alive longer than `_GRACE_SECONDS`.
+the process alive longer than `_GRACE_SECONDS`. SIGHUP has the settings read again.
 """
 
 import asyncio
@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bus import connection, stream
+from bus import connection, stream, watchdog
 from bus.connection import Connection
 from bus.health import Health
+from schemas.live import Live
 from schemas.settings import Settings, SettingsError, unknown_environment
-from spazio import logs
+from spazio import logs, reload
 from spazio.monitor import Monitor
 
 log = logging.getLogger(__name__)
@@ -30,11 +31,12 @@ _ANSWER_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a service works with."""
+    """What a service works with: `settings` as they were at its start, `live` as they are now."""
 
     client: Connection
     settings: Settings
     health: Health
+    live: Live
 
 
 Work = Callable[[Context], Awaitable[None]]
@@ -59,6 +61,9 @@ def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> i
         return asyncio.run(_serve(name, settings, work, streams))
     except (SettingsError, stream.NoRoom, connection.ServerTooOld) as error:
         return _fail(str(error))
+    except (connection.Closed, watchdog.Hopeless) as lost:
+        log.error("service.lost", extra={"reason": str(lost)})  # noqa: TRY400 # the trace would say nothing more
+        return 1
     except Exception:
         log.exception("service.failed")
         return 1
@@ -74,27 +79,39 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, stop.set)
-    health, clients = Health(), list[Connection]()
-    monitor = _listen(settings, health, lambda: _alive(loop, clients))
+    live, hangup = Live(settings), reload.Hangup()
+    live.subscribe(lambda now: logs.configure(now.log, name))
+    loop.add_signal_handler(signal.SIGHUP, lambda: stop.set() if hangup.closed() else reload.again(live))
+    health, connected = Health(), loop.create_future()
+    monitor = _listen(settings, health, lambda: _alive(loop, connected))
     note = settings.data.dir / "run" / f"{name}.json"
-    working = asyncio.create_task(_work(name, settings, work, streams, health, clients))
+    working = asyncio.create_task(_work(name, live, work, streams, health, connected))
+    guarding = asyncio.create_task(_guard(settings, health, connected))
     stopping = asyncio.create_task(stop.wait())
     try:
         _announce(note, monitor.address)
         log.info("service.started", extra={"http": monitor.address, "pid": os.getpid()})
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, guarding, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        # Later it is also lost because work that has ended closes it.
+        lost = guarding.exception() if guarding.done() and not working.done() else None
         if not working.done():
             log.info("service.stopping")
-            working.cancel()
-            await asyncio.wait({working}, timeout=_GRACE_SECONDS)
+            for seconds in (0.75 * _GRACE_SECONDS, 0.25 * _GRACE_SECONDS):
+                if not working.done():  # the client swallows a cancellation that meets it while it sends
+                    working.cancel()
+                    await asyncio.wait({working}, timeout=seconds)
         if not working.done():
             log.error("service.overdue")
             os._exit(1)
         if not working.cancelled():
             working.result()
+        if lost is not None:
+            raise lost
         return 0
     finally:
         stopping.cancel()
+        if not guarding.cancel():
+            guarding.exception()
         monitor.close()
         with contextlib.suppress(OSError):
             note.unlink()
@@ -111,11 +128,11 @@ def _listen(settings: Settings, health: Health, connected: Callable[[], bool]) -
         ) from error
 
 
-def _alive(loop: asyncio.AbstractEventLoop, clients: list[Connection]) -> bool:
+def _alive(loop: asyncio.AbstractEventLoop, connected: asyncio.Future[Connection]) -> bool:
     """Ask the server, from another thread; the client's own word would also hold when its reader has died."""
-    if not clients:
+    if not connected.done():
         return False
-    answer = asyncio.run_coroutine_threadsafe(connection.alive(clients[0], _ANSWER_SECONDS), loop)
+    answer = asyncio.run_coroutine_threadsafe(connection.alive(connected.result(), _ANSWER_SECONDS), loop)
     try:
         return answer.result(_ANSWER_SECONDS + 1)
     except (TimeoutError, RuntimeError):
@@ -123,16 +140,19 @@ def _alive(loop: asyncio.AbstractEventLoop, clients: list[Connection]) -> bool:
 
 
 async def _work(
-    name: str, settings: Settings, work: Work, streams: bool, health: Health, clients: list[Connection]
+    name: str, live: Live, work: Work, streams: bool, health: Health, connected: asyncio.Future[Connection]
 ) -> None:
+    settings = live.current
     async with connection.connect(settings, f"{settings.prefix}-{name}") as client:
-        clients.append(client)
+        connected.set_result(client)
         if streams:
             await stream.ensure(client, settings)
-        async with asyncio.TaskGroup() as group:
-            watching = group.create_task(connection.unless_closed(client))
-            await work(Context(client, settings, health))
-            watching.cancel()
+        await work(Context(client, settings, health, live))
+
+
+async def _guard(settings: Settings, health: Health, connected: asyncio.Future[Connection]) -> None:
+    """Look after the connection once there is one; beside the work, so that work which hangs cannot keep us alive."""
+    await watchdog.watch(await asyncio.shield(connected), health, settings.nats)
 
 
 def _announce(note: Path, address: str) -> None:

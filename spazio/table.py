@@ -68,7 +68,7 @@ def nodes(rows: list[Availability], now: float, width: int, most: int | None = N
         _Column("churn", lambda row: _churn(row, now)),
         _Column("mode", lambda row: Text(row.mode, style="yellow" if row.mode == "capacity" else "dim"), True, 110),
         _Column("prior", lambda row: f"{row.prior:.0%}", least=90),
-        _Column("age", lambda row: f"{age(row, now):.1f} s"),
+        _Column("age", lambda row: _age(row, now)),
     ]
     made = _table(f"spazio: {_count(len(rows), 'node')}", columns, rows[:most], width)
     if not rows:
@@ -101,6 +101,13 @@ def classes(totals: list[cluster.Total], width: int, most: int | None = None) ->
 def age(row: Availability, now: float) -> float:
     """Return how many seconds old a row is."""
     return round(max(0.0, now - row.at_us / 1e6), 3)
+
+
+def _age(row: Availability, now: float) -> str | Text:
+    """Return the age, or by how much the node's clock is off: then its times say little."""
+    if row.clock is None:
+        return f"{age(row, now):.1f} s"
+    return Text(f"{max(-999_999, min(999_999, row.clock)):+.0f} s off", style="red")
 
 
 def _table(title: str, columns: list[_Column[Row]], rows: Sequence[Row], width: int) -> Table:

@@ -13,15 +13,18 @@ from rich.live import Live
 from schemas.estimate import Availability
 from schemas.settings import Settings
 from sinks import cluster
-from spazio import live, table
+from spazio import live, partitions, table
 
 _ONCE_SECONDS = 3.0
 _REFRESH_SECONDS = 0.5
 
 
-def run(settings: Settings, *, once: bool, json_output: bool, classes: bool = False) -> int:
+def run(settings: Settings, *, once: bool, json_output: bool, classes: bool = False, parts: bool = False) -> int:
     """Show the table until Ctrl-C, or once; returns the exit status."""
     try:
+        if parts:
+            shown = partitions.once(settings, json_output=json_output) if once else partitions.follow(settings)
+            return asyncio.run(shown)
         return asyncio.run(_once(settings, json_output, classes) if once else _follow(settings))
     except live.Unreachable as error:
         sys.stderr.write(f"spazio: {error}\n")

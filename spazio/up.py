@@ -14,8 +14,9 @@ from pathlib import Path
 
 from bus import server
 from schemas import settings as all_settings
+from schemas.live import Live
 from schemas.settings import Settings, SettingsError
-from spazio import addresses, child, logs, screen
+from spazio import addresses, child, logs, reload, screen
 from spazio.child import Child, Recipe, Unstartable
 
 log = logging.getLogger(__name__)
@@ -27,15 +28,15 @@ SERVICES: dict[str, list[str]] = {
     "history": ["sink", "history"],
     "metrics": ["sink", "metrics"],
 }
+_LOAD = {"load": ["load"]}
 # Producers end first, so that what was measured is still folded and written; the server ends last.
-_ENDING = ((("agent",), 1.0), (("process",), 1.4), (("cache", "history", "metrics"), 1.4), (("nats",), 0.8))
+_ENDING = ((("load", "agent"), 1.0), (("process",), 1.4), (("cache", "history", "metrics"), 1.4), (("nats",), 0.8))
 _START_SECONDS = 15.0
 
 
 def run(settings: Settings) -> int:
     """Run everything until SIGINT or SIGTERM; returns the exit status."""
-    if settings.log.level is None:
-        settings = settings.model_copy(update={"log": settings.log.model_copy(update={"level": "warning"})})
+    settings = _quiet(settings)
     logs.configure(settings.log, "up")
     for warning in all_settings.unknown_environment():
         log.warning("setting.unknown", extra={"reason": warning})
@@ -48,6 +49,13 @@ def run(settings: Settings) -> int:
     except OSError as error:
         sys.stderr.write(f"spazio: {error}; mend that, or choose another folder with --data-dir\n")
         return 2
+
+
+def _quiet(settings: Settings) -> Settings:
+    """Return settings for many services that share a screen."""
+    if settings.log.level is not None:
+        return settings
+    return settings.model_copy(update={"log": settings.log.model_copy(update={"level": "warning"})})
 
 
 @contextmanager
@@ -95,6 +103,10 @@ class _Up:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._live = Live(settings)
+        self._live.subscribe(lambda now: logs.configure(now.log, "up"))
+        self._file = settings.data.dir / "run" / reload.FILE
+        self._telling: set[asyncio.Task[None]] = set()
         self._folder = settings.data.dir
         self._url = settings.nats.url
         self._children: dict[str, Child] = {}
@@ -105,8 +117,13 @@ class _Up:
         stop = asyncio.Event()
         for sign in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(sign, stop.set)
+        hangup = reload.Hangup()
+        reload.write(self._settings, self._folder / "run")
         stopping = asyncio.create_task(stop.wait())
         starting = asyncio.create_task(self._start())
+        asyncio.get_running_loop().add_signal_handler(
+            signal.SIGHUP, lambda: stop.set() if hangup.closed() else self._reload()
+        )
         try:
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not stopping.done():
@@ -124,7 +141,8 @@ class _Up:
     async def _start(self) -> None:
         if not self._url:
             await self._start_server()
-        for name, arguments in SERVICES.items():
+        services = SERVICES | (_LOAD if self._settings.simulated.nodes else {})
+        for name, arguments in services.items():
             note = self._folder / "run" / f"{name}.json"
             note.unlink(missing_ok=True)
             command = [sys.executable, "-m", "spazio", *arguments]
@@ -165,7 +183,23 @@ class _Up:
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
         http = self._settings.http if name == "metrics" else self._settings.http.model_copy(update={"port": 0})
         nats = self._settings.nats.model_copy(update={"url": self._url})
-        return base | all_settings.environment(self._settings.model_copy(update={"nats": nats, "http": http}))
+        return base | reload.fixed(self._settings.model_copy(update={"nats": nats, "http": http}), self._file)
+
+    def _reload(self) -> None:
+        """Take over what may change, and have every service do so."""
+        change = reload.again(self._live, _quiet)
+        if change is None or not change.applied:
+            return
+        try:
+            reload.write(self._live.current, self._folder / "run")
+        except OSError as error:
+            log.error("settings.unwritten", extra={"reason": str(error)})  # noqa: TRY400 # no trace is needed
+            return
+        for one in self._children.values():
+            if one.name != "nats":
+                telling = asyncio.create_task(_tell(one), name=f"tell {one.name}")
+                self._telling.add(telling)
+                telling.add_done_callback(self._telling.discard)
 
     def _publish(self) -> None:
         """Write addresses.json."""
@@ -186,6 +220,8 @@ class _Up:
 
     async def _close(self) -> None:
         self._closing = True
+        for telling in self._telling:
+            telling.cancel()
         log.info("up.stopping")
         for names, seconds in _ENDING:
             here = [name for name in names if name in self._children]
@@ -195,3 +231,9 @@ class _Up:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         (self._folder / addresses.FILE).unlink(missing_ok=True)
         log.info("up.stopped")
+
+
+async def _tell(one: Child) -> None:
+    """Have a service read its settings again, once it listens to that."""
+    await one.ready.wait()
+    reload.signalled(one.pid)

@@ -1,8 +1,10 @@
 """A machine in a folder, on virtual time: `/proc`, and cgroup trees as kernels lay them out."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from producers import clock as grid
 from producers import usage
@@ -51,7 +53,13 @@ class Host:
         self.now += round(seconds * grid.SECOND)
 
     def set_node(
-        self, busy: float = 0, waited: float = 0, spent: float = 0, available: int = 6144 * MIB, runnable: int = 1
+        self,
+        busy: float = 0,
+        waited: float = 0,
+        spent: float = 0,
+        available: int = 6144 * MIB,
+        runnable: int = 1,
+        stolen: float = 0,
     ) -> None:
         """Set totals since boot, in seconds; 8 GiB of memory."""
         idle = 2 * self.now / grid.SECOND - busy
@@ -67,7 +75,11 @@ class Host:
             "Buffers: 0 kB\nCached: 0 kB\n"
         )
         if self.layout == "v2":
-            (self.root / "cpu.stat").write_text(f"usage_usec {spent * 1e6:.0f}\nuser_usec 1\n")
+            user, system = spent * 0.75e6, spent * 0.25e6
+            usage = user + system + stolen * 1e6  # Linux before 6.14
+            (self.root / "cpu.stat").write_text(
+                f"usage_usec {usage:.0f}\nuser_usec {user:.0f}\nsystem_usec {system:.0f}\n"
+            )
         else:
             (self.root / (self.joined or "cpuacct") / "cpuacct.usage").write_text(f"{spent * 1e9:.0f}\n")
 
@@ -116,6 +128,13 @@ class Host:
                     "full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
                 )
 
+    def spoil(self, path: str) -> None:
+        """Make the counters of a cgroup's CPU time unreadable."""
+        for tree in self.trees():
+            for name in ("cpu.stat", "cpuacct.usage"):
+                if (tree / path / name).exists():
+                    (tree / path / name).write_text("nonsense\n")
+
     def remove(self, path: str) -> None:
         for tree in self.trees():
             shutil.rmtree(tree / path)
@@ -156,3 +175,10 @@ class Rig:
         block = self.read(seconds)
         assert block is not None
         return block
+
+
+def lines(block: PodUsageBlock) -> dict[str, dict[str, Any]]:
+    """Return the columns of each pod."""
+    columns = json.loads(codec.encode(block))
+    names = [name for name, values in columns.items() if isinstance(values, list) and name != "pods"]
+    return {pod: {name: columns[name][row] for name in names} for row, pod in enumerate(block.pods)}

@@ -94,8 +94,7 @@ class Containerd:
             if parsed is None:
                 continue
             namespace, container, event, wall = parsed
-            now = self._clock.boottime()
-            moment = min(max(wall - self._clock.realtime() + now, earliest), now) // 1000
+            moment = grid.boottime_of(wall, self._clock, earliest=earliest) // 1000
             if container in self._waiting:
                 self._waiting[container].append((event, moment))
             elif container in self._known or event in ("exited", "deleted"):

@@ -96,11 +96,8 @@ class Docker:
         if parsed is None:
             return None
         event, identity, labels, wall = parsed
-        now = self._clock.boottime()
-        boottime = wall - self._clock.realtime() + now
-        # The wall clock may have been set since; what was said cannot have been before it was asked for, nor later.
-        moment = min(max(boottime, earliest), now) // 1000
-        return sink.observe(Observation(self.name, event, self._classes.apply(identity, labels), moment))
+        boottime_us = grid.boottime_of(wall, self._clock, earliest=earliest) // 1000
+        return sink.observe(Observation(self.name, event, self._classes.apply(identity, labels), boottime_us))
 
 
 def events_since(realtime: int) -> str:

@@ -11,6 +11,8 @@ An agent that starts asks what was said of this node's containers before (`remem
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
 from prometheus_client import Counter
 
@@ -29,6 +31,7 @@ OBSERVATIONS = Counter(
 )
 EVENTS = Counter("spazio_container_events_total", "container events that were published", ["event"])
 
+_IDENTITY = [field.name for field in fields(Identity)]
 _FIRST_SECONDS = 0.1
 _LONGEST_SECONDS = 10.0
 _REMEMBER_SECONDS = 3.0
@@ -147,7 +150,6 @@ class Follower:
             self._emit(self._event(happening))
 
     def _event(self, happening: Happening) -> ContainerEvent:
-        identity = happening.identity
         realtime, boottime = self._clock.realtime() // 1000, self._clock.boottime() // 1000
         return ContainerEvent(
             node=self._node,
@@ -155,15 +157,8 @@ class Follower:
             at_us=max(0, realtime - boottime + happening.boottime_us),
             boottime_us=happening.boottime_us,
             event=happening.event,
-            container=identity.container,
             sources=list(happening.sources),
-            container_name=label.text(identity.container_name),
-            image=label.text(identity.image),
-            sandbox=identity.sandbox,
-            pod=label.text(identity.pod),
-            namespace=label.text(identity.namespace),
-            name=label.text(identity.name),
-            workload=label.text(identity.workload),
+            **{name: _told(getattr(happening.identity, name)) for name in _IDENTITY},
         )
 
     def _now(self) -> int:
@@ -172,17 +167,12 @@ class Follower:
 
 def happening(event: ContainerEvent) -> Happening:
     """Return what an event that was published says."""
-    identity = Identity(
-        container=event.container,
-        container_name=event.container_name,
-        image=event.image,
-        sandbox=event.sandbox,
-        pod=event.pod,
-        namespace=event.namespace,
-        name=event.name,
-        workload=event.workload,
-    )
+    identity = Identity(**{name: getattr(event, name) for name in _IDENTITY})
     return Happening(event.event, identity, tuple(event.sources), event.boottime_us)
+
+
+def _told(value: Any) -> Any:
+    return label.text(value) if isinstance(value, str) else value
 
 
 def _reason(error: Exception) -> str:

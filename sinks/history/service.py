@@ -20,7 +20,7 @@ from bus import dead, stream
 from bus.health import Health
 from bus.pull import Reader
 from schemas import codec
-from schemas.settings import Settings
+from schemas.live import Live
 from schemas.subject import Names
 from sinks.history import compaction, view
 from sinks.history.writer import Writer
@@ -35,8 +35,9 @@ ROWS = Counter("spazio_history_rows_total", "rows written", ["stream"])
 LAG = Gauge("spazio_history_buffered_rows", "rows that wait for the disk", ["stream"])
 
 
-async def run(client: Client, settings: Settings, health: Health) -> None:
+async def run(client: Client, live: Live, health: Health) -> None:
     """Write history until cancelled; then write what is buffered."""
+    settings = live.current
     names, folder = Names(settings.prefix), settings.history_dir
     # One thread: writers and the tidying of files must not meet.
     with ThreadPoolExecutor(1, thread_name_prefix="history") as pool:
@@ -54,8 +55,8 @@ async def run(client: Client, settings: Settings, health: Health) -> None:
         }
         async with asyncio.TaskGroup() as group:
             for source, wanted in subjects.items():
-                group.create_task(_Source(client, settings, health, pool, source, wanted).run(), name=source)
-            group.create_task(_tidy(pool, settings, folder), name="tidy")
+                group.create_task(_Source(client, live, health, pool, source, wanted).run(), name=source)
+            group.create_task(_tidy(pool, live, folder), name="tidy")
 
 
 async def _in(pool: ThreadPoolExecutor, work: Callable[..., object], *arguments: object) -> object:
@@ -69,13 +70,13 @@ def _mend(folder: Path, error: OSError) -> str:
     )
 
 
-async def _tidy(pool: ThreadPoolExecutor, settings: Settings, folder: Path) -> None:
+async def _tidy(pool: ThreadPoolExecutor, live: Live, folder: Path) -> None:
     while True:
         await asyncio.sleep(_TIDY_SECONDS)
         now_us = time.time_ns() // 1000
         try:
             await _in(pool, compaction.compact, folder, now_us)
-            await _in(pool, compaction.drop, folder, now_us - int(settings.history.retention_seconds * 1e6))
+            await _in(pool, compaction.drop, folder, now_us - int(live.current.history.retention_seconds * 1e6))
         except OSError as error:
             log.warning("history.untidy", extra={"reason": str(error)})
 
@@ -86,13 +87,14 @@ class _Source:
     def __init__(
         self,
         client: Client,
-        settings: Settings,
+        live: Live,
         health: Health,
         pool: ThreadPoolExecutor,
         source: str,
         subjects: list[str],
     ) -> None:
-        self._client, self._settings, self._health, self._pool = client, settings, health, pool
+        self._client, self._settings, self._health, self._pool = client, live.current, health, pool
+        self._live = live
         self._source, self._subjects = source, subjects
         self._part = f"history of {source}"
 
@@ -126,12 +128,13 @@ class _Source:
                 raise
 
     async def _copy(self, reader: Reader, writer: Writer) -> None:
-        history, loop = self._settings.history, asyncio.get_running_loop()
-        due = loop.time() + history.flush_seconds
+        loop = asyncio.get_running_loop()
+        flushed = loop.time()
         while True:
-            left = due - loop.time()
+            history = self._live.current.history
+            left = min(flushed + history.flush_seconds - loop.time(), 1.0)
             if writer.rows < history.buffer_rows:
-                for message in await reader.read(timeout_seconds=max(0.01, min(left, 1.0))):
+                for message in await reader.read(timeout_seconds=max(0.01, left)):
                     try:
                         writer.append(message.subject, message.sequence, message.data)
                     except codec.Refused as refusal:
@@ -147,9 +150,9 @@ class _Source:
             else:
                 await asyncio.sleep(max(0.0, left))
             LAG.labels(self._source).set(writer.rows)
-            if loop.time() >= due:
+            if loop.time() >= flushed + history.flush_seconds:
                 await self._flush(writer)
-                due = loop.time() + history.flush_seconds
+                flushed = loop.time()
 
     async def _flush(self, writer: Writer) -> None:
         try:

@@ -38,10 +38,15 @@ class Table:
     by_node: bool = True
     identity: Callable[[Any], Hashable] | None = None
 
+    @property
+    def columns(self) -> Schema:
+        """Columns of its files: those of the schema, and the place of each message in its stream."""
+        return {**self.schema, "sequence": pl.Int64}
+
 
 TABLES: tuple[Table, ...] = (
     Table("samples", "samples", SampleBlock, sample.SAMPLE, sample.samples, sample.rows),
-    Table("smoothed", "smoothed", SmoothedBlock, sample.SAMPLE, sample.samples, sample.rows),
+    Table("smoothed", "smoothed", SmoothedBlock, sample.SMOOTHED, sample.smoothed, sample.rows),
     Table("containers", "containers", ContainerEvent, pod.CONTAINER, pod.containers, identity=pod.event_identity),
     Table("pods", "pods", PodUsageBlock, pod.POD, pod.pods, pod.rows),
     Table("availability", "availability", Availability, estimate.AVAILABILITY, estimate.availabilities),

@@ -59,7 +59,7 @@ def _stand_in(directory: Path, table: Table) -> None:
     path = directory / table.name / _EMPTY
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{path.name}.tmp")
-    pl.DataFrame(schema=table.schema).write_parquet(hidden)
+    pl.DataFrame(schema=table.columns).write_parquet(hidden)
     hidden.replace(path)
 
 

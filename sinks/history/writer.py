@@ -10,6 +10,8 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import polars as pl
+
 from schemas import codec
 from schemas.message import Message
 from sinks.history import layout
@@ -28,6 +30,7 @@ class _Batch:
     last: int = 0
     rows: int = 0
     messages: dict[str, list[Message]] = field(default_factory=dict)
+    sequences: dict[str, list[int]] = field(default_factory=dict)
 
 
 class Writer:
@@ -104,7 +107,9 @@ class Writer:
         if not self._repetition.new(table, message):
             return
         self._open.messages.setdefault(table.name, []).append(message)
-        self._open.rows += table.rows(message)
+        rows = table.rows(message)
+        self._open.sequences.setdefault(table.name, []).extend([sequence] * rows)
+        self._open.rows += rows
 
     def flush(self) -> int:
         """Write everything that waits and return the number of rows.
@@ -145,10 +150,10 @@ class Writer:
             messages = batch.messages.get(table.name)
             if not messages:
                 continue
-            frame = table.frame(messages)
+            frame = table.frame(messages).with_columns(sequence=pl.Series(batch.sequences[table.name], dtype=pl.Int64))
             for key, rows in frame.group_by(frame["at_us"] // HOUR_US, maintain_order=True):
                 buffer = io.BytesIO()
-                rows.select(list(table.schema)).write_parquet(buffer, compression="zstd")
+                rows.select(list(table.columns)).write_parquet(buffer, compression="zstd")
                 hour = key[0]
                 assert isinstance(hour, int)  # at_us is an integer that is never missing
                 folder = layout.hour_folder(self._directory, table.name, hour * HOUR_US)

@@ -158,6 +158,7 @@ def test_a_signal_ends_everything_within_five_seconds_and_the_next_start_goes_on
         assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tmp_path: Path) -> None:
     with up(tmp_path / "data") as running:
         until(running.top, 10, "this host in the cache")
@@ -205,6 +206,7 @@ def test_every_wrong_setting_is_told_at_once_with_status_2(tmp_path: Path) -> No
     assert spazio("up", "--nonsense", "1").returncode == 2
 
 
+@pytest.mark.slow
 def test_a_busy_port_and_an_unusable_folder_are_told_with_status_2(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = str(busy.getsockname()[1])

@@ -1,6 +1,8 @@
 /* Writes when it began and when it is about to end, as CLOCK_MONOTONIC and CLOCK_BOOTTIME in nanoseconds.
  *
- *   tick FILE MILLISECONDS    one line at the start, one at the end; no file if FILE is "-"
+ *   tick FILE MILLISECONDS [BUSY PERCENT]
+ *                             one line at the start, one at the end; no file if FILE is "-"; sleeps in between, or
+ *                             works: first all the time, for so many milliseconds, then that share of the time
  *   pause                     sleeps until it is killed, as a pod's pause container does
  */
 #include <fcntl.h>
@@ -26,6 +28,28 @@ static void note(int file, const char *word) {
         _exit(3);
 }
 
+static long long now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+static void rest(long long nanoseconds) {
+    struct timespec span = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+    nanosleep(&span, NULL);
+}
+
+static void work(long long end, long long busy, long percent) {
+    while (now() < busy && now() < end)
+        ;
+    for (long long period = 20000000, next = now(); next < end; next += period) {
+        while (now() < next + period * percent / 100)
+            ;
+        if (next + period > now())
+            rest(next + period - now());
+    }
+}
+
 static void leave(int signal) {
     (void)signal;
     _exit(0);
@@ -37,13 +61,15 @@ int main(int count, char **words) {
     if (strstr(words[0], "pause") != NULL)
         for (;;)
             pause();
-    if (count != 3)
+    if (count != 3 && count != 5)
         return 2;
     int file = strcmp(words[1], "-") ? open(words[1], O_WRONLY | O_CREAT | O_APPEND, 0644) : -1;
     note(file, "began");
-    long left = atol(words[2]);
-    struct timespec span = {left / 1000, left % 1000 * 1000000};
-    nanosleep(&span, NULL);
+    long long begin = now(), left = atol(words[2]) * 1000000LL;
+    if (count == 5)
+        work(begin + left, begin + atol(words[3]) * 1000000LL, atol(words[4]));
+    else
+        rest(left);
     look();
     note(file, "ended");
     _exit(0);

@@ -95,6 +95,7 @@ async def test_a_reader_starts_behind_a_position_or_with_the_newest_of_each_subj
         assert [message.sequence for message in await read(reader, 2)] == [5, 8]
 
 
+@pytest.mark.slow
 async def test_a_reader_misses_and_repeats_nothing_when_the_server_is_killed(
     client: Client, nats_server: NatsServer
 ) -> None:

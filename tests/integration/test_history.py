@@ -9,6 +9,7 @@ from nats.aio.client import Client
 from bus.health import Health
 from bus.stream import describe
 from schemas import codec
+from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.history import service, view
@@ -39,7 +40,7 @@ def quick(settings: Settings) -> Settings:
 
 
 async def test_what_agents_and_the_cluster_watch_publish_is_in_the_tables(client: Client, quick: Settings) -> None:
-    js, writing = client.jetstream(), asyncio.create_task(service.run(client, quick, Health()))
+    js, writing = client.jetstream(), asyncio.create_task(service.run(client, Live(quick), Health()))
     for number in range(5):
         await js.publish(NAMES.node("samples", "n"), codec.encode(block("n", number)))
         for kind, message in of_each_kind(number).items():

@@ -16,6 +16,7 @@ from kube.api import Api
 from kube.follow import Follower, News
 from schemas import codec
 from schemas.facts import PodFacts
+from schemas.live import Live
 from schemas.section import Kube
 from schemas.settings import Settings, SettingsError
 from schemas.subject import Names
@@ -253,7 +254,8 @@ async def test_a_broken_kubeconfig_is_a_fault_that_names_the_file_and_no_secret(
 async def watching(client: Any, settings: Settings, server: ApiServer, folder: Path) -> AsyncIterator[Health]:
     kube = Kube(config=server.kubeconfig(folder / "kubeconfig"), save_seconds=0.2)
     health = Health()
-    context = Context(client, settings.model_copy(update={"kube": kube}), health)
+    settings = settings.model_copy(update={"kube": kube})
+    context = Context(client, settings, health, Live(settings))
     running = asyncio.create_task(watch.Watch(context, server.url).run())
     try:
         yield health

@@ -10,6 +10,19 @@ RATES = st.sampled_from([1, 2, 3, 7, 10, 100])
 MOMENTS = st.integers(0, 10**18)
 
 
+class Stopped(clock.System):
+    """Clocks that stand still."""
+
+    def __init__(self, boottime: int, realtime: int) -> None:
+        self._boottime, self._realtime = boottime, realtime
+
+    def boottime(self) -> int:
+        return self._boottime
+
+    def realtime(self) -> int:
+        return self._realtime
+
+
 @given(MOMENTS, RATES)
 def test_the_latest_tick_has_come_and_the_one_after_it_has_not(now: int, samples: int) -> None:
     tick = clock.latest(now, samples)
@@ -28,6 +41,18 @@ def test_the_first_tick_of_a_block_lies_on_a_whole_second(second: int, samples: 
 
 def test_ticks_of_a_rate_that_does_not_divide_nanoseconds_do_not_drift() -> None:
     assert [clock.deadline(tick, 3) for tick in (3, 4, 5, 6)] == [10**9, 1_333_333_333, 1_666_666_666, 2 * 10**9]
+
+
+@given(st.integers(0, 10**18), st.integers(0, 10**18), st.integers(0, 2 * 10**18), st.integers(0, 10**18))
+def test_what_another_program_dates_by_the_wall_clock_lies_between_the_question_and_now(
+    boottime: int, realtime: int, wall: int, asked: int
+) -> None:
+    stopped = Stopped(boottime, realtime)
+    earliest = min(asked, boottime)
+    moment = clock.boottime_of(wall, stopped, earliest=earliest)
+    assert earliest <= moment <= boottime
+    if earliest <= boottime - (realtime - wall) <= boottime:
+        assert realtime - wall == boottime - moment
 
 
 def test_lateness_is_in_seconds_and_negative_before_the_tick() -> None:

@@ -31,6 +31,11 @@ GOOD: dict[str, dict[str, Any]] = {
         "memory_bytes": [1e6], "cpu_pressure": [None], "memory_pressure": [0.0], "io_pressure": [1.0],
         "throttled": [0.5],
     },
+    "edge": {
+        "v": 1, "node": "a.b", "boot": "b", "seq": 3, "at_us": 4, "step_us": 200_000,
+        "usage": [0.5, None, 0], "pods": 2, "waiting": 0.25,
+        "size": {"cpus": 4, "memory_bytes": 1 << 33, "pressure": False}, "moment": [0.25, -0.1, 1],
+    },
     "nodefacts": {
         "v": 1, "node": "a", "uid": "u", "version": 3, "at_us": 4, "created_us": 1, "ready": True,
         "unschedulable": False, "allocatable": {"cpu": 1.5}, "capacity": {}, "labels": {"a": ""}, "annotations": {},

@@ -43,6 +43,21 @@ def test_the_server_of_the_stack_is_configured_as_the_embedded_one(tmp_path: Pat
     assert shared[0] == shared[1]
 
 
+def test_the_hub_is_configured_as_the_server_of_the_stack_and_regions_may_say_the_same_as_their_agents() -> None:
+    stack, hub, leaf = (
+        (ROOT / "deploy" / name).read_text() for name in ("nats.conf", "nats-hub.conf", "nats-leaf.conf")
+    )
+    own = {"server_name", "listen", "http"}
+    assert {line for line in lines(stack) if line.partition(":")[0] not in own} <= lines(hub)
+    allowed = [re.findall(r"publish: \[([^]]*)\]", text) for text in (hub, leaf)]
+    assert allowed[0] == allowed[1]
+    assert {f'"spazio.{kind}.*"' for kind in ("samples", "edge", "containers", "pods")} <= set(
+        allowed[0][0].replace(",", "").split()
+    )
+    for text in (hub, leaf):
+        assert all("127.0.0.1" in line for line in lines(text) if line.startswith(("listen:", "http:")))
+
+
 def test_the_server_of_the_stack_has_room_for_all_streams() -> None:
     nats = Settings().nats
     sizes = nats.telemetry_max_bytes + nats.estimates_max_bytes + nats.events_max_bytes

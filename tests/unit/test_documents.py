@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from bus import stream
-from schemas import codec, document, metric, settings
-from schemas.estimate import Availability, ClassRoom, ClassSum, Cursor, Model
+from schemas import codec, document, live, metric, settings
+from schemas.estimate import Availability, Blocks, ClassRoom, ClassSum, Cursor, Model
 from schemas.facts import NodeFacts, PodFacts, Taint
 from schemas.message import Message
-from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock, SmoothedBlock
+from schemas.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, Size, SmoothedBlock
 from spazio import schema
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -60,6 +60,18 @@ FULL: dict[str, Message] = {
         memory_pressure=[0.1, None],
         io_pressure=[0.1, None],
         throttled=[0.0, None],
+    ),
+    "edge": EdgeBlock(
+        node="n1",
+        boot="b",
+        seq=1,
+        at_us=2,
+        step_us=500_000,
+        usage=[0.5, None],
+        pods=2,
+        waiting=0.5,
+        size=Size(cpus=4, memory_bytes=1, pressure=True),
+        moment=[0.25, 0.0, 0.5],
     ),
     "nodefacts": NodeFacts(
         node="n1",
@@ -126,6 +138,8 @@ FULL: dict[str, Message] = {
         explained=0.9,
         gap=0.1,
         since_us=1,
+        blocks=Blocks(doubled=1, late=0, missing=2, jumps=0),
+        clock=-3.5,
         free={"cpu": 0.5, "memory": 0.75},
         classes={"w": ClassRoom(available=2.0, lower=1.0, binding="cpu", pods=1, cpu=0.25, memory=0.125)},
     ),
@@ -190,6 +204,7 @@ def test_asyncapi_has_every_kind_of_subject() -> None:
         "lab.samples.{node}",
         "lab.containers.{node}",
         "lab.pods.{node}",
+        "lab.edge.{node}",
         "lab.nodefacts.{node}",
         "lab.podfacts.{node}",
         "lab.smoothed.{node}",
@@ -235,14 +250,22 @@ def test_asyncapi_tells_each_parameter_of_an_address_and_the_headers_of_a_dead_l
 
 def test_the_tables_have_one_whole_row_for_each_setting_and_metric() -> None:
     options = [settings.option_name(section, field) for section, field, _ in settings.options()]
-    for table, names in (
-        (document.settings_table(), ["--" + option.replace("_", "-") for option in options]),
-        (document.metrics_table(), list(metric.NAMES)),
+    for table, columns, names in (
+        (document.settings_table(), 6, ["--" + option.replace("_", "-") for option in options]),
+        (document.metrics_table(), 5, list(metric.NAMES)),
     ):
         rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines()]
-        assert {len(row) for row in rows} == {5}
+        assert {len(row) for row in rows} == {columns}
         assert all(cell.strip() for row in rows for cell in row)
         assert [row[0].strip(" `") for row in rows[2:]] == names
+
+
+def test_the_settings_table_says_which_settings_may_change_while_services_run() -> None:
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in document.settings_table().splitlines()[2:]]
+    told = {row[0].strip(" `-").replace("-", "_"): row[4].strip() for row in rows}
+    changeable = {settings.option_name(section, field) for section, field in live.changeable()}
+    assert {flat for flat, when in told.items() if when == "at once"} == changeable
+    assert set(told.values()) == {"at once", "restart"}
 
 
 def test_the_settings_table_does_not_tell_whose_machine_made_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,12 @@ def test_cost_and_baseline_of_a_linear_node_are_found_and_the_prior_is_displaced
     assert cost.prior[0, 0] < 0.01
 
 
+def test_load_that_falls_while_pods_come_takes_nothing_from_what_is_assumed() -> None:
+    pods = np.repeat(np.arange(6), 10).astype(float)
+    _, cost = learn(pods, 0.8 - 0.1 * pods, prior=0.05)
+    assert cost.value[0, 0] >= 0.05 * cost.prior[0, 0]
+
+
 def test_without_pods_the_cost_is_the_prior_and_says_so() -> None:
     state, cost = learn(np.zeros(50), np.full(50, 0.3), prior=0.02)
     assert cost.value[0, 0] == pytest.approx(0.02)

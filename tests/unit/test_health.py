@@ -1,6 +1,7 @@
 """The health check of the images says what the service says."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -26,8 +27,23 @@ async def test_a_service_is_well_if_it_is_ready_and_else_the_check_shows_why(
         assert "the disk is full" in capsys.readouterr().out
         assert await ask(monitor, monkeypatch, "/healthz") == 0
         assert await ask(monitor, monkeypatch, "/nonsense") == 1
+        state.degrade("connection", "nobody answers", dead=True)
+        assert await ask(monitor, monkeypatch, "/healthz") == 1
+        assert "connection: nobody answers" in capsys.readouterr().out
+        state.recover("connection")
+        assert await ask(monitor, monkeypatch, "/healthz") == 0
     finally:
         monitor.close()
+
+
+async def test_a_monitor_that_was_closed_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(threading.enumerate())
+    monitor = Monitor("127.0.0.1", 0, Health(), lambda: True)
+    assert {thread.name for thread in set(threading.enumerate()) - before} == {"monitor"}
+    (serving,) = set(threading.enumerate()) - before
+    assert await ask(monitor, monkeypatch, "/healthz") == 0
+    monitor.close()
+    assert not serving.is_alive()
 
 
 async def test_a_service_that_does_not_listen_is_not_well(

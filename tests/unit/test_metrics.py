@@ -5,7 +5,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from schemas.estimate import MAXIMUM_CLASSES, Availability, ClassRoom
+from schemas.estimate import MAXIMUM_CLASSES, Availability, Blocks, ClassRoom
 from sinks.metrics import Nodes
 
 
@@ -94,3 +94,19 @@ def test_only_the_classes_with_most_pods_have_gauges() -> None:
     assert sum(line.startswith("spazio_cluster_pods{") for line in lines) == MAXIMUM_CLASSES
     assert sum(line.startswith("spazio_class_available_pods{") for line in lines) == MAXIMUM_CLASSES
     assert 'spazio_class_pods{class="c2-7",node="n2"} 2.0' in lines
+
+
+def test_only_nodes_with_faults_have_gauges_of_them_and_of_those_a_bounded_number() -> None:
+    counts = Blocks(doubled=1, late=2, missing=3, jumps=0)
+    lines = page(row("good"), row("gaps", blocks=counts), row("clock", clock=-7.5))
+    assert "spazio_faulty_nodes 2.0" in lines
+    assert 'spazio_faulty_blocks{fault="missing",node="gaps"} 3.0' in lines
+    assert 'spazio_clock_error_seconds{node="clock"} -7.5' in lines
+    assert not any("faulty_blocks" in line and 'node="good"' in line for line in lines)
+    many = [row(f"n{number}", blocks=counts.model_copy(update={"missing": number})) for number in range(150)]
+    lines = page(*many, row("clock", clock=1.0))
+    assert "spazio_faulty_nodes 151.0" in lines
+    assert sum(line.startswith("spazio_faulty_blocks{") for line in lines) == 99 * 4
+    assert any('node="n149"' in line for line in lines if line.startswith("spazio_faulty_blocks{"))
+    assert not any('node="n50"' in line for line in lines if line.startswith("spazio_faulty_blocks{"))
+    assert any(line.startswith("spazio_clock_error_seconds{") for line in lines)

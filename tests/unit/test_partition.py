@@ -191,7 +191,7 @@ def test_every_contract_field_of_a_first_availability_is_present_and_finite() ->
     outputs, _ = Partition(configured(), 0).fold([stored(block("n", 0, cpu_util=0.2, memory_util=0.3))])
     message = next(output.message for output in outputs if isinstance(output.message, Availability))
     fields = message.model_dump()
-    assert [name for name, value in fields.items() if value is None] == ["classes"]
+    assert [name for name, value in fields.items() if value is None] == ["classes", "blocks", "clock"]
     assert message.free == {"cpu": 0.9, "memory": 0.7}
     assert all(np.isfinite(value) for value in fields.values() if isinstance(value, float))
     assert message.lower <= message.available <= message.upper
@@ -214,7 +214,7 @@ def test_a_damaged_state_is_refused(body: bytes) -> None:
 
 def test_a_state_of_another_version_is_refused_and_says_what_becomes_of_it() -> None:
     older = snapshot.pack({"format": 1, "settings": ""}, {})
-    with pytest.raises(ValueError, match="format 1, this version reads 2; it is built anew by replay"):
+    with pytest.raises(ValueError, match="format 1, this version reads 3; it is built anew by replay"):
         Partition(configured(), 0).restore(older)
 
 
@@ -326,3 +326,19 @@ def test_a_node_that_is_silent_for_an_hour_is_forgotten() -> None:
     again = Partition(configured(), 0)
     again.restore(partition.snapshot())
     assert again.nodes == 1
+
+
+def test_outputs_say_which_message_they_came_of_in_the_order_of_the_stream() -> None:
+    random = np.random.default_rng(8)
+    messages = [
+        stored(telemetry.noisy(f"n{node}", second, second // 3 % 4, random))
+        for second in range(12)
+        for node in range(5)
+    ]
+    outputs, _ = Partition(configured(), 0).fold([(NAMES.part(0, "samples", "n0"), b"garbage"), *messages])
+    places = [output.place for output in outputs]
+    assert places == sorted(places)
+    for output in outputs:
+        if isinstance(output.message, Availability):
+            number = output.place - 1
+            assert (output.message.node, output.message.seq) == (f"n{number % 5}", 1000 + number // 5)

@@ -263,6 +263,29 @@ def test_what_a_killed_runtime_left_behind_is_found_within_ten_walks(
     assert [count() for _ in range(10)][-1] == 21
 
 
+def test_what_a_killed_runtime_left_behind_before_the_first_walk_is_never_counted(root: Path) -> None:
+    make(root, *(f"docker/{container(n)}" for n in range(25)))
+    for n in range(25):
+        (root / f"docker/{container(n)}/pids.current").write_text("0\n" if n % 5 == 0 else "3\n")
+    account = Census(root, root / "no-proc").take()
+    assert account is not None
+    assert {pod.key for pod in account.pods} == {container(n) for n in range(25) if n % 5}
+    assert {pod.key for pod in account.idle} == {container(n) for n in range(0, 25, 5)}
+
+
+def test_a_pod_without_a_container_is_there_but_idle(root: Path) -> None:
+    pod = f"kubepods/burstable/pod{UIDS[0]}"
+    make(root, pod)
+    census = Census(root, root / "no-proc", clock=iter(range(1, 99)).__next__)
+    first = census.take()
+    make(root, f"{pod}/{container(1)}")
+    second = census.take()
+    assert first is not None
+    assert second is not None
+    assert ([each.key for each in first.pods], [each.key for each in first.idle]) == ([], [UIDS[0]])
+    assert ([each.key for each in second.pods], [each.key for each in second.idle]) == ([UIDS[0]], [])
+
+
 def test_a_file_system_that_does_not_count_children_is_walked_all_the_same(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

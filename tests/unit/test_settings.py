@@ -18,12 +18,14 @@ FIELDS = {settings.option_name(section, field): (section, field) for section, fi
 OTHER: dict[str, Any] = {
     "prefix": "lab-7", "data_dir": Path("/srv/a b"), "data_min_free_bytes": 1,
     "nats_url": "tls://u:p@n:1", "nats_port": 0, "nats_partitions": 3, "nats_ping_interval_seconds": 7,
+    "nats_probe_seconds": 4,
     "nats_connect_timeout_seconds": 0.25, "nats_request_timeout_seconds": 0.001, "nats_duplicate_window_seconds": 63,
     "nats_telemetry_max_age_seconds": 60, "nats_estimates_max_age_seconds": 61, "nats_events_max_age_seconds": 62,
     "nats_telemetry_max_bytes": 4096, "nats_estimates_max_bytes": 4097, "nats_events_max_bytes": 4098,
     "http_host": "::1", "http_port": 65_535,
     "sample_node": "ip-10-0-0-7.example", "sample_interval_seconds": 0.05, "sample_buffer_blocks": 5,
     "sample_proc": Path("/host/proc"), "sample_cgroup": Path("/host/cgroup"),
+    "edge_model_change": 0.3, "edge_model_seconds": 41, "edge_save_seconds": 42,
     "containers": ("docker", "cgroup"), "runtime_docker_socket": Path("/d.sock"), "runtime_rescan_seconds": 3,
     "runtime_containerd_socket": Path("/c.sock"), "runtime_bundles": (Path("/a"), Path("/b")),
     "runtime_usage": False, "runtime_buffer_events": 9, "kube_config": Path("/k"), "kube_context": "c", "kube_page": 3,
@@ -38,8 +40,15 @@ OTHER: dict[str, Any] = {
     "estimate_hold_in_churn": False, "estimate_churn_limit_seconds": 24, "estimate_classes": 3,
     "estimate_change_pods": 0.5, "estimate_report_seconds": 16,
     "process_checkpoint_seconds": 17, "process_tick_seconds": 0.0, "process_batch": 18,
+    "process_failover_seconds": 7.0, "nats_replicas": 3,
     "history_dir": Path("/srv/h"), "history_flush_seconds": 19, "history_retention_seconds": 20,
     "history_buffer_rows": 2000, "cache_expiry_seconds": 21, "log_level": "debug", "log_format": "json",
+    "process_aggregate": False, "simulated_nodes": 25, "simulated_seed": 26, "simulated_speed": 2.5,
+    "simulated_seconds": 27.5,
+    "simulated_start_us": 28, "simulated_kinds": ("samples", "pods"), "simulated_churn_per_minute": 29,
+    "simulated_wave_seconds": 30.5, "simulated_prepared_seconds": 31, "simulated_in_flight": 32,
+    "replay_map": ("cpu=a", "memory=b/2"), "replay_speed": 33.5, "replay_shift": True, "replay_cpus": 34,
+    "replay_memory_bytes": 35, "replay_step_seconds": 36, "replay_model_lag_seconds": 37, "replay_ahead": 3800,
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from schemas.estimate import Availability, ClassRoom
+from schemas.estimate import Availability, Blocks, ClassRoom
 from spazio import table, top
 
 NOW = 1_700_000_100.0
@@ -69,6 +69,13 @@ def test_a_node_in_churn_shows_how_long_and_by_what_its_room_is_known() -> None:
     assert "3 s  capacity" in busy
 
 
+def test_a_node_whose_clock_is_not_believed_shows_how_far_it_is_off() -> None:
+    lines = shown([row("good"), row("wrong", clock=-3600.2)], 80)
+    good, wrong = (next(line for line in lines if line.lstrip().startswith(name)) for name in ("good", "wrong"))
+    assert good.endswith("0.7 s")
+    assert wrong.endswith("-3600 s off")
+
+
 def test_classes_are_added_up_over_nodes_with_most_pods_first() -> None:
     lines = shown([row("a"), row("b", classes={"shop/web": room(5, 1.2)}), row("c", classes=None)], 160)
     web = next(number for number, line in enumerate(lines) if "shop/web" in line)
@@ -105,12 +112,14 @@ def test_a_node_without_a_number_says_so() -> None:
 
 
 def test_programs_get_nodes_with_their_classes_and_the_totals() -> None:
-    rows = [row("a"), row("b")]
+    rows = [row("a", blocks=Blocks(doubled=1, late=2, missing=3, jumps=0)), row("b")]
     nodes, classes = json.loads(
         json.dumps([top.nodes_document(rows, NOW), top.classes_document(rows)], allow_nan=False)
     )
     assert [node["node"] for node in nodes] == ["a", "b"]
     assert nodes[0]["age_seconds"] == 0.7
+    assert nodes[0]["blocks"] == {"doubled": 1, "late": 2, "missing": 3, "jumps": 0}
+    assert (nodes[1]["blocks"], nodes[1]["clock"]) == (None, None)
     assert nodes[0]["classes"]["shop/web"]["available"] == 2.7
     assert classes[0]["class"] == "shop/web"
     assert classes[0]["available"] == 4

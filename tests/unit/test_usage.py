@@ -1,10 +1,8 @@
 """Usage of pods, read from cgroup trees as kernels lay them out, built in a folder, on virtual time."""
 
-import json
 import resource
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -13,7 +11,7 @@ from producers import file, usage
 from producers.containers.source import Identity
 from schemas import codec
 from schemas.telemetry import MAXIMUM_PODS, PodUsageBlock
-from tests.machine import LAYOUTS, MIB, POD, UID, Host, Rig, container
+from tests.machine import LAYOUTS, MIB, POD, UID, Host, Rig, container, lines
 
 SYSTEMD_POD = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice"
 
@@ -30,13 +28,6 @@ def modern(tmp_path: Path) -> Host:
 
 def count(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(name, labels) or 0.0
-
-
-def lines(block: PodUsageBlock) -> dict[str, dict[str, Any]]:
-    """Return the columns of each pod."""
-    columns = json.loads(codec.encode(block))
-    names = [name for name, values in columns.items() if isinstance(values, list) and name != "pods"]
-    return {pod: {name: columns[name][row] for name in names} for row, pod in enumerate(block.pods)}
 
 
 @pytest.mark.parametrize("path", [POD, SYSTEMD_POD])
@@ -68,49 +59,6 @@ def test_a_container_outside_a_pod_is_a_pod_of_its_own(host: Host) -> None:
     rig.read()
     host.set(f"docker/{container(7)}", cpu=1.5)
     assert lines(rig.block())[container(7)]["cpu_cores"] == 0.5
-
-
-def test_a_pods_first_block_knows_levels_but_no_rates(host: Host) -> None:
-    rig = Rig(host)
-    rig.read()
-    host.set(f"docker/{container(7)}", cpu=0.5, quota=True)
-    first, second = (lines(rig.block())[container(7)] for _ in range(2))
-    assert first["memory_bytes"] == second["memory_bytes"] == 80 * MIB
-    assert (first["cpu_cores"], first["cpu_pressure"], first["throttled"]) == (None, None, None)
-    assert (second["cpu_cores"], second["throttled"]) == (0, 0)
-
-
-def test_what_is_in_no_pod_is_the_systems(host: Host) -> None:
-    rig = Rig(host)
-    for n in (1, 2):
-        host.set(f"docker/{container(n)}", cpu=3)
-    host.set_node(spent=50)
-    rig.read()
-    host.set(f"docker/{container(1)}", cpu=3.5)
-    host.set(f"docker/{container(2)}", cpu=3.75)
-    host.set_node(spent=51.5, available=7000 * MIB)
-    block = rig.block()
-    assert block.system_cpu_cores == pytest.approx(0.25)
-    assert block.system_memory_bytes == (8192 - 7000 - 2 * 80) * MIB
-
-
-def test_what_a_new_pod_used_before_its_first_block_is_not_the_systems(host: Host) -> None:
-    rig = Rig(host)
-    rig.read()
-    host.set(f"docker/{container(1)}", cpu=0.75)
-    host.set_node(spent=1)
-    assert rig.block().system_cpu_cores == pytest.approx(0.25)
-
-
-def test_a_cgroup_that_was_made_anew_under_its_old_path_begins_at_nothing(host: Host) -> None:
-    host.set(f"docker/{container(1)}", cpu=30)
-    rig = Rig(host)
-    rig.read()
-    host.set(f"docker/{container(1)}", cpu=0.5)
-    host.set_node(spent=1)
-    block = rig.block()
-    assert lines(block)[container(1)]["cpu_cores"] is None
-    assert block.system_cpu_cores == pytest.approx(0.5)
 
 
 def test_containers_of_a_pod_outside_its_cgroup_are_added_up(modern: Host) -> None:
@@ -149,10 +97,7 @@ def test_a_file_of_garbage_costs_its_pod_alone(host: Host, caplog: pytest.LogCap
     rig = Rig(host)
     rig.read()
     before = count("spazio_source_failures_total", source="usage")
-    for tree in host.trees():
-        for name in ("cpu.stat", "cpuacct.usage"):
-            if (tree / f"docker/{container(2)}" / name).exists():
-                (tree / f"docker/{container(2)}" / name).write_text("nonsense\n")
+    host.spoil(f"docker/{container(2)}")
     assert [rig.block().pods for _ in range(2)] == [[container(1)]] * 2
     assert count("spazio_source_failures_total", source="usage") >= before + 2
     assert [record.message for record in caplog.records] == ["usage.unreadable"]

@@ -15,8 +15,8 @@ from schemas import codec
 from schemas.estimate import MAXIMUM_CLASSES, ClassSum, Model
 from schemas.message import Message
 from schemas.telemetry import MAXIMUM_PODS
-from tests.mix import CORES, configured, pod, rows_of, sampled, steady, sums_of
-from tests.telemetry import NAMES, START, block, facts, stored, usage
+from tests.mix import CORES, MEMORY, configured, pod, rows_of, sampled, steady, sums_of
+from tests.telemetry import NAMES, START, block, event, facts, stored, usage
 
 
 def test_what_kubernetes_says_of_a_pod_comes_before_what_its_agent_says() -> None:
@@ -181,6 +181,40 @@ def test_a_change_of_a_classs_room_is_told_at_once() -> None:
     assert {row.available for row in told} == {109.0}  # of any pod, for which the pod limit binds
 
 
+def test_a_class_is_learned_again_in_churn_that_does_not_end() -> None:
+    partition = Partition(configured(estimate_churn_limit_seconds="10"), 0)
+
+    def cores(begin: int, end: int, running: dict[str, int]) -> float:
+        """Return what a pod of the class takes, while containers come all the time."""
+        messages = [
+            message
+            for second in range(begin, end)
+            for message in (
+                stored(event("n", second + 0.5, container=f"c{second}")),
+                *steady([second], running, cost=(1.5, 1e9)),
+            )
+        ]
+        row = rows_of(partition.fold(messages)[0])[-1]
+        return (row.classes or {})["a"].cpu * 2 * CORES
+
+    assert cores(0, 9, {"a": 2}) == pytest.approx(0.1, rel=0.01)  # the reference pod's
+    assert cores(9, 40, {"a": 2}) == pytest.approx(1.5, rel=0.02)
+    assert cores(40, 60, {"a": 5}) == pytest.approx(1.5, rel=0.02)
+
+
+def test_no_class_takes_more_than_the_node_has() -> None:
+    listed = [pod("u", "a", 1e6, 1e18)]
+    messages = [
+        message
+        for second in range(60)
+        for message in (stored(sampled("n", second, 8, 32e9, 1)), stored(usage("n", second + 1, listed)))
+    ]
+    sums = sums_of(Partition(configured(), 0).fold(messages)[0])[-1].classes
+    assert sums is not None
+    assert sums["a"].cpu / sums["a"].pods == pytest.approx(2 * CORES)  # wanted, at the allowed slowdown of 2
+    assert sums["a"].memory / sums["a"].pods == pytest.approx(MEMORY)
+
+
 def test_what_was_told_of_the_clusters_classes_outlives_a_restart() -> None:
     settings = configured(estimate_report_seconds="1000", estimate_change_pods="1.5")
     known = Model(
@@ -200,9 +234,10 @@ def test_what_was_told_of_the_clusters_classes_outlives_a_restart() -> None:
 def test_pod_usage_that_comes_twice_counts_once() -> None:
     messages = steady(range(30), {"a": 2, "b": 1})
     messages += steady(range(30, 40), {"a": 2, "b": 1}, cost=(0.7, 2e9))
-    twice = [message for message in messages for _ in range(2)]
+    usage = [message for message in messages if ".pods." in message[0]]
+    twice = [message for message in messages for _ in range(2 if message in usage else 1)]
     once = Partition(configured(), 0).fold(messages)[0]
-    assert Partition(configured(), 0).fold([*twice, *messages])[0] == once
+    assert Partition(configured(), 0).fold([*twice, *usage])[0] == once
 
 
 def test_a_forgotten_node_loses_its_classes_and_its_pods_names() -> None:

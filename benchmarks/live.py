@@ -1,0 +1,164 @@
+"""How many simulated nodes this machine carries live: `python -m benchmarks.live NODES SECONDS`.
+
+A server with file storage, a processor, the cache sink and the load generator run as processes of their own; the load
+sends blocks that it has made before. Told are each one's share of a core and memory, how far the folds are behind the
+stream over time, and the time from when a block was sent to when the cache had what came of it. That time is taken
+from the server's own time stamps of the cache's rows, a few times over the run, of every node's newest row.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+
+from benchmarks.agent import cpu_seconds, process, resident_bytes
+from bus import connection, server, stream
+from schemas import settings as all_settings
+from schemas.settings import Settings
+from schemas.subject import Names
+
+_WARM_SECONDS = 10.0
+_LOOK_SECONDS = 5.0
+_CACHE_SECONDS = 20.0
+_QUIET_SECONDS = 0.5
+_STEP_US = 100_000
+
+
+async def lag(client: Client, names: Names) -> int:
+    """Return how many messages processors have not been sent yet, over all partitions."""
+    found: list[ConsumerInfo] = []
+    while page := await client.jetstream().consumers_info(names.telemetry, offset=len(found)):
+        found += page
+    return sum(info.num_pending or 0 for info in found if info.config.durable_name)
+
+
+async def delays(client: Client, names: Names, since_us: int) -> list[float]:
+    """Return, for every node's newest row of the cache, the seconds from its block to the row.
+
+    A block is sent when its last sample is a step old; rows of blocks before `since_us` are left out.
+    """
+    found: list[float] = []
+    heard = time.monotonic()
+
+    async def take(message: Msg) -> None:
+        nonlocal heard
+        heard = time.monotonic()
+        if message.subject.startswith("$KV."):
+            at_us = json.loads(message.data)["at_us"]
+            stored_us = int(message.reply.split(".")[-2]) / 1000
+            if at_us >= since_us:
+                found.append((stored_us - at_us - _STEP_US) / 1e6)
+
+    bucket = f"KV_{names.availability_bucket}"
+    config = ConsumerConfig(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, ack_policy=AckPolicy.NONE)
+    following = await client.jetstream().subscribe(
+        f"$KV.{names.availability_bucket}.>", stream=bucket, config=config, cb=take
+    )
+    while time.monotonic() - heard < _QUIET_SECONDS:  # noqa: ASYNC110 # silence is no event
+        await asyncio.sleep(0.1)
+    await following.unsubscribe()
+    return found
+
+
+async def watch(settings: Settings, seconds: float, watched: dict[str, int]) -> dict[str, Any]:
+    """Look at running processes for so many seconds, once they are warm."""
+    names = Names(settings.prefix)
+    async with connection.connect(settings, "benchmark") as client:
+        await asyncio.sleep(_WARM_SECONDS)
+        before = {name: cpu_seconds(pid) for name, pid in watched.items()}
+        first = await stream.describe(client, names.telemetry)
+        began, since_us = time.monotonic(), time.time_ns() // 1000
+        lags: list[tuple[float, int]] = []
+        taken: list[float] = []
+        due = began + _CACHE_SECONDS
+        while (elapsed := time.monotonic() - began) < seconds:
+            await asyncio.sleep(min(_LOOK_SECONDS, seconds - elapsed))
+            lags.append((round(time.monotonic() - began, 1), await lag(client, names)))
+            if time.monotonic() >= due or time.monotonic() - began >= seconds:
+                taken += await delays(client, names, since_us)
+                due += _CACHE_SECONDS
+        elapsed = time.monotonic() - began
+        shares = {name: round((cpu_seconds(pid) - before[name]) / elapsed, 4) for name, pid in watched.items()}
+        last = await stream.describe(client, names.telemetry)
+    times = np.array(taken) if taken else np.array([np.nan])
+    return {
+        "rate": round((last.last - first.last) / elapsed, 1),
+        "core_shares": shares,
+        "lag_messages": lags,
+        "rows_timed": len(taken),
+        "block_to_cache_p50_seconds": round(float(np.quantile(times, 0.5)), 4),
+        "block_to_cache_p99_seconds": round(float(np.quantile(times, 0.99)), 4),
+    }
+
+
+def measure(nodes: int, seconds: float, prepared: int, in_process: list[str]) -> dict[str, Any]:
+    """Run everything and return what it took."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        port = server.free_port(0)
+        flags = {"data_dir": folder, "nats_url": f"nats://127.0.0.1:{port}", "http_port": "0"}
+        flags |= {"nats_telemetry_max_bytes": str(8 << 30), "nats_estimates_max_bytes": str(4 << 30)}
+        settings = all_settings.load(flags, environ={})
+        command = server.command(server.find(), server.write_config(settings, port))
+        environ = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
+        environ |= all_settings.environment(settings)
+        spazio = [sys.executable, "-m", "spazio"]
+        running = {"server": stack.enter_context(process(command))}
+        running["process"] = stack.enter_context(process([*spazio, "process", *in_process], environ))
+        running["cache"] = stack.enter_context(process([*spazio, "sink", "cache"], environ))
+        asyncio.run(_ready(settings))
+        empty = resident_bytes(running["process"].pid)
+        load = ["load", "--nodes", str(nodes), "--kinds", "samples", "--simulated-prepared-seconds", str(prepared)]
+        running["load"] = stack.enter_context(process([*spazio, *load, "--simulated-in-flight", "20000"], environ))
+        asyncio.run(_flowing(settings))
+        pids = {name: one.pid for name, one in running.items()}
+        result = asyncio.run(watch(settings, seconds, pids))
+        resident = {name: resident_bytes(pid) for name, pid in pids.items()}
+        stored = sum(path.stat().st_size for path in Path(folder).rglob("*.blk"))
+    return {
+        "nodes": nodes,
+        "seconds": seconds,
+        **result,
+        "resident_bytes": resident,
+        "process_bytes_per_node": round((resident["process"] - empty) / nodes),
+        "stored_bytes": stored,
+    }
+
+
+async def _ready(settings: Settings) -> None:
+    """Wait until the processor and the cache sink have made the streams and listen."""
+    async with connection.connect(settings, "benchmark") as client:
+        await stream.ensure(client, settings)
+    await asyncio.sleep(_WARM_SECONDS / 2)
+
+
+async def _flowing(settings: Settings) -> None:
+    """Wait until blocks come: the load prepares them first."""
+    async with connection.connect(settings, "benchmark") as client:
+        while not (await stream.describe(client, Names(settings.prefix).telemetry)).last:  # noqa: ASYNC110 # a stream tells nobody
+            await asyncio.sleep(0.2)
+
+
+def main() -> None:
+    """Print the result as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("nodes", type=int)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("--prepared", type=int, default=4, help="seconds that the load makes in advance")
+    parser.add_argument("process", nargs="*", help="options of `spazio process`, behind --")
+    given = parser.parse_args()
+    print(json.dumps(measure(given.nodes, given.seconds, given.prepared, given.process), indent=2))
+
+
+if __name__ == "__main__":
+    main()

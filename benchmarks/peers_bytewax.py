@@ -1,0 +1,125 @@
+"""The fold as a bytewax dataflow of one worker: a source and a sink in memory, and one stateful step between them.
+
+Messages come with their key, nothing is stored for recovery. State is a node's, by one of two folds: `Chained` calls
+our own decoder, chain and reporting rule with one node at a time, and so says the same bytes; `Written` (peers_node) is
+what somebody would write for one node who knows that numpy is slow on short arrays. Left out of both, to their
+advantage: sums for the global model, clocks, counts of late and doubled blocks. Or state is a whole partition's, and
+the step hands what has come to `Partition.fold`: that tells what batching is worth, and what the framework costs.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+
+from processors import chain, decode, report
+from processors.chain import Batch, Params
+from processors.variant import choose
+from processors.world import World
+from schemas import codec
+from schemas.estimate import Availability
+from schemas.settings import Settings
+
+Messages = Sequence[tuple[str, bytes]]
+
+_NO = np.zeros(1, dtype=np.bool_)
+_FIRST = np.zeros(1, dtype=np.intp)
+
+
+class Node(Protocol):
+    """Fold of one node."""
+
+    def fold(self, subject: str, payload: bytes) -> bytes | None:
+        """Take in a block; return the availability that is due to be said, as JSON."""
+
+
+class Chained:
+    """One node by our own functions."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Start without any block."""
+        self._estimate = settings.estimate
+        self._params = Params(settings, choose(settings))
+        self._chain, self._said = chain.init(1, self._params), report.init(1)
+        self._seq = -1
+
+    def fold(self, subject: str, payload: bytes) -> bytes | None:
+        """Take in a block."""
+        items, _ = decode.messages([(subject, payload)], "")
+        if not items or not isinstance(items[0], decode.Block) or items[0].message.seq <= self._seq:
+            return None
+        block, head = items[0], items[0].message
+        self._seq = head.seq
+        at_us = np.array([head.at_us + (head.samples - 1) * head.step_us])
+        sizes = np.ones((1, len(self._params.features)))
+        sizes[:, self._params.resources] = head.cpus, head.memory_bytes
+        batch = Batch(decode.samples([block]), np.array([head.step_us / 1e6]), at_us, sizes, _NO)
+        self._chain, result = chain.update(self._chain, batch, World(), params=self._params)
+        self._said, due = report.update(self._said, result, at_us, _NO, self._estimate)
+        if not due[0]:
+            return None
+        words = report.Words([head], at_us, self._said.since_us, result.free, None, lambda _index, _room: [])
+        fields = next(report.availabilities(_FIRST, words, result, self._params.features))
+        return codec.encode(Availability.model_validate(fields))
+
+
+class _Keyed:
+    """State of one key, as bytewax asks for it."""
+
+    def __init__(self, fold: Callable[[Messages], list[bytes]]) -> None:
+        self._fold = fold
+
+    def on_batch(self, messages: list[tuple[str, bytes]]) -> tuple[Iterable[bytes], bool]:
+        """Fold what has come for the key."""
+        return self._fold(messages), False
+
+    def on_notify(self) -> tuple[Iterable[bytes], bool]:
+        """Nothing is ever due by the clock."""
+        return (), False
+
+    def on_eof(self) -> tuple[Iterable[bytes], bool]:
+        """Nothing is held back."""
+        return (), False
+
+    def notify_at(self) -> None:
+        """Nothing is ever due by the clock."""
+
+    def snapshot(self) -> object:
+        """Return the state; asked for only where recovery is on."""
+        return self._fold
+
+
+def by_node(messages: Messages, make: Callable[[], Node], batch: int) -> list[bytes]:
+    """Run messages, (subject, payload), through the dataflow with a node's state per key; return what it says.
+
+    Args:
+        messages: In stream order; the subject is the key.
+        make: Makes the state of a node that was not seen before.
+        batch: Messages that the source hands over at once.
+    """
+
+    def fold() -> Callable[[Messages], list[bytes]]:
+        node = make()
+        return lambda told: [row for message in told if (row := node.fold(*message)) is not None]
+
+    return _run(((message[0], message) for message in messages), fold, batch)
+
+
+def by_partition(messages: Messages, fold: Callable[[Messages], list[bytes]], batch: int) -> list[bytes]:
+    """Run messages through the dataflow with one key for all, whose fold takes many of them; return what it says."""
+    return _run((("0", message) for message in messages), lambda: fold, batch)
+
+
+def _run(
+    keyed: Iterable[tuple[str, tuple[str, bytes]]], make: Callable[[], Callable[[Messages], list[bytes]]], batch: int
+) -> list[bytes]:
+    operators, testing = import_module("bytewax.operators"), import_module("bytewax.testing")
+    operators.StatefulBatchLogic.register(_Keyed)
+    said: list[tuple[str, bytes]] = []
+    flow = import_module("bytewax.dataflow").Dataflow("fold")
+    blocks = operators.input("blocks", flow, testing.TestingSource(keyed, batch))
+    rows = operators.stateful_batch("state", blocks, lambda _resumed: _Keyed(make()))
+    operators.output("rows", rows, testing.TestingSink(said))
+    testing.run_main(flow)
+    return [row for _, row in said]

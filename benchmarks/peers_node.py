@@ -1,0 +1,335 @@
+"""The fold of one node, written for one node: numpy for what has ten samples, Python's own numbers for the rest.
+
+The formulas are those of `processors` in the default variant, without a global model; each function names the module
+that it follows. What no availability is made of is not computed: most metrics are never smoothed, and classes of pods,
+container events, sums, clocks and late blocks are not known here.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas import codec, metric
+from schemas.estimate import Availability
+from schemas.section import Estimate
+from schemas.settings import Settings
+from schemas.telemetry import SampleBlock
+
+Array = NDArray[np.float64]
+
+FEATURES = ("cpu", "memory", "memory_pressure", "io_pressure", "disk")
+_COLUMNS = [
+    metric.NAMES.index(name)
+    for name in ("cpu_util", "memory_util", "memory_pressure", "io_pressure", "disk_util", "cpu_pressure",
+                 "cpu_throttled")
+]  # fmt: skip
+_PRESSURE, _THROTTLED = 5, 6
+_PODS = metric.NAMES.index("pods")
+_HIGH = np.array([known.high for known in metric.METRICS])
+_WINDOW, _GAP_SECONDS = 7, 2.5
+_TEN = np.arange(10)[:, None] + np.arange(_WINDOW)
+_NEWS, _QUIET, _FLOOR, _SMALL_COST, _FULL = 0.05, 1e-8, 1e-9, 1e-3, 1 - 1e-6
+_ONE_SIDED_90 = 1.2815515655446004
+
+
+class Expected(NamedTuple):
+    """What `direction` and `capacity_signal` say of the node."""
+
+    signal: float
+    gap: float
+    explained: float
+
+
+class Room(NamedTuple):
+    """What `availability` says of the node; `binding` and `resource` index the features, -1 is the pod limit."""
+
+    available: float
+    lower: float
+    upper: float
+    binding: int
+    cost: float
+    capacity: float
+    resource: int
+    prior: float
+
+
+@dataclass(slots=True)
+class Evidence:
+    """State of `least_squares` for one feature; what features share is in `Node`."""
+
+    usage: float = 0.0
+    products: float = 0.0
+    noise: float = 0.0
+    baseline: float = math.nan
+
+
+@dataclass(slots=True)
+class Said:
+    """State of `report`."""
+
+    at_us: int = 0
+    since_us: int = 0
+    available: float = 0.0
+    pods: float = 0.0
+    seen: tuple[int, bool, bool] = (0, False, False)
+
+
+class Written:
+    """One node.
+
+    Attributes:
+        name: Of the node.
+        room: Its availability after the newest block, not rounded.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Start without any block.
+
+        Raises:
+            ValueError: The settings ask for another variant, form or window than the default.
+        """
+        if settings.model.variant != "default" or settings.estimate.form or settings.smoothing.window != _WINDOW:
+            raise ValueError("this fold is written for the default variant, estimator and window of 7 samples")
+        self.name = ""
+        self._settings = settings
+        self._estimate: Estimate = settings.estimate
+        self._window = np.full((_WINDOW - 1, len(_COLUMNS)), np.nan)
+        self._moment = np.zeros((len(FEATURES), len(FEATURES)))
+        self._said = Said()
+        self._evidence = [Evidence() for _ in FEATURES]
+        self._headroom = (self._estimate.headroom_cpu, self._estimate.headroom_memory)
+        self._costs = [0.0, 0.0]
+        self._weight = self._mean_pods = self._squares = self._noise_weight = 0.0
+        self._pods, self._seq = 0.0, -1
+        self._at_us = self._changed_us = self._quiet_us = 0
+        self.room: Room | None = None
+
+    def fold(self, _subject: str, payload: bytes) -> bytes | None:
+        """Take in a block with all metrics; return the availability that is due to be said, as JSON."""
+        try:
+            read = codec.decode(SampleBlock, payload)
+        except codec.Refused:
+            return None
+        raw = np.array(read.values, dtype=np.float64).reshape(-1, len(read.metrics))
+        if tuple(read.metrics) != metric.NAMES or (raw < 0).any() or (raw > _HIGH).any() or read.seq <= self._seq:
+            return None
+        self.name, first = read.node, self._seq < 0
+        length = len(raw) * read.step_us / 1e6
+        at_us = read.at_us + (len(raw) - 1) * read.step_us
+        elapsed = length if first else min(max((at_us - self._at_us) / 1e6, 0.0), 3600.0)
+        if elapsed > _GAP_SECONDS * length:
+            self._window = np.full_like(self._window, np.nan)
+        features, quick = self._features(raw[:, _COLUMNS])
+        usage = features[:, -1].tolist()
+        if not quick:
+            usage = [_newest(column) for column in features.tolist()]
+        counted = _newest(raw[:, _PODS].tolist())
+        pods = self._pods if math.isnan(counted) else counted
+        churn, settling = self._churn(pods, at_us, first=first)
+        still = settling and self._estimate.hold_in_churn
+        prior = self._prior(read, slow=not np.isnan(raw[:, _COLUMNS[_PRESSURE]]).all())
+        # The first block has no baseline yet, so the model learns nothing of it.
+        self._learn_moment(features, 0.0 if still else elapsed, quick=quick)
+        if not (still or usage[0] >= _FULL or usage[1] >= _FULL or math.isnan(counted)):
+            self._learn_cost(usage, pods, elapsed, [self._cost(index, share)[0] for index, share in enumerate(prior)])
+        expected = self._expected(usage)
+        room = self.room = self._room(usage, pods, prior, settling=settling)
+        self._pods, self._seq, self._at_us = pods, read.seq, at_us
+        if not self._due(room, pods, at_us, churn=churn, settling=settling):
+            return None
+        if math.isnan(usage[0]) or math.isnan(usage[1]):
+            return None
+        return self._say(read, usage, expected, room, churn=churn, settling=settling)
+
+    def _features(self, raw: Array) -> tuple[Array, bool]:
+        """Follow `running_median` and `resource`: features (features, samples), and whether none is missing."""
+        series = np.concatenate((self._window, raw))
+        self._window = series[-_WINDOW + 1 :]
+        samples = len(raw)
+        rows = np.arange(samples)[:, None] + np.arange(_WINDOW) if samples != 10 else _TEN
+        ordered = series.T[:, rows]
+        ordered.sort(axis=2)
+        quick = not np.isnan(ordered[:, :, -1]).any()  # what is missing is sorted last
+        middle = ordered[:, :, _WINDOW // 2] if quick else _median_of_known(ordered)
+        pressure = middle[_PRESSURE] * (1.0 - (middle[_THROTTLED] if quick else np.nan_to_num(middle[_THROTTLED])))
+        blend = np.minimum(1.0, (middle[0] + pressure) / self._estimate.slowdown)
+        middle[0] = blend if quick else np.where(np.isnan(pressure), middle[0], blend)
+        return middle[: len(FEATURES)], quick
+
+    def _churn(self, pods: float, at_us: int, *, first: bool) -> tuple[bool, bool]:
+        """Follow `chain`: whether the number of pods has just changed, and whether that is still worth waiting for."""
+        if not first and pods != self._pods:
+            self._changed_us = at_us
+        churn = self._changed_us > 0 and abs(at_us - self._changed_us) < self._estimate.settle_seconds * 1e6
+        if not churn or first:
+            self._quiet_us = at_us
+        return churn, churn and at_us - self._quiet_us <= self._estimate.churn_limit_seconds * 1e6
+
+    def _prior(self, read: SampleBlock, *, slow: bool) -> list[float]:
+        """Follow `world`: the cost that is assumed of a pod, per feature."""
+        cores = read.cpus * (self._estimate.slowdown if slow else 1.0)
+        cpu, memory = self._estimate.pod_cores / cores, self._estimate.pod_memory_bytes / read.memory_bytes
+        return [min(cpu, 1.0), min(memory, 1.0), _SMALL_COST, _SMALL_COST, _SMALL_COST]
+
+    def _learn_moment(self, features: Array, elapsed: float, *, quick: bool) -> None:
+        """Follow `second_moment`, of usage above the baseline."""
+        baseline = [evidence.baseline for evidence in self._evidence]
+        above = np.maximum(features - np.array(baseline)[:, None], 0.0)
+        if not quick or math.isnan(sum(baseline)):
+            above[np.isnan(features).all(axis=1)] = 0.0
+            above = above[:, ~np.isnan(above).any(axis=0)]
+        count = above.shape[1]
+        if count and elapsed:
+            share = 1.0 if self._seq < 0 else -math.expm1(-elapsed / self._settings.model.tau_seconds)
+            self._moment = (1 - share) * self._moment + share / count * (above @ above.T)
+
+    def _cost(self, index: int, prior: float) -> tuple[float, float, float]:
+        """Follow `least_squares.cost`: value, variance, share of the prior."""
+        evidence = self._evidence[index]
+        noise = max(evidence.noise, _QUIET)
+        assumed = 1.0 / (self._estimate.prior_deviation * prior) ** 2
+        total = self._squares / noise + assumed
+        value = (max(evidence.products, 0.0) / noise + prior * assumed) / total
+        return max(value, _FLOOR), 1.0 / total, assumed / total
+
+    def _learn_cost(self, usage: list[float], pods: float, elapsed: float, value: list[float]) -> None:
+        """Follow `least_squares.update`."""
+        fade = math.exp(-elapsed / self._estimate.memory_seconds)
+        first = self._weight == 0
+        self._weight = self._weight * fade + elapsed
+        share = elapsed / self._weight if self._weight > 0 else 0.0
+        step = pods - self._mean_pods
+        kept = fade if abs(step) > _NEWS else 1.0
+        gain = 0.0 if first else (1.0 - share) * elapsed
+        self._squares = self._squares * kept + gain * step * step
+        self._noise_weight = self._noise_weight * fade + elapsed
+        part = elapsed / self._noise_weight if self._noise_weight > 0 else 0.0
+        follow = 1.0 - math.exp(-elapsed / self._estimate.level_seconds)
+        for evidence, used, cost in zip(self._evidence, usage, value, strict=True):
+            if math.isnan(used):
+                continue
+            rise = used - evidence.usage
+            residual = 0.0 if first else rise - cost * step
+            evidence.products = evidence.products * kept + gain * step * rise
+            evidence.noise += part * (residual * residual - evidence.noise)
+            evidence.usage += share * rise
+            without = max(used - cost * pods, 0.0)
+            known = not math.isnan(evidence.baseline)
+            evidence.baseline = evidence.baseline + follow * (without - evidence.baseline) if known else without
+        self._mean_pods += share * step
+
+    def _expected(self, usage: list[float]) -> Expected:
+        """Follow `direction` and `capacity_signal`."""
+        values, vectors = np.linalg.eigh(self._moment)
+        strengths, vector = values.tolist(), vectors[:, -1].tolist()
+        first = max(strengths[-1], 0.0)
+        gap = max(strengths[-2], 0.0) / first if first else 1.0
+        explained = min(first / float(self._moment.trace()), 1.0) if first else 0.0
+        size, least = math.sqrt(first), 1 / self._estimate.max_pods
+        if not first:
+            vector = [len(FEATURES) ** -0.5] * len(FEATURES)
+        headroom = (*self._headroom, 0.0, 0.0, 0.0)
+        fits = [
+            (1 - kept - used) / max(size * abs(share), least)
+            for kept, used, share in zip(headroom, usage, vector, strict=True)
+            if not math.isnan(used)
+        ]
+        signal = min(max(min(fits), 0.0), float(self._estimate.max_pods)) if fits else math.nan
+        return Expected(signal, gap, explained)
+
+    def _room(self, usage: list[float], pods: float, prior: list[float], *, settling: bool) -> Room:
+        """Follow `availability`, of cpu and memory."""
+        scarce, resource, cost, variance, share, capacity = math.inf, 0, 0.0, 0.0, 0.0, math.nan
+        for index, headroom in enumerate(self._headroom):
+            value, spread, assumed = self._cost(index, prior[index])
+            self._costs[index] = value
+            baseline = self._evidence[index].baseline
+            most = max(1.0 - headroom - (usage[index] if math.isnan(baseline) else baseline), 0.0)
+            learned = max(most / value - pods, 0.0)
+            room = learned if settling else min(max(1.0 - headroom - usage[index], 0.0) / value, learned)
+            if index == 0 or room < scarce:
+                scarce = math.inf if math.isnan(room) else room
+                resource, cost, variance, share, capacity = index, value, spread, assumed, most
+        limit = max(self._estimate.max_pods - pods, 0.0)
+        available, known = min(scarce, limit), math.isfinite(scarce)
+        wander = self._evidence[resource].noise / max(self._noise_weight, 1.0)
+        reach = (scarce if known else 0.0) + pods
+        deviation = _ONE_SIDED_90 * math.sqrt(wander + variance * reach * reach) / cost
+        believed = scarce if known else limit
+        return Room(
+            available,
+            min(max(believed - deviation, 0.0), available),
+            max(min(believed + deviation, limit), available),
+            -1 if limit < scarce else resource,
+            cost,
+            0.0 if math.isnan(capacity) else capacity,
+            resource,
+            share,
+        )
+
+    def _due(self, room: Room, pods: float, at_us: int, *, churn: bool, settling: bool) -> bool:
+        """Follow `report.update`."""
+        said, now = self._said, (room.binding, churn, settling)
+        turned = said.at_us == 0 or now != said.seen
+        waited = (at_us - said.at_us) / 1e6
+        said.seen = now
+        if turned:
+            said.since_us = at_us
+        change = abs(room.available - said.available) >= self._estimate.change_pods
+        late = waited >= self._estimate.report_seconds - 0.5 or waited < 0
+        if not (turned or change or late or pods != said.pods):
+            return False
+        said.at_us, said.available, said.pods = at_us, room.available, pods
+        return True
+
+    def _say(
+        self, read: SampleBlock, usage: list[float], expected: Expected, room: Room, *, churn: bool, settling: bool
+    ) -> bytes:
+        """Follow `report.availabilities`."""
+        free = []
+        for evidence, used, cost, headroom in zip(self._evidence, usage, self._costs, self._headroom, strict=False):
+            known = evidence.baseline + cost * self._pods
+            believed = known if settling and not math.isnan(known) else used
+            free.append(_ratio(max(1.0 - headroom - believed, 0.0)))
+        message = Availability(
+            node=read.node,
+            at_us=self._at_us,
+            seq=read.seq,
+            available=round(room.available, 4),
+            lower=round(room.lower, 4),
+            upper=round(room.upper, 4),
+            signal=round(expected.signal, 4),
+            cost=round(room.cost, 9),
+            capacity=round(room.capacity, 6),
+            pods=int(self._pods),
+            binding="pods" if room.binding < 0 else FEATURES[room.binding],
+            mode="capacity" if settling else "signal",
+            churn=churn,
+            prior=_ratio(room.prior),
+            usage={name: _ratio(used) for name, used in zip(FEATURES, usage, strict=True) if not math.isnan(used)},
+            explained=_ratio(expected.explained),
+            gap=_ratio(expected.gap),
+            free=dict(zip(FEATURES[:2], free, strict=True)),
+            since_us=self._said.since_us,
+        )
+        return codec.encode(message)
+
+
+def _ratio(value: float) -> float:
+    return min(max(round(value, 6), 0.0), 1.0)
+
+
+def _newest(series: list[float]) -> float:
+    """Return the last value that is not missing."""
+    return next((value for value in reversed(series) if not math.isnan(value)), math.nan)
+
+
+def _median_of_known(ordered: Array) -> Array:
+    known = np.count_nonzero(~np.isnan(ordered), axis=2)[..., None]
+    lower = np.take_along_axis(ordered, np.maximum(known - 1, 0) // 2, axis=2)
+    upper = np.take_along_axis(ordered, np.minimum(known // 2, _WINDOW - 1), axis=2)
+    median: Array = (0.5 * (lower + upper))[..., 0]
+    return median

@@ -1,0 +1,34 @@
+"""Requests to the JetStream API that the client has no calls for."""
+
+import json
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+
+
+class Refused(nats.errors.Error):
+    """The server did not do what it was asked for.
+
+    Attributes:
+        code: Its number for the reason.
+    """
+
+    def __init__(self, description: str, code: int) -> None:
+        super().__init__(description)
+        self.code = code
+
+
+async def request(client: Client, verb: str, request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
+    """Send a request and return the answer.
+
+    Raises:
+        Refused: The answer is an error.
+        nats.errors.Error: There is no answer; also TimeoutError.
+    """
+    reply = await client.request(f"$JS.API.{verb}", json.dumps(request).encode(), timeout=timeout_seconds)
+    answer: dict[str, Any] = json.loads(reply.data)
+    if "error" in answer:
+        error = answer["error"]
+        raise Refused(error.get("description", "no reason given"), error.get("err_code", 0))
+    return answer

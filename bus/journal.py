@@ -1,0 +1,98 @@
+"""Where the rows of a fold are stored, together with how much of the input they cover."""
+
+import logging
+from collections.abc import Sequence
+
+from nats.aio.client import Client
+from nats.js import api
+from nats.js.errors import APIError, NotFoundError
+
+from bus import batch
+from bus.batch import Fenced, Row
+from bus.stream import Stream
+from schemas import codec
+from schemas.estimate import Cursor
+
+log = logging.getLogger(__name__)
+
+_WRONG_LAST_SEQUENCE = 10071
+_CURSOR = "Spazio-Cursor"
+
+
+class Batches:
+    """Rows and a cursor message behind them, in one atomic batch."""
+
+    most = batch.MAXIMUM_ROWS
+
+    def __init__(self, client: Client, stream: str, subject: str, *, timeout_seconds: float) -> None:
+        """Name the stream of the rows, and the subject of the cursor in it."""
+        self._client, self._stream, self._subject, self._timeout = client, stream, subject, timeout_seconds
+        self._expected = 0
+
+    async def covered(self, source: Stream) -> int:
+        """Return the input sequence up to which rows are stored; 0: none."""
+        position, self._expected = await batch.covered(self._client, self._stream, self._subject, source)
+        return position
+
+    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int) -> None:
+        """Store rows and cursor.
+
+        Raises:
+            Fenced: Another has moved the cursor.
+        """
+        cursor = Cursor(stream=source.name, created=source.identity, sequence=sequence)
+        self._expected = await batch.publish(
+            self._client,
+            self._stream,
+            rows,
+            Row(self._subject, codec.encode(cursor)),
+            self._expected,
+            timeout_seconds=self._timeout,
+        )
+
+
+class Singles:
+    """One row at a time, which carries its cursor as a header; for a stream without atomic batches."""
+
+    most = 1
+
+    def __init__(self, client: Client, stream: str, subject: str, *, timeout_seconds: float) -> None:
+        """Name the stream, and the only subject that rows have."""
+        self._client, self._stream, self._subject, self._timeout = client, stream, subject, timeout_seconds
+        self._expected = 0
+
+    async def covered(self, source: Stream) -> int:
+        """Return the input sequence that the newest row came of; 0: none, or a row of another input."""
+        try:
+            newest = await self._client.jetstream().get_msg(self._stream, subject=self._subject, direct=True)
+        except NotFoundError:
+            self._expected = 0
+            return 0
+        self._expected = newest.seq or 0
+        identity, _, sequence = (newest.headers or {}).get(_CURSOR, "").partition(":")
+        if identity != source.identity or not sequence.isdecimal() or int(sequence) > source.last:
+            log.warning("cursor.set_aside", extra={"subject": self._subject, "sequence": self._expected})
+            return 0
+        return int(sequence)
+
+    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int) -> None:
+        """Store the row; its id keeps it from being stored twice where garbage on its subject hid the cursor.
+
+        Raises:
+            Fenced: Another has stored one since.
+            ValueError: There is more than one row.
+            nats.errors.Error: It may or may not be stored; `covered` tells. Also TimeoutError.
+        """
+        (row,) = rows
+        headers = {
+            api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(self._expected),
+            api.Header.MSG_ID.value: f"{row.subject}:{source.identity}:{sequence}",
+            _CURSOR: f"{source.identity}:{sequence}",
+        }
+        js = self._client.jetstream(timeout=self._timeout)
+        try:
+            self._expected = (await js.publish(row.subject, row.payload, headers=headers)).seq
+        except APIError as error:
+            if error.err_code == _WRONG_LAST_SEQUENCE:
+                raise Fenced(f"{row.subject} is not at {self._expected} any more") from error
+            raise

@@ -1,0 +1,136 @@
+"""Listening to an inbox without the client's work on each message.
+
+nats-py decodes headers, makes an object and wakes a task for every message, which costs more than folding it does. A
+tap takes subject, reply and payload as they came off the wire; headers stay bytes, since few of them are looked at.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.protocol import parser
+
+log = logging.getLogger(__name__)
+
+# Subject, reply, payload, headers.
+Sink = Callable[[bytes, bytes, bytes, bytes | None], None]
+
+
+class Tapped(Client):
+    """A client whose inboxes can be tapped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taps: dict[int, Sink] = {}
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        tap = self.taps.get(sid)
+        if tap is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+        else:
+            tap(subject, reply, data, headers)
+
+
+class Parser(parser.Parser):
+    """The client's parser, before which complete tapped messages are taken off the buffer.
+
+    The client's own matches patterns and wakes a coroutine for each message, and takes each off the buffer alone.
+    """
+
+    async def parse(self, data: bytes = b"") -> None:
+        """Take in what came; see `parser.Parser`."""
+        if self.state == parser.AWAITING_CONTROL_LINE and isinstance(self.nc, Tapped):
+            self.buf.extend(data)
+            if self._hand_over(self.nc.taps):
+                return
+            data = b""
+        await super().parse(data)
+
+    def _hand_over(self, taps: dict[int, Sink]) -> bool:
+        """Hand over what is tapped; tell whether the rest, if any, is the begin of a message of the same kind."""
+        buffer, done, rest = self.buf, 0, False
+        while (end := buffer.find(b"\r\n", done)) >= 0:
+            # Kind, subject, number, perhaps a reply, with headers their size, and the size of all.
+            words = bytes(buffer[done:end]).split(b" ")
+            begin = end + 2
+            try:
+                tap, stop = taps[int(words[2])], begin + int(words[-1])
+                if words[0] == b"HMSG":
+                    body, plain = begin + int(words.pop(-2)), len(words)
+                else:
+                    body, plain = begin, len(words) if words[0] == b"MSG" else 0
+            except (IndexError, KeyError, ValueError):
+                break
+            if not 4 <= plain <= 5:
+                break
+            if len(buffer) < stop + 2:
+                rest = True
+                break
+            headers = bytes(buffer[begin:body]) if body > begin else None
+            tap(words[1], words[3] if plain == 5 else b"", bytes(buffer[body:stop]), headers)
+            done = stop + 2
+        del buffer[:done]
+        return rest or not buffer
+
+
+class Tap:
+    """A subscription to an inbox of its own; `inbox` is its subject."""
+
+    def __init__(self, client: Client, subscription: Subscription, number: int) -> None:
+        self._client, self._subscription, self._number = client, subscription, number
+        self.inbox = subscription.subject
+
+    async def close(self) -> None:
+        """Stop listening; nothing reaches the sink afterwards."""
+        if isinstance(self._client, Tapped):
+            # Messages under way would otherwise reach the client's own handling, which knows nothing of them.
+            self._client.taps[self._number] = _discard
+        try:
+            await self._subscription.unsubscribe()
+        except nats.errors.Error:
+            log.debug("tap.unsubscribed_already")
+        if isinstance(self._client, Tapped):
+            self._client.taps.pop(self._number, None)
+
+
+async def listen(client: Client, sink: Sink, *, below: str = "") -> Tap:
+    """Listen to a new inbox, or to what is `below` it; any client will do, a `Tapped` one is fast."""
+    inbox = client.new_inbox() + below
+    if isinstance(client, Tapped):
+        subscription = await client.subscribe(inbox)
+        number: int = subscription._id  # noqa: SLF001 # the client has no public name for it
+        client.taps[number] = sink
+        return Tap(client, subscription, number)
+
+    async def pass_on(message: Msg) -> None:
+        sink(message.subject.encode(), message.reply.encode(), message.data, _bytes(message.headers))
+
+    return Tap(client, await client.subscribe(inbox, cb=pass_on), 0)
+
+
+def _discard(*_: object) -> None:
+    """Take a message that nobody waits for any more."""
+
+
+def _bytes(headers: dict[str, Any] | None) -> bytes | None:
+    if not headers:
+        return None
+    first = f"NATS/1.0 {headers.get('Status', '')} {headers.get('Description', '')}".rstrip()
+    rest = (f"{key}: {value}" for key, value in headers.items() if key not in ("Status", "Description"))
+    return "\r\n".join((first, *rest, "\r\n")).encode()
+
+
+def fields(headers: bytes | None) -> dict[str, str]:
+    r"""Return headers by name; `Status` and `Description` are those of the first line.
+
+    >>> fields(b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 3\r\n\r\n")
+    {'Status': '408', 'Description': 'Request Timeout', 'Nats-Pending-Messages': '3'}
+    """
+    first, *rest = (headers or b"").decode(errors="replace").split("\r\n")
+    _, status, description = [*first.split(" ", 2), "", ""][:3]
+    named = dict(line.split(":", 1) for line in rest if ":" in line)
+    return {"Status": status, "Description": description} | {name: text.strip() for name, text in named.items()}

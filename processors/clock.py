@@ -1,0 +1,101 @@
+"""Which time of a node is believed: its wall clock while it runs evenly, else the boot clock beside it.
+
+A block says its time twice: `at_us` by the wall clock, which somebody may set, and `seq` in seconds of CLOCK_BOOTTIME,
+which nobody can. Their difference is constant but for what NTP slews, smears and steps, all of it far below a second.
+Where it moves by more than two, the wall clock has jumped, and the boot clock carries the time on. If the new
+difference then holds for a minute of blocks, the clock was set on purpose and is believed again. A clock that was wrong
+from the start cannot be told by its own blocks, but by its neighbours': it stays the same distance from the partition's
+event second, while a node that sends what it had to keep comes closer with each block.
+"""
+
+from typing import NamedTuple
+
+from schemas.telemetry import MAXIMUM_US
+
+_SECOND_US = 1_000_000
+_LATEST_US = 2**53 - 1 - MAXIMUM_US
+
+TOLERANCE_US = 2 * _SECOND_US
+_STILL_US = 1000  # less than that is not worth a change of state
+FAR_US = 60 * _SECOND_US
+HELD = 60
+STEADY = 60
+
+
+class Clock(NamedTuple):
+    """One node's clock.
+
+    Attributes:
+        offset_us: Wall clock minus boot clock, as it is believed.
+        told_us: The same, as the node has said since its clock has jumped; only while `held` is not 0.
+        held: Blocks in a row that have said so.
+        apart_us: Believed time minus the partition's event second; only while `steady` is not 0.
+        steady: Blocks in a row that were so far away.
+        jumps: Times that the clock has jumped.
+    """
+
+    offset_us: int
+    told_us: int = 0
+    held: int = 0
+    apart_us: int = 0
+    steady: int = 0
+    jumps: int = 0
+
+
+def update(clock: Clock | None, seq: int, at_us: int, second: int) -> Clock:
+    """Take in one block of the boot that `clock` is of.
+
+    Args:
+        clock: None for the first block of a boot.
+        seq: The block's second of CLOCK_BOOTTIME.
+        at_us: The block's time by the wall clock.
+        second: The partition's event second; 0 if there is none yet.
+    """
+    offset = at_us - seq * _SECOND_US
+    if clock is None:
+        after = Clock(offset)
+    elif abs(offset - clock.offset_us) > TOLERANCE_US:
+        after = _jumped(clock, offset)
+    elif abs(offset - clock.offset_us) <= _STILL_US and not clock.held:
+        after = clock
+    else:
+        # A clock that is slewed moves without end, a little with each block.
+        after = Clock(offset, 0, 0, clock.apart_us, clock.steady, clock.jumps)
+    if not second:
+        return after
+    apart = (at_of(after, seq, at_us) if after.held else at_us) - second * _SECOND_US
+    if abs(apart) <= FAR_US:
+        return after._replace(apart_us=0, steady=0) if after.steady else after
+    if after.steady and abs(apart - after.apart_us) <= TOLERANCE_US:
+        return after._replace(steady=min(after.steady + 1, STEADY))
+    return after._replace(apart_us=apart, steady=1)
+
+
+def _jumped(clock: Clock, offset: int) -> Clock:
+    if clock.held and abs(offset - clock.told_us) <= TOLERANCE_US:
+        if clock.held + 1 >= HELD:
+            return Clock(offset, jumps=clock.jumps)
+        return clock._replace(told_us=offset, held=clock.held + 1)
+    return clock._replace(told_us=offset, held=1, jumps=clock.jumps + 1)
+
+
+def at_of(clock: Clock, seq: int, at_us: int) -> int:
+    """Return the time that is believed of something that a node says to have happened in a second of its boot.
+
+    >>> at_of(Clock(offset_us=500_000_000), 7, 507_250_000), at_of(Clock(offset_us=500_000_000), 7, 3)
+    (507250000, 507000000)
+    """
+    carried = clock.offset_us + seq * _SECOND_US
+    return at_us if abs(at_us - carried) <= TOLERANCE_US else min(max(carried, 0), _LATEST_US)
+
+
+def carried(clock: Clock, seq: int) -> int:
+    """Return what the wall clock says in a second of the boot, if it has run evenly since the newest block."""
+    return min(max((clock.told_us if clock.held else clock.offset_us) + seq * _SECOND_US, 0), _LATEST_US)
+
+
+def error_us(clock: Clock) -> int | None:
+    """Return how far the wall clock is off: from the time carried on, or from the partition; None: not that we know."""
+    if clock.held:
+        return clock.told_us - clock.offset_us
+    return clock.apart_us if clock.steady >= STEADY else None

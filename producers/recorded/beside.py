@@ -1,0 +1,149 @@
+"""What a history holds beside samples, as the messages that it came from: container events, pod usage, facts.
+
+The rows are our own and were checked when they were written. The global model is among them where its place in the
+stream was recorded too: then a replay is the recording over again. Else the aggregator of the replay makes its own.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+
+from producers.recorded import prepare
+from schemas import codec
+from schemas.estimate import Model
+from schemas.facts import UNBOUND, NodeFacts, PodFacts
+from schemas.message import Message
+from schemas.telemetry import ContainerEvent, PodUsageBlock
+
+_BATCH = 10_000
+_COLUMNS = {
+    "pods": "pod",
+    "namespaces": "namespace",
+    "names": "name",
+    "workloads": "workload",
+    "containers": "containers",
+    "cpu_cores": "cpu_cores",
+    "memory_bytes": "memory_bytes",
+    "cpu_pressure": "cpu_pressure",
+    "memory_pressure": "memory_pressure",
+    "io_pressure": "io_pressure",
+    "throttled": "throttled",
+}
+
+Row = Mapping[str, Any]
+
+
+class Beside(NamedTuple):
+    """A message of a recording; `place` is as in `Block`, `identity` is what its id ends with."""
+
+    place: int
+    at_us: int
+    node: str
+    message: Message
+    identity: str
+
+    def payload(self, shift_us: int) -> bytes:
+        """Return the message, so much later than it was recorded."""
+        if not shift_us:
+            return codec.encode(self.message)
+        moved = {
+            name: value + shift_us
+            for name, value in self.message
+            if name.endswith("_us") and name not in ("boottime_us", "span_us") and value is not None
+        }
+        return codec.encode(self.message.model_copy(update=moved))
+
+
+def read(
+    connection: duckdb.DuckDBPyConnection, kind: str, files: Sequence[Path], streams: Sequence[str]
+) -> Iterator[Beside]:
+    """Yield the messages of one kind in order; by their place if streams are named, else by time.
+
+    Raises:
+        pydantic.ValidationError: Rows are not what the history sink writes.
+    """
+    listed = "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in files) + "]"
+    source = (
+        f"read_parquet({listed}, union_by_name = true, hive_partitioning = false, filename = true, "
+        "file_row_number = true)"
+    )
+    placed = prepare.place(streams) if streams else "at_us"
+    chosen = "WHERE scope = 'global'" if kind == "model" else ""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT * EXCLUDE (filename, file_row_number), {placed} AS place FROM {source} {chosen} "  # noqa: S608
+            "ORDER BY place, node, filename, file_row_number"
+        )
+        names = [column[0] for column in cursor.description or ()]
+        yield from _MAKE[kind](dict(zip(names, row, strict=True)) for row in _rows(cursor))
+
+
+def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    while batch := cursor.fetchmany(_BATCH):
+        yield from batch
+
+
+def _events(rows: Iterable[Row]) -> Iterator[Beside]:
+    for row in rows:
+        event = ContainerEvent.model_validate(_known(row))
+        identity = f"{event.boot}:{event.boottime_us}:{event.container}:{event.event}"
+        yield Beside(row["place"], event.at_us, event.node, event, identity)
+
+
+def _usage(rows: Iterable[Row]) -> Iterator[Beside]:
+    for (at_us, node, boot, seq, span_us), grouped in groupby(
+        rows, lambda row: (row["at_us"], row["node"], row["boot"], row["seq"], row["span_us"])
+    ):
+        listed = list(grouped)
+        pods = [row for row in listed if row["pod"] is not None]
+        system = next((row for row in listed if row["pod"] is None), {})
+        block = PodUsageBlock.model_validate(
+            {
+                "node": node,
+                "boot": boot,
+                "seq": seq,
+                "at_us": at_us,
+                "span_us": span_us,
+                "system_cpu_cores": system.get("cpu_cores"),
+                "system_memory_bytes": system.get("memory_bytes"),
+                **{name: [row[column] for row in pods] for name, column in _COLUMNS.items()},
+            }
+        )
+        yield Beside(listed[0]["place"], at_us, node, block, f"{boot}:{seq}")
+
+
+def _node_facts(rows: Iterable[Row]) -> Iterator[Beside]:
+    for row in rows:
+        facts = NodeFacts.model_validate(_known(row))
+        yield Beside(row["place"], facts.at_us, facts.node, facts, f"{facts.uid}:{facts.version}:{facts.deleted}")
+
+
+def _pod_facts(rows: Iterable[Row]) -> Iterator[Beside]:
+    for row in rows:
+        facts = PodFacts.model_validate({"node": UNBOUND} | _known(row))
+        yield Beside(row["place"], facts.at_us, facts.node, facts, f"{facts.pod}:{facts.version}:{facts.deleted}")
+
+
+def _models(rows: Iterable[Row]) -> Iterator[Beside]:
+    for row in rows:
+        known = _known(row)
+        if "classes" in known:
+            known["classes"] = {item.pop("class"): item for item in known["classes"]}
+        model = Model.model_validate(known)
+        yield Beside(row["place"], model.at_us, "", model, str(model.at_us))
+
+
+def _known(row: Row) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}
+
+
+_MAKE: Mapping[str, Callable[[Iterable[Row]], Iterator[Beside]]] = {
+    "containers": _events,
+    "pods": _usage,
+    "nodefacts": _node_facts,
+    "podfacts": _pod_facts,
+    "model": _models,
+}

@@ -1,0 +1,195 @@
+"""Files of samples, in whatever order and units, to one Parquet file of ours in order of time.
+
+DuckDB does it without holding the rows in memory, so that a trace of a hundred million rows works on a laptop. Every
+row is accounted for: it is in the file, or it is a fault that is told with its file, row, column and value.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+
+from producers.recorded import mapping
+from producers.recorded.mapping import Column, Unmapped
+from schemas import metric
+
+_MEMORY = "1GB"
+_EXAMPLES = 5
+_FUTURE_US = 2**53 - 1 - 60_000_000
+_STREAM = 1 << 48  # more messages than any stream holds
+
+
+class Fault(NamedTuple):
+    """A row that cannot be used; `row` counts the rows of its file from 1, a header not counted."""
+
+    file: str
+    row: int
+    column: str
+    value: str
+
+
+class Prepared(NamedTuple):
+    """Samples in order of time.
+
+    Attributes:
+        path: The Parquet file.
+        rows: Rows in it.
+        metrics: Metrics that it has, in the order of the metrics table.
+        exact: Rows have their place in the stream that they were recorded from.
+        first_us, last_us: Times of its first and last row; 0 without any.
+        faulty: Number of rows left out.
+        faults: The first of them.
+    """
+
+    path: Path
+    rows: int
+    metrics: list[str]
+    exact: bool
+    first_us: int
+    last_us: int
+    faulty: int
+    faults: list[Fault]
+
+
+def connect(folder: Path) -> duckdb.DuckDBPyConnection:
+    """Return a connection that keeps little in memory and the rest in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    limits: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": _MEMORY,
+        "temp_directory": str(folder / "spill"),
+    }
+    return duckdb.connect(str(folder / "prepared.duckdb"), config=limits)
+
+
+def samples(
+    connection: duckdb.DuckDBPyConnection,
+    files: Sequence[Path],
+    given: Sequence[Column],
+    streams: Sequence[str],
+    target: Path,
+) -> Prepared:
+    """Sort samples by time.
+
+    Args:
+        connection: From `connect`.
+        files: All CSV or all Parquet.
+        given: Columns that are called otherwise in the files.
+        streams: Identities of the streams that a history was written from, oldest first; empty: it is no history.
+        target: File to write.
+
+    Raises:
+        Unmapped: A needed column is missing, or the files cannot be read.
+    """
+    source = _source(files)
+    try:
+        described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()  # noqa: S608 # quoted paths
+        available = [str(row[0]) for row in described]
+        chosen = mapping.resolve(given, [name for name in available if name not in ("filename", "file_row_number")])
+        placed = place(streams) if streams and "sequence" in available else "NULL::BIGINT"
+        connection.execute(f"CREATE OR REPLACE TABLE prepared AS {_select(source, chosen, placed)}")
+        measured = [name for name in metric.NAMES if name in chosen]
+        kept = ", ".join(["node", "at_us", "boot", "seq", "cpus", "memory_bytes", "place", *measured])
+        (row,) = connection.execute("SELECT count(*) = count(place) FROM prepared").fetchall()
+        exact = bool(row[0])
+        order = "place, at_us" if exact else "at_us, node"
+        connection.execute(
+            f"COPY (SELECT {kept} FROM prepared WHERE fault IS NULL ORDER BY {order}) "  # noqa: S608 # our names
+            f"TO {_quoted(str(target))} (FORMAT parquet)"
+        )
+    except duckdb.Error as error:
+        raise Unmapped(f"{files[0]}: {str(error).splitlines()[0]}") from error
+    (totals,) = connection.execute(
+        "SELECT count(*) FILTER (fault IS NULL), coalesce(min(at_us) FILTER (fault IS NULL), 0), "
+        "coalesce(max(at_us) FILTER (fault IS NULL), 0), count(fault) FROM prepared"
+    ).fetchall()
+    found = connection.execute(
+        "SELECT file, row, fault, value FROM prepared WHERE fault IS NOT NULL ORDER BY file, row LIMIT ?", [_EXAMPLES]
+    ).fetchall()
+    connection.execute("DROP TABLE prepared")
+    faults = [Fault(str(file), int(row), str(fault), str(value or "")) for file, row, fault, value in found]
+    return Prepared(target, totals[0], measured, exact, totals[1], totals[2], totals[3], faults)
+
+
+def _source(files: Sequence[Path]) -> str:
+    listed = "[" + ", ".join(_quoted(str(path)) for path in files) + "]"
+    if all(path.name.removesuffix(".gz").endswith(".csv") for path in files):
+        return f"read_csv({listed}, all_varchar = true, header = true, filename = true, null_padding = true)"
+    return f"read_parquet({listed}, union_by_name = true, hive_partitioning = false, filename = true)"
+
+
+def place(streams: Sequence[str]) -> str:
+    """Return the expression of a row's place: that of its stream among the streams, then its sequence in it."""
+    listed = ", ".join(_quoted(stream) for stream in streams)
+    created = "regexp_extract(filename, '([^/]*?)-[0-9]+-[0-9]+[.]parquet$', 1)"
+    return f"(list_position([{listed}], {created})::BIGINT * {_STREAM} + sequence)"
+
+
+def _select(source: str, chosen: Mapping[str, Column], placed: str) -> str:
+    """Return the statement that reads our columns, and for each row the first that cannot be used, and its value."""
+    bounds = {known.name: known.high for known in metric.METRICS}
+    values = {name: _number(column) for name, column in chosen.items() if name in bounds}
+    at_us = _time(chosen)
+    sizes = {
+        name: f"{_number(chosen[name])}::BIGINT" if name in chosen else "NULL::BIGINT"
+        for name in ("seq", "cpus", "memory_bytes")
+    }
+    timed = next(column for name, column in chosen.items() if name in mapping.TIMES)
+    node = f"nullif({_text(chosen['node'])}, '')"
+    checks = [
+        (timed.source, f"{at_us} IS NULL OR {at_us} < 0 OR {at_us} > {_FUTURE_US}"),
+        (chosen["node"].source, f"{node} IS NULL OR regexp_matches({node}, '\\s') OR length({node}) > 253"),
+    ]
+    for name in (*sizes, *values):
+        if name not in chosen:
+            continue
+        number, text = _number(chosen[name]), _text(chosen[name])
+        high = bounds.get(name, 2.0**53 - 1)
+        wrong = f"({number} IS NULL AND nullif({text}, '') IS NOT NULL) OR {number} < 0 OR {number} > {high!r}"
+        checks.append((chosen[name].source, f"{wrong} OR isnan({number})"))
+    fault = " ".join(f"WHEN {check} THEN {_quoted(name)}" for name, check in checks)
+    value = " ".join(f"WHEN {check} THEN {_text(Column('', name))}" for name, check in checks)
+    columns = [
+        f"{node} AS node",
+        f"{at_us} AS at_us",
+        f"{_text(chosen['boot'])} AS boot" if "boot" in chosen else "NULL::VARCHAR AS boot",
+        *(f"{expression} AS {name}" for name, expression in sizes.items()),
+        *(f"{expression} AS {name}" for name, expression in values.items()),
+        f"CASE {fault} END AS fault",
+        f"CASE {value} END AS value",
+        f"{placed} AS place",
+        "filename AS file",
+        "row_number() OVER () - min(number) OVER (PARTITION BY filename) + 1 AS row",
+    ]
+    return (
+        f"SELECT {', '.join(columns)} FROM "  # noqa: S608 # quoted names, and numbers
+        f"(SELECT *, row_number() OVER () AS number FROM {source})"
+    )
+
+
+def _time(chosen: Mapping[str, Column]) -> str:
+    """Return the expression of a row's time in microseconds."""
+    if "at_us" in chosen:
+        return f"TRY_CAST(round({_number(chosen['at_us'])}) AS BIGINT)"
+    if "seconds" in chosen:
+        return f"TRY_CAST(round({_number(chosen['seconds'])} * 1000000) AS BIGINT)"
+    return f"epoch_us(TRY_CAST({_name(chosen['time'].source)} AS TIMESTAMP))"
+
+
+def _number(column: Column) -> str:
+    # A time in microseconds is exact as an integer, and not always as a float.
+    kind = "DOUBLE" if column.name != "at_us" or column.factor != 1 else "DECIMAL(38, 3)"
+    factor = f" * {column.factor!r}" if column.factor != 1 else ""
+    return f"(TRY_CAST({_name(column.source)} AS {kind}){factor})"
+
+
+def _text(column: Column) -> str:
+    return f"CAST({_name(column.source)} AS VARCHAR)"
+
+
+def _name(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

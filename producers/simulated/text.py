@@ -1,0 +1,57 @@
+"""Arrays to JSON text, many blocks at once.
+
+Formatting a float costs a third of a microsecond, and a block has 150 of them. Here every metric has a fixed width,
+so that a block is a row of bytes: ratios are looked up in a table of the 10,001 texts from 0.0000 to 1.0000, other
+numbers are taken apart digit by digit. JSON allows the spaces in front of a short number.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas import metric
+
+Array = NDArray[np.float64]
+Bytes = NDArray[np.uint8]
+
+_RATIO_SCALE = 10_000
+_RATIOS = np.frombuffer(
+    b"".join(b"%d.%04d" % divmod(value, _RATIO_SCALE) for value in range(_RATIO_SCALE + 1)), dtype=np.uint8
+).reshape(-1, 6)
+_WIDTH = 13
+_ZERO, _SPACE, _POINT, _COMMA = b"0 .,"
+
+
+def values(samples: Array) -> list[bytes]:
+    """Return the flat list of values of each block, without brackets.
+
+    Args:
+        samples: (nodes, samples, metrics) in the order of the metrics table; nothing is missing, counts are below 1e11.
+    """
+    columns = []
+    for index, known in enumerate(metric.METRICS):
+        column = samples[..., index]
+        columns.append(_ratios(column) if known.unit == "ratio" else _counts(column))
+        columns.append(np.full((*column.shape, 1), _COMMA, dtype=np.uint8))
+    rows = np.concatenate(columns, axis=-1)
+    flat = rows.reshape(len(rows), -1)[:, :-1].tobytes()
+    width = rows[0].size - 1
+    return [flat[start : start + width] for start in range(0, len(flat), width)]
+
+
+def _ratios(column: Array) -> Bytes:
+    return _RATIOS[np.rint(column * _RATIO_SCALE).astype(np.intp)]
+
+
+def _counts(column: Array) -> Bytes:
+    """Return numbers with two decimals."""
+    left = np.rint(column * 100).astype(np.int64)
+    text = np.empty((*column.shape, _WIDTH), dtype=np.uint8)
+    text[..., _WIDTH - 3] = _POINT
+    for place in range(_WIDTH - 1, -1, -1):
+        if place == _WIDTH - 3:
+            continue
+        digit = left % 10
+        empty = (left == 0) & (place < _WIDTH - 4)
+        text[..., place] = np.where(empty, _SPACE, _ZERO + digit)
+        left //= 10
+    return text

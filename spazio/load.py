@@ -1,0 +1,254 @@
+"""`spazio load`: simulated nodes as a load generator.
+
+Each node has its own place within a second, as real ones do, so messages come evenly. The schedule is that of event
+time: what is late stays late, and is said to be, instead of the simulation slowing down. With `prepared_seconds`
+everything is made beforehand and sent over and over; then the load costs what sending costs.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import resource
+import time
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from nats.aio.client import Client
+
+from bus.health import Health
+from bus.pipeline import Outgoing, Pipeline
+from producers.simulated.cluster import Cluster
+from producers.simulated.message import Timed, Writer
+from schemas.section import Http, Simulated
+from schemas.settings import Settings
+from schemas.subject import Names
+from spazio import service
+from spazio.service import Context
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_NODES = 100
+_TICK_SECONDS = 0.01
+_AT_ONCE = 500
+_REPORT_SECONDS = 10.0
+_BEHIND_SECONDS = 0.5
+_DRAIN_SECONDS = 10.0
+_SECOND_US = 1_000_000
+_LEAD_SECONDS = 0.2  # between the moment that is called the beginning and the first message
+
+_by_due = attrgetter("due_us")
+
+
+class Due(NamedTuple):
+    """A message that is to be sent at a time, in microseconds since the beginning; `later` as in `Timed.payload`."""
+
+    due_us: int
+    message: Timed
+    later: int
+
+
+def run(settings: Settings, *, json_output: bool) -> int:
+    """Simulate nodes until the time is over or a signal comes; returns the exit status."""
+    if not settings.simulated.nodes:
+        settings = _changed(settings, nodes=_DEFAULT_NODES)
+    if settings.http.port == Http().port:  # beside a pipeline that has this port
+        settings = settings.model_copy(update={"http": settings.http.model_copy(update={"port": 0})})
+    reached: dict[str, Any] = {}
+
+    async def work(context: Context) -> None:
+        load = Load(context.client, context.settings, context.health)
+        try:
+            await load.run()
+        finally:
+            reached.update(load.reached())
+
+    status = service.run("load", settings, work, streams=False)
+    if reached:
+        print(json.dumps(reached) if json_output else sentence(reached), flush=True)
+    return status
+
+
+def sentence(reached: dict[str, Any]) -> str:
+    """Say in words what was reached."""
+    return (
+        f"{reached['nodes']} nodes for {reached['seconds']:.1f} s: {reached['stored']} messages stored, "
+        f"{reached['rate']:.0f} a second; at most {reached['lag_seconds_max']:.2f} s behind schedule; "
+        f"{reached['resent']} sent again, {reached['unanswered']} unanswered, "
+        f"{sum(reached['refused'].values())} refused; {reached['cpu_share']:.0%} of a core"
+    )
+
+
+class Load:
+    """One run of the load generator."""
+
+    def __init__(self, client: Client, settings: Settings, health: Health) -> None:
+        own = settings.simulated
+        self._own, self._health = own, health
+        self._start_us = own.start_us or time.time_ns() // 1000 + round(_LEAD_SECONDS * 1e6)
+        cluster = Cluster(
+            own.nodes,
+            seed=own.seed,
+            churn_per_minute=0 if own.prepared_seconds else own.churn_per_minute,
+            wave_seconds=own.wave_seconds,
+        )
+        self._writer = Writer(cluster, self._start_us, own.kinds)
+        self._seconds = _Prepared(cluster, self._writer, own) if own.prepared_seconds else _Live(cluster, self._writer)
+        names = Names(settings.prefix)
+        self._subjects = {kind: [names.node(kind, node).encode() for node in cluster.fleet.name] for kind in own.kinds}
+        self._identities = {
+            kind: [
+                f"{kind}:{node}:{boot}:".encode()
+                for node, boot in zip(cluster.fleet.name, self._writer.boot, strict=True)
+            ]
+            for kind in own.kinds
+        }
+        self._pipeline = Pipeline(
+            client,
+            limit=own.in_flight,
+            timeout_seconds=settings.nats.request_timeout_seconds,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._began = self._ended = self._loop.time()
+        self._cpu = _cpu_seconds()
+        self._lag = self._lag_max = 0.0
+        self._behind = False
+
+    async def run(self) -> None:
+        """Send until the time is over, or until cancelled."""
+        async with asyncio.TaskGroup() as group, self._pipeline:
+            helpers = [group.create_task(self._pipeline.run()), group.create_task(self._report())]
+            try:
+                await self._send_all()
+                await self._pipeline.drain(_DRAIN_SECONDS)
+            finally:
+                self._ended = self._loop.time()
+                for helper in helpers:
+                    helper.cancel()
+
+    def reached(self) -> dict[str, Any]:
+        """Return what was reached so far."""
+        pipeline, seconds = self._pipeline, max(self._ended, self._began + 1e-3) - self._began
+        return {
+            "nodes": self._own.nodes,
+            "seconds": round(seconds, 3),
+            "sent": pipeline.sent,
+            "stored": pipeline.stored,
+            "duplicates": pipeline.duplicates,
+            "resent": pipeline.resent,
+            "unanswered": pipeline.in_flight,
+            "refused": dict(pipeline.refused),
+            "rate": round(pipeline.stored / seconds, 1),
+            "lag_seconds": round(self._lag, 4),
+            "lag_seconds_max": round(self._lag_max, 4),
+            "cpu_share": round((_cpu_seconds() - self._cpu) / seconds, 4),
+            "start_us": self._start_us,
+        }
+
+    async def _send_all(self) -> None:
+        own = self._own
+        number = 0
+        coming = asyncio.ensure_future(asyncio.to_thread(self._seconds.make, number))
+        waiting = [Due(message.due_us, message, 0) for message in self._writer.begin()]
+        waiting.sort(key=_by_due)
+        await coming
+        self._began, self._cpu = self._loop.time(), _cpu_seconds()
+        try:
+            while not own.seconds or number < own.seconds:
+                made = await coming
+                number += 1
+                coming = asyncio.ensure_future(asyncio.to_thread(self._seconds.make, number))
+                waiting += made
+                waiting.sort(key=_by_due)
+                waiting = await self._send_until(number * _SECOND_US, waiting)
+            await self._send_until((number + 2) * _SECOND_US, waiting)
+        finally:
+            coming.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await coming
+
+    async def _send_until(self, end_us: int, waiting: list[Due]) -> list[Due]:
+        """Send what is due before a time, each when it is due; returns the rest."""
+        position, speed, started = 0, self._own.speed, self._began
+        while position < len(waiting) and waiting[position].due_us < end_us:
+            now_us = (self._loop.time() - started) * speed * _SECOND_US
+            until = min(now_us, end_us - 1)
+            stop = position
+            while stop < len(waiting) and waiting[stop].due_us <= until and stop - position < _AT_ONCE:
+                stop += 1
+            if stop == position:
+                due = started + waiting[position].due_us / speed / _SECOND_US
+                await asyncio.sleep(max(_TICK_SECONDS, due - self._loop.time()))
+                continue
+            self._note_lag((now_us - waiting[position].due_us) / _SECOND_US / speed)
+            await self._pipeline.send([self._outgoing(*due) for due in waiting[position:stop]])
+            position = stop
+        return waiting[position:]
+
+    def _outgoing(self, _: int, message: Timed, later: int) -> Outgoing:
+        kind, node = message.kind, message.node
+        end = message.identity or b"%d" % (message.seq + later)
+        return Outgoing(
+            self._subjects[kind][node], message.payload(self._start_us, later), self._identities[kind][node] + end
+        )
+
+    def _note_lag(self, lag: float) -> None:
+        self._lag, self._lag_max = lag, max(self._lag_max, lag)
+        if lag > _BEHIND_SECONDS and not self._behind:
+            self._behind = True
+            self._health.degrade("load", "the load is behind its schedule; simulate fewer nodes, or prepare seconds")
+        elif lag < _BEHIND_SECONDS / 2 and self._behind:
+            self._behind = False
+            self._health.recover("load")
+
+    async def _report(self) -> None:
+        stored, at = 0, self._loop.time()
+        while True:
+            await asyncio.sleep(_REPORT_SECONDS)
+            pipeline, now = self._pipeline, self._loop.time()
+            said = {
+                "rate": round((pipeline.stored - stored) / (now - at), 1),
+                "lag_seconds": round(self._lag, 3),
+                "in_flight": pipeline.in_flight,
+                "resent": pipeline.resent,
+                "refused": sum(pipeline.refused.values()),
+            }
+            log.info("load.rate", extra=said)
+            stored, at = pipeline.stored, now
+
+
+class _Live:
+    """Seconds as they are simulated."""
+
+    def __init__(self, cluster: Cluster, writer: Writer) -> None:
+        self._cluster, self._writer = cluster, writer
+
+    def make(self, _number: int) -> list[Due]:
+        """Return the messages of the next second."""
+        return [Due(message.due_us, message, 0) for message in self._writer.write(self._cluster.step())]
+
+
+class _Prepared:
+    """Some seconds, over and over."""
+
+    def __init__(self, cluster: Cluster, writer: Writer, own: Simulated) -> None:
+        self._made = [writer.write(cluster.step()) for _ in range(own.prepared_seconds)]
+
+    def make(self, number: int) -> list[Due]:
+        """Return the messages of a second."""
+        later = number - number % len(self._made)
+        return list(self._moved(self._made[number % len(self._made)], later))
+
+    def _moved(self, messages: list[Timed], later: int) -> Iterator[Due]:
+        for message in messages:
+            yield Due(message.due_us + later * _SECOND_US, message, later)
+
+
+def _changed(settings: Settings, **fields: Any) -> Settings:
+    return settings.model_copy(update={"simulated": settings.simulated.model_copy(update=fields)})
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,51 @@
+"""How fast a recording may go: pieces of event time, and no further ahead of the global model than it was recorded."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+from nats.aio.msg import Msg
+
+from producers.recorded.recording import Recorded
+
+_FIRST_MODEL_SECONDS, _MODEL_SECONDS = 10.0, 1.0
+_PIECE_US = 20_000
+
+
+class Model:
+    """How far the global model is."""
+
+    def __init__(self, lag_seconds: float) -> None:
+        self._lag = lag_seconds
+        self._second = 0
+        self._patience = _FIRST_MODEL_SECONDS
+        self._news = asyncio.Event()
+
+    async def heard(self, message: Msg) -> None:
+        """Take note of a model."""
+        self._second = json.loads(message.data)["at_us"] // 1_000_000
+        self._patience = _MODEL_SECONDS
+        self._news.set()
+
+    async def follow(self, second: float) -> None:
+        """Wait until the model is close behind a time; not for long, since a pause in the recording makes none."""
+        # That of a second is made when the next one begins, so of the one under way there is none.
+        if not self._patience or self._second >= int(second) - 1 - self._lag:
+            return
+        try:
+            async with asyncio.timeout(self._patience):
+                while self._second < int(second) - 1 - self._lag:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            self._patience = 0.0
+
+
+def split(part: Sequence[Recorded]) -> list[list[Recorded]]:
+    """Split where event time has moved on by 20 ms."""
+    pieces: list[list[Recorded]] = []
+    for item in part:
+        if not pieces or item.end_us - pieces[-1][0].end_us > _PIECE_US:
+            pieces.append([])
+        pieces[-1].append(item)
+    return pieces

@@ -1,0 +1,98 @@
+"""`spazio top --partitions`: which replica does which part of the work, and how far behind it is."""
+
+import asyncio
+import json
+import time
+from typing import Any, NamedTuple
+
+import nats.errors
+from nats.aio.client import Client
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from bus import crew, stream
+from processors.engine import AGGREGATE
+from schemas.settings import Settings
+from schemas.subject import Names
+from spazio import live
+
+_REFRESH_SECONDS = 1.0
+
+
+class Row(NamedTuple):
+    """One part; `owner` is the replica's id in the NATS services API, None: nobody answers for the part."""
+
+    part: str
+    owner: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    version: str | None = None
+    nodes: int | None = None
+    sequence: int | None = None
+    lag: int | None = None
+    since_us: int | None = None
+
+
+async def once(settings: Settings, *, json_output: bool) -> int:
+    """Print all parts once; returns the exit status, 1: there is a part that nobody does.
+
+    Raises:
+        live.Unreachable: No pipeline answers.
+    """
+    async with live.dial(settings) as client:
+        rows = await _rows(client, settings)
+    if json_output:
+        print(json.dumps([row._asdict() for row in rows]))
+    else:
+        Console().print(_table(rows))
+    return 0 if all(row.owner for row in rows) else 1
+
+
+async def follow(settings: Settings) -> int:
+    """Show all parts until Ctrl-C."""
+    async with live.dial(settings) as client:
+        console = Console()
+        with Live(console=console, auto_refresh=False, screen=console.is_terminal) as display:
+            while True:
+                display.update(_table(await _rows(client, settings)), refresh=True)
+                await asyncio.sleep(_REFRESH_SECONDS)
+
+
+async def _rows(client: Client, settings: Settings) -> list[Row]:
+    names = Names(settings.prefix)
+    try:
+        shards = (await stream.describe(client, names.telemetry)).partitions
+    except nats.errors.Error as error:
+        raise live.Unreachable(
+            f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up` ({error})"
+        ) from None
+    rows = {name: Row(name) for name in [*map(str, range(shards)), AGGREGATE]}
+    for replica in await crew.replicas(client, settings.prefix):
+        for part, said in replica.parts.items():
+            rows[part] = _row(part, replica, said)
+    return list(rows.values())
+
+
+def _row(part: str, replica: crew.Replica, said: dict[str, Any]) -> Row:
+    counts = {name: said.get(name) for name in ("nodes", "sequence", "lag", "since_us")}
+    return Row(part, replica.identity, replica.host, int(replica.pid), replica.version, **counts)
+
+
+def _table(rows: list[Row]) -> Table:
+    owners = len({row.owner for row in rows if row.owner})
+    title = f"spazio: {len(rows)} parts, {owners} replica{'' if owners == 1 else 's'}"
+    made = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in ("part", "host", "process", "version", "nodes", "lag", "sequence", "held"):
+        made.add_column(heading, justify="left" if heading in ("part", "host") else "right")
+    for row in rows:
+        if row.owner is None:
+            made.add_row(row.part, Text("nobody", style="bold red"))
+            continue
+        held = "" if row.since_us is None else f"{max(0.0, time.time() - row.since_us / 1e6):.0f} s"
+        lag = Text("" if row.lag is None else f"{row.lag}", style="yellow" if row.lag else "")
+        nodes = "" if row.nodes is None else f"{row.nodes}"
+        made.add_row(row.part, row.host, f"{row.pid}", row.version, nodes, lag, f"{row.sequence}", held)
+    return made

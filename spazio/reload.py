@@ -1,0 +1,101 @@
+"""New settings for a service that runs: SIGHUP has it read its options, environment and file again.
+
+Settings with any fault are refused as a whole, and those in force stay. Of sound ones everything is taken over that
+may change; the rest is named in the log, and waits for a restart.
+"""
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from prometheus_client import Counter
+
+from schemas import live
+from schemas import settings as all_settings
+from schemas.live import Change, Live
+from schemas.settings import ENV, Settings, SettingsError
+from spazio import option
+
+log = logging.getLogger(__name__)
+
+FILE = "settings.toml"
+
+RELOADS = Counter("spazio_settings_reloads_total", "times that settings were read again", ["outcome"])
+
+
+def again(settings: Live, adapt: Callable[[Settings], Settings] = lambda settings: settings) -> Change | None:
+    """Read the settings again and take over what may change; None: they have faults, and nothing has changed.
+
+    Args:
+        settings: Those in force.
+        adapt: What was done to settings at the start.
+    """
+    try:
+        wanted = adapt(option.reread())
+    except SettingsError as error:
+        RELOADS.labels("refused").inc()
+        log.error("settings.refused", extra={"faults": error.faults})  # noqa: TRY400 # the faults say everything
+        return None
+    change = settings.apply(wanted)
+    RELOADS.labels("applied").inc()
+    log.warning("settings.reloaded", extra={"applied": ",".join(change.applied) or "nothing"})
+    if change.waiting:
+        log.warning("settings.need_a_restart", extra={"settings": ",".join(change.waiting)})
+    return change
+
+
+class Hangup:
+    """SIGHUP: settings are to be read again, unless it says that the terminal in which we were started is gone."""
+
+    def __init__(self) -> None:
+        self._terminal = _has_terminal()
+
+    def closed(self) -> bool:
+        """Tell whether the terminal is gone."""
+        return self._terminal and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def write(settings: Settings, folder: Path) -> Path:
+    """Write what may change into a file of settings for services that somebody else starts; return its path.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tables: dict[str, list[str]] = {}
+    for section, field in live.changeable():
+        value = getattr(getattr(settings, section), field)
+        if value is not None:
+            text = json.dumps(str(value), ensure_ascii=False)
+            tables.setdefault(section, [f"[{section}]"]).append(f"{field} = {text}")
+    path = folder / FILE
+    hidden = path.with_name(f".{FILE}.{os.getpid()}")
+    hidden.write_text("".join(f"{line}\n" for lines in tables.values() for line in lines), encoding="utf-8")
+    hidden.replace(path)
+    return path
+
+
+def fixed(settings: Settings, path: Path) -> dict[str, str]:
+    """Return the environment of a service that reads what may change from a file that `write` has written."""
+    names = {ENV + all_settings.option_name(section, field).upper() for section, field in live.changeable()}
+    environ = {name: value for name, value in all_settings.environment(settings).items() if name not in names}
+    return environ | {"SPAZIO_CONFIG": str(path)}
+
+
+def signalled(pid: int) -> None:
+    """Have a service read its settings again; one that has just ended reads them when it starts."""
+    try:
+        os.kill(pid, signal.SIGHUP)
+    except ProcessLookupError:
+        log.debug("settings.nobody_there", extra={"pid": pid})

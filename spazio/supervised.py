@@ -1,0 +1,95 @@
+"""Services that a command runs for itself: a server of its own unless one is named, and commands beside it."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Self
+
+from bus import server
+from schemas import settings as all_settings
+from schemas.settings import Settings
+from spazio import child
+from spazio.child import Child, Recipe, Unstartable
+
+_START_SECONDS = 15.0
+_SERVICE_SECONDS = 20.0  # history may have much to write
+_SERVER_SECONDS = 5.0
+
+
+class Supervised:
+    """Processes that live as long as the block.
+
+    Attributes:
+        url: The server's address, once it is started.
+        failed: Done when a process cannot be kept running; its exception says why.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self.url = settings, settings.nats.url
+        self._children: dict[str, Child] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for name in sorted(self._children, key=lambda name: name == "nats"):
+            self._tasks[name].cancel()
+            await asyncio.wait({self._tasks[name]})
+            await self._children[name].end(_SERVER_SECONDS if name == "nats" else _SERVICE_SECONDS)
+        self.failed.cancel()
+
+    async def start_server(self, *, aggregate: bool) -> Settings:
+        """Start a server if none is named; returns settings that name it.
+
+        Args:
+            aggregate: Whether processors are to make the global model.
+
+        Raises:
+            bus.server.Unusable: There is none to start.
+        """
+        if not self.url:
+            program, port = server.find(), server.free_port(0)
+            log_file = self._settings.data.dir / "nats" / "server.log"
+            command = server.command(program, server.write_config(self._settings, port))
+            self.url = f"nats://127.0.0.1:{port}"
+            self._add(Recipe("nats", command, lambda _: child.listening(port), log_file=log_file))
+            await self._ready("nats")
+        nats = self._settings.nats.model_copy(update={"url": self.url})
+        http = self._settings.http.model_copy(update={"port": 0})
+        process = self._settings.process.model_copy(update={"aggregate": aggregate})
+        self._settings = self._settings.model_copy(update={"nats": nats, "http": http, "process": process})
+        return self._settings
+
+    async def start(self, services: Mapping[str, Sequence[str]]) -> None:
+        """Start commands of spazio by name, and wait until they serve.
+
+        Raises:
+            Unstartable: One does not start.
+        """
+        base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
+        environ = base | all_settings.environment(self._settings)
+        for name, arguments in services.items():
+            note = self._settings.data.dir / "run" / f"{name}.json"
+            self._add(Recipe(name, [sys.executable, "-m", "spazio", *arguments], partial(child.noted, note), environ))
+        for name in services:
+            await self._ready(name)
+
+    def _add(self, recipe: Recipe) -> None:
+        made = self._children[recipe.name] = Child(recipe, lambda: None)
+        task = self._tasks[recipe.name] = asyncio.create_task(made.run(), name=recipe.name)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self.failed.done():
+            self.failed.set_exception(error)
+
+    async def _ready(self, name: str) -> None:
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await self._children[name].ready.wait()
+        except TimeoutError:
+            raise Unstartable(f"{name} did not start within {_START_SECONDS:.0f} s; its log says why") from None

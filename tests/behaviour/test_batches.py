@@ -1,0 +1,109 @@
+"""Atomic batches: all rows and the cursor, or nothing."""
+
+import pytest
+from nats.aio.client import Client
+
+from bus import batch
+from tests.behaviour.conftest import Bus
+from tests.raw import Answer, Puller, api, consumer, error, info, places, publish, stream
+
+
+async def part(
+    client: Client, name: str, number: int, subject: str = "s.a", *, expected: int | None = None, **headers: object
+) -> Answer:
+    named = {"Nats_Batch_Id": name, "Nats_Batch_Sequence": number, **headers}
+    return await publish(client, subject, b"x", expected=expected, **named)
+
+
+async def test_a_batch_is_stored_when_it_is_committed_in_one_piece(client: Client) -> None:
+    await stream(client, allow_atomic=True)
+    assert await part(client, "a", 1) == {}
+    await publish(client, "s.other")
+    await part(client, "a", 2)
+    assert (await info(client))["last_seq"] == 1
+    answer = await part(client, "a", 3, "cursor", Nats_Batch_Commit=1, expected=0)
+    assert answer == {"stream": "S", "seq": 4, "batch": "a", "count": 3}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "code"), [((1, 3), 10176), ((2,), 10176), ((1, 1), 10176), ((0,), 10175), ((1001,), 10199)]
+)
+async def test_a_batch_with_a_hole_stores_nothing(client: Client, numbers: tuple[int, ...], code: int) -> None:
+    await stream(client, allow_atomic=True)
+    for number in numbers[:-1]:
+        assert await part(client, "b", number) == {}
+    headers: dict[str, object] = {"Nats_Batch_Id": "b", "Nats_Batch_Commit": 1}
+    if numbers[-1]:
+        headers["Nats_Batch_Sequence"] = numbers[-1]
+    assert error(await publish(client, "s.a", b"", expected=None, **headers)) == code
+    assert (await info(client))["last_seq"] == 0
+
+
+async def test_a_batch_whose_cursor_has_moved_stores_nothing(client: Client) -> None:
+    await stream(client, allow_atomic=True)
+    await part(client, "first", 1, "cursor", Nats_Batch_Commit=1, expected=0)
+    await part(client, "zombie", 1)
+    refused = await part(client, "zombie", 2, "cursor", Nats_Batch_Commit=1, expected=0)
+    assert refused["error"]["description"] == "wrong last sequence: 1"
+    assert (await info(client))["last_seq"] == 1
+    await part(client, "owner", 1)
+    assert (await part(client, "owner", 2, "cursor", Nats_Batch_Commit=1, expected=1))["seq"] == 3
+
+
+async def test_a_batch_that_names_a_message_twice_or_another_stream_is_refused(client: Client) -> None:
+    await stream(client, allow_atomic=True)
+    await part(client, "a", 1, Nats_Msg_Id="i")
+    assert error(await part(client, "a", 2, Nats_Msg_Id="i", Nats_Batch_Commit=1)) == 10201
+    assert error(await part(client, "b", 1, Nats_Expected_Stream="T", Nats_Batch_Commit=1)) == 10060
+    await part(client, "c", 1, "cursor")
+    assert error(await part(client, "c", 2, "cursor", Nats_Batch_Commit=1, expected=0)) == 10164
+    assert (await info(client))["last_seq"] == 0
+
+
+async def test_only_a_stream_that_allows_batches_takes_them(client: Client) -> None:
+    await stream(client)
+    assert error(await part(client, "a", 1, Nats_Batch_Commit=1)) == 10174
+
+
+async def test_at_most_fifty_batches_are_open(client: Client) -> None:
+    await stream(client, allow_atomic=True)
+    for number in range(50):
+        assert await part(client, f"b{number}", 1) == {}
+    assert error(await part(client, "b50", 1)) == 10210
+    assert await part(client, "b0", 2, Nats_Batch_Commit=1)
+    assert await part(client, "b50", 1) == {}
+
+
+async def test_an_open_batch_dies_with_the_server(bus: Bus) -> None:
+    async with bus.connect() as client:
+        await stream(client, allow_atomic=True)
+        await part(client, "a", 1)
+    await bus.kill()
+    await bus.start()
+    async with bus.connect() as client:
+        assert error(await part(client, "a", 2, Nats_Batch_Commit=1)) == 10176
+        assert (await info(client))["last_seq"] == 0
+
+
+async def test_a_waiting_reader_gets_a_batch_whole(client: Client) -> None:
+    await stream(client, allow_atomic=True)
+    await consumer(client, "c")
+    puller = Puller(client, "c")
+    await puller.ask(10)
+    for number in range(1, 5):
+        await part(client, "a", number)
+    assert await puller.nothing()
+    await part(client, "a", 5, Nats_Batch_Commit=1)
+    assert places(await puller.take(5)) == [(number, number) for number in range(1, 6)]
+
+
+async def test_rows_and_cursor_go_through_the_batch_writer(client: Client) -> None:
+    await stream(client, allow_atomic=True, allow_direct=True)
+    rows = [batch.Row("s.a", b"%d" % number) for number in range(20)]
+    first = await batch.publish(client, "S", rows, batch.Row("cursor", b"1"), 0, timeout_seconds=2)
+    with pytest.raises(batch.Fenced):
+        await batch.publish(client, "S", rows, batch.Row("cursor", b"2"), 0, timeout_seconds=2)
+    assert await batch.publish(client, "S", [], batch.Row("cursor", b"3"), first, timeout_seconds=2) == first + 1
+    await api(client, "STREAM.PURGE.S")
+    later = await batch.publish(client, "S", [], batch.Row("cursor", b"4"), first + 1, timeout_seconds=2)
+    assert (later, await batch.last(client, "S", "cursor")) == (first + 2, batch.Stored(b"4", first + 2))

@@ -1,0 +1,358 @@
+"""Everything dies, again and again, while telemetry comes; then each row is compared with an undisturbed replay.
+
+    python -m tests.e2e.chaos --minutes 10 --nodes 2000 --seed 7 [--cluster]
+
+Replicas of the processors are killed, stopped and continued, the server is made to take parts from them, sinks are
+killed, and so is the server itself, or with --cluster the leader of the telemetry stream among three. What they
+leave behind must be, message by message and in order, what one process makes of the recorded streams.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import nats.errors
+from nats.aio.client import Client
+
+from bus import api, connection, stream
+from bus.pull import Reader
+from processors import engine
+from processors.aggregate import Aggregate
+from processors.partition import Partition
+from schemas import codec
+from schemas import settings as all_settings
+from schemas.settings import Settings
+from schemas.subject import Names
+from tests.e2e.servers import Servers
+
+REPLICAS = 3
+PARTITIONS = 8
+NAMES = Names()
+_CHUNK = 500
+_LONG_SECONDS = 5.0
+_ROWS = ("availability", "smoothed")
+
+
+class Service:
+    """One service as a process that is started again whenever it has died."""
+
+    def __init__(self, settings: Settings, log: Path, *command: str) -> None:
+        self._command, self._log = command, log
+        self._environ = {**os.environ, **all_settings.environment(settings), "SPAZIO_HTTP_PORT": "0"}
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "spazio", *self._command]
+            self.process = subprocess.Popen(command, env=self._environ, stdout=log, stderr=log)
+
+    def send(self, sign: signal.Signals) -> None:
+        self.process.send_signal(sign)
+
+    def revive(self) -> None:
+        if self.process.poll() is not None:
+            self.start()
+
+    async def end(self, sign: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(sign)
+        return await asyncio.to_thread(self.process.wait, 30)
+
+
+class Silence:
+    """The longest time that each partition's cursor stood still, as a reader of the stream sees it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._last: dict[str, float] = {}
+        self.longest: dict[str, float] = {}
+        self.gaps: list[tuple[str, str, float]] = []
+
+    async def run(self) -> None:
+        subjects = [NAMES.of("cursor", "*")]
+        async with Reader(self._client, NAMES.estimates, subjects, newest=True) as reader:
+            while True:
+                for message in await reader.read():
+                    now = time.monotonic()
+                    part = message.subject.rpartition(".")[2]
+                    gap = now - self._last.get(part, now)
+                    self._last[part] = now
+                    self.longest[part] = max(self.longest.get(part, 0.0), gap)
+                    if gap > _LONG_SECONDS:
+                        self.gaps.append((time.strftime("%X"), part, round(gap, 1)))
+
+
+class Chaos:
+    """Does harm, in an order that the seed decides."""
+
+    def __init__(
+        self, servers: Servers, replicas: list[Service], sinks: list[Service], client: Client, seed: int
+    ) -> None:
+        self._servers, self._replicas, self._sinks, self._client = servers, replicas, sinks, client
+        self._random = random.Random(seed)
+        self.done: Counter[str] = Counter()
+
+    async def run(self, seconds: float) -> None:
+        harms: list[tuple[Callable[[], Awaitable[None]], int]] = [
+            (self.kill_replica, 5),
+            (self.stop_replica, 4),
+            (self.unpin, 4),
+            (self.kill_sink, 2),
+            (self.kill_server, 2),
+        ]
+        end = time.monotonic() + seconds
+        first = [harm for harm, _ in harms]  # each at least once, however short the run
+        while time.monotonic() < end:
+            weights = [weight for _, weight in harms]
+            harm = first.pop() if first else self._random.choices([one for one, _ in harms], weights)[0]
+            self.done[harm.__name__] += 1
+            await harm()
+            await asyncio.sleep(self._random.uniform(1, 6))
+            for service in (*self._replicas, *self._sinks):
+                service.revive()
+
+    async def kill_replica(self) -> None:
+        one = self._random.choice(self._replicas)
+        one.send(signal.SIGKILL)
+        await asyncio.sleep(self._random.uniform(0, 3))
+        await asyncio.to_thread(one.process.wait)
+        one.start()
+
+    async def stop_replica(self) -> None:
+        one = self._random.choice(self._replicas)
+        one.send(signal.SIGSTOP)
+        await asyncio.sleep(self._random.uniform(0.5, 6))
+        one.send(signal.SIGCONT)
+
+    async def unpin(self) -> None:
+        part = self._random.choice(["aggregate", *map(str, range(PARTITIONS))])
+        source = NAMES.estimates if part == engine.AGGREGATE else NAMES.telemetry
+        consumer = part if part == engine.AGGREGATE else f"process-{part}"
+        with contextlib.suppress(nats.errors.Error, TimeoutError):
+            await api.request(self._client, f"CONSUMER.UNPIN.{source}.{consumer}", {"group": "owner"}, 2)
+
+    async def kill_sink(self) -> None:
+        one = self._random.choice(self._sinks)
+        one.send(signal.SIGKILL)
+        await asyncio.to_thread(one.process.wait)
+        one.start()
+
+    async def kill_server(self) -> None:
+        one = self._servers.all[0]
+        if len(self._servers.all) > 1:
+            with contextlib.suppress(nats.errors.Error, TimeoutError):
+                info = await self._client.jetstream(timeout=2).stream_info(NAMES.telemetry)
+                if info.cluster and info.cluster.leader:
+                    one = self._servers.named(info.cluster.leader)
+        await asyncio.to_thread(one.kill)
+        await asyncio.sleep(self._random.uniform(0.2, 2))
+        await asyncio.to_thread(one.start)
+
+
+async def read(client: Client, name: str, subjects: list[str]) -> AsyncIterator[list[tuple[str, bytes]]]:
+    """Yield what a stream holds now, in order."""
+    last = (await stream.describe(client, name)).last
+    async with Reader(client, name, subjects, batch=2000) as reader:
+        while part := await reader.read(timeout_seconds=2):
+            yield [(message.subject, message.data) for message in part]
+            if reader.position >= last:
+                return
+
+
+class Difference(AssertionError):
+    """What is stored is not what an undisturbed replay makes."""
+
+
+async def compare_rows(client: Client, settings: Settings) -> Counter[str]:
+    """Replay each partition undisturbed, and compare its rows with the stored ones, one by one and in order.
+
+    Raises:
+        Difference: At the first row that differs.
+    """
+    expected: list[list[int]] = []
+    owner: dict[str, int] = {}
+    for number in range(PARTITIONS):
+        partition, rows = Partition(settings, number), list[int]()
+        async for messages in read(client, NAMES.telemetry, list(engine.subjects(NAMES, number))):
+            for start in range(0, len(messages), _CHUNK):
+                outputs, _ = partition.fold(messages[start : start + _CHUNK])
+                for _, row in engine.rows(outputs):
+                    owner[row.subject] = number
+                    rows.append(hash((row.subject, row.payload)))
+        expected.append(rows)
+    places = [0] * PARTITIONS
+    compared: Counter[str] = Counter()
+    subjects = [*(NAMES.of(kind, "*") for kind in _ROWS), NAMES.of("model", "partition", "*")]
+    async for messages in read(client, NAMES.estimates, subjects):
+        for subject, payload in messages:
+            number = owner[subject]
+            place, rows = places[number], expected[number]
+            if place >= len(rows) or rows[place] != hash((subject, payload)):
+                raise Difference(f"partition {number}, row {place} of {len(rows)}: {subject} {payload!r}")
+            places[number] += 1
+            compared[subject.split(".")[1]] += 1
+    for number, (place, rows) in enumerate(zip(places, expected, strict=True)):
+        if place != len(rows):
+            raise Difference(f"partition {number}: {place} of {len(rows)} rows are stored")
+    return compared
+
+
+async def compare_models(client: Client, settings: Settings) -> int:
+    """Aggregate the stored sums undisturbed, and compare global models with the stored ones.
+
+    Raises:
+        Difference: At the first model that differs.
+    """
+    aggregate = Aggregate(PARTITIONS, silent_seconds=settings.model.silent_seconds)
+    expected: list[bytes] = []
+    async for messages in read(client, NAMES.estimates, [NAMES.of("model", "partition", "*")]):
+        made = [aggregate.fold(subject, payload) for subject, payload in messages]
+        expected += [codec.encode(model) for model in made if model is not None]
+    stored = [payload async for part in read(client, NAMES.telemetry, [NAMES.model]) for _, payload in part]
+    for place, (one, other) in enumerate(zip(stored, expected, strict=False)):
+        if one != other:
+            raise Difference(f"global model {place}: {one!r}, not {other!r}")
+    if len(stored) != len(expected):
+        raise Difference(f"{len(stored)} global models are stored, not {len(expected)}")
+    return len(stored)
+
+
+async def compare_cache(client: Client) -> int:
+    """See that the cache holds the last availability of each node that it holds.
+
+    Raises:
+        Difference: It holds another.
+    """
+    last: dict[str, bytes] = {}
+    async for messages in read(client, NAMES.estimates, [NAMES.of("availability", "*")]):
+        last |= {subject.rpartition(".")[2]: payload for subject, payload in messages}
+    bucket, held = NAMES.availability_bucket, 0
+    async for messages in read(client, f"KV_{bucket}", [f"$KV.{bucket}.>"]):
+        for subject, payload in messages:
+            if last[subject.rpartition(".")[2]] != payload:
+                raise Difference(f"cache: {subject} is {payload!r}")
+            held += 1
+    return held
+
+
+def compare_history(settings: Settings, rows: int) -> int:
+    """See that history has each availability once.
+
+    Raises:
+        Difference: It has not.
+    """
+    with duckdb.connect(str(settings.history_dir / "history.duckdb"), read_only=True) as database:
+        counts = "SELECT count(*), count(DISTINCT (node, at_us)) FROM availability"
+        stored, distinct = database.execute(counts).fetchall()[0]
+    if stored != rows or distinct != rows:
+        raise Difference(f"history has {stored} availabilities, {distinct} different ones, of {rows}")
+    return int(stored)
+
+
+async def folded(client: Client, seconds: float) -> float:
+    """Wait until all telemetry and all sums are folded; returns how long that took."""
+    began = time.monotonic()
+    async with asyncio.timeout(seconds):
+        while True:
+            behind = 0
+            for part in [engine.AGGREGATE, *map(str, range(PARTITIONS))]:
+                source = NAMES.estimates if part == engine.AGGREGATE else NAMES.telemetry
+                consumer = part if part == engine.AGGREGATE else f"process-{part}"
+                about = await api.request(client, f"CONSUMER.INFO.{source}.{consumer}", {}, 5)
+                behind += about["num_pending"]
+            if not behind:
+                return time.monotonic() - began
+            await asyncio.sleep(0.5)
+
+
+async def run(folder: Path, *, seconds: float, nodes: int, seed: int, cluster: bool) -> dict[str, Any]:
+    """Do it all; returns what was compared.
+
+    Raises:
+        Difference: Something was lost, doubled or changed.
+    """
+    servers = Servers(folder, 3 if cluster else 1)
+    await servers.start()
+    options = {
+        "nats_url": servers.url,
+        "data_dir": str(folder / "data"),
+        "nats_partitions": str(PARTITIONS),
+        "nats_replicas": "3" if cluster else "1",
+        "nats_telemetry_max_bytes": str(16 << 30),
+        "nats_estimates_max_bytes": str(16 << 30),
+        "cache_expiry_seconds": "3600",
+        "simulated_nodes": str(nodes),
+        "simulated_seed": str(seed),
+        "log_format": "json",
+    }
+    settings = all_settings.load(options, environ={})
+    services: list[Service] = []
+    try:
+        async with connection.connect(settings, "chaos") as client:
+            await stream.ensure(client, settings)
+            load = Service(settings, folder / "load.log", "load")
+            replicas = [Service(settings, folder / f"process-{number}.log", "process") for number in range(REPLICAS)]
+            sinks = [Service(settings, folder / f"{name}.log", "sink", name) for name in ("cache", "history")]
+            services = [load, *replicas, *sinks]
+            silence = Silence(client)
+            watching = asyncio.create_task(silence.run())
+            await asyncio.sleep(5)
+            chaos = Chaos(servers, replicas, sinks, client, seed)
+            await chaos.run(seconds)
+            status = await load.end()
+            caught_up = await folded(client, 120)
+            await asyncio.sleep(8)  # the sinks' turn: history is written every five seconds
+            watching.cancel()
+            for service in (*replicas, *sinks):
+                service.revive()
+                await service.end()
+            rows = await compare_rows(client, settings)
+            return {
+                "harms": dict(chaos.done),
+                "load_exit_status": status,
+                "caught_up_seconds": round(caught_up, 1),
+                "rows": dict(rows),
+                "global_models": await compare_models(client, settings),
+                "cached": await compare_cache(client),
+                "history": compare_history(settings, rows["availability"]),
+                "gaps": silence.gaps,
+                "longest_silence_seconds": round(max(silence.longest.values()), 2),
+            }
+    finally:
+        for service in services:
+            service.process.kill()
+            service.process.wait()
+        servers.kill()
+
+
+def main() -> None:
+    """Run as a program."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--minutes", type=float, default=10)
+    options.add_argument("--nodes", type=int, default=2000)
+    options.add_argument("--seed", type=int, default=7)
+    options.add_argument("--cluster", action="store_true", help="three servers; the leader is killed")
+    options.add_argument("--folder", type=Path, help="where everything is kept; default: a temporary one")
+    chosen = options.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = chosen.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        result = asyncio.run(
+            run(folder, seconds=chosen.minutes * 60, nodes=chosen.nodes, seed=chosen.seed, cluster=chosen.cluster)
+        )
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""A short form of the chaos run; `python -m tests.e2e.chaos` is the long one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import chaos
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("cluster", [False, True], ids=["one server", "cluster of three"])
+async def test_whatever_dies_rows_are_those_of_an_undisturbed_replay(tmp_path: Path, cluster: bool) -> None:
+    done = await chaos.run(tmp_path, seconds=45, nodes=300, seed=11, cluster=cluster)
+    print(done)
+    assert set(done["harms"]) == {"kill_replica", "stop_replica", "unpin", "kill_sink", "kill_server"}
+    assert done["rows"]["availability"] > 300 * 45 / 4
+    assert done["global_models"] >= 30
+    assert done["cached"] >= 300
+    assert done["longest_silence_seconds"] <= 10

@@ -1,0 +1,83 @@
+"""Simulated nodes and replay as a user runs them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.pipeline import Up, spazio, until, up
+
+NODES = 50
+ROWS = "SELECT * EXCLUDE (time, sequence) FROM availability WHERE node LIKE 'sim-%' ORDER BY node, at_us"
+
+
+def rows(*where: str) -> list[dict[str, Any]]:
+    answer = spazio("sql", ROWS, "--json", *where)
+    assert answer.returncode == 0, answer.stderr
+    found: list[dict[str, Any]] = json.loads(answer.stdout)
+    return found
+
+
+def simulated(running: Up) -> list[dict[str, Any]]:
+    return [row for row in running.top() if row["node"].startswith("sim-")]
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Record simulated nodes until each was heard of for a while, with churn."""
+    folder = tmp_path_factory.mktemp("recording") / "data"
+    settings = ("--nodes", str(NODES), "--simulated-churn-per-minute", "5", "--history-flush-seconds", "1")
+    with up(folder, *settings) as running:
+        shown = until(lambda: found if len(found := simulated(running)) == NODES else [], 30, "all simulated nodes")
+        assert {row["node"] for row in shown} == {f"sim-{number:05d}" for number in range(NODES)}
+        assert all(row["pods"] > 0 and row["age_seconds"] < 10 for row in shown)
+        assert running.pid("load")
+        until(lambda: running.sql("SELECT count(*) AS n FROM models WHERE scope = 'global'")[0]["n"] > 12, 60, "models")
+    return folder
+
+
+@pytest.mark.slow
+def test_the_replay_of_a_recording_has_the_rows_that_the_recording_had(recording: Path, tmp_path: Path) -> None:
+    answer = spazio("replay", str(recording / "history"), "--data-dir", str(tmp_path), "--json")
+    assert answer.returncode == 0, answer.stderr
+    said = json.loads(answer.stdout)
+    assert said["whole"]
+    assert not said["faulty"]
+    before, after = rows("--data-dir", str(recording)), rows("--history-dir", said["history"])
+    assert len(after) > 5 * NODES
+    # The recording ended at a signal: what its processors had not folded then is folded by the replay.
+    known = {(row["node"], row["at_us"]) for row in before}
+    assert [row for row in after if (row["node"], row["at_us"]) in known] == before
+    assert len(after) - len(before) < 3 * NODES
+
+
+@pytest.mark.slow
+def test_a_replay_leaves_out_bad_rows_only_if_told_to(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    lines = [f"n{index % 3},{1_700_000_000 + index // 3},{index % 90},0.4" for index in range(90)]
+    trace.write_text("\n".join(["host,when,cpu %,mem", *lines, "n0,1700000031,900,0.4"]) + "\n")
+    command = [
+        "replay",
+        str(trace),
+        "--data-dir",
+        str(tmp_path / "data"),
+        "--cpus",
+        "8",
+        "--memory-bytes",
+        "16000000000",
+    ]
+    command += ["--map", "node=host,seconds=when,cpu=cpu %/100,memory=mem", "--json"]
+    refused = spazio(*command)
+    assert refused.returncode == 2
+    assert f"{trace} row 91, column 'cpu %': is '900'" in refused.stderr
+    assert "--skip-bad" in refused.stderr
+    answer = spazio(*command, "--skip-bad")
+    assert answer.returncode == 0, answer.stderr
+    said = json.loads(answer.stdout)
+    assert (said["samples"], said["faulty"]) == (90, 1)
+    statement = "SELECT node, count(*) AS n, min(at_us) AS first FROM availability GROUP BY node ORDER BY node"
+    found = spazio("sql", statement, "--json", "--history-dir", said["history"])
+    counted = json.loads(found.stdout)
+    assert [row["node"] for row in counted] == ["n0", "n1", "n2"]
+    assert all(row["n"] > 5 and row["first"] < 1_700_000_005_000_000 for row in counted)

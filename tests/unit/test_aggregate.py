@@ -1,0 +1,94 @@
+"""The aggregate as a fold: one model for each event second, whatever comes, also after a restore."""
+
+import random
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from processors.aggregate import Aggregate
+from schemas import codec
+from schemas.estimate import Model
+from schemas.message import RELEASE
+
+START = 1_700_000_000
+
+
+def sums(partition: int, second: int, *, nodes: int = 1, moment: float = 1.0) -> tuple[str, bytes]:
+    model = Model(
+        scope="partition",
+        partition=partition,
+        at_us=(START + second) * 1_000_000,
+        features=["cpu", "memory"],
+        moment=[moment, 0.0, moment],
+        nodes=nodes,
+        pods=1.5,
+        cost=[0.1, 0.2],
+    )
+    return f"spazio.model.partition.{partition}", codec.encode(model)
+
+
+def folded(aggregate: Aggregate, messages: list[tuple[str, bytes]]) -> list[bytes]:
+    made = [aggregate.fold(subject, payload) for subject, payload in messages]
+    return [codec.encode(model) for model in made if model is not None]
+
+
+def test_a_model_adds_the_last_sums_of_each_partition_when_a_second_ends() -> None:
+    aggregate = Aggregate(3, silent_seconds=30)
+    messages = [sums(0, 0), sums(1, 0, moment=2), sums(0, 1, moment=5), sums(1, 1), sums(0, 2)]
+    first, second = (codec.decode(Model, payload) for payload in folded(aggregate, messages))
+    assert (first.at_us, first.moment) == (START * 1_000_000, [3, 0, 3])
+    assert (second.at_us, second.moment, second.nodes) == ((START + 1) * 1_000_000, [6, 0, 6], 2)
+
+
+def test_a_silent_partition_is_left_out() -> None:
+    aggregate = Aggregate(2, silent_seconds=3)
+    folded(aggregate, [sums(1, 0)])
+    models = [codec.decode(Model, payload) for payload in folded(aggregate, [sums(0, second) for second in range(8)])]
+    assert [model.nodes for model in models] == [2, 2, 2, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("cut", range(0, 60, 7))
+def test_a_restored_aggregate_makes_the_same_models(cut: int) -> None:
+    chance = random.Random(cut)
+    messages = [sums(chance.randrange(4), second // 4, moment=chance.random()) for second in range(60)]
+    whole = folded(Aggregate(4, silent_seconds=30), messages)
+    before, after = Aggregate(4, silent_seconds=30), Aggregate(4, silent_seconds=30)
+    made = folded(before, messages[:cut])
+    after.restore(before.snapshot())
+    assert made + folded(after, messages[cut:]) == whole
+    assert len(whole) > 10
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ("spazio.model.partition.1", sums(0, 0)[1]),
+        ("spazio.model.partition.7", sums(7, 0)[1]),
+        ("spazio.model.partition.0", b"nonsense"),
+        ("spazio.model.partition.0", sums(0, 0)[1].replace(b'"partition"', b'"global"', 1)),
+    ],
+    ids=["another's", "beyond the last", "no JSON", "global"],
+)
+def test_what_are_no_sums_of_their_partition_is_refused(message: tuple[str, bytes]) -> None:
+    with pytest.raises(codec.Refused):
+        Aggregate(4, silent_seconds=30).fold(*message)
+
+
+def test_sums_that_are_too_much_together_are_refused_and_the_next_second_goes_on() -> None:
+    aggregate = Aggregate(2, silent_seconds=30)
+    folded(aggregate, [sums(0, 0, moment=1e60), sums(1, 0, moment=1e60)])
+    with pytest.raises(codec.Refused, match="sums of second"):
+        aggregate.fold(*sums(0, 1))
+    assert len(folded(aggregate, [sums(1, 1), sums(0, 2)])) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"format":9}', b'{"format":1,"watermark":[0,0],"sums":[{}]}'])
+def test_a_damaged_state_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Aggregate(2, silent_seconds=30).restore(body)
+
+
+def test_the_release_is_that_of_the_project() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["version"] == RELEASE

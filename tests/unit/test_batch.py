@@ -1,0 +1,44 @@
+"""Frames of an atomic batch are those that the client itself would write."""
+
+import nats.errors
+import pytest
+from nats.aio.client import Client
+from nats.js import api
+
+from bus import batch
+from bus.batch import Row
+
+ROWS = [
+    Row("spazio.availability.n", b'{"v":1}'),
+    Row("spazio.availability.my=5Fhost", b""),
+    Row("$KV.SPAZIO_AVAILABILITY.n", "ä\r\n\r\n".encode(), 30),
+]
+
+
+class Recorder(Client):
+    """A client that keeps what it would send."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self._status = Client.CONNECTED
+        self._max_payload = 1 << 20
+
+    async def _send_command(self, cmd: bytes, priority: bool = False) -> None:
+        self.sent += cmd
+
+
+async def test_frames_are_what_the_client_writes_for_each_row() -> None:
+    client = Recorder()
+    for number, row in enumerate(ROWS, 1):
+        headers = {api.Header.BATCH_ID.value: "id", api.Header.BATCH_SEQUENCE.value: str(number)}
+        if row.ttl_seconds:
+            headers[api.Header.MSG_TTL.value] = str(row.ttl_seconds)
+        await client.publish(row.subject, row.payload, headers=headers)
+    # The client leaves two spaces where there is no reply.
+    assert batch._frames(ROWS, "id", 1 << 20) == client.sent.replace(b"  ", b" ")
+
+
+def test_a_row_beyond_what_the_server_takes_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(nats.errors.MaxPayloadError):
+        batch._frames([*ROWS, Row("spazio.availability.n", bytes(1000))], "id", 1000)

@@ -1,0 +1,29 @@
+"""Who is cancelled ends, also when the connection breaks at the same instant."""
+
+import asyncio
+
+from bus.memory.client import connect
+from bus.memory.server import Server
+
+
+async def test_a_request_that_is_cancelled_while_the_connection_breaks_ends_its_task() -> None:
+    server = Server()
+    async with connect(server) as client:
+        server.delay_seconds = 60
+
+        async def ask() -> None:
+            while True:
+                try:
+                    await client.request("$JS.API.INFO", b"", timeout=5)
+                except Exception:  # noqa: BLE001 # as services do, which try again whatever it was
+                    await asyncio.sleep(0)
+
+        asking = asyncio.create_task(ask())
+        await asyncio.sleep(0.05)
+        (waiting,) = client._resp_map.values()
+        waiting.set_exception(ConnectionError("the connection broke"))
+        asking.cancel()
+        await asyncio.wait({asking}, timeout=1)
+        ended = asking.cancelled()
+        asking.cancel()
+        assert ended

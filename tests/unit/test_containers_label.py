@@ -1,0 +1,35 @@
+"""Who a container is by its labels, and of which workload class."""
+
+import pytest
+
+from producers.containers import label
+from schemas import codec
+from schemas.telemetry import ContainerEvent
+from tests.telemetry import event
+
+PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
+KUBERNETES = {
+    "io.kubernetes.pod.uid": "u",
+    "io.kubernetes.pod.namespace": "n" * 400,
+    "io.kubernetes.pod.name": "p" * 400,
+}
+
+
+@pytest.mark.parametrize(
+    ("labels", "whole"),
+    [
+        ({PROJECT: "p" * 400, SERVICE: "s" * 400}, "p" * 400 + "/" + "s" * 400),
+        (KUBERNETES, "n" * 400 + "/" + "p" * 400),
+        ({"spazio.class": "c" * 800}, "c" * 800),
+    ],
+    ids=["Compose", "Kubernetes", "label"],
+)
+def test_a_workload_class_of_long_names_is_cut_to_what_a_message_may_hold(labels: dict[str, str], whole: str) -> None:
+    found = label.identity("c", labels)
+    assert found.workload == whole[:512]
+    codec.decode(ContainerEvent, codec.encode(event("n", 0, workload=found.workload)))
+
+
+def test_names_that_together_just_fit_are_whole() -> None:
+    labels = {PROJECT: "p" * 255, SERVICE: "s" * 256}
+    assert label.workload(labels) == "p" * 255 + "/" + "s" * 256

@@ -1,0 +1,68 @@
+"""Payloads to arrays: whatever columns come, in whatever company, a block is what it says."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from processors import decode
+from processors.decode import Block
+from schemas import codec, metric
+from schemas.telemetry import SampleBlock
+from tests.telemetry import METRICS, NAMES, block, stored
+
+
+def of(node: str, columns: list[str], rows: list[list[float | None]]) -> SampleBlock:
+    values = [value for row in rows for value in row]
+    return block(node, 0).model_copy(update={"metrics": columns, "values": values})
+
+
+def decoded(messages: list[SampleBlock]) -> list[Block]:
+    items, refused = decode.messages([stored(message) for message in messages], NAMES.model)
+    assert not refused
+    return [item for item in items if isinstance(item, Block)]
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> SampleBlock:
+    columns = draw(st.one_of(st.permutations(METRICS), st.lists(st.sampled_from(METRICS), min_size=1, unique=True)))
+    number = st.one_of(st.none(), st.floats(0, 1), st.integers(0, 1))
+    row = st.lists(number, min_size=len(columns), max_size=len(columns))
+    return of("n", columns, draw(st.lists(row, min_size=1, max_size=3)))
+
+
+@given(st.lists(blocks(), min_size=1, max_size=6))
+@settings(max_examples=100, deadline=None)
+def test_every_number_lands_in_the_column_of_its_metric_whatever_was_decoded_with_it(sent: list[SampleBlock]) -> None:
+    for message, found in zip(sent, decoded(sent), strict=True):
+        (values,) = decode.samples([found])
+        assert found.message.samples == message.samples
+        for row, wanted in enumerate(np.array(message.values, dtype=np.float64).reshape(message.samples, -1)):
+            known = dict(zip(message.metrics, wanted, strict=True))
+            assert np.array_equal(values[row], [known.get(name, np.nan) for name in metric.NAMES], equal_nan=True)
+
+
+def test_blocks_that_were_decoded_apart_are_stacked_like_those_that_came_together() -> None:
+    sent = [block(f"n{index}", 0, cpu_util=index / 10) for index in range(4)]
+    apart = [found for message in sent for found in decoded([message])]
+    assert np.array_equal(decode.samples(apart), decode.samples(decoded(sent)))
+
+
+def test_what_is_refused_keeps_its_place_whether_it_is_no_json_or_out_of_range() -> None:
+    good, high = stored(block("n", 0)), stored(block("n", 0, cpu_util=1.5))
+    garbage = (NAMES.part(0, "samples", "n"), b"garbage")
+    items, refused = decode.messages([good, high, garbage, good, garbage, high], NAMES.model)
+    assert len(items) == 2
+    assert [index for index, _ in refused] == [1, 2, 4, 5]
+    assert ["cpu_util is 1.5" in reason for _, reason in refused] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5])
+def test_one_number_out_of_range_refuses_its_block_and_no_other(value: float) -> None:
+    sent = [block(f"n{index}", 0, cpu_util=0.5) for index in range(5)]
+    values = [*sent[3].values[:-15], value, *sent[3].values[-14:]]
+    sent[3] = sent[3].model_copy(update={"values": values})
+    items, refused = decode.messages([stored(message) for message in sent], NAMES.model)
+    assert [index for index, _ in refused] == [3]
+    assert [item.message.node for item in items if isinstance(item, Block)] == ["n0", "n1", "n2", "n4"]
+    assert codec.decode(SampleBlock, stored(sent[3])[1]) == sent[3]

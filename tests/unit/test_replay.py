@@ -1,0 +1,169 @@
+"""Recordings: rows in any order and unit become the blocks that they were, and no row is lost unsaid."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from producers.recorded import mapping, recording
+from producers.recorded.block import Unusable
+from producers.recorded.mapping import Column, Unmapped
+from producers.recorded.recording import Recorded
+from schemas import codec
+from schemas.message import Message
+from schemas.section import Replay
+from schemas.telemetry import PodUsageBlock, SampleBlock
+from sinks.history import pod, view
+from sinks.history.writer import Writer
+from tests import telemetry
+from tests.telemetry import START, stored
+
+SIZES = {"cpus": 4, "memory_bytes": 8 << 30}
+
+
+def read(*paths: Path, folder: Path, shift_us: int = 0, **settings: object) -> list[Recorded]:
+    with recording.opened(paths, Replay.model_validate(SIZES | settings), folder / "work") as opened:
+        return list(opened.messages(shift_us))
+
+
+def blocks(messages: list[Recorded]) -> list[SampleBlock]:
+    return [codec.decode(SampleBlock, message.payload) for message in messages if message.kind == "samples"]
+
+
+def history(folder: Path, messages: list[tuple[str, bytes]]) -> Path:
+    """Write messages as the history sink does, in two flushes."""
+    writer = Writer(folder, "T", "20260101T000000000000Z", 1)
+    for sequence, (subject, payload) in enumerate(messages, 1):
+        writer.append(subject, sequence, payload)
+        if sequence == len(messages) // 2:
+            writer.flush()
+    writer.flush()
+    view.create(folder)
+    return folder
+
+
+def once(messages: list[tuple[str, bytes]]) -> list[tuple[str, Message]]:
+    """Return what a history keeps of messages, decoded: each once, and no usage without any row."""
+    kinds = {subject: subject.split(".")[3] for subject, _ in messages}
+    decoded = [
+        (kinds[subject], codec.decode(codec.MESSAGES[kinds[subject]], payload))
+        for subject, payload in dict.fromkeys(messages)
+    ]
+    return [item for item in decoded if not isinstance(item[1], PodUsageBlock) or pod.rows(item[1])]
+
+
+def test_a_history_is_replayed_message_by_message_in_its_own_order(tmp_path: Path) -> None:
+    messages = telemetry.recording(nodes=4, seconds=10)
+    replayed = read(history(tmp_path / "history", messages), folder=tmp_path)
+    again = [(message.kind, codec.decode(codec.MESSAGES[message.kind], message.payload)) for message in replayed]
+    assert again == once(messages)
+    assert len({message.identity for message in replayed}) == len(replayed)
+
+
+def test_shifted_times_keep_their_distances(tmp_path: Path) -> None:
+    folder = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=4))
+    kept, moved = read(folder, folder=tmp_path), read(folder, folder=tmp_path, shift_us=5_000_000)
+    pairs = zip(blocks(kept), blocks(moved), strict=True)
+    assert all(later.at_us - first.at_us == 5_000_000 and later.values == first.values for first, later in pairs)
+
+
+def test_an_older_history_without_places_is_replayed_by_time(tmp_path: Path) -> None:
+    folder = history(tmp_path / "history", [stored(telemetry.block("n", second)) for second in range(5)])
+    for path in folder.glob("*/date=*/hour=*/*.parquet"):
+        frame = pl.read_parquet(path, hive_partitioning=False)
+        frame.drop([name for name in ("sequence", "cpus") if name in frame.columns]).write_parquet(path)
+    replayed = blocks(read(folder, folder=tmp_path))
+    assert [block.seq for block in replayed] == [1000, 1001, 1002, 1003, 1004]
+    assert {block.cpus for block in replayed} == {4}
+
+
+def test_csv_in_other_units_and_out_of_order_becomes_blocks_of_a_second(tmp_path: Path) -> None:
+    rows = [(f"n{index % 2}", START + index // 2 / 10, index % 100, 2**30 * (index % 7)) for index in range(60)]
+    order = np.random.default_rng(1).permutation(60)
+    lines = ["host,when,CPU %,mem"] + [",".join(map(str, rows[index])) for index in order]
+    (tmp_path / "trace.csv").write_text("\n".join(lines) + "\n")
+    columns = ("node=host", "seconds=when", "cpu=CPU %/100", f"memory=mem/{8 << 30}")
+    made = blocks(read(tmp_path / "trace.csv", folder=tmp_path, map=columns))
+    assert [(block.node, block.at_us, block.samples, block.step_us) for block in made] == [
+        (node, (START + second) * 1_000_000, 10, 100_000) for second in range(3) for node in ("n0", "n1")
+    ]
+    assert made[0].metrics == ["cpu_util", "memory_util"]
+    assert made[0].values[:4] == pytest.approx([0.0, 0.0, 0.02, 2 / 8])
+
+
+def test_times_as_text_are_utc_and_missing_values_stay_missing(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "node,time,cpu_util,memory_util\nn,2023-11-14 22:13:20,0.5,\nn,2023-11-14T22:13:21Z,,0.25\n"
+    )
+    made = blocks(read(tmp_path / "a.csv", folder=tmp_path))
+    assert [(block.at_us, block.values) for block in made] == [
+        (1_700_000_000_000_000, [0.5, None]),
+        (1_700_000_001_000_000, [None, 0.25]),
+    ]
+
+
+def test_every_bad_row_is_told_with_its_file_row_column_and_value(tmp_path: Path) -> None:
+    good = [f"n,{START + second},0.5" for second in range(5)]
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(
+            "\n".join(["node,seconds,cpu_util", *good, "n,soon,0.5", f",{START},0.5", f"n,{START},50"])
+        )
+    with recording.opened([tmp_path / "a.csv", tmp_path / "b.csv"], Replay(), tmp_path / "work") as opened:
+        prepared = opened.prepared
+    assert (prepared.rows, prepared.faulty) == (10, 6)
+    told = [(Path(fault.file).name, fault.row, fault.column, fault.value) for fault in prepared.faults]
+    assert told == [
+        ("a.csv", 6, "seconds", "soon"),
+        ("a.csv", 7, "node", ""),
+        ("a.csv", 8, "cpu_util", "50"),
+        ("b.csv", 6, "seconds", "soon"),
+        ("b.csv", 7, "node", ""),
+    ]
+
+
+def test_blocks_are_whole_wherever_rows_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = history(tmp_path / "history", telemetry.recording(nodes=3, seconds=8))
+    whole = read(folder, folder=tmp_path)
+    frame = pl.concat(
+        [pl.read_parquet(path, hive_partitioning=False) for path in (folder / "samples").rglob("2*.parquet")]
+    )
+    frame.drop("sequence").write_parquet(tmp_path / "flat.parquet")
+    by_time = read(tmp_path / "flat.parquet", folder=tmp_path)
+    monkeypatch.setattr(recording, "_ROWS", 17)
+    assert read(folder, folder=tmp_path) == whole
+    in_parts = read(tmp_path / "flat.parquet", folder=tmp_path)
+    assert sorted(item.payload for item in in_parts) == sorted(item.payload for item in by_time)
+    assert len(by_time) == len(blocks(whole))
+
+
+def test_what_a_recording_does_not_say_has_to_be_given(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"node,seconds,cpu_util\nn,{START},0.5\n")
+    with pytest.raises(Unusable, match="--cpus"):
+        read(tmp_path / "a.csv", folder=tmp_path, cpus=0)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [("cpu", "not name=column"), ("cpus_util=x", "there is no"), ("cpu=x*0", "factor 0"), ("cpu=absent", "no column")],
+)
+def test_a_map_that_cannot_be_used_is_refused_with_a_reason(tmp_path: Path, entry: str, said: str) -> None:
+    (tmp_path / "a.csv").write_text(f"node,seconds,cpu_util\nn,{START},0.5\n")
+    with pytest.raises(Unmapped, match=said):
+        read(tmp_path / "a.csv", folder=tmp_path, map=(entry,))
+
+
+def test_a_file_that_is_not_there_or_lacks_a_column_is_refused_with_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(Unmapped, match="is not there"):
+        read(tmp_path / "nothing.csv", folder=tmp_path)
+    (tmp_path / "a.csv").write_text("host,cpu_util\nn,0.5\n")
+    with pytest.raises(Unmapped, match=r"lacks a time \(at_us, time or seconds\), node"):
+        read(tmp_path / "a.csv", folder=tmp_path)
+
+
+def test_factors_are_read_from_the_end_so_that_columns_may_hold_signs() -> None:
+    assert mapping.parse(["disk_bytes=kB/s*1024", "cpu=a/b", "memory=m/4e9"]) == [
+        Column("disk_bytes", "kB/s", 1024.0),
+        Column("cpu_util", "a/b"),
+        Column("memory_util", "m", 1 / 4e9),
+    ]

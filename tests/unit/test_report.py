@@ -1,0 +1,57 @@
+"""Rows: short numbers, and the same availability whether smoothed rows are published or not."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from processors import report
+from processors.partition import Partition
+from schemas import codec
+from schemas.estimate import Availability
+from schemas.settings import load
+from tests import telemetry
+
+DIGITS = {"cost": 9, "capacity": 6, "prior": 6, "explained": 6, "gap": 6}
+
+
+@given(value=st.floats(0, 1e6), digits=st.sampled_from([4, 6, 9]))
+def test_a_rounded_number_is_the_nearest_to_a_short_decimal(value: float, digits: int) -> None:
+    (found,) = report._rounded(np.array([value]), digits).tolist()
+    assert abs(found - value) <= 0.5 * 10**-digits * (1 + 1e-9) + abs(value) * 1e-15
+    assert found == round(found, digits)
+
+
+def test_no_zero_is_negative_and_what_is_infinite_stays_so() -> None:
+    numbers = report._rounded(np.array([-0.0, -1e-12, np.inf, 1e308]), 9).tolist()
+    assert [str(number) for number in numbers] == ["0.0", "0.0", "inf", "inf"]
+
+
+def rows(**flags: str) -> list[tuple[str, bytes]]:
+    outputs, _ = Partition(load(flags, environ={}), 0).fold(telemetry.recording(nodes=7, seconds=30))
+    return [(output.subject, codec.encode(output.message)) for output in outputs]
+
+
+@pytest.mark.parametrize("variant", ["default", "carico"])
+@pytest.mark.parametrize("form", ["running_median", "dynamic_ema"])
+def test_estimates_are_the_same_bytes_whether_smoothed_rows_are_published_or_not(variant: str, form: str) -> None:
+    chosen = {"model_variant": variant, "smoothing_form": form}
+    both, alone = rows(**chosen), rows(**chosen, smoothing_publish="false")
+    assert alone == [row for row in both if ".smoothed." not in row[0]]
+    assert len(both) > len(alone) > 100
+
+
+def test_rows_hold_short_numbers_and_read_back_as_they_were_written() -> None:
+    told: list[dict[str, Any]] = []
+    for subject, payload in rows():
+        if ".availability." in subject:
+            assert codec.encode(codec.decode(Availability, payload)) == payload
+            told.append(json.loads(payload))
+    assert any(row.get("classes") for row in told)
+    for row in told:
+        for name in ("available", "lower", "upper", "signal", *DIGITS):
+            assert row[name] == round(row[name], DIGITS.get(name, 4))
+        assert all(value == round(value, 6) for value in [*row["usage"].values(), *row["free"].values()])

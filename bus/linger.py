@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 _LOOK_SECONDS = 0.5
 _IDLE, _BUSY = 0.1, 0.4  # shares of a core
-_LONGEST_SECONDS = 0.15
+_LONGEST_SECONDS = 0.05
 
 
 class Linger:

@@ -14,7 +14,7 @@ _TOKEN = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9A-F]{2})+")
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,253}")
 
 TELEMETRY_KINDS = ("samples", "containers", "pods", "edge", "nodefacts", "podfacts")
-PARTITIONS = 16
+PARTITIONS = 8
 # The same names come every second, each of a few hundred bytes here; more are just slower.
 _NAMES_REMEMBERED = 1 << 16
 

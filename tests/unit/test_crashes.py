@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import numpy as np
 import pytest
@@ -14,8 +14,11 @@ from bus.health import Health
 from bus.memory.client import Connection, connect
 from bus.memory.server import Server
 from processors import engine
+from processors.aggregate import Aggregate
+from processors.partition import Partition
 from schemas import codec
 from schemas import settings as all_settings
+from schemas.estimate import Model
 from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -114,8 +117,6 @@ async def scenario(seed: int) -> tuple[int, int]:
             over.set()
         server.delay_seconds = 0
         async with replica(server, given):
-            # What the last owner was sent and did not fold waits until there is something new to read.
-            await publish(client, SECONDS, noise)
             rows = await caught_up(client, given, 60)
             models = await aggregated(client, given, 60)
     assert len(rows) == len(set(rows))
@@ -128,3 +129,48 @@ def test_crashes_at_any_instant_change_no_output(seed: int) -> None:
     deaths, rows = virtual.run(scenario(seed))
     assert deaths > 5
     assert rows > NODES * SECONDS
+
+
+def recorded(given: Settings, seed: int) -> list[tuple[str, bytes]]:
+    """Return a recorded stream, (subject, payload): blocks of all nodes, and the global models that came back."""
+    noise = np.random.default_rng(seed)
+    partition, aggregate = Partition(given, 0), Aggregate(1, silent_seconds=given.model.silent_seconds)
+    stored: list[tuple[str, bytes]] = []
+    for second in range(SECONDS):
+        blocks = [telemetry.noisy(f"node-{number}", second, 1 + second // 5, noise) for number in range(NODES)]
+        stored += [(NAMES.node("samples", block.node), codec.encode(block)) for block in blocks]
+        stored.append((NAMES.node("containers", "node-1"), codec.encode(telemetry.event("node-1", second + 0.5))))
+        outputs, _ = partition.fold([(NAMES.part(0, "samples", block.node), codec.encode(block)) for block in blocks])
+        for output in outputs:
+            made = None
+            if isinstance(output.message, Model):
+                made = aggregate.fold(output.subject, codec.encode(output.message))
+            if made is not None:
+                stored.append((NAMES.model, codec.encode(made)))
+    return stored
+
+
+async def worked_off(replicas: int, seed: int) -> list[tuple[str, bytes]]:
+    """Have so many replicas fold a recorded stream, in ticks as they come; return what is stored."""
+    random.seed(seed)
+    chance, given = random.Random(replicas), settings()
+    changed = {"aggregate": False, "batch": chance.choice([1, 7, 100]), "tick_seconds": chance.choice([0.0, 0.05, 0.4])}
+    given = given.model_copy(update={"process": given.process.model_copy(update=changed)})
+    loop = asyncio.get_running_loop()
+    server = Server(clock=lambda: telemetry.START + loop.time())
+    async with connect(server) as client, AsyncExitStack() as stack:
+        await stream.ensure(client, given)
+        for _ in range(replicas):
+            await stack.enter_async_context(replica(server, given))
+        for subject, payload in recorded(given, seed):
+            await client.jetstream().publish(subject, payload)
+            await asyncio.sleep(0.1 * chance.random())
+        return await caught_up(client, given, 60)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_one_two_or_seven_replicas_store_the_same_rows(seed: int) -> None:
+    alone = virtual.run(worked_off(1, seed))
+    assert any(subject == NAMES.node("availability", "node-1") for subject, _ in alone)
+    for replicas in (2, 7):
+        assert sorted(virtual.run(worked_off(replicas, seed))) == sorted(alone)

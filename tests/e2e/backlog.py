@@ -1,0 +1,113 @@
+"""Nobody processes for a while; then the backlog is worked off, and what fell out of retention is counted.
+
+    python -m tests.e2e.backlog --minutes 10 --nodes 1000 [--keep-bytes 400000000]
+
+Nodes first report for some seconds with a processor, then without one, then the processor comes back.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from nats.aio.client import Client
+
+from bus import connection, stream
+from schemas import codec
+from schemas import settings as all_settings
+from schemas.estimate import Availability
+from schemas.settings import Settings
+from tests.e2e.chaos import NAMES, PARTITIONS, Service, compare_rows, folded, read
+from tests.e2e.servers import Servers
+
+_BEFORE_SECONDS = 5
+
+
+async def missing(client: Client) -> dict[str, int]:
+    """Return how many blocks each node is said to miss."""
+    said: dict[str, int] = {}
+    async for messages in read(client, NAMES.estimates, [NAMES.of("availability", "*")]):
+        for subject, payload in messages:
+            row = codec.decode_from(Availability, payload, subject)
+            said[row.node] = row.blocks.missing if row.blocks else 0
+    return said
+
+
+async def stored(client: Client) -> int:
+    """Return how many blocks the telemetry stream still holds."""
+    state = await client.jetstream().stream_info(NAMES.telemetry, subjects_filter=NAMES.part("*", "samples"))
+    return sum((state.state.subjects or {}).values())
+
+
+async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> dict[str, Any]:
+    """Do it all; returns what came of it."""
+    servers = Servers(folder, 1)
+    await servers.start()
+    options = {
+        "nats_url": servers.url,
+        "data_dir": str(folder / "data"),
+        "nats_partitions": str(PARTITIONS),
+        "nats_telemetry_max_bytes": str(keep_bytes),
+        "nats_estimates_max_bytes": str(16 << 30),
+        "smoothing_publish": "false",
+        "simulated_nodes": str(nodes),
+        "simulated_kinds": "samples",
+        "log_format": "json",
+    }
+    settings: Settings = all_settings.load(options, environ={})
+    services: list[Service] = []
+    try:
+        async with connection.connect(settings, "backlog") as client:
+            await stream.ensure(client, settings)
+            process = Service(settings, folder / "process.log", "process")
+            services.append(process)
+            load = Service(settings, folder / "load.log", "load")
+            services.append(load)
+            await asyncio.sleep(_BEFORE_SECONDS)
+            await process.end()
+            await asyncio.sleep(seconds)
+            await load.end()
+            waiting = await stored(client)
+            began = time.monotonic()
+            process.start()
+            await folded(client, 600)
+            took = time.monotonic() - began
+            await process.end()
+            said = await missing(client)
+            last = await stream.describe(client, NAMES.telemetry)
+            whole = last.first == 1
+            return {
+                "stored_blocks": waiting,
+                "worked_off_seconds": round(took, 1),
+                "times_real_time": round(waiting / nodes / took, 1),
+                "nodes": len(said),
+                "missing_blocks": sum(said.values()),
+                "fell_out": not whole,
+                "rows": dict(await compare_rows(client, settings)) if whole else None,
+            }
+    finally:
+        for service in services:
+            service.process.kill()
+            service.process.wait()
+        servers.kill()
+
+
+def main() -> None:
+    """Run as a program."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--minutes", type=float, default=10)
+    options.add_argument("--nodes", type=int, default=1000)
+    options.add_argument("--keep-bytes", type=int, default=4 << 30, help="bound of the telemetry stream")
+    chosen = options.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        result = run(folder, seconds=chosen.minutes * 60, nodes=chosen.nodes, keep_bytes=chosen.keep_bytes)
+        print(json.dumps(asyncio.run(result), indent=2))
+
+
+if __name__ == "__main__":
+    main()

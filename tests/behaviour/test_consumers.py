@@ -3,6 +3,7 @@
 import asyncio
 
 import nats.errors
+import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -306,6 +307,7 @@ async def leave_two_consumers(client: Client) -> None:
     await asyncio.sleep(0.3)  # the real server writes a consumer's state behind its back
 
 
+@pytest.mark.slow
 async def test_a_reader_closes_every_hole_that_kills_tear(bus: Bus) -> None:
     seen: list[int] = []
 

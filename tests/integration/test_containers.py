@@ -106,6 +106,7 @@ async def test_after_a_kill_only_what_has_changed_meanwhile_is_said(
         assert await reader.read(timeout_seconds=0.2) == []
 
 
+@pytest.mark.slow
 async def test_events_of_a_time_without_a_server_are_published_once_when_it_is_back(
     client: Client, settings: Settings, tree: Path, nats_server: NatsServer
 ) -> None:

@@ -22,11 +22,12 @@ from nats.aio.msg import Msg
 
 from benchmarks.agent import cpu_seconds, process, resident_bytes
 from bus import connection, server, stream
-from processors.edge import BOOT_DIGITS, Edge, identity
+from processors.edge import Edge, identity
 from processors.partition import Partition
 from producers.simulated.cluster import Cluster
 from producers.simulated.message import Writer
 from schemas import settings as all_settings
+from schemas.boot import DIGITS
 from schemas.estimate import Availability
 from schemas.settings import Settings
 from schemas.subject import Names, token
@@ -76,7 +77,7 @@ def simulated(settings: Settings, nodes: int, seconds: int, churn_per_minute: fl
                 writer.boot[message.node],
                 message.payload(_START_US),
             )
-            short = boot[:BOOT_DIGITS]
+            short = boot[:DIGITS]
             edge, subject = edges[message.node], names.part(0, message.kind, token(name))
             own = payload.replace(boot.encode(), short.encode())  # what this node's process would have made
             as_sampled.append((subject, payload))

@@ -109,7 +109,11 @@ class Store:
         self._turn[name] = 1 - turn
 
     async def load(self, name: str, stream: str) -> Checkpoint | None:
-        """Return the newest sound checkpoint that belongs to `stream`, or None."""
+        """Return the newest sound checkpoint that belongs to `stream`, or None.
+
+        Raises:
+            nats.errors.Error: Nobody knows whether there is one: the server did not answer. Also TimeoutError.
+        """
         found: Checkpoint | None = None
         both = await asyncio.gather(self._read(f"{name}.0"), self._read(f"{name}.1"))
         for turn, checkpoint in enumerate(both):
@@ -196,7 +200,7 @@ class Store:
                 if not entry.sequence or entry.info.get("deleted"):
                     return None
                 return _parse(await self._read_chunks(entry))
-        except (nats.errors.Error, TimeoutError, ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             log.warning("checkpoint.set_aside", extra={"checkpoint": name, "reason": str(error)})
             return None
 

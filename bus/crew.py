@@ -111,7 +111,7 @@ class Crew:
         }
 
     async def _share(self) -> None:
-        service = await self._announce()
+        service = await self._announced()
         try:
             while True:
                 await asyncio.sleep(_LOOK_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 # no secret
@@ -125,6 +125,15 @@ class Crew:
                 with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                     async with asyncio.timeout(_ANSWER_SECONDS):
                         await service.stop()
+
+    async def _announced(self) -> Service:
+        """Return our service, as soon as the server has taken note of it."""
+        while True:
+            try:
+                return await self._announce()
+            except (nats.errors.Error, TimeoutError, OSError) as error:
+                log.warning("crew.unannounced", extra={"reason": repr(error)})
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _announce(self) -> Service:
         about = {"role": _ROLE, "host": socket.gethostname(), "pid": str(os.getpid())}

@@ -9,6 +9,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from bus import batch
 from bus.batch import Fenced, Row
+from bus.pull import Reader
 from bus.stream import Stream
 from schemas import codec
 from schemas.estimate import Cursor
@@ -17,6 +18,7 @@ log = logging.getLogger(__name__)
 
 _WRONG_LAST_SEQUENCE = 10071
 _CURSOR = "Spazio-Cursor"
+_SCAN_SECONDS = 2.0
 
 
 class Batches:
@@ -62,21 +64,41 @@ class Singles:
         self._expected = 0
 
     async def covered(self, source: Stream) -> int:
-        """Return the input sequence that the newest row came of; 0: none, or a row of another input."""
+        """Return the input sequence that the newest row of ours came of; 0: there is no row.
+
+        What is no row of ours is passed over. Where there is nothing else, all of the input is held to be covered:
+        rows of an earlier version are not made a second time.
+        """
+        newest = (await batch.last(self._client, self._stream, self._subject)).sequence
+        self._expected, sequences = newest, list[int]()
+        if newest:
+            if (found := await self._cursor(newest, source)) is not None:
+                return found
+            log.warning("cursor.set_aside", extra={"subject": self._subject, "sequence": newest})
+        async with Reader(self._client, self._stream, [self._subject]) as reader:
+            while reader.position < newest:
+                messages = await reader.read(timeout_seconds=_SCAN_SECONDS)
+                if not messages:
+                    break
+                sequences += [message.sequence for message in messages]
+        for sequence in reversed(sequences[:-1]):
+            if (found := await self._cursor(sequence, source)) is not None:
+                return found
+        return source.last if newest else 0
+
+    async def _cursor(self, sequence: int, source: Stream) -> int | None:
+        """Return the input sequence that a row came of; None: it is no row of ours, or of another input."""
         try:
-            newest = await self._client.jetstream().get_msg(self._stream, subject=self._subject, direct=True)
+            row = await self._client.jetstream(timeout=self._timeout).get_msg(self._stream, sequence, direct=True)
         except NotFoundError:
-            self._expected = 0
-            return 0
-        self._expected = newest.seq or 0
-        identity, _, sequence = (newest.headers or {}).get(_CURSOR, "").partition(":")
-        if identity != source.identity or not sequence.isdecimal() or int(sequence) > source.last:
-            log.warning("cursor.set_aside", extra={"subject": self._subject, "sequence": self._expected})
-            return 0
-        return int(sequence)
+            return None
+        identity, _, covered = (row.headers or {}).get(_CURSOR, "").partition(":")
+        if identity != source.identity or not covered.isdecimal() or int(covered) > source.last:
+            return None
+        return int(covered)
 
     async def commit(self, rows: Sequence[Row], source: Stream, sequence: int) -> None:
-        """Store the row; its id keeps it from being stored twice where garbage on its subject hid the cursor.
+        """Store the row.
 
         Raises:
             Fenced: Another has stored one since.
@@ -86,7 +108,6 @@ class Singles:
         (row,) = rows
         headers = {
             api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(self._expected),
-            api.Header.MSG_ID.value: f"{row.subject}:{source.identity}:{sequence}",
             _CURSOR: f"{source.identity}:{sequence}",
         }
         js = self._client.jetstream(timeout=self._timeout)

@@ -19,6 +19,7 @@ from prometheus_client import Counter, Histogram
 
 from bus import checkpoint, dead, stream
 from bus.batch import Fenced, Row
+from bus.checkpoint import Checkpoint
 from bus.health import UNSTORED, Health
 from bus.lease import Lease, Lost
 from bus.linger import Linger
@@ -197,6 +198,7 @@ class Owner:
         finally:
             self.since = 0.0
             await self._end(lease)
+            self._work.clear()
 
     async def _end(self, lease: Lease) -> None:
         """Checkpoint and give the lease back; what does not work now is replayed and timed out."""
@@ -206,8 +208,9 @@ class Owner:
             return
         try:
             async with asyncio.timeout(_LAST_SAVE_SECONDS):
-                if lease.held:
-                    await self._save()
+                state = self._state() if lease.held else None
+                if state is not None:
+                    await self._save(state)
                 await lease.release()
         except TimeoutError:
             log.warning("checkpoint.skipped", extra={"part": self.part.name})
@@ -223,7 +226,9 @@ class Owner:
         self._work.clear()
         self.sequence = self._saved = 0
         found = await self._store.load(self.part.name, source.identity)
-        if found is not None:
+        if found is not None and found.sequence > source.last:  # the stream has lost its end
+            log.warning("checkpoint.set_aside", extra={"part": self.part.name, "reason": "it is ahead of its stream"})
+        elif found is not None:
             try:
                 self._work.restore(found.body)
             except ValueError as error:
@@ -288,25 +293,27 @@ class Owner:
     def _save_soon(self) -> None:
         """Checkpoint beside the folds that follow, unless the last one is still being written."""
         if self._saving is None or self._saving.done():
-            self._saving = asyncio.create_task(self._save())
+            state = self._state()
+            self._saving = None if state is None else asyncio.create_task(self._save(state))
 
-    async def _save(self) -> None:
+    def _state(self) -> Checkpoint | None:
+        """Return what is to be kept; None: nothing, or nothing new."""
         behind = self.sequence == self._saved or self.sequence < self._published
         # A fold that was cut short has state that no sequence describes; it is replayed instead.
         if behind or not self._whole or self._source is None:
-            return
+            return None
         body = self._work.snapshot()
-        if body is None:
-            return
-        sequence = self.sequence
+        return None if body is None else Checkpoint(self._source.identity, self.sequence, body)
+
+    async def _save(self, state: Checkpoint) -> None:
         try:
-            await self._store.save(self.part.name, checkpoint.Checkpoint(self._source.identity, sequence, body))
+            await self._store.save(self.part.name, state)
         except (nats.errors.Error, TimeoutError) as error:
             CHECKPOINTS.labels("failed").inc()
             log.warning("checkpoint.failed", extra={"part": self.part.name, "reason": str(error)})
             return
         CHECKPOINTS.labels("written").inc()
-        self._saved = sequence
+        self._saved = state.sequence
 
 
 def _cut(outputs: Sequence[Output], most: int) -> Iterator[tuple[int | None, list[Row]]]:

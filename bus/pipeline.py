@@ -20,6 +20,8 @@ from bus.tap import Tap
 
 log = logging.getLogger(__name__)
 
+NO_STREAM = "there is no stream for it"
+
 _LOOK_SECONDS = 0.05
 _RETRY_SECONDS = 0.2
 _FRAME = b"HPUB %b %b%d %d %d\r\nNATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n%b\r\n"
@@ -85,16 +87,23 @@ class Pipeline:
         """Messages sent and not acknowledged."""
         return len(self._waiting)
 
-    async def send(self, messages: Sequence[Outgoing]) -> None:
+    async def send(self, messages: Sequence[Outgoing], *, until: float | None = None) -> None:
         """Send messages; waits while too many are on their way, or while there is no connection.
 
+        Args:
+            messages: What to send, in this order.
+            until: Time of the loop, in seconds, to wait until; None: as long as it takes.
+
         Raises:
+            TimeoutError: There was no room in time; the rest is not sent.
             ValueError: A message is larger than the server takes.
         """
         for start in range(0, len(messages), self._limit):
             part = messages[start : start + self._limit]
             async with self._lock:
                 while len(self._waiting) + len(part) > self._limit or not self._client.is_connected:
+                    if until is not None and self._loop.time() > until:
+                        raise TimeoutError("nothing is acknowledged, so there is no room for more messages")
                     self._room.clear()
                     self._lock.release()  # what is overdue must be sent again meanwhile
                     try:
@@ -166,7 +175,7 @@ class Pipeline:
 
     def _answered(self, subject: bytes, _reply: bytes, data: bytes, _headers: bytes | None) -> None:
         if not data or b'"error"' in data:  # no data: the server says that no stream has the subject
-            self.refused[data[:200].decode(errors="replace") or "there is no stream for it"] += 1
+            self.refused[data[:200].decode(errors="replace") or NO_STREAM] += 1
             REFUSED.inc()
             self._again = True
             return

@@ -161,6 +161,9 @@ async def ensure(client: Client, settings: Settings) -> None:
                 if error.err_code not in _NO_RESOURCES:
                     raise
                 raise _no_room(wanted) from error
+            except nats.errors.Error as error:  # the connection broke meanwhile
+                log.warning("stream.waiting", extra={"stream": wanted.name, "reason": repr(error)})
+                await asyncio.sleep(_RETRY_SECONDS)
 
 
 def _no_room(wanted: api.StreamConfig) -> NoRoom:

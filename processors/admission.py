@@ -13,6 +13,7 @@ from processors.clock import Clock
 from processors.decode import Block, Item, Summary
 from processors.plan import Entry, Faults
 from processors.pod_class import Facts, Tally
+from schemas.boot import cut
 from schemas.facts import UNBOUND, PodFacts
 from schemas.section import Estimate
 from schemas.telemetry import ContainerEvent, PodUsageBlock
@@ -33,9 +34,10 @@ class _Known:
 class Admission:
     """What was folded, clocks, windows of churn, and facts of pods; of every node of a partition.
 
-    A node is known from its first block that tells its size, and by the boot of the newest one. `ignored` counts events
-    that open no window: of an unknown node or boot, or more than a minute away from its newest block; and blocks of
-    unknown nodes that do not tell their size.
+    A node is known from its first block that tells its size, and by the boot of the newest one; boots are compared by
+    what every sender tells of them. `ignored` counts events that open no window: of an unknown node or boot, or more
+    than a minute away from its newest block; and blocks that do not tell the size of an unknown node, or the time of an
+    unknown boot.
     """
 
     def __init__(self, estimate: Estimate, reach: int) -> None:
@@ -88,10 +90,10 @@ class Admission:
     def load(self, dumped: dict[str, Any]) -> None:
         """Take over what `dump` returned."""
         self._known = {
-            node: _Known(Arrival(*come), Clock(*told) if told else None, heard)
+            node: _Known(_cut(Arrival(*come)), Clock(*told) if told else None, heard)
             for node, (come, told, heard) in dumped["known"].items()
         }
-        self._pod_marks = {node: (boot, seq) for node, (boot, seq) in dumped["pod_marks"].items()}
+        self._pod_marks = {node: (cut(boot), seq) for node, (boot, seq) in dumped["pod_marks"].items()}
         self._windows = {
             node: tuple((first, last) for first, last in windows) for node, windows in dumped["windows"].items()
         }
@@ -100,15 +102,18 @@ class Admission:
 
     def _block(self, block: Block | Summary, second: int) -> Entry | None:
         """Admit a block if nothing newer of its node was folded; its time is the one that is believed."""
-        known = self._known.get(block.message.node)
+        known, boot = self._known.get(block.message.node), cut(block.message.boot)
         if isinstance(block, Summary):
-            clocked = known is not None and known.clock is not None
+            # A new boot has another clock. A block of the boot before needs none: it is late.
+            clocked = (
+                known is not None and known.clock is not None and boot in (known.arrival.boot, known.arrival.before)
+            )
             if (known is None and block.told.size is None) or (not clocked and block.told.at_us is None):
                 self.ignored += 1  # how large the node is, and its time, will be told soon
                 return None
             block = _timed(block, known.clock if known else None)
         head, node = block.message, block.message.node
-        come, fresh = arrival.update(known.arrival if known else None, head.boot, head.seq)
+        come, fresh = arrival.update(known.arrival if known else None, boot, head.seq)
         if known is None:
             told = clock.update(None, head.seq, head.at_us, second)
             self._known[node] = _Known(come, told, second)
@@ -137,13 +142,14 @@ class Admission:
         return Entry(node, block, self._stirred(node, carried, begin + head.samples * head.step_us), faults)
 
     def _usage(self, block: PodUsageBlock) -> Tally | None:
-        newest = self._newest(block.node, block.boot)
+        boot = cut(block.boot)
+        newest = self._newest(block.node, boot)
         if newest is None or abs(block.seq - newest) * _SECOND_US > churn.FAR_US:
             return None
         told_boot, last = self._pod_marks.get(block.node, ("", -1))
-        if told_boot == block.boot and block.seq <= last:
+        if told_boot == boot and block.seq <= last:
             return None
-        self._pod_marks[block.node] = (block.boot, block.seq)
+        self._pod_marks[block.node] = (boot, block.seq)
         begin = block.seq * _SECOND_US - block.span_us
         stirred = block.node in self._windows and self._stirred(block.node, begin, (block.seq + 1) * _SECOND_US)
         tally = pod_class.tally(block, self._facts, churn=stirred)
@@ -158,7 +164,7 @@ class Admission:
     def _event(self, event: ContainerEvent) -> None:
         if not churn.stirs(event):
             return
-        newest = self._newest(event.node, event.boot)
+        newest = self._newest(event.node, cut(event.boot))
         if newest is None or abs(event.boottime_us - (newest + 1) * _SECOND_US) > churn.FAR_US:
             self.ignored += 1
             return
@@ -172,6 +178,12 @@ class Admission:
             return churn.covers(windows, begin_us, end_us, settle_us=self._settle_us)
         del self._windows[node]
         return False
+
+
+def _cut(come: Arrival) -> Arrival:
+    """Return what an older program stored, with boots as they are compared now."""
+    boot, before = cut(come.boot), cut(come.before)
+    return come._replace(boot=boot, before="" if before == boot else before)
 
 
 def _timed(block: Summary, known: Clock | None) -> Summary:

@@ -16,7 +16,7 @@ class Arrival(NamedTuple):
     """What has come of one node.
 
     Attributes:
-        boot: Its newest boot.
+        boot: Its newest boot, as `schemas.boot.cut` returns it.
         seq: Newest block folded of that boot; the seconds since then.
         first: First block folded of it.
         seen: One bit for each of the newest 64 seconds, the lowest for `seq`: 1, its block has come.
@@ -37,7 +37,7 @@ class Arrival(NamedTuple):
 
 
 def update(arrival: Arrival | None, boot: str, seq: int) -> tuple[Arrival, bool]:
-    """Take in one block; tell whether it is to be folded.
+    """Take in one block, its boot as `schemas.boot.cut` returns it; tell whether it is to be folded.
 
     >>> first, _ = update(None, "b", 7)
     >>> update(first, "b", 7)

@@ -56,7 +56,8 @@ def leading(moment: Array) -> Direction:
     vector = vector * np.where(np.add.accumulate(vector, axis=1)[:, -1:] < 0, -1.0, 1.0)
     vector = np.where((vector < 0) & (vector > -_NOISE), 0.0, vector)
     trace = np.add.accumulate(np.diagonal(moment, axis1=1, axis2=2), axis=1)[:, -1]
-    explained = np.minimum(first / np.where(idle, 1.0, trace), 1.0)
+    # No less than the first eigenvalue, unless the moment is no second moment.
+    explained = first / np.where(idle, 1.0, np.maximum(trace, first))
     return Direction(
         np.where(missing, np.nan, np.sqrt(first)),
         np.where(missing[:, np.newaxis], np.nan, np.where(idle[:, np.newaxis], features**-0.5, vector)),

@@ -33,8 +33,6 @@ _OTHER_DECIMALS = 3
 _WAITING_DECIMALS = 3
 _MOMENT_DIGITS = 3
 _CLOCK_US = 5000
-# Of the 32 of a boot id; a boot must differ from the one before it.
-BOOT_DIGITS = 8
 _ALWAYS_DIGITS = 6
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

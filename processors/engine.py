@@ -106,8 +106,10 @@ class PartitionFold(Fold):
         return self._partition.nodes
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything; others count what was ours."""
         self._partition = Partition(self._settings, self._number)
+        for gauge in (NODES, WITHHELD, IGNORED):
+            gauge.labels(str(self._number)).set(0)
 
     def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[Refusal]]:
         """Fold (stored subject, payload) pairs; return what to store, and what is of no use."""

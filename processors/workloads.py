@@ -95,10 +95,11 @@ class Workloads:
         # A host whose own processes wait, and no pod does, owes its pods nothing.
         least = np.array([tally.pressure for tally in tallies]) * nodes.waiting / nodes.cores
         whole = np.maximum(np.array([tally.stalled for tally in tallies]), least)
-        share = np.divide(nodes.waiting, whole, out=np.zeros(len(rows)), where=whole > 0)
+        # First the share, which is at most 1: what a hair's breadth of waiting is divided by may be as thin.
+        share = np.divide(usage.waiting, whole[:, None], out=np.zeros_like(usage.waiting), where=whole[:, None] > 0)
         # No class takes more than the node has, whatever somebody says.
         used = np.minimum(usage.used, nodes.sizes[:, None, :])
-        usage = usage._replace(used=used, waiting=usage.waiting * share[:, None])
+        usage = usage._replace(used=used, waiting=share * nodes.waiting[:, None])
         before = table.take(self._state, rows)
         moved = np.array([tally.churn for tally in tallies]) | np.any(usage.pods != before.pods, axis=1)
         hold = nodes.held | (moved & ~nodes.endless & self._estimate.hold_in_churn)

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from prometheus_client import Counter
 
 from processors import edge
-from schemas import codec
+from schemas import boot, codec
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from spazio import agent, service
@@ -52,7 +52,7 @@ class _Modelled(agent.Refine):
     """The node's model, and the file that it is kept in."""
 
     kind = "edge"
-    boot_digits = edge.BOOT_DIGITS
+    boot_digits = boot.DIGITS
 
     def __init__(self, settings: Settings) -> None:
         node = settings.sample.node_name

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from nats.aio.client import Client
 
-from bus.health import Health
-from bus.pipeline import Outgoing, Pipeline
+from bus.health import UNSTORED, Health
+from bus.pipeline import NO_STREAM, Outgoing, Pipeline
 from producers.simulated.cluster import Cluster
 from producers.simulated.message import Timed, Writer
 from schemas.section import Http, Simulated
@@ -33,10 +33,13 @@ _DEFAULT_NODES = 100
 _TICK_SECONDS = 0.01
 _AT_ONCE = 500
 _REPORT_SECONDS = 10.0
+_LOOK_SECONDS = 0.5
 _BEHIND_SECONDS = 0.5
 _DRAIN_SECONDS = 10.0
 _SECOND_US = 1_000_000
 _LEAD_SECONDS = 0.2  # between the moment that is called the beginning and the first message
+
+_NO_STREAM = "no stream takes the messages: start `spazio process` or `spazio up` on this server, which make it"
 
 _by_due = attrgetter("due_us")
 
@@ -116,12 +119,15 @@ class Load:
         self._behind = False
 
     async def run(self) -> None:
-        """Send until the time is over, or until cancelled."""
+        """Send until the time is over, or until cancelled; a server that takes nothing is not waited for long."""
         async with asyncio.TaskGroup() as group, self._pipeline:
             helpers = [group.create_task(self._pipeline.run()), group.create_task(self._report())]
+            helpers.append(group.create_task(self._look()))
             try:
                 await self._send_all()
                 await self._pipeline.drain(_DRAIN_SECONDS)
+            except TimeoutError as error:
+                log.error("load.unfinished", extra={"reason": str(error)})  # noqa: TRY400 # the trace says nothing more
             finally:
                 self._ended = self._loop.time()
                 for helper in helpers:
@@ -182,9 +188,15 @@ class Load:
                 await asyncio.sleep(max(_TICK_SECONDS, due - self._loop.time()))
                 continue
             self._note_lag((now_us - waiting[position].due_us) / _SECOND_US / speed)
-            await self._pipeline.send([self._outgoing(*due) for due in waiting[position:stop]])
+            part = [self._outgoing(*due) for due in waiting[position:stop]]
+            await self._pipeline.send(part, until=self._patience())
             position = stop
         return waiting[position:]
+
+    def _patience(self) -> float | None:
+        """Return until when to wait for room: for a while behind the end; a server that is slow is given longer."""
+        own, now = self._own, self._loop.time()
+        return max(self._began + own.seconds / own.speed, now) + _DRAIN_SECONDS if own.seconds else None
 
     def _outgoing(self, _: int, message: Timed, later: int) -> Outgoing:
         kind, node = message.kind, message.node
@@ -201,6 +213,19 @@ class Load:
         elif lag < _BEHIND_SECONDS / 2 and self._behind:
             self._behind = False
             self._health.recover("load")
+
+    async def _look(self) -> None:
+        """Say that the server refuses messages, from the first one until it stores some and refuses none."""
+        refused, stored = 0, 0
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            found = self._pipeline.refused
+            if (now := found.total()) > refused:
+                reason = _NO_STREAM if found[NO_STREAM] == now else UNSTORED
+                self._health.degrade("stream", reason)
+            elif self._pipeline.stored > stored:
+                self._health.recover("stream")
+            refused, stored = now, self._pipeline.stored
 
     async def _report(self) -> None:
         stored, at = 0, self._loop.time()

@@ -14,6 +14,7 @@ from producers.containers import follow
 from producers.containers.merge import Happening, Memory, Said
 from producers.containers.source import Identity
 from schemas import codec
+from schemas.boot import cut
 from schemas.subject import Names, token
 from schemas.telemetry import ContainerEvent, PodUsageBlock
 
@@ -51,7 +52,7 @@ async def read(client: Client, names: Names, *, node: str, boot: str, timeout_se
                     event = codec.decode_from(ContainerEvent, message.data, message.subject)
                 except codec.Refused:
                     continue  # whoever folds the stream buries it
-                said[event.container] = Said(follow.happening(event), rebooted=event.boot != boot)
+                said[event.container] = Said(follow.happening(event), rebooted=cut(event.boot) != cut(boot))
     ran = _ran(block, boot, began)
     for id_ in ran - said.keys():
         if _CONTAINER.fullmatch(id_):
@@ -79,4 +80,4 @@ def _ran(block: api.RawStreamMsg | None, boot: str, began: float) -> frozenset[s
         usage = codec.decode(PodUsageBlock, (block.data if block else None) or b"")
     except codec.Refused:
         return frozenset()
-    return frozenset(usage.pods if usage.boot == boot and usage.seq < int(began) else ())
+    return frozenset(usage.pods if cut(usage.boot) == cut(boot) and usage.seq < int(began) else ())

@@ -72,9 +72,12 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
                 return _fail(f"{prepared.faulty} rows cannot be used; mend them, or leave them out with --skip-bad")
             if not prepared.rows:
                 return _fail(f"{paths[0]}: holds no samples")
+            opened.check()
             said = asyncio.run(_Replay(settings, opened, feed_only=feed_only).run())
     except (Unmapped, Unusable, Unstartable, server.Unusable, stream.NoRoom, connection.ServerTooOld, _InUse) as error:
         return _fail(str(error))
+    except duckdb.Error as error:
+        return _fail(str(error).splitlines()[0])
     except OSError as error:
         return _fail(f"{error}; mend that, or choose another folder with --data-dir")
     finally:
@@ -182,13 +185,22 @@ class _Replay:
                     names["cache"] = ["sink", "cache"]
                 await services.start(names)
                 await self._until_read(client, held.partitions)
-            async with asyncio.TaskGroup() as group:
+            try:
+                await self._follow(client)
+            except ExceptionGroup as group:
+                raise _first(group) from group
+
+    async def _follow(self, client: Connection) -> None:
+        """Feed everything, and look at what reads it."""
+        async with asyncio.TaskGroup() as group:
+            try:
                 if not self._feed_only:
                     group.create_task(self._watch(client))
                     await client.subscribe(self._names.model, cb=self._model.heard)
                 await self._feed(client, group)
                 if not self._feed_only:
                     await self._until_processed(client)
+            finally:
                 self._over = True
 
     async def _feed(self, client: Connection, group: asyncio.TaskGroup) -> None:
@@ -240,12 +252,16 @@ class _Replay:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look(self, client: Connection) -> None:
-        """Count who reads, and what is not read yet."""
+        """Count who reads, and what is not read yet; a server that does not answer leaves that as it was."""
         readers = unread = 0
-        for name in (self._names.telemetry, self._names.estimates):
-            found = await _consumers(client, name)
-            unread += sum(info.num_pending or 0 for info in found)
-            readers += len(found) if name == self._names.telemetry else 0
+        try:
+            for name in (self._names.telemetry, self._names.estimates):
+                found = await _consumers(client, name)
+                unread += sum(info.num_pending or 0 for info in found)
+                readers += len(found) if name == self._names.telemetry else 0
+        except (nats.errors.Error, TimeoutError) as error:
+            log.info("replay.unanswered", extra={"reason": str(error)})
+            return
         self._readers, self._unread = readers, unread
         if unread > 2 * self._settings.replay.ahead:  # each is read by a processor and by the history
             self._close_behind.clear()
@@ -265,14 +281,16 @@ class _Replay:
     async def _until_processed(self, client: Connection) -> None:
         """Wait until everything is read, and nothing new has been estimated for a while."""
         loop = asyncio.get_running_loop()
-        last, since = -1, loop.time()
+        last = now = -1
+        since = loop.time()
         while loop.time() - since < _QUIET_SECONDS:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
                 now = (await stream.describe(client, self._names.estimates)).last
+                quiet = now == last and not self._unread and await self._written(client)
             except (nats.errors.Error, TimeoutError):
-                continue
-            if now != last or self._unread or not await self._written(client):
+                quiet = False  # it is not known
+            if not quiet:
                 last, since = now, loop.time()
 
     async def _written(self, client: Connection) -> bool:
@@ -285,6 +303,12 @@ class _Replay:
                 if not info.config.durable_name and read > done.get(identity, 0):
                     return False
         return True
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    """Return what failed first; the rest of a group ended because of it."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, ExceptionGroup) else error
 
 
 def _bar(console: Console) -> Progress:
@@ -307,6 +331,9 @@ async def _consumers(client: Connection, name: str) -> list[ConsumerInfo]:
 
 
 def _availabilities(history: Path) -> int:
-    with duckdb.connect(str(history / "history.duckdb"), read_only=True) as database:
+    file = history / "history.duckdb"
+    if not file.is_file():  # a signal came before anything was written
+        return 0
+    with duckdb.connect(str(file), read_only=True) as database:
         row = database.execute("SELECT count(*) FROM availability").fetchone()
     return int(row[0]) if row else 0

@@ -50,6 +50,14 @@ class Unusable(ValueError):
     """Rows that make no block; the message says why, and how to mend it."""
 
 
+def unsized(node: str) -> Unusable:
+    """Return the error of a node of which no size is known."""
+    return Unusable(
+        f"the recording does not say how many cores and bytes of memory node {node} has: "
+        "say it with --cpus and --memory-bytes, or map the columns cpus and memory_bytes"
+    )
+
+
 def read(prepared: Prepared, *, cpus: int, memory_bytes: int, step_seconds: float, rows: int) -> Iterator[Block]:
     """Yield blocks in order of their end, as far as they do not reach back by more than a second.
 
@@ -139,10 +147,7 @@ class _Maker:
         step_us = min(max(step_us, 1), MAXIMUM_US // samples)
         cpus, memory = cpus or self._cpus, memory or self._memory
         if not cpus or not memory:
-            raise Unusable(
-                f"the recording does not say how many cores and bytes of memory node {node} has: "
-                "say it with --cpus and --memory-bytes, or map the columns cpus and memory_bytes"
-            )
+            raise unsized(node)
         numbers = json.dumps(values.ravel().tolist()).replace("NaN", "null")
         text = f'"step_us":{step_us},"cpus":{cpus},"memory_bytes":{memory},"metrics":{self._names},"values":{numbers}}}'
         end_us = at_us + samples * step_us

@@ -18,6 +18,9 @@ _MEMORY = "1GB"
 _EXAMPLES = 5
 _FUTURE_US = 2**53 - 1 - 60_000_000
 _STREAM = 1 << 48  # more messages than any stream holds
+# What schemas allow; rows beyond it would only become dead letters. DuckDB's \s knows less than Python's.
+_NODE = r"[^\s\x00-\x1f\x7f\x{85}\pZ]{1,253}"
+_MAXIMUM = {"cpus": 65_536}
 
 
 class Fault(NamedTuple):
@@ -59,7 +62,10 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
         "memory_limit": _MEMORY,
         "temp_directory": str(folder / "spill"),
     }
-    return duckdb.connect(str(folder / "prepared.duckdb"), config=limits)
+    connection = duckdb.connect(str(folder / "prepared.duckdb"), config=limits)
+    # Times without a zone are UTC, wherever this runs.
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    return connection
 
 
 def samples(
@@ -127,18 +133,18 @@ def place(streams: Sequence[str]) -> str:
 
 def _select(source: str, chosen: Mapping[str, Column], placed: str) -> str:
     """Return the statement that reads our columns, and for each row the first that cannot be used, and its value."""
-    bounds = {known.name: known.high for known in metric.METRICS}
-    values = {name: _number(column) for name, column in chosen.items() if name in bounds}
+    bounds = {known.name: known.high for known in metric.METRICS} | _MAXIMUM
+    values = {name: _number(column) for name, column in chosen.items() if name in metric.NAMES}
     at_us = _time(chosen)
     sizes = {
-        name: f"{_number(chosen[name])}::BIGINT" if name in chosen else "NULL::BIGINT"
+        name: f"TRY_CAST({_number(chosen[name])} AS BIGINT)" if name in chosen else "NULL::BIGINT"
         for name in ("seq", "cpus", "memory_bytes")
     }
     timed = next(column for name, column in chosen.items() if name in mapping.TIMES)
     node = f"nullif({_text(chosen['node'])}, '')"
     checks = [
         (timed.source, f"{at_us} IS NULL OR {at_us} < 0 OR {at_us} > {_FUTURE_US}"),
-        (chosen["node"].source, f"{node} IS NULL OR regexp_matches({node}, '\\s') OR length({node}) > 253"),
+        (chosen["node"].source, f"{node} IS NULL OR NOT regexp_full_match({node}, {_quoted(_NODE)})"),
     ]
     for name in (*sizes, *values):
         if name not in chosen:
@@ -173,7 +179,7 @@ def _time(chosen: Mapping[str, Column]) -> str:
         return f"TRY_CAST(round({_number(chosen['at_us'])}) AS BIGINT)"
     if "seconds" in chosen:
         return f"TRY_CAST(round({_number(chosen['seconds'])} * 1000000) AS BIGINT)"
-    return f"epoch_us(TRY_CAST({_name(chosen['time'].source)} AS TIMESTAMP))"
+    return f"epoch_us(TRY_CAST({_name(chosen['time'].source)} AS TIMESTAMPTZ))"
 
 
 def _number(column: Column) -> str:

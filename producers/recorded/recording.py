@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
+from pydantic import ValidationError
 
 from producers.recorded import beside, block, mapping, prepare
 from producers.recorded.mapping import Unmapped
@@ -15,6 +16,7 @@ from producers.recorded.prepare import Prepared
 from schemas.section import Replay
 
 _ROWS = 200_000
+_REASON = 300
 # Kinds of messages by the table of the history that they lie in.
 _MODELS = "models"
 _TABLES = {"nodes": "nodefacts", "podfacts": "podfacts", "containers": "containers", "pods": "pods"}
@@ -61,11 +63,28 @@ class Recording:
         self._connection, self._tables, self._replay = connection, tables, replay
         self._streams = streams if prepared.exact else []
 
+    def check(self) -> None:
+        """See that the size of each node is recorded or given; a single row without one shows only on the way.
+
+        Raises:
+            producers.recorded.block.Unusable: Nothing says the size of a node.
+        """
+        sizes = {"cpus": self._replay.cpus, "memory_bytes": self._replay.memory_bytes}
+        lacking = " OR ".join(f"coalesce(max({name}), 0) = 0" for name, given in sizes.items() if not given)
+        if not lacking:
+            return
+        found = self._connection.execute(
+            f"SELECT node FROM read_parquet(?) GROUP BY node HAVING {lacking} ORDER BY node LIMIT 1",  # noqa: S608
+            [str(self.prepared.path)],
+        ).fetchone()
+        if found:
+            raise block.unsized(str(found[0]))
+
     def messages(self, shift_us: int = 0) -> Iterator[Recorded]:
         """Yield every message, so much later than it was recorded.
 
         Raises:
-            producers.recorded.block.Unusable: Samples make no blocks.
+            producers.recorded.block.Unusable: Samples make no blocks, or other rows are not what a history has.
         """
         sources = [self._beside(kind, files, shift_us) for kind, files in self._tables.items()]
         # At the same time a block comes first, as agents send it.
@@ -86,9 +105,13 @@ class Recording:
             )
 
     def _beside(self, kind: str, files: list[Path], shift_us: int) -> Iterator[Recorded]:
-        for made in beside.read(self._connection, kind, files, self._streams):
-            identity = f"{kind}:{made.node}:{made.identity}"
-            yield Recorded(made.place, made.at_us, kind, made.node, identity, 0, made.payload(shift_us))
+        try:
+            for made in beside.read(self._connection, kind, files, self._streams):
+                identity = f"{kind}:{made.node}:{made.identity}"
+                yield Recorded(made.place, made.at_us, kind, made.node, identity, 0, made.payload(shift_us))
+        except (duckdb.Error, ValidationError, KeyError) as error:
+            reason = f"there is no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:_REASON]
+            raise block.Unusable(f"{kind}: rows are not what a history has: {reason}") from error
 
 
 @contextmanager

@@ -53,6 +53,27 @@ def test_the_replay_of_a_recording_has_the_rows_that_the_recording_had(recording
 
 
 @pytest.mark.slow
+def test_a_recording_that_turns_out_unusable_on_the_way_ends_with_its_reason(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    lines = [f"n,{1_700_000_000 + index / 200},0.4" for index in range(200)]
+    trace.write_text("\n".join(["node,seconds,cpu_util", *lines]) + "\n")
+    sizes = ("--cpus", "8", "--memory-bytes", "16000000000")
+    answer = spazio("replay", str(trace), "--data-dir", str(tmp_path / "data"), *sizes)
+    assert answer.returncode == 2, answer.stderr
+    assert "node n has 200 samples in second 1700000000" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_replay_without_sizes_ends_before_any_server_starts(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("node,seconds,cpu_util\nn,1700000000,0.4\n")
+    answer = spazio("replay", str(trace), "--data-dir", str(tmp_path / "data"))
+    assert answer.returncode == 2, answer.stderr
+    assert "--cpus and --memory-bytes" in answer.stderr
+    assert not list((tmp_path / "data").rglob("server.log"))
+
+
+@pytest.mark.slow
 def test_a_replay_leaves_out_bad_rows_only_if_told_to(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     lines = [f"n{index % 3},{1_700_000_000 + index // 3},{index % 90},0.4" for index in range(90)]

@@ -14,6 +14,7 @@ from bus.pull import Reader
 from schemas import codec
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio import load
 from spazio.load import Load
 from tests.conftest import NatsServer
 
@@ -88,6 +89,40 @@ async def test_what_no_stream_takes_is_counted_and_waits_for_one(client: Client,
     assert len(await stored(client, 5)) == 5
 
 
+async def test_a_load_that_no_stream_takes_ends_and_says_what_to_start(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "_DRAIN_SECONDS", 2.0)
+    await client.jetstream().delete_stream(NAMES.telemetry)
+    simulated = {"nodes": 40, "seconds": 2.0, "in_flight": 50}
+    own = settings.model_copy(update={"simulated": settings.simulated.model_copy(update=simulated)})
+    health = Health()
+    sending = Load(client, own, health)
+    async with asyncio.timeout(15):
+        await sending.run()
+    assert "spazio process" in health.problems["stream"]
+    reached = sending.reached()
+    assert reached["stored"] == 0
+    assert 0 < reached["unanswered"] <= 50
+    assert 4 <= reached["seconds"] < 8
+
+
+async def test_a_load_goes_on_once_there_is_a_stream(client: Client, settings: Settings) -> None:
+    await client.jetstream().delete_stream(NAMES.telemetry)
+    simulated = {"nodes": 40, "seconds": 4.0, "in_flight": 50, "kinds": ("samples",)}
+    own = settings.model_copy(update={"simulated": settings.simulated.model_copy(update=simulated)})
+    health = Health()
+    sending = Load(client, own, health)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        group.create_task(sending.run())
+        while "stream" not in health.problems:  # noqa: ASYNC110 # health tells nobody
+            await asyncio.sleep(0.05)
+        await stream.ensure(client, settings)
+        while "stream" in health.problems:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert (sending.reached()["stored"], sending.reached()["unanswered"]) == (160, 0)
+
+
 async def test_a_message_that_the_server_does_not_take_is_an_error(client: Client) -> None:
     async with Pipeline(client, limit=10, timeout_seconds=1) as pipeline:
         with pytest.raises(ValueError, match="bytes"):
@@ -101,9 +136,9 @@ async def test_the_load_is_what_its_settings_say_second_by_second(
 ) -> None:
     simulated = {"nodes": 40, "seconds": 5.0, "speed": 2.0, "kinds": ("samples", "pods"), "prepared_seconds": prepared}
     own = settings.model_copy(update={"simulated": settings.simulated.model_copy(update=simulated)})
-    load = Load(client, own, Health())
-    await load.run()
-    reached = load.reached()
+    made = Load(client, own, Health())
+    await made.run()
+    reached = made.reached()
     assert (reached["stored"], reached["unanswered"], reached["refused"]) == (400, 0, {})
     assert 2.5 < reached["seconds"] < 6
     seconds: dict[tuple[str, str], list[int]] = {}

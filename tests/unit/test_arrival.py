@@ -13,6 +13,7 @@ from processors.arrival import SPAN, Arrival
 from processors.clock import HELD, STEADY
 from processors.partition import FORMAT, Output, Partition
 from schemas import codec
+from schemas.boot import DIGITS, cut
 from schemas.estimate import Availability, Blocks, Model
 from schemas.settings import Settings, load
 from schemas.telemetry import SampleBlock, SmoothedBlock
@@ -82,6 +83,14 @@ def test_a_block_of_the_boot_before_is_late_and_does_not_bring_that_boot_back() 
     outputs = fold([told("n", 90_000, 0), again[0], told("n", 90_001, 1), again[1]])
     assert seconds(outputs) == [0, 30, 31]
     assert rows(outputs)[-1].blocks == Blocks(doubled=0, late=1, missing=0, jumps=0)
+
+
+def test_another_boot_id_is_another_boot_unless_it_is_the_same_one_cut() -> None:
+    whole = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
+    assert cut(whole) == cut(whole[:DIGITS]) == whole[:DIGITS]
+    assert cut(whole) != cut(f"4{whole[1:]}")
+    for one, other in (("recorded-1", "recorded-2"), ("another boot", "another"), ("boot", "boot-2")):
+        assert cut(one) != cut(other)
 
 
 @given(st.lists(st.integers(0, 150), min_size=1, max_size=80))

@@ -12,13 +12,14 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from processors import subspace
-from processors.edge import BOOT_DIGITS, Edge, identity
+from processors.edge import Edge, identity
 from processors.partition import Partition
 from processors.state import State
 from producers.simulated.cluster import Cluster
 from producers.simulated.message import Writer
 from schemas import codec
 from schemas import settings as all_settings
+from schemas.boot import DIGITS
 from schemas.estimate import Availability, Model
 from schemas.settings import Settings
 from schemas.subject import Names, token
@@ -50,7 +51,7 @@ def throttled(payload: bytes, random: np.random.Generator) -> bytes:
 
 def short(payload: bytes, boot: str) -> bytes:
     """Return a message as `spazio edge` makes it."""
-    return payload.replace(boot.encode(), boot[:BOOT_DIGITS].encode())
+    return payload.replace(boot.encode(), boot[:DIGITS].encode())
 
 
 def world(second: int) -> bytes:

@@ -90,6 +90,14 @@ def test_the_direction_of_one_workload_is_that_workload_and_explains_all() -> No
     assert found.explained[0] == pytest.approx(1)
 
 
+@pytest.mark.parametrize("diagonal", [0.0, -0.25])
+def test_what_is_no_second_moment_is_explained_by_a_share_all_the_same(diagonal: float) -> None:
+    """A node that models itself may tell any numbers."""
+    found = direction.leading(np.array([[[diagonal, 0.5], [0.5, diagonal]]]))
+    assert found.explained[0] == 1
+    assert np.isfinite([*found.size, *found.gap, *found.vector[0]]).all()
+
+
 def test_one_feature_has_a_direction_and_no_second() -> None:
     found = direction.leading(np.array([[[0.25]]]))
     assert (found.size[0], found.vector[0, 0], found.gap[0], found.explained[0]) == (0.5, 1, 0, 1)

@@ -1,10 +1,15 @@
 """Recordings: rows in any order and unit become the blocks that they were, and no row is lost unsaid."""
 
+import time
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import polars as pl
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from producers.recorded import mapping, recording
 from producers.recorded.block import Unusable
@@ -13,6 +18,7 @@ from producers.recorded.recording import Recorded
 from schemas import codec
 from schemas.message import Message
 from schemas.section import Replay
+from schemas.subject import is_node_name
 from schemas.telemetry import PodUsageBlock, SampleBlock
 from sinks.history import pod, view
 from sinks.history.writer import Writer
@@ -103,6 +109,45 @@ def test_times_as_text_are_utc_and_missing_values_stay_missing(tmp_path: Path) -
     ]
 
 
+def test_a_zone_in_a_time_counts_and_that_of_the_machine_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "America/New_York")
+        time.tzset()
+        (tmp_path / "a.csv").write_text(
+            "node,time,cpu_util\nn,2023-11-15T00:13:20+02:00,0.5\nn,2023-11-14 22:13:21,0.5\n"
+        )
+        at = datetime.fromtimestamp(START, UTC)
+        zoned = pl.DataFrame({"node": ["n", "n"], "time": [at, at + timedelta(seconds=1)], "cpu_util": [0.5, 0.5]})
+        zoned.write_parquet(tmp_path / "zoned.parquet")
+        zoned.with_columns(pl.col("time").dt.replace_time_zone(None)).write_parquet(tmp_path / "bare.parquet")
+        for name in ("a.csv", "zoned.parquet", "bare.parquet"):
+            made = blocks(read(tmp_path / name, folder=tmp_path / name.partition(".")[0]))
+            assert [block.at_us for block in made] == [START * 1_000_000, (START + 1) * 1_000_000], name
+    time.tzset()
+
+
+def test_a_row_is_good_exactly_if_its_message_may_be_sent(tmp_path: Path) -> None:
+    names = [f"a{chr(code)}b" for code in range(1, 0x3100) if chr(code) != "\N{BOM}"] + [
+        "a" * 253,
+        "a" * 254,
+        "é" * 253,
+    ]
+    cpus = [0.0, 1.0, 65_536.0, 65_537.0, 1e30]
+    frame = pl.DataFrame({"node": names + ["n"] * len(cpus), "seconds": START, "cpu_util": 0.5})
+    frame = frame.with_columns(cpus=pl.Series([1.0] * len(names) + cpus))
+    frame.write_parquet(tmp_path / "a.parquet")
+    with recording.opened([tmp_path / "a.parquet"], Replay(), tmp_path / "work") as opened:
+        kept = pl.read_parquet(opened.prepared.path)
+    assert set(kept["node"]) - {"n"} == {name for name in names if is_node_name(name)}
+    assert sorted(kept.filter(node="n")["cpus"]) == [0, 1, 65_536]
+    block = SampleBlock.model_fields["cpus"]
+    assert TypeAdapter(Annotated[int, *block.metadata]).validate_python(65_536) == 65_536
+    with pytest.raises(ValidationError):
+        TypeAdapter(Annotated[int, *block.metadata]).validate_python(65_537)
+
+
 def test_every_bad_row_is_told_with_its_file_row_column_and_value(tmp_path: Path) -> None:
     good = [f"n,{START + second},0.5" for second in range(5)]
     for name in ("a.csv", "b.csv"):
@@ -141,6 +186,32 @@ def test_what_a_recording_does_not_say_has_to_be_given(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"node,seconds,cpu_util\nn,{START},0.5\n")
     with pytest.raises(Unusable, match="--cpus"):
         read(tmp_path / "a.csv", folder=tmp_path, cpus=0)
+
+
+@pytest.mark.parametrize("lacking", ["cpus", "memory_bytes"])
+def test_sizes_that_nothing_says_are_missed_before_anything_is_sent(tmp_path: Path, lacking: str) -> None:
+    (tmp_path / "a.csv").write_text(
+        f"node,seconds,cpu_util,{lacking}\na,{START},0.5,4\nb,{START},0.5,\nb,{START + 1},0.5,\n"
+    )
+    for given, said in (({lacking: 0}, "node b "), ({}, "")):
+        with recording.opened([tmp_path / "a.csv"], Replay.model_validate(SIZES | given), tmp_path / "work") as opened:
+            told = pytest.raises(Unusable, match=said) if said else nullcontext()
+            with told:
+                opened.check()
+
+
+@pytest.mark.parametrize("damage", [{"cpu_cores": pl.lit(-1.0)}, {"span_us": None}])
+def test_a_history_with_rows_that_are_none_of_ours_is_refused_with_a_reason(
+    tmp_path: Path, damage: dict[str, pl.Expr | None]
+) -> None:
+    folder = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=4))
+    for path in (folder / "pods").rglob("*.parquet"):
+        frame = pl.read_parquet(path, hive_partitioning=False)
+        for name, value in damage.items():
+            frame = frame.drop(name) if value is None else frame.with_columns(value.alias(name))
+        frame.write_parquet(path)
+    with pytest.raises(Unusable, match="pods: rows are not what a history has"):
+        read(folder, folder=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""How far a recording runs ahead of the global model: as far as a model can be there, and no further."""
+
+import asyncio
+import json
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from spazio import pace
+from tests import virtual
+
+FIRST = 1_700_000_000
+COMES_SECONDS = 0.3
+
+
+def model(second: int) -> Msg:
+    data = json.dumps({"at_us": second * 1_000_000}).encode()
+    return Msg(_client=Client(), subject="spazio.model", data=data)
+
+
+async def waited(made: pace.Model, second: float) -> float:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await made.follow(second)
+    return loop.time() - began
+
+
+async def later(made: pace.Model, second: int) -> None:
+    await asyncio.sleep(COMES_SECONDS)
+    await made.heard(model(second))
+
+
+@pytest.mark.parametrize("lag", [0.0, 1.0, 5.0])
+def test_nothing_waits_for_a_model_that_only_what_follows_can_bring_about(lag: float) -> None:
+    async def replayed() -> list[float]:
+        made, pauses, coming = pace.Model(lag), list[float](), list[asyncio.Task[None]]()
+        for second in range(FIRST, FIRST + 60):
+            for part in (0.1, 0.9):
+                # Blocks end a second after they begin.
+                pauses.append(await waited(made, second + 1 + part))
+                if part == 0.1 and second >= FIRST + 2:
+                    # The model comes a moment after the first block that begins two seconds later.
+                    coming.append(asyncio.create_task(later(made, second - 2)))
+        await asyncio.gather(*coming)
+        return pauses
+
+    pauses = virtual.run(replayed())
+    assert max(pauses) < 0.5
+    # Without a wait the whole recording would be sent before the first model is there.
+    assert sum(pauses) > 60 * COMES_SECONDS / (lag + 2)
+
+
+def test_a_model_that_does_not_come_is_waited_for_once() -> None:
+    async def replayed() -> list[float]:
+        made = pace.Model(1.0)
+        return [await waited(made, FIRST + second) for second in range(10)]
+
+    pauses = virtual.run(replayed())
+    assert sum(pauses) == pytest.approx(10)
+    assert pauses.index(max(pauses)) == 3
+
+
+def test_after_a_pause_in_the_recording_the_wait_is_short() -> None:
+    async def replayed() -> float:
+        made = pace.Model(1.0)
+        await made.follow(FIRST)
+        await made.heard(model(FIRST - 1))
+        return await waited(made, FIRST + 3600)
+
+    assert virtual.run(replayed()) == pytest.approx(1)

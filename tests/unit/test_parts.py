@@ -1,0 +1,106 @@
+"""What an owner relies on when it takes a part over, and what it leaves for the next one; on a server in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import nats.errors
+import pytest
+
+from bus import checkpoint, stream
+from bus.batch import Row
+from bus.checkpoint import Checkpoint
+from bus.health import Health
+from bus.journal import Singles
+from bus.memory.client import Connection, connect
+from bus.memory.server import Server
+from bus.owner import CHECKPOINTS
+from bus.pull import Reader
+from processors import engine
+from schemas import codec
+from schemas import settings as all_settings
+from schemas.live import Live
+from schemas.settings import Settings
+from schemas.subject import Names
+from tests import telemetry
+from tests.integration.test_engine import caught_up
+
+NAMES = Names()
+
+
+@pytest.fixture
+def settings() -> Settings:
+    given = all_settings.load({"nats_partitions": "1", "nats_request_timeout_seconds": "1"}, environ={})
+    process = given.process.model_copy(update={"checkpoint_seconds": 0.05, "batch": 20})
+    return given.model_copy(update={"process": process})
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Connection]:
+    async with connect(Server()) as connected:
+        await stream.ensure(connected, settings)
+        yield connected
+
+
+async def model(client: Connection, journal: Singles, sequence: int) -> None:
+    row = Row(NAMES.model, b"model of %d" % sequence)
+    await journal.commit([row], await stream.describe(client, NAMES.estimates), sequence)
+
+
+async def sums(client: Connection, count: int) -> None:
+    for _ in range(count):
+        await client.jetstream().publish(NAMES.of("model", "partition", "0"), b"sums")
+
+
+async def test_what_is_no_row_of_ours_hides_no_cursor(client: Connection) -> None:
+    await sums(client, 9)
+    journal = Singles(client, NAMES.telemetry, NAMES.model, timeout_seconds=1)
+    source = await stream.describe(client, NAMES.estimates)
+    assert await journal.covered(source) == 0
+    await model(client, journal, 4)
+    await model(client, journal, 7)
+    for _ in range(2):
+        await client.jetstream().publish(NAMES.model, b"garbage")
+    heir = Singles(client, NAMES.telemetry, NAMES.model, timeout_seconds=1)
+    assert await heir.covered(source) == 7
+    await model(client, heir, 8)
+    assert await heir.covered(source) == 8
+
+
+async def test_rows_of_a_version_without_cursors_are_not_made_a_second_time(client: Connection) -> None:
+    await sums(client, 9)
+    await client.jetstream().publish(NAMES.model, b"an old model")
+    journal = Singles(client, NAMES.telemetry, NAMES.model, timeout_seconds=1)
+    source = await stream.describe(client, NAMES.estimates)
+    assert await journal.covered(source) == source.last
+    await model(client, journal, source.last)
+
+
+async def test_checkpoints_are_written_while_a_backlog_is_folded(client: Connection, settings: Settings) -> None:
+    for second in range(200):
+        for node in range(5):
+            block = telemetry.block(f"n{node}", second, cpu_util=0.3, pods=2.0)
+            await client.jetstream().publish(NAMES.node("samples", block.node), codec.encode(block))
+    before = CHECKPOINTS.labels("written")._value.get()
+    working = asyncio.create_task(engine.run(client, Live(settings), Health()))
+    await caught_up(client, settings)
+    written = CHECKPOINTS.labels("written")._value.get() - before
+    working.cancel()
+    await asyncio.wait({working})
+    assert written >= 3
+
+
+async def test_a_server_that_does_not_answer_is_no_reason_to_begin_anew(
+    client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = checkpoint.Store(client, NAMES.checkpoints, timeout_seconds=1)
+    await store.save("0", Checkpoint("s", 7, b"state"))
+
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise nats.errors.ConnectionReconnectingError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Reader, "read", broken)
+        with pytest.raises(nats.errors.ConnectionReconnectingError):
+            await store.load("0", "s")
+    assert await store.load("0", "s") == Checkpoint("s", 7, b"state")

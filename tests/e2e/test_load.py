@@ -120,7 +120,8 @@ def test_full_memory_lowers_availability_and_binds_and_its_end_restores_it(runni
     with memory(0.9):
         until(lambda: running.cached()["binding"] == "memory", 10, "memory binds")
         assert running.cached()["available"] < before
-        assert running.cached()["usage"]["memory"] == pytest.approx(0.9, abs=0.03)
+        # It may have bound while the memory was still being filled.
+        until(lambda: abs(running.cached()["usage"]["memory"] - 0.9) < 0.03, 5, "nine tenths of memory in use")
     until(lambda: running.cached()["binding"] != "memory", 5, "memory is free again within five seconds")
     until(lambda: running.cached()["available"] > 0.75 * before, 5, "available again")
 

@@ -6,6 +6,9 @@ from typing import Any
 import nats.errors
 from nats.aio.client import Client
 
+# What was expected to be the last message, of a subject or in a batch, is not.
+WRONG_LAST_SEQUENCE = (10071, 10164)
+
 
 class Refused(nats.errors.Error):
     """The server did not do what it was asked for.

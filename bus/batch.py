@@ -16,6 +16,7 @@ from nats.js import api
 from nats.js.errors import NotFoundError
 from prometheus_client import Counter
 
+from bus.api import WRONG_LAST_SEQUENCE
 from bus.pull import Reader
 from bus.stream import Stream
 from schemas import codec
@@ -27,7 +28,6 @@ MAXIMUM_ROWS = 999
 _RETRY_SECONDS = 0.2
 _ATTEMPT_SECONDS = 2.0  # an answer that is lost in a failover never comes; asking again is harmless
 _SCAN_SECONDS = 2.0
-_WRONG_LAST_SEQUENCE = (10071, 10164)
 
 RETRIED = Counter("spazio_batches_retried_total", "atomic batches sent again because no answer came")
 
@@ -162,7 +162,7 @@ async def _attempt(
     answer: Mapping[str, object] = json.loads(reply.data)
     error = answer.get("error")
     if isinstance(error, dict):
-        if error.get("err_code") in _WRONG_LAST_SEQUENCE:
+        if error.get("err_code") in WRONG_LAST_SEQUENCE:
             raise Fenced(f"{cursor.subject} is not at {expected} any more")
         raise nats.errors.Error(f"batch refused: {error}")
     sequence = answer["seq"]

@@ -22,6 +22,7 @@ from nats.js import api
 from nats.js.errors import APIError
 
 from bus import batch
+from bus.api import WRONG_LAST_SEQUENCE
 from bus.pull import Reader
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,6 @@ _CHUNK_BYTES = 512 << 10
 _DIGEST = "SHA-256="
 _READ_SECONDS = 10.0
 _SILENCE_SECONDS = 2.0
-_WRONG_LAST_SEQUENCE = 10071
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Store:
         try:
             answer = await self._js.publish(self._about(name), json.dumps(info).encode(), headers=headers)
         except APIError as error:
-            if error.err_code != _WRONG_LAST_SEQUENCE:
+            if error.err_code not in WRONG_LAST_SEQUENCE:
                 raise
             await self._js.purge_stream(self._stream, subject=self._chunks(identity))
             raise Overtaken(f"checkpoint {name} was written by another") from error

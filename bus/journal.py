@@ -8,6 +8,7 @@ from nats.js import api
 from nats.js.errors import APIError, NotFoundError
 
 from bus import batch
+from bus.api import WRONG_LAST_SEQUENCE
 from bus.batch import Fenced, Row
 from bus.pull import Reader
 from bus.stream import Stream
@@ -16,7 +17,6 @@ from schemas.estimate import Cursor
 
 log = logging.getLogger(__name__)
 
-_WRONG_LAST_SEQUENCE = 10071
 _CURSOR = "Spazio-Cursor"
 _SCAN_SECONDS = 2.0
 
@@ -66,36 +66,42 @@ class Singles:
     async def covered(self, source: Stream) -> int:
         """Return the input sequence that the newest row of ours came of; 0: there is no row.
 
-        What is no row of ours is passed over. Where there is nothing else, all of the input is held to be covered:
-        rows of an earlier version are not made a second time.
+        What is no row of ours is passed over. Where no row has a cursor at all, all of the input is held to be covered:
+        rows of a version that wrote none are not made a second time.
         """
         newest = (await batch.last(self._client, self._stream, self._subject)).sequence
-        self._expected, sequences = newest, list[int]()
-        if newest:
-            if (found := await self._cursor(newest, source)) is not None:
+        self._expected = newest
+        if not newest:
+            return 0
+        found = await self._cursor(newest, source)
+        if found is not None:
+            return found
+        log.warning("cursor.set_aside", extra={"subject": self._subject, "sequence": newest})
+        for sequence in reversed(await self._sequences(newest)):
+            if (found := await self._cursor(sequence, source)) is not None:
                 return found
-            log.warning("cursor.set_aside", extra={"subject": self._subject, "sequence": newest})
+        return source.last
+
+    async def _sequences(self, newest: int) -> list[int]:
+        sequences: list[int] = []
         async with Reader(self._client, self._stream, [self._subject]) as reader:
             while reader.position < newest:
                 messages = await reader.read(timeout_seconds=_SCAN_SECONDS)
                 if not messages:
                     break
                 sequences += [message.sequence for message in messages]
-        for sequence in reversed(sequences[:-1]):
-            if (found := await self._cursor(sequence, source)) is not None:
-                return found
-        return source.last if newest else 0
+        return sequences
 
     async def _cursor(self, sequence: int, source: Stream) -> int | None:
-        """Return the input sequence that a row came of; None: it is no row of ours, or of another input."""
+        """Return the input sequence that a row came of, 0 if it came of another input; None: it has no cursor."""
         try:
             row = await self._client.jetstream(timeout=self._timeout).get_msg(self._stream, sequence, direct=True)
         except NotFoundError:
             return None
         identity, _, covered = (row.headers or {}).get(_CURSOR, "").partition(":")
-        if identity != source.identity or not covered.isdecimal() or int(covered) > source.last:
+        if not covered.isdecimal():
             return None
-        return int(covered)
+        return int(covered) if identity == source.identity and int(covered) <= source.last else 0
 
     async def commit(self, rows: Sequence[Row], source: Stream, sequence: int) -> None:
         """Store the row.
@@ -114,6 +120,6 @@ class Singles:
         try:
             self._expected = (await js.publish(row.subject, row.payload, headers=headers)).seq
         except APIError as error:
-            if error.err_code == _WRONG_LAST_SEQUENCE:
+            if error.err_code in WRONG_LAST_SEQUENCE:
                 raise Fenced(f"{row.subject} is not at {self._expected} any more") from error
             raise

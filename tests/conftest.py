@@ -1,9 +1,6 @@
 """Fixtures that several kinds of tests use: a real nats-server, and settings that point at it."""
 
 import os
-import socket
-import subprocess
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,40 +10,15 @@ from nats.aio.client import Client
 from bus import connection, server, stream
 from schemas import settings as all_settings
 from schemas.settings import Settings
+from tests.natsd import Natsd
 
 
-class NatsServer:
-    """A nats-server that tests may kill and start again on the same port and storage."""
+class NatsServer(Natsd):
+    """A server as `spazio up` starts its own."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = server.free_port(0)
-        self._settings = all_settings.load({"data_dir": str(folder)}, environ={})
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"nats://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        config = server.write_config(self._settings, self.port)
-        with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(server.command(server.find(), config), stdout=log, stderr=log)
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            except OSError:
-                time.sleep(0.02)
-            else:
-                return
-        raise AssertionError((self.folder / "server.log").read_text())
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        settings, port = all_settings.load({"data_dir": str(folder)}, environ={}), server.free_port(0)
+        super().__init__(server.write_config(settings, port), port)
 
 
 @pytest.fixture(autouse=True)

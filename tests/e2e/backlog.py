@@ -21,7 +21,7 @@ from schemas import codec
 from schemas import settings as all_settings
 from schemas.estimate import Availability
 from schemas.settings import Settings
-from tests.e2e.chaos import NAMES, PARTITIONS, Service, compare_rows, folded, read
+from tests.e2e.chaos import NAMES, PARTITIONS, Service, compare_rows, ended, folded, read
 from tests.e2e.servers import Servers
 
 _BEFORE_SECONDS = 5
@@ -59,8 +59,7 @@ async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> d
         "log_format": "json",
     }
     settings: Settings = all_settings.load(options, environ={})
-    services: list[Service] = []
-    try:
+    with ended(servers) as services:
         async with connection.connect(settings, "backlog") as client:
             await stream.ensure(client, settings)
             process = Service(settings, folder / "process.log", "process")
@@ -89,11 +88,6 @@ async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> d
                 "fell_out": not whole,
                 "rows": dict(await compare_rows(client, settings)) if whole else None,
             }
-    finally:
-        for service in services:
-            service.process.kill()
-            service.process.wait()
-        servers.kill()
 
 
 def main() -> None:

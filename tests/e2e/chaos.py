@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,26 @@ class Service:
     async def end(self, sign: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(sign)
         return await asyncio.to_thread(self.process.wait, 30)
+
+
+def place(part: str) -> str:
+    """Return stream and consumer of a part, as the JetStream API names them."""
+    if part == engine.AGGREGATE:
+        return f"{NAMES.estimates}.{part}"
+    return f"{NAMES.telemetry}.process-{part}"
+
+
+@contextmanager
+def ended(servers: Servers) -> Iterator[list[Service]]:
+    """Hand out a list of services, and kill them and the servers at the end."""
+    services: list[Service] = []
+    try:
+        yield services
+    finally:
+        for service in services:
+            service.process.kill()
+            service.process.wait()
+        servers.kill()
 
 
 class Silence:
@@ -138,10 +159,8 @@ class Chaos:
 
     async def unpin(self) -> None:
         part = self._random.choice(["aggregate", *map(str, range(PARTITIONS))])
-        source = NAMES.estimates if part == engine.AGGREGATE else NAMES.telemetry
-        consumer = part if part == engine.AGGREGATE else f"process-{part}"
         with contextlib.suppress(nats.errors.Error, TimeoutError):
-            await api.request(self._client, f"CONSUMER.UNPIN.{source}.{consumer}", {"group": "owner"}, 2)
+            await api.request(self._client, f"CONSUMER.UNPIN.{place(part)}", {"group": "owner"}, 2)
 
     async def kill_sink(self) -> None:
         one = self._random.choice(self._sinks)
@@ -268,9 +287,7 @@ async def folded(client: Client, seconds: float) -> float:
         while True:
             behind = 0
             for part in [engine.AGGREGATE, *map(str, range(PARTITIONS))]:
-                source = NAMES.estimates if part == engine.AGGREGATE else NAMES.telemetry
-                consumer = part if part == engine.AGGREGATE else f"process-{part}"
-                about = await api.request(client, f"CONSUMER.INFO.{source}.{consumer}", {}, 5)
+                about = await api.request(client, f"CONSUMER.INFO.{place(part)}", {}, 5)
                 behind += about["num_pending"]
             if not behind:
                 return time.monotonic() - began
@@ -298,14 +315,13 @@ async def run(folder: Path, *, seconds: float, nodes: int, seed: int, cluster: b
         "log_format": "json",
     }
     settings = all_settings.load(options, environ={})
-    services: list[Service] = []
-    try:
+    with ended(servers) as services:
         async with connection.connect(settings, "chaos") as client:
             await stream.ensure(client, settings)
             load = Service(settings, folder / "load.log", "load")
             replicas = [Service(settings, folder / f"process-{number}.log", "process") for number in range(REPLICAS)]
             sinks = [Service(settings, folder / f"{name}.log", "sink", name) for name in ("cache", "history")]
-            services = [load, *replicas, *sinks]
+            services += [load, *replicas, *sinks]
             silence = Silence(client)
             watching = asyncio.create_task(silence.run())
             await asyncio.sleep(5)
@@ -330,11 +346,6 @@ async def run(folder: Path, *, seconds: float, nodes: int, seed: int, cluster: b
                 "gaps": silence.gaps,
                 "longest_silence_seconds": round(max(silence.longest.values()), 2),
             }
-    finally:
-        for service in services:
-            service.process.kill()
-            service.process.wait()
-        servers.kill()
 
 
 def main() -> None:

@@ -3,11 +3,9 @@
 import asyncio
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,50 +13,26 @@ from pathlib import Path
 from bus import server
 from schemas import settings as all_settings
 from schemas.settings import Settings
+from tests.natsd import Natsd
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PASSWORDS = {"SPAZIO_CENTRE_PASSWORD": "of-the-centre", "SPAZIO_REGION_PASSWORD": "of-a-region"}
 AGENT_PASSWORD = "of-an-agent"
 
 
-class Server:
-    """A server with a configuration of `deploy/`; `kill` leaves its storage for the next `start`."""
+class Server(Natsd):
+    """A server with a configuration of `deploy/`."""
 
     def __init__(self, folder: Path, name: str, ports: Mapping[str, int], environ: Mapping[str, str]) -> None:
-        self._folder, self._environ, self.port = folder / name, dict(environ), next(iter(ports.values()))
-        self._folder.mkdir(parents=True)
+        home = folder / name
+        home.mkdir(parents=True)
         text = (DEPLOY / name).read_text()
         for old, new in ports.items():
             assert f"127.0.0.1:{old}" in text
             text = text.replace(f"127.0.0.1:{old}", f"127.0.0.1:{new}")
-        self._config = self._folder / "server.conf"
-        self._config.write_text(re.sub(r"store_dir: \S+", f'store_dir: "{self._folder}/store"', text))
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with (self._folder / "log").open("ab") as log:
-            command = server.command(server.find(), self._config)
-            environ = {**os.environ, **self._environ}
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            except OSError:
-                time.sleep(0.02)
-            else:
-                return
-        raise AssertionError((self._folder / "log").read_text())
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    @property
-    def log(self) -> str:
-        return (self._folder / "log").read_text()
+        config = home / "server.conf"
+        config.write_text(re.sub(r"store_dir: \S+", f'store_dir: "{home}/store"', text))
+        super().__init__(config, next(iter(ports.values())), environ)
 
 
 class Link:

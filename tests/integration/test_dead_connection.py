@@ -34,15 +34,15 @@ def quick(settings: Settings, url: str | None = None) -> Settings:
 
 
 def stop(server: NatsServer) -> None:
-    assert server._process is not None
-    server._process.send_signal(signal.SIGSTOP)
-    while Path(f"/proc/{server._process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+    assert server.process is not None
+    server.process.send_signal(signal.SIGSTOP)
+    while Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         time.sleep(0.005)
 
 
 def go_on(server: NatsServer) -> None:
-    assert server._process is not None
-    server._process.send_signal(signal.SIGCONT)
+    assert server.process is not None
+    server.process.send_signal(signal.SIGCONT)
 
 
 class Service:

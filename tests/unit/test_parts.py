@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import nats.errors
@@ -74,6 +76,17 @@ async def test_rows_of_a_version_without_cursors_are_not_made_a_second_time(clie
     source = await stream.describe(client, NAMES.estimates)
     assert await journal.covered(source) == source.last
     await model(client, journal, source.last)
+
+
+async def test_rows_of_another_input_cover_nothing_of_this_one(client: Connection) -> None:
+    await sums(client, 9)
+    journal = Singles(client, NAMES.telemetry, NAMES.model, timeout_seconds=1)
+    await model(client, journal, 4)
+    source = await stream.describe(client, NAMES.estimates)
+    remade = replace(source, created=source.created + timedelta(seconds=1))
+    assert await journal.covered(remade) == 0
+    await client.jetstream().publish(NAMES.model, b"garbage")
+    assert await journal.covered(remade) == 0
 
 
 async def test_checkpoints_are_written_while_a_backlog_is_folded(client: Connection, settings: Settings) -> None:

@@ -25,7 +25,8 @@ _GROUP = "owner"
 _PIN = b"Nats-Pin-Id: "
 _EXPIRES_SECONDS = 5.0
 _HEARTBEAT_SECONDS = 1.0
-_RETRY_SECONDS = 0.5
+_RETRY_SECONDS = 0.25
+_PATIENCE_SECONDS = 1.0  # a cluster never answers what it was asked while it had no leader
 _WAITING = 4096  # requests that standby replicas may have open
 
 
@@ -109,18 +110,21 @@ class Lease:
 
     async def _stand_by(self, inbox: Tap, waiting: "_Waiting") -> None:
         """Ask once; returns when the request is served, is over, or was not heard of any more."""
-        waiting.over = False
+        waiting.over = waiting.unserved = False
         try:
-            await self._make()
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._make()
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            if self._said != repr(error):
+                self._said = repr(error)
+                log.warning("lease.waiting", extra={"consumer": self.consumer, "reason": self._said})
+        # Asked all the same: it may be there although nobody said so.
+        try:
             await self._ask(
                 inbox, {"expires": _nanoseconds(_EXPIRES_SECONDS), "idle_heartbeat": _nanoseconds(_HEARTBEAT_SECONDS)}
             )
-        except (nats.errors.Error, TimeoutError, OSError) as error:
-            if self._said != str(error):
-                self._said = str(error)
-                log.warning("lease.waiting", extra={"consumer": self.consumer, "reason": self._said})
-            await asyncio.sleep(_RETRY_SECONDS)
-            return
+        except (nats.errors.Error, OSError):
+            waiting.over = waiting.unserved = True
         while not (waiting.pin or waiting.over):
             waiting.heard.clear()
             try:
@@ -128,16 +132,19 @@ class Lease:
                     await waiting.heard.wait()
             except TimeoutError:
                 return
-        if not waiting.pin:
+        if waiting.unserved:
+            await asyncio.sleep(_RETRY_SECONDS)
+        elif not waiting.pin:
             await self._call_back()
 
     async def _call_back(self) -> None:
         """Have what a holder left undone sent again, where nobody holds the consumer any more."""
         try:
-            about = await self._info()
-            if not _pins(about) and about["delivered"]["stream_seq"] > (done := await self._covered()):
-                log.info("lease.called_back", extra={"consumer": self.consumer, "after": done})
-                await self._reset(done)
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                about = await self._info()
+                if not _pins(about) and about["delivered"]["stream_seq"] > (done := await self._covered()):
+                    log.info("lease.called_back", extra={"consumer": self.consumer, "after": done})
+                    await self._reset(done)
         except (nats.errors.Error, TimeoutError, OSError) as error:
             log.debug("lease.not_called_back", extra={"consumer": self.consumer, "reason": str(error)})
 
@@ -238,19 +245,20 @@ class Lease:
 
 
 class _Waiting:
-    """What has come of a standby's request: a pin, or that it is over."""
+    """What has come of a standby's request: a pin, or that it is over, perhaps because nobody serves it."""
 
     def __init__(self) -> None:
         self.pin = ""
-        self.over = False
+        self.over = self.unserved = False
         self.heard = asyncio.Event()
 
     def collect(self, _subject: bytes, reply: bytes, _data: bytes, headers: bytes | None) -> None:
         if reply:
             # The server's own header comes last; a stored message may carry one of that name too.
             self.pin = (headers or b"").rpartition(_PIN)[2].partition(b"\r\n")[0].decode(errors="replace")
-        elif tap.fields(headers)["Status"] != "100":
+        elif (status := tap.fields(headers)["Status"]) != "100":
             self.over = True
+            self.unserved = status == "503"
         self.heard.set()
 
 

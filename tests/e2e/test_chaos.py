@@ -17,4 +17,5 @@ async def test_whatever_dies_rows_are_those_of_an_undisturbed_replay(tmp_path: P
     assert done["rows"]["availability"] > 300 * 45 / 4
     assert done["global_models"] >= 30
     assert done["cached"] >= 300
-    assert done["longest_silence_seconds"] <= 10
+    # An election among three servers takes up to nine seconds by itself, and may have to be held again.
+    assert done["longest_silence_while_served_seconds" if cluster else "longest_silence_seconds"] <= 10

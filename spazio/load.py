@@ -89,7 +89,7 @@ class Load:
     def __init__(self, client: Client, settings: Settings, health: Health) -> None:
         own = settings.simulated
         self._own, self._health = own, health
-        self._start_us = own.start_us or time.time_ns() // 1000 + round(_LEAD_SECONDS * 1e6)
+        self._start_us = own.start_us or time.time_ns() // 1000
         cluster = Cluster(
             own.nodes,
             seed=own.seed,
@@ -155,11 +155,10 @@ class Load:
     async def _send_all(self) -> None:
         own = self._own
         number = 0
-        coming = asyncio.ensure_future(asyncio.to_thread(self._seconds.make, number))
         waiting = [Due(message.due_us, message, 0) for message in self._writer.begin()]
         waiting.sort(key=_by_due)
-        await coming
-        self._began, self._cpu = self._loop.time(), _cpu_seconds()
+        self._anchor()
+        coming = asyncio.ensure_future(asyncio.to_thread(self._seconds.make, number))
         try:
             while not own.seconds or number < own.seconds:
                 made = await coming
@@ -173,6 +172,12 @@ class Load:
             coming.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await coming
+
+    def _anchor(self) -> None:
+        """Let event time begin now: what had to be made beforehand took its time."""
+        if not self._own.start_us:
+            self._start_us = self._writer.start_us = time.time_ns() // 1000 + round(_LEAD_SECONDS * 1e6)
+        self._began, self._cpu = self._loop.time() + _LEAD_SECONDS, _cpu_seconds()
 
     async def _send_until(self, end_us: int, waiting: list[Due]) -> list[Due]:
         """Send what is due before a time, each when it is due; returns the rest."""

@@ -59,6 +59,7 @@ class Writer:
 
     Attributes:
         boot: Boot ids of the nodes.
+        start_us: When the simulation begins, in microseconds since the epoch; may be set before the first second.
     """
 
     def __init__(self, cluster: Cluster, start_us: int, kinds: tuple[str, ...]) -> None:
@@ -69,7 +70,7 @@ class Writer:
             start_us: When it begins, in microseconds since the epoch.
             kinds: Kinds of messages to make.
         """
-        self._cluster, self._fleet, self._start_us, self._kinds = cluster, cluster.fleet, start_us, kinds
+        self._cluster, self._fleet, self.start_us, self._kinds = cluster, cluster.fleet, start_us, kinds
         own = cluster.fleet
         # Nodes that are simulated anew have started anew; else folds would take their blocks for old ones.
         # The half of the beginning that moves fast is in front, by which boots are told apart.
@@ -171,7 +172,7 @@ class Writer:
                 {
                     "node": own.name[node],
                     "boot": self.boot[node],
-                    "at_us": self._start_us + phase + offset_us,
+                    "at_us": self.start_us + phase + offset_us,
                     "boottime_us": boottime_us,
                     "event": event,
                     "container": uid.replace("-", ""),
@@ -191,7 +192,7 @@ class Writer:
     def _pod_facts(self, number: int, change: Change) -> Timed:
         own, work = self._fleet, self._cluster.workloads
         due_us = round((number + change.at) * 1e6) + int(own.phase_us[change.node])
-        at_us = self._start_us + due_us
+        at_us = self.start_us + due_us
         uid, name = self._named(change.node, change.workload, change.serial)
         workload = fleet.CLASSES[change.workload]
         facts = PodFacts(
@@ -225,9 +226,9 @@ class Writer:
         return NodeFacts(
             node=own.name[node],
             uid=self.boot[node],
-            version=self._start_us,
-            at_us=self._start_us,
-            created_us=self._start_us,
+            version=self.start_us,
+            at_us=self.start_us,
+            created_us=self.start_us,
             ready=True,
             unschedulable=False,
             allocatable=amounts,

@@ -35,7 +35,7 @@ install: .venv/.run
 up: .venv/.run
 	@exec $(BIN)/spazio up
 test: .venv/.dev
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 test-all: test
 	$(BIN)/python -m pytest -q -m slow
 check: .venv/.dev

@@ -1,9 +1,10 @@
 """How many simulated nodes this machine carries live: `python -m benchmarks.live NODES SECONDS`.
 
 A server with file storage, a processor, the cache sink and the load generator run as processes of their own; the load
-sends blocks that it has made before. Told are each one's share of a core and memory, how far the folds are behind the
-stream over time, and the time from when a block was sent to when the cache had what came of it. That time is taken
-from the server's own time stamps of the cache's rows, a few times over the run, of every node's newest row.
+sends blocks that it has made before, and the processor makes availability alone: what is to come is another part of
+the work. Told are each one's share of a core and memory, how far the folds are behind the stream over time, and the
+time from when a block was sent to when the cache had what came of it. That time is taken from the server's own time
+stamps of the cache's rows, a few times over the run, of every node's newest row.
 """
 
 import argparse
@@ -108,6 +109,7 @@ def measure(nodes: int, seconds: float, prepared: int, in_process: list[str]) ->
         port = server.free_port(0)
         flags = {"data_dir": folder, "nats_url": f"nats://127.0.0.1:{port}", "http_port": "0"}
         flags |= {"nats_telemetry_max_bytes": str(8 << 30), "nats_estimates_max_bytes": str(4 << 30)}
+        flags |= {"predict_enabled": "false", "reject_enabled": "false", "forecast_enabled": "false"}
         settings = all_settings.load(flags, environ={})
         command = server.command(server.find(), server.write_config(settings, port))
         environ = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}

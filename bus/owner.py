@@ -115,12 +115,14 @@ class Part(NamedTuple):
         consumer: Of the durable consumer that decides who does it.
         source: Stream that is folded.
         subjects: What of it.
+        checkpoint_seconds: Time from one checkpoint to the next; None: as settings say for all parts.
     """
 
     name: str
     consumer: str
     source: str
     subjects: tuple[str, ...]
+    checkpoint_seconds: float | None = None
 
 
 class Owner:
@@ -246,7 +248,7 @@ class Owner:
     async def _follow(self, lease: Lease, source: Stream) -> None:
         process, loop = self._live.current.process, asyncio.get_running_loop()
         # Parts that were taken over together do not checkpoint together.
-        due = loop.time() + process.checkpoint_seconds * random.random()  # noqa: S311 # no secret
+        due = loop.time() + self._pause_between_checkpoints() * random.random()  # noqa: S311 # no secret
         reader = Reader(
             self._client,
             self.part.source,
@@ -264,10 +266,14 @@ class Owner:
                 if messages:
                     await self._fold(messages, source)
                 self.lag = reader.pending
-                due = min(due, loop.time() + process.checkpoint_seconds)
+                due = min(due, loop.time() + self._pause_between_checkpoints())
                 if loop.time() >= due:
                     self._save_soon()
-                    due = loop.time() + process.checkpoint_seconds
+                    due = loop.time() + self._pause_between_checkpoints()
+
+    def _pause_between_checkpoints(self) -> float:
+        own = self.part.checkpoint_seconds
+        return self._live.current.process.checkpoint_seconds if own is None else own
 
     async def _fold(self, messages: Sequence[Received], source: Stream) -> None:
         self._whole = False

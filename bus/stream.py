@@ -77,6 +77,7 @@ def configs(settings: Settings) -> list[api.StreamConfig]:
             names.of("forecast", "*", "*"),
             names.of("model", "partition", "*"),
             names.of("model", "local", "*"),
+            names.of("workloads", "partition", "*"),
         ],
         max_age=bus.estimates_max_age_seconds,
         max_bytes=bus.estimates_max_bytes,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from schemas import codec, metric
 from schemas.estimate import Model
-from schemas.facts import PodFacts
+from schemas.facts import NodeFacts, PodFacts
 from schemas.message import Message
 from schemas.subject import kind_and_node
 from schemas.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock
@@ -20,9 +20,14 @@ Array = NDArray[np.float64]
 
 COLUMNS: dict[str, int] = {name: index for index, name in enumerate(metric.NAMES)}
 # What is read beside samples and the global model, by its kind in the subject.
-OTHERS: Mapping[str, type[Message]] = {"containers": ContainerEvent, "pods": PodUsageBlock, "podfacts": PodFacts}
+OTHERS: Mapping[str, type[Message]] = {
+    "containers": ContainerEvent,
+    "pods": PodUsageBlock,
+    "podfacts": PodFacts,
+    "nodefacts": NodeFacts,
+}
 
-KINDS = ("samples", "edge", *OTHERS)
+KINDS = ("samples", "edge", "containers", "pods", "podfacts")
 
 _HIGH = np.array([known.high for known in metric.METRICS])
 

@@ -1,15 +1,16 @@
 """The one impure file of the processors: which parts of the work there are, and how each is folded and stored.
 
-Each partition is a part, and so is the aggregation of their sums; replicas share them (`bus.crew`). What a partition
-says goes into the estimates stream in one atomic batch together with its cursor; the global model goes into the
-telemetry stream, where it has one place in the order of everything that is measured.
+Each partition is two parts, how many pods fit now and what is to come; the aggregation of the partitions' sums is one
+more. Replicas share them (`bus.crew`). What a partition says goes into the estimates stream in one atomic batch
+together with its cursor; the global model goes into the telemetry stream, where it has one place in the order of
+everything that is measured.
 """
 
 import asyncio
 import gc
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import nats.errors
 from nats.aio.client import Client
@@ -21,18 +22,24 @@ from bus.crew import Crew
 from bus.health import Health
 from bus.linger import Linger
 from bus.owner import Fold, Output, Owner, Part, Refusal
-from processors import decode, partition
+from processors import decode
 from processors.aggregate import Aggregate
+from processors.forecast import model, workload
+from processors.forecast.workloads import Forecasts
+from processors.outlook import fold as outlook
+from processors.outlook.fold import Outlook
 from processors.partition import Partition
 from schemas import codec
 from schemas.live import Live
+from schemas.message import Message
+from schemas.prediction import WorkloadSums
 from schemas.settings import Settings
-from schemas.subject import Names
+from schemas.subject import Names, token
 
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
-AGGREGATE = "aggregate"
+AGGREGATE, FORECAST, OUTLOOK = "aggregate", "forecast", "outlook"
 # Nothing in a fold refers to itself, and its thousands of objects die with it; the default of 700 looks for cycles
 # among them several times per fold, which takes 7 % of the process's time.
 _OBJECTS_BEFORE_COLLECTION = 50_000
@@ -55,23 +62,38 @@ async def run(client: Client, live: Live, health: Health) -> None:
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
     shards = await _shards(client, names)
     linger = Linger()
-    folds = {str(number): PartitionFold(settings, number) for number in range(shards)}
+    folds: dict[str, PartitionFold | OutlookFold] = {}
+    parts: list[Part] = []
+    for number in range(shards):
+        name = str(number)
+        folds[name] = PartitionFold(settings, number)
+        parts.append(Part(name, f"process-{name}", names.telemetry, subjects(names, number)))
+        if _looks_ahead(settings):
+            name = f"{OUTLOOK}-{number}"
+            folds[name] = OutlookFold(live, number)
+            pause = settings.predict.checkpoint_seconds
+            parts.append(Part(name, name, names.telemetry, outlook_subjects(names, number), pause))
     owners = [
         Owner(
             client,
             live,
             health,
-            Part(name, f"process-{name}", names.telemetry, subjects(names, int(name))),
-            fold,
-            journal.Batches(client, names.estimates, names.of("cursor", name), timeout_seconds=timeout),
+            part,
+            folds[part.name],
+            journal.Batches(client, names.estimates, names.of("cursor", part.name), timeout_seconds=timeout),
             linger,
         )
-        for name, fold in folds.items()
+        for part in parts
     ]
     sums = Part(AGGREGATE, AGGREGATE, names.estimates, (names.of("model", "partition", "*"),))
     models = journal.Singles(client, names.telemetry, names.model, timeout_seconds=timeout)
     if settings.process.aggregate:
         owners.append(Owner(client, live, health, sums, AggregateFold(settings, shards), models, linger))
+
+    if settings.forecast.enabled:
+        workloads = Part(FORECAST, FORECAST, names.estimates, (names.of("workloads", "partition", "*"),))
+        cursor = journal.Batches(client, names.estimates, names.of("cursor", FORECAST), timeout_seconds=timeout)
+        owners.append(Owner(client, live, health, workloads, ForecastFold(live, shards), cursor, linger))
 
     def about(part: str) -> dict[str, Any]:
         return {"nodes": folds[part].nodes} if part in folds else {}
@@ -79,9 +101,24 @@ async def run(client: Client, live: Live, health: Health) -> None:
     await Crew(client, settings.prefix, owners, about).run()
 
 
+def part_names(settings: Settings, shards: int) -> list[str]:
+    """Return the names of all parts of the work."""
+    outlooks = [f"{OUTLOOK}-{number}" for number in range(shards)] if _looks_ahead(settings) else []
+    return [*map(str, range(shards)), *outlooks, AGGREGATE, *([FORECAST] if settings.forecast.enabled else [])]
+
+
+def _looks_ahead(settings: Settings) -> bool:
+    return settings.predict.enabled or settings.reject.enabled or settings.forecast.enabled
+
+
 def subjects(names: Names, number: int) -> tuple[str, ...]:
     """Return what a partition folds: what is measured on its nodes, and the global model."""
     return (*(names.part(number, kind) for kind in decode.KINDS), names.model)
+
+
+def outlook_subjects(names: Names, number: int) -> tuple[str, ...]:
+    """Return what the outlook of a partition folds."""
+    return tuple(names.part(number, kind) for kind in outlook.KINDS)
 
 
 async def _shards(client: Client, names: Names) -> int:
@@ -133,9 +170,55 @@ class PartitionFold(Fold):
         self._partition.restore(body)
 
 
-def rows(said: Sequence[partition.Output]) -> list[Output]:
+class Said(Protocol):
+    """A message to publish, and the place, among those folded, of the message that it came of."""
+
+    @property
+    def subject(self) -> str: ...  # noqa: D102
+    @property
+    def message(self) -> Message: ...  # noqa: D102
+    @property
+    def place(self) -> int: ...  # noqa: D102
+
+
+def rows(said: Sequence[Said]) -> list[Output]:
     """Return what a partition says as it is stored."""
     return [Output(output.place, Row(output.subject, codec.encode(output.message))) for output in said]
+
+
+class OutlookFold(Fold):
+    """The outlook of a partition as rows and bytes. What the partition's own fold reads too, that one refuses."""
+
+    def __init__(self, live: Live, number: int) -> None:
+        self._live, self._number = live, number
+        self.clear()
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes known."""
+        return self._outlook.nodes
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._outlook = Outlook(self._live.current, self._number)
+
+    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[Refusal]]:
+        """Fold (stored subject, payload) pairs by the settings in force; return what to store, and what is useless."""
+        self._outlook.settings = self._live.current
+        said = rows(self._outlook.fold(messages))
+        return said, [Refusal(index, reason) for index, reason in self._outlook.refused]
+
+    def snapshot(self) -> bytes | None:
+        """Return the state as bytes; None: no node is known."""
+        return self._outlook.snapshot() if self._outlook.nodes else None
+
+    def restore(self, body: bytes) -> None:
+        """Take over a state.
+
+        Raises:
+            ValueError: It cannot be used.
+        """
+        self._outlook.restore(body)
 
 
 class AggregateFold(Fold):
@@ -174,3 +257,47 @@ class AggregateFold(Fold):
             ValueError: It cannot be used.
         """
         self._aggregate.restore(body)
+
+
+class ForecastFold(Fold):
+    """Forecasts of all workloads as rows and bytes."""
+
+    def __init__(self, live: Live, shards: int) -> None:
+        self._live, self._shards = live, shards
+        self._names = Names(live.current.prefix)
+        if (reason := model.missing(live.current.forecast.model)) is not None:
+            log.warning("forecast.model_missing", extra={"reason": reason})
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._forecasts = Forecasts(self._shards, workload.params(self._live.current))
+
+    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[Refusal]]:
+        """Fold (stored subject, payload) pairs by the settings in force; return what to store, and what is useless."""
+        self._forecasts.params = workload.params(self._live.current)
+        made: list[Output] = []
+        refusals: list[Refusal] = []
+        for index, (_, payload) in enumerate(messages):
+            try:
+                sums = codec.decode(WorkloadSums, payload)
+                found = self._forecasts.fold(sums.partition, sums.at_us, workload.sums_of(sums))
+            except ValueError as refused:
+                refusals.append(Refusal(index, str(refused)))
+                continue
+            for one in found:
+                subject = self._names.of("forecast", token(one.workload.namespace), token(workload.name(one.workload)))
+                made.append(Output(index, Row(subject, codec.encode(workload.message(one, self._live.current)))))
+        return made, refusals
+
+    def snapshot(self) -> bytes:
+        """Return the state as bytes."""
+        return self._forecasts.snapshot()
+
+    def restore(self, body: bytes) -> None:
+        """Take over a state.
+
+        Raises:
+            ValueError: It cannot be used.
+        """
+        self._forecasts.restore(body)

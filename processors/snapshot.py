@@ -2,11 +2,28 @@
 
 import io
 import json
+import lzma
+import tokenize
 import zipfile
+import zlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# What numpy and zipfile raise for bytes that are not theirs, some of it from deep inside.
+_DAMAGED = (
+    OSError,
+    KeyError,
+    ValueError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
 
 
 def pack(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> bytes:
@@ -26,5 +43,5 @@ def unpack(body: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         with np.load(io.BytesIO(body), allow_pickle=False) as stored:
             arrays: dict[str, NDArray[Any]] = {name: stored[name] for name in stored.files}
         return json.loads(arrays.pop("header").tobytes()), arrays
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise ValueError(f"state is damaged: {error}") from error

@@ -9,6 +9,7 @@ from schemas import subject
 from schemas.estimate import Availability, Cursor, Model
 from schemas.facts import NodeFacts, PodFacts
 from schemas.message import VERSION, Message
+from schemas.prediction import Forecast, Prediction, Reject, WorkloadSums
 from schemas.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, SmoothedBlock
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -23,6 +24,10 @@ MESSAGES: Mapping[str, type[Message]] = {
     "smoothed": SmoothedBlock,
     "availability": Availability,
     "model": Model,
+    "prediction": Prediction,
+    "reject": Reject,
+    "workloads": WorkloadSums,
+    "forecast": Forecast,
     "cursor": Cursor,
 }
 

@@ -19,6 +19,10 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NODE = {
     "node": {"description": "node name as one token: a dot as _, any other byte outside A-Z a-z 0-9 - as =XX in hex"}
 }
+_WORKLOAD = {
+    "namespace": {"description": "namespace as one token"},
+    "workload": {"description": "kind and name of what owns the pods, as one token: Deployment/web"},
+}
 _PARTITION = {"partition": {"description": "number of a shard of nodes, from 0"}}
 _DEAD = {
     "name": "dead",
@@ -87,6 +91,30 @@ def _channels(prefix: str) -> Iterator[_Channel]:
         _PARTITION,
     )
     yield _Channel("model_local", of("model", "local", "{node}"), "model", f"One node's model. {kept}", _NODE)
+    yield _Channel(
+        "prediction",
+        of("prediction", "{node}"),
+        "prediction",
+        f"Once a minute where it has changed, at once where by much. {kept}",
+        _NODE,
+    )
+    yield _Channel(
+        "reject", of("reject", "{node}"), "reject", f"At once on a change, else every few seconds. {kept}", _NODE
+    )
+    yield _Channel(
+        "workloads",
+        of("workloads", "partition", "{partition}"),
+        "workloads",
+        f"Sums over the nodes of a shard, every 15 s. {kept}",
+        _PARTITION,
+    )
+    yield _Channel(
+        "forecast",
+        of("forecast", "{namespace}", "{workload}"),
+        "forecast",
+        f"Every 15 s for each workload. {kept}",
+        _WORKLOAD,
+    )
     yield _Channel(
         "cursor", of("cursor", "{partition}"), "cursor", f"With the rows of each fold, in one batch. {kept}", _PARTITION
     )

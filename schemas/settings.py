@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError
 
+from schemas.outlook_section import Forecast, Predict, Reject
 from schemas.section import (
     CONTAINER_SOURCES,
     Cache,
@@ -71,6 +72,9 @@ class Settings(Section):
     smoothing: Smoothing = Smoothing()
     model: ModelSettings = ModelSettings()
     estimate: Estimate = Estimate()
+    predict: Predict = Predict()
+    reject: Reject = Reject()
+    forecast: Forecast = Forecast()
     process: Process = Process()
     history: History = History()
     cache: Cache = Cache()

@@ -1,11 +1,14 @@
 """Prometheus: the newest availability of each node as gauges, and totals of the workload classes over all of them.
 
+What is to come has gauges of its own (`sinks.outlook`).
+
 A silent node's gauges go away. Names of classes come from whoever deploys, so only the classes with most running pods
 have gauges; `spazio_cluster_classes` counts all. Pods have none: there is no bound on their names.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from itertools import chain
 from operator import attrgetter
 
@@ -17,11 +20,12 @@ from prometheus_client.registry import REGISTRY, Collector
 from bus.pull import Reader
 from schemas import codec
 from schemas.estimate import MAXIMUM_CLASSES, Availability
+from schemas.prediction import Forecast
 from schemas.settings import Settings
 from schemas.subject import Names
-from sinks import cluster
+from sinks import cluster, outlook
 
-REFUSED = Counter("spazio_metrics_refused_total", "availabilities that could not be read")
+REFUSED = Counter("spazio_metrics_refused_total", "messages that could not be read")
 
 _GAUGES = (
     ("spazio_available_pods", "more pods that fit", "available"),
@@ -151,17 +155,31 @@ def _rooms(live: list[Availability], workloads: set[str]) -> Iterator[Metric]:
 
 
 async def run(client: Client, settings: Settings) -> None:
-    """Follow all availabilities until cancelled."""
+    """Follow all that is said of nodes and workloads until cancelled."""
     names = Names(settings.prefix)
     nodes = Nodes(settings.cache.expiry_seconds)
-    REGISTRY.register(nodes)
-    try:
-        async with Reader(client, names.estimates, [names.of("availability", "*")], newest=True) as reader:
+    ages = outlook.Ages(settings.predict.force_seconds, settings.reject.report_seconds, settings.forecast.seconds)
+    coming = outlook.Outlooks(ages)
+    subjects = [
+        names.of("availability", "*"),
+        names.of("prediction", "*"),
+        names.of("reject", "*"),
+        names.of("forecast", "*", "*"),
+    ]
+    with ExitStack() as stack:
+        for collector in (nodes, coming):
+            REGISTRY.register(collector)
+            stack.callback(REGISTRY.unregister, collector)
+        async with Reader(client, names.estimates, subjects, newest=True) as reader:
             while True:
                 for message in await reader.read():
+                    kind = message.subject.split(".")[1]
                     try:
-                        nodes.put(codec.decode_from(Availability, message.data, message.subject))
+                        if kind == "availability":
+                            nodes.put(codec.decode_from(Availability, message.data, message.subject))
+                        elif kind == "forecast":
+                            coming.put(codec.decode(Forecast, message.data))
+                        else:
+                            coming.put(codec.decode_from(outlook.KINDS[kind], message.data, message.subject))
                     except codec.Refused:
                         REFUSED.inc()
-    finally:
-        REGISTRY.unregister(nodes)

@@ -18,6 +18,8 @@ app = typer.Typer(
 )
 sink_app = typer.Typer(help="Run one sink as a service.", no_args_is_help=True)
 app.add_typer(sink_app, name="sink")
+histograms_app = typer.Typer(help="What was learned of peaks, as Koordinator's checkpoints.", no_args_is_help=True)
+app.add_typer(histograms_app, name="histograms")
 
 _PIPELINE = ("data", "nats", "http", "log")
 
@@ -39,7 +41,20 @@ def main() -> int:
 @app.command()
 @with_settings(
     *_PIPELINE,
-    *("containers", "sample", "runtime", "smoothing", "model", "estimate", "process", "history", "cache"),
+    *(
+        "containers",
+        "sample",
+        "runtime",
+        "smoothing",
+        "model",
+        "estimate",
+        "predict",
+        "reject",
+        "forecast",
+        "process",
+        "history",
+        "cache",
+    ),
     *("simulated_nodes", "simulated_seed", "simulated_churn_per_minute", "simulated_kinds"),
 )
 def up(settings: Settings) -> int:
@@ -67,7 +82,7 @@ def edge(settings: Settings) -> int:
 
 
 @app.command()
-@with_settings(*_PIPELINE, "smoothing", "model", "estimate", "process")
+@with_settings(*_PIPELINE, "smoothing", "model", "estimate", "predict", "reject", "forecast", "process")
 def process(settings: Settings) -> int:
     """Fold telemetry into availability."""
     from processors import engine
@@ -91,7 +106,9 @@ def load(
 
 @app.command()
 @with_settings(
-    *_PIPELINE, "replay", "smoothing", "model", "estimate", "process", "history_dir", "history_flush_seconds"
+    *_PIPELINE,
+    *("replay", "smoothing", "model", "estimate", "predict", "reject", "forecast", "process"),
+    *("history_dir", "history_flush_seconds"),
 )
 def replay(
     settings: Settings,
@@ -104,6 +121,45 @@ def replay(
     from spazio import replay as command
 
     return command.run(settings, files, skip_bad=skip_bad, feed_only=feed_only, json_output=json_output)
+
+
+@app.command()
+def backtest(
+    file: Annotated[Path, typer.Argument(help="Parquet or CSV: day, vm, sample, cpu_percent; docs/backtest.md.")],
+    out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("backtest"),
+    learned: Annotated[Path | None, typer.Option(help="learned.npz of another run; for a single day.")] = None,
+    machines: Annotated[int, typer.Option(help="Machines of a node.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of the draws and the bootstrap.")] = 0,
+    plots: Annotated[bool, typer.Option(help="Draw frontier.png and calibration.png.")] = True,
+) -> int:
+    """Hold every peak predictor against what usage then did, on a recording of whole days."""
+    from spazio import backtest as command
+
+    try:
+        found = command.run(file, out, learned=learned, machines=machines, seed=seed, plots=plots)
+    except (ValueError, RuntimeError, OSError) as error:
+        sys.stderr.write(f"spazio: {error}\n")
+        return 2
+    print(command.report.text(found))
+    return 0
+
+
+@histograms_app.command("export")
+@with_settings(*_PIPELINE, "predict", "reject", "forecast", "estimate")
+def export_histograms(settings: Settings, folder: Annotated[Path, typer.Argument(help="Folder to write into.")]) -> int:
+    """Write the histograms that processors have checkpointed, a file each."""
+    from spazio import addresses, histograms
+
+    return histograms.export(addresses.located(settings), folder)
+
+
+@histograms_app.command("import")
+@with_settings(*_PIPELINE, "predict", "reject", "forecast", "estimate")
+def import_histograms(settings: Settings, folder: Annotated[Path, typer.Argument(help="Folder to read.")]) -> int:
+    """Put histograms in the place of those that are checkpointed, while no processor runs."""
+    from spazio import addresses, histograms
+
+    return histograms.take(addresses.located(settings), folder)
 
 
 @app.command()

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bus import crew, stream
-from processors.engine import AGGREGATE
+from processors import engine
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio import live
@@ -69,7 +69,7 @@ async def _rows(client: Client, settings: Settings) -> list[Row]:
         raise live.Unreachable(
             f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up` ({error})"
         ) from None
-    rows = {name: Row(name) for name in [*map(str, range(shards)), AGGREGATE]}
+    rows = {name: Row(name) for name in engine.part_names(settings, shards)}
     for replica in await crew.replicas(client, settings.prefix):
         for part, said in replica.parts.items():
             rows[part] = _row(part, replica, said)

@@ -64,7 +64,7 @@ def unprivileged(tmp_path: Path) -> Iterator[None]:
     if os.geteuid():
         yield
         return
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+    for folder in (tmp_path, *list(tmp_path.parents)[:3]):
         folder.chmod(folder.stat().st_mode | 0o055)
     os.seteuid(65534)
     yield

@@ -51,7 +51,11 @@ async def run(client: Client, live: Live, health: Health) -> None:
                 await asyncio.sleep(_AGAIN_SECONDS)
         subjects = {
             names.telemetry: [*(names.part("*", kind) for kind in _MEASURED), names.model],
-            names.estimates: [names.of(kind, "*") for kind in ("availability", "smoothed")] + [names.of("model", ">")],
+            names.estimates: [
+                *(names.of(kind, "*") for kind in ("availability", "smoothed", "prediction", "reject")),
+                names.of("forecast", ">"),
+                names.of("model", ">"),
+            ],
         }
         async with asyncio.TaskGroup() as group:
             for source, wanted in subjects.items():

@@ -9,8 +9,9 @@ import polars as pl
 from schemas.estimate import Availability, Model
 from schemas.facts import NodeFacts, PodFacts
 from schemas.message import Message
+from schemas.prediction import Forecast, Prediction, Reject
 from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock, SmoothedBlock
-from sinks.history import estimate, facts, pod, sample
+from sinks.history import estimate, facts, outlook, pod, sample
 from sinks.history.column import Schema
 
 
@@ -51,6 +52,9 @@ TABLES: tuple[Table, ...] = (
     Table("pods", "pods", PodUsageBlock, pod.POD, pod.pods, pod.rows),
     Table("availability", "availability", Availability, estimate.AVAILABILITY, estimate.availabilities),
     Table("models", "model", Model, estimate.MODEL, estimate.models, by_node=False),
+    Table("predictions", "prediction", Prediction, outlook.PREDICTION, outlook.predictions),
+    Table("rejects", "reject", Reject, outlook.REJECT, outlook.rejects),
+    Table("forecasts", "forecast", Forecast, outlook.FORECAST, outlook.forecasts, by_node=False),
     Table("nodes", "nodefacts", NodeFacts, facts.NODE, facts.nodes, identity=facts.node_identity),
     Table("podfacts", "podfacts", PodFacts, facts.POD, facts.pods, identity=facts.pod_identity),
 )

@@ -249,7 +249,7 @@ async def test_an_unused_consumer_without_a_name_goes_away(client: Client) -> No
     await stream(client)
     await consumer(client, inactive_threshold=SECOND // 4)
     used = Puller(client, (await consumer(client, inactive_threshold=SECOND // 4))["name"])
-    await used.ask(1, expires=1.2)
+    await used.ask(1, expires=10)
 
     async def left() -> bool:
         return len((await api(client, "CONSUMER.NAMES.S"))["consumers"]) == 1

@@ -19,8 +19,9 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,20 @@ import nats.errors
 from nats.aio.client import Client
 
 from bus import api, connection, stream
+from bus.batch import Row
+from bus.owner import Fold
 from bus.pull import Reader
 from processors import engine
 from processors.aggregate import Aggregate
-from processors.partition import Partition
 from schemas import codec
 from schemas import settings as all_settings
+from schemas.live import Live
+from schemas.section import SIMULATED_KINDS
 from schemas.settings import Settings
 from schemas.subject import Names
 from tests.e2e.servers import Servers
+
+Messages = Sequence[tuple[str, bytes]]
 
 REPLICAS = 3
 PARTITIONS = 8
@@ -45,7 +51,7 @@ NAMES = Names()
 _CHUNK = 500
 _LONG_SECONDS = 5.0
 _PROBE_SECONDS = 0.25
-_ROWS = ("availability", "smoothed")
+_ROWS = ("availability", "smoothed", "prediction", "reject", "workloads.partition")
 
 
 class Service:
@@ -75,14 +81,19 @@ class Service:
 
 def parts() -> list[str]:
     """Return the parts of the work."""
-    return [engine.AGGREGATE, *map(str, range(PARTITIONS))]
+    return engine.part_names(all_settings.load(environ={}), PARTITIONS)
+
+
+def _steady() -> list[str]:
+    """Return the parts that say something every second."""
+    return [part for part in parts() if not part.startswith((engine.OUTLOOK, engine.FORECAST))]
 
 
 def place(part: str) -> str:
     """Return stream and consumer of a part, as the JetStream API names them."""
-    if part == engine.AGGREGATE:
+    if part in (engine.AGGREGATE, engine.FORECAST):
         return f"{NAMES.estimates}.{part}"
-    return f"{NAMES.telemetry}.process-{part}"
+    return f"{NAMES.telemetry}.{part if part.startswith(engine.OUTLOOK) else f'process-{part}'}"
 
 
 @contextmanager
@@ -100,6 +111,8 @@ def ended(servers: Servers) -> Iterator[list[Service]]:
 
 class Silence:
     """The longest time that each partition's cursor stood still, as a reader of the stream sees it.
+
+    Outlooks are left out: they have nothing to say for half a minute at first.
 
     A cluster that has lost a leader takes four to nine seconds to elect another, for each stream and consumer, and
     nobody can fold meanwhile. So it is counted apart how long the servers did not serve a part's consumer.
@@ -125,7 +138,7 @@ class Silence:
     async def _probe(self) -> None:
         """Count for each part how long its consumer or a stream had nobody who answers for it."""
         streams = [f"STREAM.INFO.{name}" for name in (NAMES.telemetry, NAMES.estimates)]
-        consumers = {part: f"CONSUMER.INFO.{place(part)}" for part in parts()}
+        consumers = {part: f"CONSUMER.INFO.{place(part)}" for part in _steady()}
         while True:
             began = time.monotonic()
             about_streams, about_consumers = await asyncio.gather(
@@ -145,7 +158,7 @@ class Silence:
         return True
 
     async def _read(self) -> None:
-        subjects = [NAMES.of("cursor", "*")]
+        subjects = [NAMES.of("cursor", part) for part in _steady()]
         async with Reader(self._client, NAMES.estimates, subjects, newest=True) as reader:
             while True:
                 for message in await reader.read():
@@ -246,32 +259,42 @@ async def compare_rows(client: Client, settings: Settings) -> Counter[str]:
     Raises:
         Difference: At the first row that differs.
     """
-    expected: list[list[int]] = []
-    owner: dict[str, int] = {}
-    for number in range(PARTITIONS):
-        partition, rows = Partition(settings, number), list[int]()
-        async for messages in read(client, NAMES.telemetry, list(engine.subjects(NAMES, number))):
+    expected: dict[str, list[int]] = {}
+    owner: dict[str, str] = {}
+    for name, subjects, fold in _folds(settings):
+        made = expected[name] = list[int]()
+        async for messages in read(client, NAMES.telemetry, list(subjects)):
             for start in range(0, len(messages), _CHUNK):
-                outputs, _ = partition.fold(messages[start : start + _CHUNK])
-                for _, row in engine.rows(outputs):
-                    owner[row.subject] = number
-                    rows.append(hash((row.subject, row.payload)))
-        expected.append(rows)
-    places = [0] * PARTITIONS
+                for row in fold(messages[start : start + _CHUNK]):
+                    owner[row.subject] = name
+                    made.append(hash((row.subject, row.payload)))
+    places = dict.fromkeys(expected, 0)
     compared: Counter[str] = Counter()
-    subjects = [*(NAMES.of(kind, "*") for kind in _ROWS), NAMES.of("model", "partition", "*")]
-    async for messages in read(client, NAMES.estimates, subjects):
+    wanted = [*(NAMES.of(kind, "*") for kind in _ROWS), NAMES.of("model", "partition", "*")]
+    async for messages in read(client, NAMES.estimates, wanted):
         for subject, payload in messages:
-            number = owner[subject]
-            place, rows = places[number], expected[number]
+            name = owner[subject]
+            place, rows = places[name], expected[name]
             if place >= len(rows) or rows[place] != hash((subject, payload)):
-                raise Difference(f"partition {number}, row {place} of {len(rows)}: {subject} {payload!r}")
-            places[number] += 1
+                raise Difference(f"part {name}, row {place} of {len(rows)}: {subject} {payload!r}")
+            places[name] += 1
             compared[subject.split(".")[1]] += 1
-    for number, (place, rows) in enumerate(zip(places, expected, strict=True)):
-        if place != len(rows):
-            raise Difference(f"partition {number}: {place} of {len(rows)} rows are stored")
+    for name, rows in expected.items():
+        if places[name] != len(rows):
+            raise Difference(f"part {name}: {places[name]} of {len(rows)} rows are stored")
     return compared
+
+
+def _folds(settings: Settings) -> Iterator[tuple[str, tuple[str, ...], Callable[[Messages], list[Row]]]]:
+    """Yield each part of a partition, what it reads, and its fold."""
+    for number in range(PARTITIONS):
+        partition, outlook = engine.PartitionFold(settings, number), engine.OutlookFold(Live(settings), number)
+        yield f"{number}", engine.subjects(NAMES, number), partial(_rows, partition)
+        yield f"{engine.OUTLOOK}-{number}", engine.outlook_subjects(NAMES, number), partial(_rows, outlook)
+
+
+def _rows(fold: Fold, messages: Messages) -> list[Row]:
+    return [output.row for output in fold.fold(messages)[0]]
 
 
 async def compare_models(client: Client, settings: Settings) -> int:
@@ -291,6 +314,24 @@ async def compare_models(client: Client, settings: Settings) -> int:
             raise Difference(f"global model {place}: {one!r}, not {other!r}")
     if len(stored) != len(expected):
         raise Difference(f"{len(stored)} global models are stored, not {len(expected)}")
+    return len(stored)
+
+
+async def compare_forecasts(client: Client, settings: Settings) -> int:
+    """Forecast the stored sums undisturbed, and compare with the stored forecasts.
+
+    Raises:
+        Difference: At the first forecast that differs.
+    """
+    fold = engine.ForecastFold(Live(settings), PARTITIONS)
+    expected: list[bytes] = []
+    async for messages in read(client, NAMES.estimates, [NAMES.of("workloads", "partition", "*")]):
+        expected += [row.payload for row in _rows(fold, messages)]
+    stored = [
+        payload async for part in read(client, NAMES.estimates, [NAMES.of("forecast", ">")]) for _, payload in part
+    ]
+    if stored != expected:
+        raise Difference(f"{len(stored)} forecasts are stored, {len(expected)} expected, or one differs")
     return len(stored)
 
 
@@ -338,7 +379,9 @@ async def folded(client: Client, seconds: float) -> float:
             await asyncio.sleep(0.5)
 
 
-async def run(folder: Path, *, seconds: float, nodes: int, seed: int, cluster: bool) -> dict[str, Any]:
+async def run(
+    folder: Path, *, seconds: float, nodes: int, seed: int, cluster: bool, kinds: str = ",".join(SIMULATED_KINDS)
+) -> dict[str, Any]:
     """Do it all; returns what was compared.
 
     Raises:
@@ -356,6 +399,7 @@ async def run(folder: Path, *, seconds: float, nodes: int, seed: int, cluster: b
         "cache_expiry_seconds": "3600",
         "simulated_nodes": str(nodes),
         "simulated_seed": str(seed),
+        "simulated_kinds": kinds,
         "log_format": "json",
     }
     settings = all_settings.load(options, environ={})
@@ -385,6 +429,7 @@ async def run(folder: Path, *, seconds: float, nodes: int, seed: int, cluster: b
                 "caught_up_seconds": round(caught_up, 1),
                 "rows": dict(rows),
                 "global_models": await compare_models(client, settings),
+                "forecasts": await compare_forecasts(client, settings),
                 "cached": await compare_cache(client),
                 "history": compare_history(settings, rows["availability"]),
                 "gaps": silence.gaps,
@@ -400,12 +445,14 @@ def main() -> None:
     options.add_argument("--nodes", type=int, default=2000)
     options.add_argument("--seed", type=int, default=7)
     options.add_argument("--cluster", action="store_true", help="three servers; the leader is killed")
+    options.add_argument("--kinds", default=",".join(SIMULATED_KINDS), help="kinds of messages; pods are the most")
     options.add_argument("--folder", type=Path, help="where everything is kept; default: a temporary one")
     chosen = options.parse_args()
     with contextlib.ExitStack() as stack:
         folder = chosen.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        seconds, seed, kinds = chosen.minutes * 60, chosen.seed, chosen.kinds
         result = asyncio.run(
-            run(folder, seconds=chosen.minutes * 60, nodes=chosen.nodes, seed=chosen.seed, cluster=chosen.cluster)
+            run(folder, seconds=seconds, nodes=chosen.nodes, seed=seed, cluster=chosen.cluster, kinds=kinds)
         )
     print(json.dumps(result, indent=2))
 

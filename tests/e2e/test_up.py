@@ -1,6 +1,7 @@
 """`spazio up` as a user runs it: what it shows, serves, survives and leaves behind."""
 
 import asyncio
+import contextlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import duckdb
 import nats
+import nats.js.errors
 import pytest
 
 from schemas.estimate import Availability
@@ -53,7 +55,10 @@ def test_the_bucket_and_the_subjects_are_as_the_contract_says(running: Up) -> No
     async def look() -> tuple[list[str], dict[str, object], str]:
         client = await nats.connect(running.addresses["nats"])
         bucket = await client.jetstream().key_value("SPAZIO_AVAILABILITY")
-        keys = await bucket.keys()
+        keys: list[str] = []
+        while not keys:  # a row that is replaced while it is looked for is not found
+            with contextlib.suppress(nats.js.errors.NoKeysError):
+                keys = await bucket.keys()
         value = json.loads((await bucket.get(keys[0])).value or b"")
         heard = await client.subscribe("spazio.samples.>")
         message = await heard.next_msg(timeout=3)

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 
 from bus import batch, stream
 from bus.pull import Reader, Received
-from processors import decode
+from processors import decode, engine
 from processors.aggregate import Aggregate
 from processors.partition import Partition
 from schemas import codec
@@ -188,7 +188,7 @@ async def test_a_stop_by_signal_checkpoints_and_the_next_start_goes_on(client: C
             process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait, 5) == 0
     objects = await client.jetstream().object_store(NAMES.checkpoints)
-    names = {f"{part}.{turn}" for part in ("0", "1", "aggregate") for turn in (0, 1)}
+    names = {f"{part}.{turn}" for part in engine.part_names(settings, 2) for turn in (0, 1)}
     assert {entry.name for entry in await objects.list()} <= names
 
 

@@ -56,6 +56,32 @@ GOOD: dict[str, dict[str, Any]] = {
         "v": 1, "scope": "partition", "at_us": 1, "features": ["cpu", "memory"], "moment": [1.0, -0.5, 1.0],
         "nodes": 2, "pods": 1, "cost": [0.1, 0.2], "partition": 3,
     },
+    "prediction": {
+        "v": 1, "node": "a", "at_us": 4, "horizon_seconds": 3600.0, "model": "max",
+        "peak": {"cpu": 1.5, "memory": 2e9}, "violation": 0.05,
+        "peaks": {"node": {"max": {"cpu": 1.5, "memory": 2e9}}, "system": {}},
+        "capacity": {"cpu": 4, "memory": 8e9}, "requested": {"cpu": 2, "memory": 4e9},
+        "unpredicted": {"cpu": 0, "memory": 0}, "reclaimable": {"cpu": 0.5, "memory": 0}, "formula": "mixed",
+        "mid": {"mixed": {"cpu": 0.5, "memory": 0}}, "batch": {"cpu": 1, "memory": 1e9},
+        "accuracy": {"max": {"violations": 0.25, "severity": 0.1, "savings": -0.5, "settled": 4.5}},
+        "windows": 7, "reason": "change",
+    },
+    "reject": {
+        "v": 1, "node": "a", "at_us": 4, "seq": 3, "reject": True, "score": 0.75, "threshold": 0.5, "rank": 2,
+        "spikes": [1, -1], "weights": [0.75, 0.25], "since_us": 4,
+    },
+    "workloads": {
+        "v": 1, "partition": 3, "at_us": 4, "chunk": 0, "namespaces": ["s"], "kinds": ["Deployment"],
+        "workloads": ["w"], "pods": [2], "ready": [1], "cpu": [0.5], "memory": [1e6], "requested_cpu": [1],
+        "requested_memory": [2e6], "initialized": [1], "initialization_seconds": [12.5],
+    },
+    "forecast": {
+        "v": 1, "namespace": "s", "kind": "Deployment", "workload": "w", "at_us": 4, "pods": 2, "ready": 1,
+        "initialization_seconds": 12.5, "horizon_seconds": 12.5, "observations": 4,
+        "requested": {"cpu": 1, "memory": 2e6}, "current": {"cpu": 0.5, "memory": 1e6}, "model": "linear",
+        "forecast": {"cpu": 0.75, "memory": 1e6}, "forecasts": {"linear": {"cpu": 0.75, "memory": 1e6}},
+        "target": 0.8, "desired": 2, "raises": True,
+    },
     "cursor": {"v": 1, "stream": "S", "created": "20250101T000000000000Z", "sequence": 1},
 }  # fmt: skip
 SAMPLES = GOOD["samples"]

@@ -15,6 +15,7 @@ from schemas.facts import NodeFacts, PodFacts, Taint
 from schemas.message import Message
 from schemas.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, Size, SmoothedBlock
 from spazio import schema
+from tests import outlook
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK: dict[str, Any] = {
@@ -155,6 +156,10 @@ FULL: dict[str, Message] = {
         node="n1",
         partition=3,
     ),
+    "prediction": outlook.prediction(),
+    "reject": outlook.reject(),
+    "workloads": outlook.sums(),
+    "forecast": outlook.forecast(),
     "cursor": Cursor(stream="S", created="20250101T000000000000Z", sequence=7),
 }
 
@@ -212,6 +217,10 @@ def test_asyncapi_has_every_kind_of_subject() -> None:
         "lab.model",
         "lab.model.partition.{partition}",
         "lab.model.local.{node}",
+        "lab.prediction.{node}",
+        "lab.reject.{node}",
+        "lab.workloads.partition.{partition}",
+        "lab.forecast.{namespace}.{workload}",
         "lab.cursor.{partition}",
         "lab.dead.{subject}",
         "$KV.LAB_AVAILABILITY.{node}",

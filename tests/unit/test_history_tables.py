@@ -14,6 +14,7 @@ from sinks.history.column import Schema
 from sinks.history.repetition import Repetition
 from sinks.history.table import TABLES, Table, of_subject
 from sinks.history.writer import Writer
+from tests import outlook
 from tests.telemetry import NAMES
 from tests.workload import AT_US, event, node, pod, usage
 
@@ -44,7 +45,8 @@ def stream(tmp_path: Path) -> Stream:
 
 
 def test_every_kind_of_message_that_is_kept_has_its_table() -> None:
-    assert {table.kind for table in TABLES} == set(codec.MESSAGES) - {"cursor", "edge"}  # an edge node sends no samples
+    # An edge node sends no samples, and sums by workload are made of pods, which have a table.
+    assert {table.kind for table in TABLES} == set(codec.MESSAGES) - {"cursor", "edge", "workloads"}
     assert all(table.message is codec.MESSAGES[table.kind] for table in TABLES)
     found = [of_subject(NAMES.part(3, kind, "n")) for kind in ("containers", "pods", "nodefacts", "podfacts")]
     assert [table.name for table in found if table] == ["containers", "pods", "nodes", "podfacts"]
@@ -172,3 +174,28 @@ def test_garbage_on_a_new_subject_is_refused(stream: Stream) -> None:
         stream.put("containers", event(), node="another")
     with pytest.raises(codec.Refused):
         stream.put("pods", event())
+
+
+def test_a_prediction_is_a_row_with_its_peaks_by_group_and_model(stream: Stream) -> None:
+    stream.put("prediction", outlook.prediction(), "n1")
+    assert stream.ask("SELECT node, model, peak_cpu, reclaimable_memory, violation, reason FROM predictions") == [
+        ("n1", "max", 1.5, 1e9, 0.05, "change")
+    ]
+    listed = "SELECT peak.group, peak.model, peak.chosen, peak.cpu FROM (SELECT unnest(peaks) peak FROM predictions)"
+    assert stream.ask(listed) == [
+        ("node", "max", True, 1.5),
+        ("node", "borg_default", False, 0.5),
+        ("prod", "max", True, 0.5),
+    ]
+    assert stream.ask("SELECT accuracy[1].model, accuracy[1].violations, mid[2].cpu FROM predictions") == [
+        ("max", 0.25, 1.5)
+    ]
+
+
+def test_rejects_and_forecasts_are_rows(stream: Stream) -> None:
+    stream.put("reject", outlook.reject(), "n1")
+    stream.put("forecast", outlook.forecast())
+    assert stream.ask("SELECT node, reject, score, spikes FROM rejects") == [("n1", True, 0.75, [1, -1])]
+    assert stream.ask("SELECT workload, forecast_cpu, forecasts[1].chosen, desired FROM forecasts") == [
+        ("w", 1.5, True, 2)
+    ]

@@ -138,7 +138,8 @@ def test_garbage_is_refused_with_its_reason_and_leaves_other_nodes_alone(payload
             "entries for 2",
         ),
         ("podfacts", codec.encode(telemetry.facts("n", "u", "w")).replace(b'"Running"', b'"Dancing"'), "phase"),
-        ("nodefacts", b"{}", "nodefacts are not folded"),
+        ("nodefacts", b"{}", "uid: Field required"),
+        ("forecast", b"{}", "forecast are not folded"),
     ],
 )
 def test_other_garbage_is_refused_with_its_reason_too(kind: str, payload: bytes, reason: str) -> None:

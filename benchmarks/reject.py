@@ -1,0 +1,101 @@
+"""What PRONTO's reject signal costs for a node and block, and what it finds on simulated nodes.
+
+Cost is the fastest of some rounds, in microseconds for a node's block of ten samples, of the whole signal and of its
+steps: the directions by either solver, and the spikes. What it finds is told on usage that wanders around a level and
+rises in some metrics for five blocks a minute: the share of rises rejected in their first block, the share of all
+other blocks rejected, and the share of rises that would be hit by rejecting as often at random.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.reject import fpca, signal, spike
+
+Array = NDArray[np.float64]
+
+SAMPLES = 10
+_ROUNDS = 5
+_PERIOD = 60
+_LENGTH = 5
+_PERSISTENCE = 0.8
+
+
+def usage(nodes: int, metrics: int, blocks: int, seed: int = 0) -> Iterator[Array]:
+    """Yield blocks (nodes, samples, metrics) of correlated usage; a node has its own level and pattern."""
+    random = np.random.default_rng(seed)
+    pattern = random.standard_normal((nodes, metrics, metrics)) * 0.03 * 0.9 ** np.arange(metrics)
+    level = random.uniform(0.1, 0.6, (nodes, 1, metrics))
+    cause = random.standard_normal((nodes, 1, metrics))
+    for _ in range(blocks):
+        fresh = random.standard_normal(cause.shape)
+        cause = _PERSISTENCE * cause + (1 - _PERSISTENCE**2) ** 0.5 * fresh
+        noise = 0.01 * random.standard_normal((nodes, SAMPLES, metrics))
+        yield level + np.matmul(cause, pattern.transpose(0, 2, 1)) + noise
+
+
+def fastest(work: Callable[[], Any], times: int) -> float:
+    """Return the seconds of a call, in the fastest round of several."""
+    rounds = []
+    for _ in range(_ROUNDS):
+        began = time.perf_counter()
+        for _ in range(times):
+            work()
+        rounds.append((time.perf_counter() - began) / times)
+    return min(rounds)
+
+
+def cost(nodes: int, metrics: int) -> dict[str, Any]:
+    """Measure the whole and its steps at a settled state."""
+    params = signal.Params()
+    state = signal.init(nodes, metrics, params=params)
+    block = np.empty(0)
+    for block in usage(nodes, metrics, params.lag + 10):
+        state, _ = signal.update(state, block, params=params)
+    projections = fpca.project(state.directions, block[:, 0])
+    shaken = {"threshold": params.threshold, "influence": params.influence, "floor": params.floor}
+    steps: dict[str, Callable[[], Any]] = {
+        "signal": lambda: signal.update(state, block, params=params),
+        "fpca_eigh": lambda: fpca.update(state.directions, block, gamma=params.gamma, solver="eigh"),
+        "fpca_svd": lambda: fpca.update(state.directions, block, gamma=params.gamma, solver="svd"),
+        "spike": lambda: spike.update(state.windows, projections, **shaken),
+    }
+    times = max(2, 2000 // nodes)
+    took = {f"{name}_us": round(fastest(work, times) / nodes * 1e6, 1) for name, work in steps.items()}
+    return {"nodes": nodes, "metrics": metrics} | took
+
+
+def found(metrics: int, rising: int, height: float, nodes: int = 50, blocks: int = 500) -> dict[str, Any]:
+    """Tell what is rejected when `rising` metrics rise by `height`, beside a rejector of chance."""
+    params = signal.Params()
+    state = signal.init(nodes, metrics, params=params)
+    first, calm, all_blocks = [], [], []
+    for number, block in enumerate(usage(nodes, metrics, blocks)):
+        since = number % _PERIOD
+        if number >= 2 * _PERIOD and since < _LENGTH:
+            block[:, :, :rising] += height
+        state, output = signal.update(state, block, params=params)
+        if number < 2 * _PERIOD:
+            continue
+        all_blocks.append(output.reject.mean())
+        if since == 0:
+            first.append(output.reject.mean())
+        elif since >= _LENGTH:
+            calm.append(output.reject.mean())
+    told = {"first_block": np.mean(first), "other_blocks": np.mean(calm), "by_chance": np.mean(all_blocks)}
+    return {"metrics": metrics, "rising": rising, "height": height} | {
+        name: round(float(share), 4) for name, share in told.items()
+    }
+
+
+if __name__ == "__main__":
+    for many in (1, 100, 1000):
+        for wide in (6, 15):
+            print(json.dumps(cost(many, wide)), flush=True)
+    for wide in (2, 6, 10, 15):
+        for moved in (1, 2):
+            print(json.dumps(found(wide, moved, 0.4)), flush=True)

@@ -1,0 +1,196 @@
+"""What the pods of each workload use on the nodes of one partition, added up once a period of event time.
+
+Kubernetes says whose a pod is, what it asks for, and when it was ready; the node says what it uses. A pod counts once
+both are known and it has run within the period; its CPU is the mean over the period, its memory the last reading.
+Pods without an owner, and those of owners that no one scales, are left out.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from schemas.facts import UNBOUND, PodFacts
+from schemas.telemetry import MAXIMUM_PODS, PodUsageBlock
+
+RESOURCES = ("cpu", "memory")
+
+_GONE = ("Succeeded", "Failed")
+_UNSCALED = ("DaemonSet", "Job", "CronJob", "Node")
+
+
+class Workload(NamedTuple):
+    """Whose pods they are."""
+
+    namespace: str
+    kind: str
+    name: str
+
+
+class Sum(NamedTuple):
+    """Pods of one workload.
+
+    Attributes:
+        pods: Those that run; the ones that are being deleted still count in what is used and asked for alone.
+        ready: Those of them that are ready.
+        used: Cores, and bytes.
+        requested: Cores, and bytes, that the pods ask for.
+        initialized: Ready pods whose initialization time is known.
+        initialization_seconds: Sum of those times.
+    """
+
+    pods: int = 0
+    ready: int = 0
+    used: tuple[float, float] = (0.0, 0.0)
+    requested: tuple[float, float] = (0.0, 0.0)
+    initialized: int = 0
+    initialization_seconds: float = 0.0
+
+
+class _Pod(NamedTuple):
+    version: int
+    workload: Workload
+    requested: tuple[float, float]
+    stays: bool
+    ready: bool
+    initialization_seconds: float | None
+
+
+class _Used(NamedTuple):
+    """Of one pod in this period: microseconds seen, core-microseconds, last bytes."""
+
+    span_us: int = 0
+    cpu: float = 0.0
+    memory: float = 0.0
+
+
+def add(sums: Iterable[Mapping[Workload, Sum]]) -> dict[Workload, Sum]:
+    """Add up sums of several partitions, in the order given."""
+    total: dict[Workload, Sum] = {}
+    for part in sums:
+        for workload, one in part.items():
+            total[workload] = _plus(total.get(workload, Sum()), one)
+    return total
+
+
+def _plus(one: Sum, other: Sum) -> Sum:
+    return Sum(
+        one.pods + other.pods,
+        one.ready + other.ready,
+        _pair(one.used, other.used),
+        _pair(one.requested, other.requested),
+        one.initialized + other.initialized,
+        one.initialization_seconds + other.initialization_seconds,
+    )
+
+
+def _pair(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return one[0] + other[0], one[1] + other[1]
+
+
+class Sums:
+    """Facts and usage of the pods of one partition, by node. Messages are taken one by one in stream order."""
+
+    def __init__(self, *, seconds: int) -> None:
+        """Start empty; a period is so many seconds of event time."""
+        self._seconds = seconds
+        self._period: int | None = None
+        self._pods: dict[str, dict[str, _Pod]] = {}
+        self._used: dict[str, dict[str, _Used]] = {}
+
+    def learn(self, facts: PodFacts) -> None:
+        """Take in one pod's state; an older version of it changes nothing."""
+        if facts.node == UNBOUND:
+            return
+        known = self._pods.setdefault(facts.node, {})
+        before = known.get(facts.pod)
+        if before is not None and facts.version < before.version:
+            return
+        known.pop(facts.pod, None)
+        kind, owner = facts.owner_kind, facts.owner
+        if facts.deleted or facts.phase in _GONE or not kind or not owner or kind in _UNSCALED:
+            if not known:
+                del self._pods[facts.node]
+            return
+        if len(known) >= MAXIMUM_PODS:
+            del known[next(iter(known))]
+        known[facts.pod] = _Pod(
+            facts.version,
+            Workload(facts.namespace, kind, owner),
+            (facts.requests.get("cpu", 0.0), facts.requests.get("memory", 0.0)),
+            not facts.terminating,
+            facts.ready_us is not None and not facts.terminating,
+            facts.initialization_seconds,
+        )
+
+    def take(self, block: PodUsageBlock) -> None:
+        """Take in one second of a node's pods; one without a running container has not run, one unmeasured neither."""
+        used = self._used.setdefault(block.node, {})
+        listed = zip(block.pods, block.containers, block.cpu_cores, block.memory_bytes, strict=True)
+        for pod, containers, cores, memory in listed:
+            if not containers or (cores is None and memory is None):
+                continue
+            before = used.get(pod, _Used())
+            used[pod] = _Used(
+                before.span_us + (block.span_us if cores is not None else 0),
+                before.cpu + (cores or 0.0) * block.span_us,
+                before.memory if memory is None else memory,
+            )
+
+    def end(self, second: int) -> tuple[int, dict[Workload, Sum]] | None:
+        """Tell what was used if a period of event time is over once this event second is.
+
+        Returns:
+            The end of the period (event time, µs) and the sums by workload; None: the period goes on, or is the first
+            one, which did not begin here. The next period begins.
+        """
+        period, before = (second + 1) // self._seconds, self._period
+        if period == before:
+            return None
+        self._period = period
+        used, self._used = self._used, {}
+        return None if before is None else (period * self._seconds * 1_000_000, self._add(used))
+
+    def _add(self, used: dict[str, dict[str, _Used]]) -> dict[Workload, Sum]:
+        total: dict[Workload, Sum] = {}
+        for node, pods in used.items():
+            known = self._pods.get(node, {})
+            for uid, one in pods.items():
+                pod = known.get(uid)
+                if pod is not None:
+                    total[pod.workload] = _plus(total.get(pod.workload, Sum()), _of(pod, one))
+        return total
+
+    def forget(self, nodes: set[str]) -> None:
+        """Drop nodes that are gone."""
+        for node in nodes:
+            self._pods.pop(node, None)
+            self._used.pop(node, None)
+
+    def dump(self) -> dict[str, Any]:
+        """Return everything as JSON types."""
+        return {"seconds": self._seconds, "period": self._period, "pods": self._pods, "used": self._used}
+
+    def load(self, dumped: dict[str, Any]) -> None:
+        """Take over what `dump` returned; under a period of another length, the one that is going on begins anew."""
+        self._pods = {node: {uid: _pod(*one) for uid, one in pods.items()} for node, pods in dumped["pods"].items()}
+        self._period, self._used = None, {}
+        if dumped["seconds"] == self._seconds:
+            self._period = dumped["period"]
+            self._used = {
+                node: {uid: _Used(*one) for uid, one in used.items()} for node, used in dumped["used"].items()
+            }
+
+
+def _of(pod: _Pod, used: _Used) -> Sum:
+    initialized = pod.ready and pod.initialization_seconds is not None
+    return Sum(
+        int(pod.stays),
+        int(pod.ready),
+        (used.cpu / used.span_us if used.span_us else 0.0, used.memory),
+        pod.requested,
+        int(initialized),
+        (pod.initialization_seconds or 0.0) if initialized else 0.0,
+    )
+
+
+def _pod(version: int, workload: list[str], requested: list[float], *rest: Any) -> _Pod:
+    return _Pod(version, Workload(*workload), (requested[0], requested[1]), *rest)

@@ -1,0 +1,120 @@
+"""Forecasts of all workloads of the cluster, out of the partitions' sums: a fold over messages in stream order.
+
+A period of event time is over when a partition speaks of a later one; then the last sums of the partitions that are
+not silent are added up. Until each partition has been heard, or has been silent for too long, a sum would be a part
+taken for the whole, and nothing is observed.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from processors import snapshot
+from processors.forecast import history, model, outlook, sums
+from processors.forecast.history import History
+from processors.forecast.outlook import Forecast
+from processors.forecast.sums import Sum, Workload
+from processors.plan import Watermark
+
+FORMAT = 1
+
+
+class Params(NamedTuple):
+    """What the settings say.
+
+    Attributes:
+        observed: How often, and how far back.
+        model: Whose forecast is the chosen one.
+        target: Utilisation that is aimed at, above 0.
+        silent_seconds: Sums of a partition that are older are left out.
+        fitted: Workloads, those with most pods, that another model than the reference is asked about; a fit takes
+            three milliseconds, there are two for each workload and period, and other folds wait meanwhile.
+    """
+
+    observed: history.Params = history.Params()
+    model: str = model.REFERENCE
+    target: float = 0.8
+    silent_seconds: float = 30.0
+    fitted: int = 100
+
+
+class Forecasts:
+    """Last sums of every partition, and the observations of every workload.
+
+    Attributes:
+        params: Settings; model and target may be set between two folds.
+    """
+
+    def __init__(self, partitions: int, params: Params) -> None:
+        """Start empty."""
+        self._partitions, self.params = partitions, params
+        self._seconds = params.observed.seconds
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._sums: dict[int, tuple[int, dict[Workload, Sum]]] = {}
+        self._watermark = Watermark()  # in periods
+        self._history = History(self.params.observed)
+
+    def fold(self, partition: int, at_us: int, told: Mapping[Workload, Sum]) -> list[Forecast]:
+        """Take what a partition says of a period; return the forecasts if that ends an earlier one.
+
+        What it says of one period in several messages is put together; what comes twice counts once.
+
+        Raises:
+            ValueError: There is no such partition.
+        """
+        if not 0 <= partition < self._partitions:
+            raise ValueError(f"partition: {partition} of {self._partitions}")
+        period = at_us // (self._seconds * 1_000_000)
+        ended, after = self._watermark.second, self._watermark.seen(period)
+        forecasts = self._end(ended) if ended and ended != after.second else []
+        self._watermark = after
+        at, before = self._sums.get(partition, (period, {}))
+        self._sums[partition] = period, ({**before, **told} if at == period else dict(told))
+        return forecasts
+
+    def _end(self, period: int) -> list[Forecast]:
+        silent = self.params.silent_seconds / self._seconds
+        if len(self._sums) < self._partitions and period - self._watermark.since < silent:
+            return []
+        live = [one for _, (at, one) in sorted(self._sums.items()) if abs(at - period) <= silent]
+        at_us = period * self._seconds * 1_000_000
+        seen = self._history.observe(at_us, sums.add(live))
+        return outlook.forecasts(
+            at_us, seen, chosen=self.params.model, target=self.params.target, fitted=self.params.fitted
+        )
+
+    def snapshot(self) -> bytes:
+        """Return the state as bytes."""
+        names, arrays = self._history.dump()
+        header = {
+            "format": FORMAT,
+            "seconds": self._seconds,
+            "watermark": [self._watermark.second, self._watermark.far, self._watermark.since],
+            "sums": [[number, at, list(told.items())] for number, (at, told) in self._sums.items()],
+            "names": names,
+        }
+        return snapshot.pack(header, arrays)
+
+    def restore(self, body: bytes) -> None:
+        """Take over a state that `snapshot` made.
+
+        Raises:
+            ValueError: The bytes are damaged, or of another format or period.
+        """
+        header, arrays = snapshot.unpack(body)
+        try:
+            if header["format"] != FORMAT or header["seconds"] != self._seconds:
+                raise ValueError(f"state has format {header['format']} and a period of {header['seconds']} s")
+            told = {number: (at, dict(_told(item) for item in items)) for number, at, items in header["sums"]}
+            watermark = Watermark(*header["watermark"])
+            self._history.load([Workload(*name) for name in header["names"]], arrays)
+            self._watermark, self._sums = watermark, told
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"state is damaged: {error!r}") from error
+
+
+def _told(item: list[list[Any]]) -> tuple[Workload, Sum]:
+    name, (pods, ready, used, requested, *rest) = item
+    return Workload(*name), Sum(pods, ready, (used[0], used[1]), (requested[0], requested[1]), *rest)

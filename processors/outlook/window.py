@@ -1,0 +1,134 @@
+"""One sample of half a minute: the usage of each second is kept until the window is over, and its 90th percentile told.
+
+A histogram fed with every second would count a burst of seconds like hours of calm. So, as Koordinator does, the
+seconds of a window are sorted, and the one at place `max(int(0.9 n) - 1, 0)` stands for it.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+_SHARE = 0.9
+
+
+class Series(NamedTuple):
+    """Usage second by second; a second of which one of both is not known is in the other alone."""
+
+    cpu: "array[float]"
+    memory: "array[float]"
+
+    @classmethod
+    def empty(cls) -> "Series":
+        """Return a series without seconds."""
+        return cls(array("d"), array("d"))
+
+    def add(self, cpu: float | None, memory: float | None) -> None:
+        """Take in a second."""
+        if cpu is not None:
+            self.cpu.append(cpu)
+        if memory is not None:
+            self.memory.append(memory)
+
+
+class Window:
+    """What is known of one node's window so far.
+
+    Attributes:
+        number: Which window of event time it is; none before the first block.
+        node: Usage of the whole node.
+        pods: Usage of each pod, by UID.
+        told: Blocks of pod usage in it; without any, nobody knows which pods there are.
+    """
+
+    __slots__ = ("node", "number", "pods", "told")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.node = Series.empty()
+        self.pods: dict[str, Series] = {}
+        self.told = 0
+
+    def add_pod(self, pod: str, cpu: float | None, memory: float | None) -> None:
+        """Take in a second of a pod."""
+        series = self.pods.get(pod)
+        if series is None:
+            series = self.pods[pod] = Series.empty()
+        series.add(cpu, memory)
+
+
+def ninetieth(series: Iterable[Series]) -> Array:
+    """Return the 90th percentiles (series, resources); NaN where there is no second."""
+    listed = list(series)
+    return np.stack([_ninetieth([one.cpu for one in listed]), _ninetieth([one.memory for one in listed])], axis=1)
+
+
+def mean(series: Iterable[Series]) -> Array:
+    """Return the means (series, resources); NaN where there is no second."""
+    found = np.full((0, 2), np.nan)
+    rows = [[_mean(one.cpu), _mean(one.memory)] for one in series]
+    return np.array(rows) if rows else found
+
+
+def _ninetieth(lists: "list[array[float]]") -> Array:
+    counts = np.array([len(values) for values in lists], dtype=np.intp)
+    values = np.concatenate([np.frombuffer(values) for values in lists]) if counts.sum() else np.zeros(0)
+    ordered = values[np.lexsort((values, np.repeat(np.arange(len(lists)), counts)))]
+    places = np.cumsum(counts) - counts + np.maximum((counts * _SHARE).astype(np.intp) - 1, 0)
+    found = np.full(len(lists), np.nan)
+    found[counts > 0] = ordered[places[counts > 0]]
+    return found
+
+
+def _mean(values: "array[float]") -> float:
+    return sum(values) / len(values) if values else float("nan")
+
+
+def dump(windows: Mapping[str, Window]) -> tuple[list[Any], dict[str, NDArray[Any]]]:
+    """Return names and numbers as JSON types, and seconds one behind the other as arrays."""
+    names: list[Any] = []
+    lists: list[array[float]] = []
+    for node, window in windows.items():
+        names.append([node, window.number, window.told, list(window.pods)])
+        for one in (window.node, *window.pods.values()):
+            lists += one
+    counts = np.array([len(values) for values in lists], dtype=np.int32)
+    values = np.frombuffer(b"".join(values.tobytes() for values in lists))
+    return names, {"window.counts": counts, "window.values": values}
+
+
+def load(names: list[Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Window]:
+    """Take over what `dump` returned.
+
+    Raises:
+        ValueError: Seconds do not fit the names.
+    """
+    pieces = _pieces(arrays["window.counts"], arrays["window.values"])
+    windows: dict[str, Window] = {}
+    try:
+        for node, number, told, pods in names:
+            window = windows[node] = Window(number)
+            window.told = told
+            window.node = Series(next(pieces), next(pieces))
+            window.pods = {pod: Series(next(pieces), next(pieces)) for pod in pods}
+    except StopIteration:
+        raise ValueError("state has fewer series than windows") from None
+    if next(pieces, None) is not None:
+        raise ValueError("state has more series than windows")
+    return windows
+
+
+def _pieces(counts: NDArray[Any], values: NDArray[Any]) -> "Iterator[array[float]]":
+    if counts.dtype != np.int32 or values.dtype != np.float64:
+        raise ValueError(f"state has {counts.dtype} counts of {values.dtype} seconds")
+    ends = np.cumsum(counts)
+    if len(values) != (ends[-1] if len(ends) else 0):
+        raise ValueError(f"state has {len(values)} seconds, and series of another length")
+    for begin, end in zip((ends - counts).tolist(), ends.tolist(), strict=True):
+        piece = array("d")
+        piece.frombytes(values[begin:end].tobytes())
+        yield piece

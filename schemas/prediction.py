@@ -1,0 +1,147 @@
+"""Messages about what is to come: peaks and what they leave, PRONTO's reject signal, forecasts of workloads."""
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.message import Amount, Count, Message, Microseconds, NodeName, NonNegative, Part, Ratio, Text
+
+# Priority classes of pods; beside them the whole node, and what is in no pod.
+PRIORITIES = ("prod", "mid", "batch", "free", "none")
+GROUPS = ("node", *PRIORITIES, "system")
+FORMULAS = ("reclaim", "mixed", "shipped")
+MAXIMUM_WORKLOADS = 1000
+
+
+class Resources(Part):
+    """An amount of each resource."""
+
+    cpu: Annotated[Amount, Field(description="cores")]
+    memory: Annotated[Amount, Field(description="bytes")]
+
+
+class Accuracy(Part):
+    """How a model's predictions of this node have held, where the horizon is over; older ones count less."""
+
+    violations: Annotated[Ratio, Field(description="share of predictions that the peak went beyond, cpu or memory")]
+    severity: Annotated[NonNegative, Field(description="mean of how far beyond, as a share of the peak; 0 if it held")]
+    savings: Annotated[
+        float, Field(ge=-1e6, le=1, description="mean share of the node's capacity that the prediction left free")
+    ]
+    settled: Annotated[NonNegative, Field(description="predictions behind these numbers, as far as they still count")]
+
+
+class Prediction(Message):
+    """The peaks that are to be expected of a node, and what they leave to pods of lower tiers.
+
+    A peak is of everything that runs now, over the horizon. Groups are the whole node, the priority classes of its
+    pods, and what is in no pod; a model that says nothing of a group is absent there.
+    """
+
+    TITLE: ClassVar[str] = "Predicted peaks of one node, and what can be reclaimed"
+
+    node: NodeName
+    at_us: Annotated[Microseconds, Field(description="time of the last sample behind these numbers")]
+    horizon_seconds: Annotated[NonNegative, Field(description="time over which the peaks are predicted")]
+    model: Annotated[Text, Field(description="the model that was chosen by settings")]
+    peak: Annotated[Resources, Field(description="what the chosen model predicts of the whole node")]
+    violation: Annotated[
+        Ratio | None, Field(description="probability, as the model states it, that its peak is exceeded")
+    ] = None
+    peaks: Annotated[
+        dict[Literal["node", "prod", "mid", "batch", "free", "none", "system"], dict[Text, Resources]],
+        Field(description="by group and model"),
+    ]
+    capacity: Annotated[Resources, Field(description="allocatable as the cluster says, else what the node has")]
+    requested: Annotated[Resources, Field(description="requests of the prod pods")]
+    unpredicted: Annotated[Resources, Field(description="requests of prod pods that are too young to predict")]
+    reclaimable: Annotated[Resources, Field(description="what prod pods asked for and will not need")]
+    formula: Annotated[
+        Literal["reclaim", "mixed", "shipped"], Field(description="the Mid-tier formula that was chosen")
+    ]
+    mid: Annotated[
+        dict[Literal["reclaim", "mixed", "shipped"], Resources], Field(description="Mid-tier allocatable by formula")
+    ]
+    batch: Annotated[Resources, Field(description="Batch-tier allocatable, for reference")]
+    accuracy: Annotated[dict[Text, Accuracy] | None, Field(description="by model; absent before a horizon is over")] = (
+        None
+    )
+    windows: Annotated[Count, Field(description="histogram updates of the node so far")]
+    reason: Annotated[
+        Literal["report", "change", "force"], Field(description="it was time, it has changed by much, it was long ago")
+    ]
+
+
+class Reject(Message):
+    """Whether a node should take no new job now, as PRONTO tells it: spikes along its leading directions."""
+
+    TITLE: ClassVar[str] = "PRONTO's reject signal of one node"
+
+    node: NodeName
+    at_us: Annotated[Microseconds, Field(description="time of the last sample behind these numbers")]
+    seq: Annotated[Count, Field(description="seq of the block behind these numbers")]
+    reject: Annotated[bool, Field(description="score is above the threshold")]
+    score: Annotated[Ratio, Field(description="share of the directions' weight that spikes now")]
+    threshold: Ratio
+    rank: Annotated[Count, Field(description="directions that are followed")]
+    spikes: Annotated[
+        list[Literal[-1, 0, 1]], Field(max_length=64, description="per direction, strongest first: down, none, up")
+    ]
+    weights: Annotated[list[Ratio], Field(max_length=64, description="share of each direction's singular value")]
+    since_us: Annotated[Microseconds, Field(description="since when reject is what it is")]
+
+
+class WorkloadSums(Message):
+    """What the pods of each workload used on the nodes of one partition: one list per quantity.
+
+    A partition with more workloads than fit says so in several messages of the same time, numbered by `chunk`.
+    """
+
+    TITLE: ClassVar[str] = "Usage by workload of one partition"
+
+    partition: Count
+    at_us: Annotated[Microseconds, Field(description="event time that the sums are of")]
+    chunk: Count = 0
+    namespaces: Annotated[list[Text], Field(max_length=MAXIMUM_WORKLOADS)]
+    kinds: Annotated[list[Text], Field(description="kind of what owns the pods")]
+    workloads: Annotated[list[Text], Field(description="name of what owns the pods")]
+    pods: Annotated[list[Count], Field(description="running pods")]
+    ready: Annotated[list[Count], Field(description="ready pods")]
+    cpu: Annotated[list[Amount], Field(description="cores that they use")]
+    memory: Annotated[list[Amount], Field(description="bytes that they use")]
+    requested_cpu: Annotated[list[Amount], Field(description="cores that they ask for")]
+    requested_memory: Annotated[list[Amount], Field(description="bytes that they ask for")]
+    initialized: Annotated[list[Count], Field(description="ready pods whose initialization time is known")]
+    initialization_seconds: Annotated[list[Amount], Field(description="sum of those times")]
+
+    @model_validator(mode="after")
+    def _rectangular(self) -> Self:
+        lists = {name: value for name, value in self if isinstance(value, list)}
+        for name, value in lists.items():
+            if len(value) != len(self.workloads):
+                raise ValueError(f"{name} has {len(value)} entries for {len(self.workloads)} workloads")
+        return self
+
+
+class Forecast(Message):
+    """What the pods of a workload will use once a pod that is created now is ready, and how many that takes."""
+
+    TITLE: ClassVar[str] = "Forecast of one workload's usage, for predictive scaling"
+
+    namespace: Text
+    kind: Annotated[Text, Field(description="kind of what owns the pods")]
+    workload: Annotated[Text, Field(description="name of what owns the pods")]
+    at_us: Annotated[Microseconds, Field(description="event time that the numbers are of")]
+    pods: Annotated[Count, Field(description="running pods")]
+    ready: Annotated[Count, Field(description="ready pods")]
+    initialization_seconds: Annotated[NonNegative, Field(description="mean time from creation to ready")]
+    horizon_seconds: Annotated[NonNegative, Field(description="how far ahead the forecast looks")]
+    observations: Annotated[Count, Field(description="points behind the forecast")]
+    requested: Annotated[Resources, Field(description="requests of its pods")]
+    current: Annotated[Resources, Field(description="what its pods use now")]
+    model: Annotated[Text, Field(description="the model that was chosen by settings")]
+    forecast: Annotated[Resources, Field(description="what the chosen model forecasts")]
+    forecasts: Annotated[dict[Text, Resources], Field(description="by model")]
+    target: Annotated[Ratio, Field(description="utilisation of the requests that is aimed at")]
+    desired: Annotated[Count, Field(description="pods that the forecast takes at that utilisation")]
+    raises: Annotated[bool, Field(description="the forecast is above current use: scale up ahead of it")]

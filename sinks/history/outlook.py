@@ -1,0 +1,105 @@
+"""Predictions, reject signals and forecasts as rows: what is said by group and model is a list in the row."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from schemas.prediction import Accuracy, Forecast, Prediction, Reject, Resources
+from sinks.history import column
+from sinks.history.column import Schema
+
+_AMOUNT = {"cpu": pl.Float64, "memory": pl.Float64}
+_BOTH = ("cpu", "memory")
+_PAIRS = ("peak", "capacity", "requested", "unpredicted", "reclaimable", "batch")
+
+PREDICTION: Schema = {
+    "node": pl.String,
+    "at_us": pl.Int64,
+    "horizon_seconds": pl.Float64,
+    "model": pl.String,
+    "violation": pl.Float64,
+    **{f"{pair}_{resource}": pl.Float64 for pair in _PAIRS for resource in _BOTH},
+    "peaks": pl.List(pl.Struct({"group": pl.String, "model": pl.String, "chosen": pl.Boolean, **_AMOUNT})),
+    "formula": pl.String,
+    "mid": pl.List(pl.Struct({"formula": pl.String, "chosen": pl.Boolean, **_AMOUNT})),
+    "accuracy": pl.List(
+        pl.Struct({"model": pl.String, **dict.fromkeys(("violations", "severity", "savings", "settled"), pl.Float64)})
+    ),
+    "windows": pl.Int64,
+    "reason": pl.String,
+}
+REJECT: Schema = {
+    "node": pl.String,
+    "at_us": pl.Int64,
+    "seq": pl.Int64,
+    "reject": pl.Boolean,
+    "score": pl.Float64,
+    "threshold": pl.Float64,
+    "rank": pl.Int64,
+    "spikes": pl.List(pl.Int64),
+    "weights": pl.List(pl.Float64),
+    "since_us": pl.Int64,
+}
+FORECAST: Schema = {
+    "namespace": pl.String,
+    "kind": pl.String,
+    "workload": pl.String,
+    "at_us": pl.Int64,
+    "pods": pl.Int64,
+    "ready": pl.Int64,
+    **dict.fromkeys(("initialization_seconds", "horizon_seconds"), pl.Float64),
+    "observations": pl.Int64,
+    **{f"{pair}_{resource}": pl.Float64 for pair in ("requested", "current", "forecast") for resource in _BOTH},
+    "model": pl.String,
+    "forecasts": pl.List(pl.Struct({"model": pl.String, "chosen": pl.Boolean, **_AMOUNT})),
+    "target": pl.Float64,
+    "desired": pl.Int64,
+    "raises": pl.Boolean,
+}
+
+
+def predictions(messages: Sequence[Prediction]) -> pl.DataFrame:
+    """Return one row per message."""
+    return column.frame(
+        messages,
+        PREDICTION,
+        **_spread(messages, _PAIRS),
+        peaks=[
+            [
+                {"group": group, "model": model, "chosen": model == message.model, **dict(amount)}
+                for group, models in message.peaks.items()
+                for model, amount in models.items()
+            ]
+            for message in messages
+        ],
+        mid=[_listed("formula", message.mid, message.formula) for message in messages],
+        accuracy=[_accuracies(message.accuracy) for message in messages],
+    )
+
+
+def rejects(messages: Sequence[Reject]) -> pl.DataFrame:
+    """Return one row per message."""
+    return column.frame(messages, REJECT)
+
+
+def forecasts(messages: Sequence[Forecast]) -> pl.DataFrame:
+    """Return one row per message."""
+    listed = [_listed("model", message.forecasts, message.model) for message in messages]
+    return column.frame(messages, FORECAST, **_spread(messages, ("requested", "current", "forecast")), forecasts=listed)
+
+
+def _spread(messages: Sequence[Any], pairs: Sequence[str]) -> dict[str, list[float]]:
+    return {
+        f"{pair}_{resource}": [getattr(getattr(message, pair), resource) for message in messages]
+        for pair in pairs
+        for resource in _BOTH
+    }
+
+
+def _listed(key: str, amounts: Mapping[Any, Resources], chosen: str) -> list[dict[str, Any]]:
+    return [{key: name, "chosen": name == chosen, **dict(amount)} for name, amount in amounts.items()]
+
+
+def _accuracies(accuracy: Mapping[str, Accuracy] | None) -> list[dict[str, Any]] | None:
+    return None if accuracy is None else [{"model": name, **dict(one)} for name, one in accuracy.items()]

@@ -1,0 +1,104 @@
+"""What came out of the study: a table to read, the same as CSV and JSON."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from spazio.backtest import ours, study
+
+STATED = (0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
+
+
+class Stated(NamedTuple):
+    """What the predictor said of itself on one day, and what was seen; means over nodes."""
+
+    day: str
+    stated: float
+    seen: float
+    severity: float
+    savings: float
+
+
+class Report(NamedTuple):
+    """All rows: `comparison` with the best peer, and `calibration`; `nodes` of one draw per day."""
+
+    nodes: Mapping[str, int]
+    comparison: Sequence[study.Row]
+    calibration: Sequence[Stated]
+
+
+def calibration(days: Mapping[str, study.Day]) -> list[Stated]:
+    """Return stated and seen probabilities of a violation, day by day."""
+    rows = []
+    for day, scored in days.items():
+        curve = scored.own
+        for stated in STATED:
+            knob = ours.knob(stated)
+            figures = (float(part[knob].mean()) for part in (curve.violation, curve.severity, curve.savings))
+            rows.append(Stated(day, stated, *figures))
+    return rows
+
+
+def holds(row: study.Row) -> str:
+    """Return whether ours violates no more than the peer: yes (in 95 of 100 resamples), about (in the mean), or no."""
+    if row.high <= 0:
+        return "yes"
+    return "about" if row.difference <= 0 else "no"
+
+
+def text(report: Report) -> str:
+    """Return the tables to read, rates in percent."""
+    lines = [
+        "Violation rate at equal savings, % of times. Each day is tested with what the other days taught.",
+        "hindsight: with the peer's configuration that is the best on the tested day itself.",
+        "",
+        f"{'day':10} {'savings':>7} {'ours':>6} {'peer':>6} {'ours - peer, 95 %':>17} {'<=':>5} {'hindsight':>9}  peer",
+    ]
+    hindsight = {(row.day, row.savings): row.theirs for row in report.comparison if row.against == study.HINDSIGHT}
+    chosen = [row for row in report.comparison if row.against != study.HINDSIGHT]
+    lines += [_compared(row, hindsight.get((row.day, row.savings), np.nan)) for row in chosen]
+    lines += ["", "What our predictor states of itself, and what was seen, %.", ""]
+    lines.append(f"{'day':10} {'stated':>7} {'seen':>7} {'severity':>8} {'savings':>7}")
+    for said in report.calibration:
+        figures = f"{100 * said.seen:7.2f} {100 * said.severity:8.3f} {100 * said.savings:7.1f}"
+        lines.append(f"{said.day:10} {100 * said.stated:7.1f} {figures}")
+    return "\n".join(lines) + "\n"
+
+
+def write(report: Report, folder: Path) -> None:
+    """Write `report.txt`, `comparison.csv`, `calibration.csv` and `report.json`."""
+    (folder / "report.txt").write_text(text(report), encoding="utf-8")
+    _write_csv(folder / "comparison.csv", study.Row._fields, report.comparison)
+    _write_csv(folder / "calibration.csv", Stated._fields, report.calibration)
+    whole = {
+        "nodes": dict(report.nodes),
+        "comparison": [row._asdict() for row in report.comparison],
+        "calibration": [row._asdict() for row in report.calibration],
+    }
+    (folder / "report.json").write_text(json.dumps(_known(whole), indent=1) + "\n", encoding="utf-8")
+
+
+def _compared(row: study.Row, hindsight: float) -> str:
+    gap = f"{100 * row.low:.2f} to {100 * row.high:.2f}"
+    rates = f"{100 * row.savings:7.1f} {100 * row.ours:6.2f} {100 * row.theirs:6.2f}"
+    return f"{row.day:10} {rates} {gap:>17} {holds(row):>5} {100 * hindsight:9.2f}  {row.peer}"
+
+
+def _write_csv(path: Path, names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(rows)
+
+
+def _known(value: object) -> object:
+    """Return the value with every NaN as None: JSON knows no NaN."""
+    if isinstance(value, dict):
+        return {name: _known(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_known(part) for part in value]
+    return None if isinstance(value, float) and np.isnan(value) else value

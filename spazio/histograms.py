@@ -1,0 +1,141 @@
+"""`spazio histograms`: what was learned of nodes and pods, in the form of Koordinator's checkpoints.
+
+Export reads the newest checkpoints while processors run. Import writes into them and so wants processors stopped: a
+running one has its state in memory, and would write it over what came from here. One file for each histogram,
+`<node>/<UID>.json`; the UIDs of a node's groups are Koordinator's own (`__node__`, `__node-koord-prod__`, ...).
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import nats.errors
+
+from bus import checkpoint, crew, stream
+from bus.checkpoint import Checkpoint
+from processors import engine
+from processors.outlook.fold import Outlook
+from processors.peak import bucket, exchange
+from schemas.settings import Settings
+from schemas.subject import Names, name, token
+from spazio import live
+
+
+class Refused(Exception):
+    """What was asked for cannot be done; the message says why and what would help."""
+
+
+class _Stored(NamedTuple):
+    """A partition's outlook as it was checkpointed."""
+
+    part: str
+    outlook: Outlook
+    checkpoint: Checkpoint
+
+
+def export(settings: Settings, folder: Path) -> int:
+    """Write every histogram that is checkpointed; returns the exit status."""
+    return asyncio.run(_told(_export(settings, folder)))
+
+
+def take(settings: Settings, folder: Path) -> int:
+    """Put histograms in the place of those that are checkpointed; returns the exit status."""
+    return asyncio.run(_told(_take(settings, folder)))
+
+
+async def _told(work: Awaitable[str]) -> int:
+    try:
+        print(await work)
+    except (Refused, live.Unreachable, nats.errors.Error, OSError, TimeoutError) as error:
+        sys.stderr.write(f"spazio: {error}\n")
+        return 1
+    return 0
+
+
+async def _export(settings: Settings, folder: Path) -> str:
+    written = 0
+    async with _stored(settings) as (_, found):
+        async for stored in found:
+            for node, model in stored.outlook.models():
+                place = folder / token(node)
+                place.mkdir(parents=True, exist_ok=True)
+                text = json.dumps(exchange.write_koordinator(model), indent=1)
+                (place / f"{token(model.uid)}.json").write_text(text)
+                written += 1
+    if not written:
+        raise Refused("no processor has checkpointed a histogram yet: it does so once a minute")
+    return f"{written} histograms written to {folder}"
+
+
+async def _take(settings: Settings, folder: Path) -> str:
+    models = _read_all(folder)
+    own = settings.predict
+    lives = own.half_life_cpu_seconds, own.half_life_memory_seconds
+    theirs = float(bucket.KOORDINATOR_CPU_HALF_LIFE_SECONDS), float(bucket.KOORDINATOR_MEMORY_HALF_LIFE_SECONDS)
+    if lives != theirs:
+        raise Refused(f"predict.half_life_* are {lives}, Koordinator's weights are of {theirs}: set these to import")
+    async with live.dial(settings) as client:
+        if await crew.replicas(client, settings.prefix):
+            raise Refused("processors run and would write their own state over it: stop them first")
+    left, taken = dict(models), 0
+    async with _stored(settings) as (store, found):
+        async for stored in found:
+            changed = 0
+            for path, model in models.items():
+                if stored.outlook.adopt(name(path.parent.name), model):
+                    changed += 1
+                    del left[path]
+            if changed:
+                before = stored.checkpoint
+                changed_state = Checkpoint(before.stream, before.sequence, stored.outlook.snapshot())
+                for _ in range(2):  # of the two that are kept, none must be the old one of the same sequence
+                    await store.save(stored.part, changed_state)
+                taken += changed
+    for path in left:
+        sys.stderr.write(f"spazio: {path}: no processor knows this node or pod, left out\n")
+    return f"{taken} histograms taken over, {len(left)} left out"
+
+
+def _read_all(folder: Path) -> dict[Path, exchange.Koordinator]:
+    models = {path: _read(path) for path in sorted(folder.glob("*/*.json"))}
+    if not models:
+        raise Refused(f"{folder} has no <node>/<UID>.json; `spazio histograms export {folder}` shows the form")
+    return models
+
+
+def _read(path: Path) -> exchange.Koordinator:
+    try:
+        name(path.parent.name)
+        return exchange.read_koordinator(json.loads(path.read_text()))
+    except ValueError as error:
+        raise Refused(f"{path}: {error}") from error
+
+
+@asynccontextmanager
+async def _stored(settings: Settings) -> AsyncIterator[tuple[checkpoint.Store, AsyncIterator[_Stored]]]:
+    names = Names(settings.prefix)
+    async with live.dial(settings) as client:
+        try:
+            source = await stream.describe(client, names.telemetry)
+        except nats.errors.Error as error:
+            raise live.Unreachable(f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up`") from error
+        store = checkpoint.Store(client, names.checkpoints, timeout_seconds=settings.nats.request_timeout_seconds)
+        yield store, _outlooks(settings, store, source)
+
+
+async def _outlooks(settings: Settings, store: checkpoint.Store, source: stream.Stream) -> AsyncIterator[_Stored]:
+    for number in range(source.partitions):
+        part = f"{engine.OUTLOOK}-{number}"
+        found = await store.load(part, source.identity)
+        if found is None:
+            continue
+        outlook = Outlook(settings, number)
+        try:
+            outlook.restore(found.body)
+        except ValueError as error:
+            raise Refused(f"checkpoint of {part}: {error}; give the settings that processors have") from error
+        yield _Stored(part, outlook, found)

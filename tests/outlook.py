@@ -1,0 +1,94 @@
+"""Messages about what is to come, each with all of its fields."""
+
+from typing import Any
+
+from schemas.prediction import Accuracy, Forecast, Prediction, Reject, Resources, WorkloadSums
+
+_AMOUNT = Resources(cpu=1.5, memory=2e9)
+_LESS = Resources(cpu=0.5, memory=1e9)
+
+
+def prediction(**changed: Any) -> Prediction:
+    """Return a prediction."""
+    fields: dict[str, Any] = {
+        "node": "n1",
+        "at_us": 4,
+        "horizon_seconds": 3600.0,
+        "model": "max",
+        "peak": _AMOUNT,
+        "violation": 0.05,
+        "peaks": {"node": {"max": _AMOUNT, "borg_default": _LESS}, "prod": {"max": _LESS}},
+        "capacity": _AMOUNT,
+        "requested": _AMOUNT,
+        "unpredicted": _LESS,
+        "reclaimable": _LESS,
+        "formula": "mixed",
+        "mid": {"mixed": _LESS, "shipped": _AMOUNT},
+        "batch": _LESS,
+        "accuracy": {"max": Accuracy(violations=0.25, severity=0.1, savings=0.3, settled=4.5)},
+        "windows": 7,
+        "reason": "change",
+    }
+    return Prediction(**fields | changed)
+
+
+def reject(**changed: Any) -> Reject:
+    """Return a reject signal."""
+    fields: dict[str, Any] = {
+        "node": "n1",
+        "at_us": 4,
+        "seq": 3,
+        "reject": True,
+        "score": 0.75,
+        "threshold": 0.5,
+        "rank": 2,
+        "spikes": [1, -1],
+        "weights": [0.75, 0.25],
+        "since_us": 4,
+    }
+    return Reject(**fields | changed)
+
+
+def sums(**changed: Any) -> WorkloadSums:
+    """Return the sums of one workload."""
+    fields: dict[str, Any] = {
+        "partition": 3,
+        "at_us": 4,
+        "chunk": 0,
+        "namespaces": ["s"],
+        "kinds": ["Deployment"],
+        "workloads": ["w"],
+        "pods": [2],
+        "ready": [1],
+        "cpu": [0.5],
+        "memory": [1e6],
+        "requested_cpu": [1.0],
+        "requested_memory": [2e6],
+        "initialized": [1],
+        "initialization_seconds": [12.5],
+    }
+    return WorkloadSums(**fields | changed)
+
+
+def forecast(**changed: Any) -> Forecast:
+    """Return a forecast."""
+    fields: dict[str, Any] = {
+        "namespace": "s",
+        "kind": "Deployment",
+        "workload": "w",
+        "at_us": 4,
+        "pods": 2,
+        "ready": 1,
+        "initialization_seconds": 12.5,
+        "horizon_seconds": 12.5,
+        "observations": 4,
+        "requested": _AMOUNT,
+        "current": _LESS,
+        "model": "linear",
+        "forecast": _AMOUNT,
+        "forecasts": {"linear": _AMOUNT, "last": _LESS},
+        "target": 0.8,
+        "desired": 2,
+        "raises": True,
+    }
+    return Forecast(**fields | changed)

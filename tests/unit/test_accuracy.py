@@ -1,0 +1,146 @@
+"""Predictions held against what usage then did: the peak oracle, and the running metric that agrees with it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from processors import table
+from processors.peak import accuracy, oracle
+
+Array = NDArray[np.float64]
+
+SECOND = 10**6
+STEP = 300
+SETTINGS = {"horizon_seconds": 4 * STEP, "interval_seconds": STEP, "half_life_seconds": np.inf, "gap_seconds": 900.0}
+
+
+def feed(state: accuracy.State, usage: Array, peaks: Array, limit: Array, **changed: float) -> accuracy.State:
+    """Give samples (samples, rows, resources) one after another, with peaks (samples, rows, models, resources)."""
+    settings = {**SETTINGS, **changed}
+    for number, (used, predicted) in enumerate(zip(usage, peaks, strict=True)):
+        at_us = np.full(used.shape[0], (1 + number) * STEP * SECOND)
+        state = accuracy.update(state, used, predicted, limit, at_us, **settings)
+    return state
+
+
+def random_run(seed: int, samples: int, rows: int, models: int) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(seed)
+    usage = rng.gamma(2.0, 1.0, (samples, rows, 2))
+    peaks = rng.gamma(4.0, 1.0, (samples, rows, models, 2))
+    return usage, peaks, rng.uniform(5.0, 20.0, (rows, 2))
+
+
+@given(st.lists(st.floats(0, 9) | st.just(np.nan), min_size=1, max_size=20), st.integers(1, 25))
+def test_the_oracle_is_the_highest_of_the_samples_ahead_without_the_current_one(
+    series: list[float], ahead: int
+) -> None:
+    found = oracle.peak(np.array([series]), horizon=ahead)[0]
+    for number, value in enumerate(found):
+        known = [later for later in series[number + 1 : number + 1 + ahead] if not np.isnan(later)]
+        assert value == max(known) if known else np.isnan(value)
+
+
+def test_a_horizon_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1 sample, not 0"):
+        oracle.peak(np.zeros((1, 3)), horizon=0)
+
+
+def test_violation_severity_and_savings_are_as_defined() -> None:
+    predicted, peaks, limit = np.array([6.0, 8.0, 9.0, np.nan]), np.array([8.0, 8.0, 0.0, 1.0]), np.full(4, 10.0)
+    np.testing.assert_array_equal(oracle.violation(predicted, peaks), [1, 0, 0, np.nan])
+    np.testing.assert_array_equal(oracle.severity(predicted, peaks), [0.25, 0, 0, np.nan])
+    np.testing.assert_allclose(oracle.savings(predicted, limit), [0.4, 0.2, 0.1, np.nan], atol=1e-15)
+    assert np.isnan(oracle.savings(np.array([1.0]), np.array([0.0])))[0]
+
+
+def test_a_prediction_is_judged_when_its_horizon_has_passed_and_not_before() -> None:
+    usage = np.array([5.0, 7.0, 8.0, 2.0, 6.0]).reshape(5, 1, 1)
+    peaks = np.broadcast_to(np.array([6.0, 9.0]).reshape(2, 1), (5, 1, 2, 1))
+    limit = np.full((1, 1), 10.0)
+    early = feed(accuracy.init(1, 2, 1, 8), usage[:4], peaks[:4], limit)
+    assert np.isnan(accuracy.summary(early).violation_rate).all()
+    found = accuracy.summary(feed(accuracy.init(1, 2, 1, 8), usage, peaks, limit))
+    np.testing.assert_array_equal(found.violation_rate[0, :, 0], [1, 0])
+    np.testing.assert_allclose(found.severity[0, :, 0], [0.25, 0])
+    np.testing.assert_allclose(found.savings[0, :, 0], [0.4, 0.1])
+    np.testing.assert_array_equal(found.weight[0, :, 0], [1, 1])
+
+
+@given(st.integers(0, 2**31))
+def test_the_running_metric_equals_the_oracle_on_the_whole_recording(seed: int) -> None:
+    usage, peaks, limit = random_run(seed, samples=30, rows=3, models=2)
+    found = accuracy.summary(feed(accuracy.init(3, 2, 2, 6), usage, peaks, limit))
+    best = oracle.peak(usage.transpose(1, 2, 0), horizon=4)[:, None, :, :-4]
+    shown = peaks.transpose(1, 2, 3, 0)[..., :-4]
+    np.testing.assert_allclose(found.violation_rate, oracle.violation(shown, best).mean(axis=3), atol=1e-12)
+    np.testing.assert_allclose(found.severity, oracle.severity(shown, best).mean(axis=3), atol=1e-12)
+    np.testing.assert_allclose(found.savings, oracle.savings(shown, limit[:, None, :, None]).mean(axis=3), atol=1e-12)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 4))
+def test_rows_may_be_batched_in_any_way(seed: int, cut: int) -> None:
+    usage, peaks, limit = random_run(seed, samples=12, rows=5, models=2)
+    whole = feed(accuracy.init(5, 2, 2, 6), usage, peaks, limit)
+    parts = [
+        feed(accuracy.init(len(limit[part]), 2, 2, 6), usage[:, part], peaks[:, part], limit[part])
+        for part in (slice(None, cut), slice(cut, None))
+    ]
+    for name, found in table.flatten(table.extend(*parts)).items():
+        np.testing.assert_array_equal(found, table.flatten(whole)[name])
+
+
+def test_totals_weigh_savings_by_the_limit() -> None:
+    usage = np.full((5, 2, 1), 1.0)
+    peaks = np.broadcast_to(np.array([5.0, 5.0]).reshape(2, 1, 1), (5, 2, 1, 1))
+    state = feed(accuracy.init(2, 1, 1, 8), usage, peaks, np.array([[10.0], [90.0]]))
+    assert accuracy.totals(state).savings[0, 0] == pytest.approx((5 + 85) / 100)
+    np.testing.assert_allclose(accuracy.summary(state).savings[:, 0, 0], [0.5, 85 / 90])
+
+
+def test_what_was_judged_half_a_life_ago_counts_half() -> None:
+    usage = np.array([5.0, 5.0, 9.0]).reshape(3, 1, 1)
+    peaks = np.full((3, 1, 1, 1), 6.0)
+    limit = np.full((1, 1), 10.0)
+    found = accuracy.summary(
+        feed(accuracy.init(1, 1, 1, 8), usage, peaks, limit, horizon_seconds=STEP, half_life_seconds=STEP)
+    )
+    assert found.weight[0, 0, 0] == pytest.approx(1.5)
+    assert found.violation_rate[0, 0, 0] == pytest.approx(1 / 1.5)
+
+
+def test_what_waits_through_a_gap_is_never_judged() -> None:
+    state = accuracy.init(1, 1, 1, 8)
+    limit, peaks = np.full((1, 1), 10.0), np.full((1, 1, 1), 6.0)
+    for at in (300, 600, 600 + 1200, 600 + 1500):
+        state = accuracy.update(state, np.full((1, 1), 5.0), peaks, limit, np.array([at * SECOND]), **SETTINGS)
+    assert accuracy.summary(state).weight[0, 0, 0] == 0
+    assert np.count_nonzero(state.waiting.born_us) == 2
+
+
+def test_a_clock_that_goes_back_changes_nothing() -> None:
+    usage, peaks, limit = random_run(1, samples=6, rows=2, models=1)
+    before = feed(accuracy.init(2, 1, 2, 8), usage, peaks, limit)
+    after = accuracy.update(before, usage[0], peaks[0], limit, before.at_us - SECOND, **SETTINGS)
+    for name, found in table.flatten(after).items():
+        np.testing.assert_array_equal(found, table.flatten(before)[name])
+
+
+def test_a_model_that_says_nothing_is_not_judged() -> None:
+    usage, peaks, limit = random_run(2, samples=10, rows=2, models=2)
+    peaks[:, :, 1] = np.nan
+    found = accuracy.summary(feed(accuracy.init(2, 2, 2, 8), usage, peaks, limit))
+    assert (found.weight[:, 0] == 6).all()
+    assert (found.weight[:, 1] == 0).all()
+    assert np.isnan(found.violation_rate[:, 1]).all()
+
+
+def test_with_too_few_slots_fewer_predictions_are_judged_and_each_as_it_should_be() -> None:
+    usage, peaks, limit = random_run(3, samples=20, rows=1, models=1)
+    found = accuracy.summary(feed(accuracy.init(1, 1, 2, 2), usage, peaks, limit))
+    judged = [start for start in range(16) if start % 4 in {0, 1}]
+    best = oracle.peak(usage.transpose(1, 2, 0), horizon=4)[0, :, judged].T
+    assert (found.weight == len(judged)).all()
+    rates = oracle.violation(peaks[judged, 0, 0].T, best).mean(axis=1)
+    np.testing.assert_allclose(found.violation_rate[0, 0], rates, atol=1e-12)

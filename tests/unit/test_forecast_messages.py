@@ -1,0 +1,71 @@
+"""Sums and forecasts on the bus: nothing is lost on the way, however many workloads there are."""
+
+import pytest
+
+from processors import engine
+from processors.forecast import workload
+from processors.forecast.sums import Sum, Workload
+from schemas import codec, settings
+from schemas.live import Live
+from schemas.prediction import MAXIMUM_WORKLOADS, Forecast, WorkloadSums
+from tests.outlook import sums
+
+PERIOD_US = 15_000_000
+
+
+def named(count: int) -> dict[Workload, Sum]:
+    return {
+        Workload("shop", "Deployment", f"w{number}"): Sum(2, 1, (0.25 * number, 1e6), (2.0, 3e6), 1, 12.5)
+        for number in range(count)
+    }
+
+
+@pytest.mark.parametrize("count", [0, 1, MAXIMUM_WORKLOADS, 2 * MAXIMUM_WORKLOADS + 1])
+def test_sums_come_back_as_they_were_in_messages_that_are_not_too_long(count: int) -> None:
+    said = list(workload.messages(3, PERIOD_US, named(count)))
+    assert len(said) == max(1, -(-count // MAXIMUM_WORKLOADS))
+    back: dict[Workload, Sum] = {}
+    for message in said:
+        payload = codec.encode(message)
+        assert len(payload) < 1 << 20
+        back |= workload.sums_of(codec.decode(WorkloadSums, payload))
+    assert back == named(count)
+
+
+def fold(**given: str) -> engine.ForecastFold:
+    return engine.ForecastFold(Live(settings.load(given, environ={})), 1)
+
+
+def ramp(number: int) -> bytes:
+    """Return the sums of a workload whose load rises by a tenth of a core each period."""
+    used = Sum(2, 2, (1.0 + 0.1 * number, 1e9), (4.0, 4e9), 2, 120.0)
+    (message,) = workload.messages(0, number * PERIOD_US, {Workload("shop", "Deployment", "my.web"): used})
+    return codec.encode(message)
+
+
+def test_a_ramp_is_carried_on_and_published_under_namespace_and_owner() -> None:
+    made, refused = fold().fold([("spazio.workloads.partition.0", ramp(number)) for number in range(100, 120)])
+    assert not refused
+    last = codec.decode(Forecast, made[-1].row.payload)
+    assert made[-1].row.subject == "spazio.forecast.shop.Deployment=2Fmy_web"
+    assert (last.pods, last.model, last.raises, last.initialization_seconds) == (2, "linear", True, 60.0)
+    # 60 seconds of initialization are four periods ahead.
+    assert last.forecast.cpu == pytest.approx(last.current.cpu + 0.4, rel=0.05)
+
+
+def test_what_is_no_sum_is_refused_and_the_rest_folded() -> None:
+    told = [("s", b"{}"), ("s", codec.encode(sums(partition=7))), *(("s", ramp(number)) for number in range(100, 112))]
+    made, refused = fold().fold(told)
+    assert [refusal.place for refusal in refused] == [0, 1]
+    assert "partition" in refused[1].reason
+    assert made
+
+
+def test_a_restored_fold_goes_on_as_one_that_was_never_stopped() -> None:
+    messages = [("s", ramp(number)) for number in range(100, 130)]
+    whole, _ = fold().fold(messages)
+    first, second = fold(), fold()
+    begun, _ = first.fold(messages[:15])
+    second.restore(first.snapshot())
+    gone_on, _ = second.fold(messages[15:])
+    assert [output.row for output in (*begun, *gone_on)] == [output.row for output in whole]

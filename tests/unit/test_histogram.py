@@ -1,0 +1,401 @@
+"""Decayed histograms: numbers worked out elsewhere, one sample after another against many at once, and laws."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from processors import table
+from processors.peak import bucket, elementary, histogram
+from processors.peak.bucket import Options
+
+Array = NDArray[np.float64]
+
+HOUR = 3600
+BEGAN = 1_234_567_890
+WHOLE = bucket.linear(10, 1, 1e-15)
+TENTHS = bucket.linear(1, 0.1, 1e-15)
+CORES = bucket.KOORDINATOR_CPU
+
+both = pytest.mark.parametrize("compat", [False, True])
+
+
+def fill(
+    samples: Sequence[tuple[float, float, float]], options: Options, half_life: float | None, *, compat: bool = False
+) -> histogram.State:
+    """Return a histogram (1 row) of (value, weight, seconds) one after another."""
+    state = histogram.init(1, options)
+    for value, weight, at in samples:
+        given = np.array([value])
+        state = histogram.add(state, given, weight, at, options=options, half_life_seconds=half_life, compat=compat)
+    return state
+
+
+def read(state: histogram.State, fractions: list[float], options: Options, *, compat: bool = False) -> list[float]:
+    found: list[float] = histogram.percentile(state, fractions, options=options, compat=compat)[0].tolist()
+    return found
+
+
+def same(one: histogram.State, other: histogram.State) -> bool:
+    parts = zip(one, other, strict=True)
+    return all(np.array_equal(mine, yours, equal_nan=True) for mine, yours in parts)
+
+
+@both
+def test_percentiles_are_the_upper_ends_of_buckets(compat: bool) -> None:
+    state = fill([(value, value, 0) for value in (1, 2, 3, 4)], WHOLE, None, compat=compat)
+    tenths = [share / 10 for share in range(11)]
+    assert read(state, tenths, WHOLE, compat=compat) == [2, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5]
+
+
+@both
+def test_fractions_outside_of_0_to_1_read_the_ends(compat: bool) -> None:
+    state = fill([(0.1, 0.1, 0), (0.2, 0.2, 0)], TENTHS, None, compat=compat)
+    assert read(state, [-0.1, 1.1], TENTHS, compat=compat) == pytest.approx([0.2, 0.3])
+    more = fill([(0.1, 0.1, 0), (0.2, 0.2, 0), (0, 0.1, 0), (1.0, 0.2, 0)], TENTHS, None, compat=compat)
+    assert read(more, [-0.1, 1.1], TENTHS, compat=compat) == pytest.approx([0.1, 1.0])
+
+
+@both
+def test_a_sample_counts_half_after_each_half_life(compat: bool) -> None:
+    samples = [(float(i), float(i), BEGAN + (i - 1) * HOUR) for i in range(1, 5)]
+    state = fill(samples, WHOLE, HOUR, compat=compat)
+    found = read(state, [0, 0.02, 0.03, 0.10, 0.11, 0.34, 0.35, 1], WHOLE, compat=compat)
+    assert found == [2, 2, 3, 3, 4, 4, 5, 5]
+    assert state.total[0] == 35.253872710265085
+    assert state.reference[0] == 1234569600
+
+
+@both
+def test_a_heavy_old_sample_still_counts_after_twenty_half_lives(compat: bool) -> None:
+    state = fill([(2, 1000, BEGAN), (1, 1, BEGAN + 20 * HOUR)], WHOLE, HOUR, compat=compat)
+    assert read(state, [0.999, 1], WHOLE, compat=compat) == [2, 3]
+
+
+@both
+def test_what_is_a_hundred_half_lives_old_is_gone(compat: bool) -> None:
+    state = fill([(2, 1, BEGAN), (1, 1, BEGAN + 101 * HOUR)], WHOLE, HOUR, compat=compat)
+    assert read(state, [1], WHOLE, compat=compat) == [2]
+
+
+@both
+def test_merged_histograms_are_one_with_the_samples_of_both(compat: bool) -> None:
+    samples = [(1.0, 1.0, BEGAN), (2.0, 1.0, BEGAN + HOUR), (2.0, 1.0, BEGAN + 2 * HOUR), (3.0, 1.0, BEGAN + HOUR)]
+    one, other = fill(samples[:2], WHOLE, HOUR), fill(samples[2:], WHOLE, HOUR)
+    expected = fill(samples, WHOLE, HOUR)
+    for merged in (
+        histogram.merge(one, other, options=WHOLE, half_life_seconds=HOUR, compat=compat),
+        histogram.merge(other, one, options=WHOLE, half_life_seconds=HOUR, compat=compat),
+    ):
+        scale = 2.0 ** ((merged.reference[0] - expected.reference[0]) / HOUR)
+        np.testing.assert_allclose(merged.weights * scale, expected.weights, rtol=0, atol=1e-15)
+        fractions = [0.1, 0.3, 0.6, 0.9]
+        assert read(merged, fractions, WHOLE, compat=compat) == read(expected, fractions, WHOLE, compat=compat)
+
+
+def test_nothing_is_neutral_in_a_merge() -> None:
+    some, nothing = fill([(1, 1, BEGAN), (2, 3, BEGAN)], WHOLE, HOUR), histogram.init(1, WHOLE)
+    assert same(histogram.merge(some, nothing, options=WHOLE, half_life_seconds=HOUR), some)
+    assert same(histogram.merge(nothing, some, options=WHOLE, half_life_seconds=HOUR), some)
+    assert same(histogram.merge(nothing, nothing, options=WHOLE, half_life_seconds=HOUR), nothing)
+
+
+def test_no_rows_are_rows_too() -> None:
+    state = histogram.init(0, CORES)
+    state = histogram.add(state, np.empty(0), 1.0, BEGAN, options=CORES, half_life_seconds=HOUR)
+    assert histogram.percentile(state, [0.5, 0.9], options=CORES).shape == (0, 2)
+
+
+def test_a_sample_taken_back_leaves_nothing() -> None:
+    epsilon = TENTHS.epsilon
+    state = fill([(0.1, 2.5 * epsilon, 0)], TENTHS, None)
+    seen = [histogram.empty(state, options=TENTHS, compat=True)[0]]
+    for _ in range(2):
+        state = histogram.subtract(state, np.array([0.1]), epsilon, 0, options=TENTHS, half_life_seconds=None)
+        seen.append(histogram.empty(state, options=TENTHS, compat=True)[0])
+    assert seen == [False, False, True]
+    assert histogram.empty(state, options=TENTHS)[0]
+    assert state.total[0] == 0
+
+
+def test_what_is_taken_back_from_one_row_leaves_the_others_as_they_are() -> None:
+    state = histogram.init(2, CORES)._replace(low=np.array([1, 1]), high=np.array([5, 5]), total=np.ones(2))
+    state.weights[:, [1, 5]] = np.array([1.0, 10000.0]) / 10001.0  # as restored: the lowest holds less than epsilon
+    less = histogram.subtract(state, np.array([0.1, np.nan]), 0.1, 0, options=CORES, half_life_seconds=None)
+    assert less.low.tolist() == [5, 1]
+    assert same(table.take(less, np.array([1])), table.take(state, np.array([1])))
+
+
+def test_an_empty_histogram_reads_nothing_and_the_peers_read_0() -> None:
+    state = histogram.init(2, CORES)
+    assert np.isnan(histogram.percentile(state, [0, 0.5, 1], options=CORES)).all()
+    assert (histogram.percentile(state, [0, 0.5, 1], options=CORES, compat=True) == 0).all()
+
+
+def test_a_fraction_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="fractions"):
+        histogram.percentile(histogram.init(1, CORES), [math.nan], options=CORES)
+
+
+@pytest.mark.parametrize(
+    ("at", "hours", "reference", "factor"),
+    [
+        (1700000000, 12, 1700006400, 0.9024080558007124),
+        (1700000000, 24, 1700006400, 0.9499516070835989),
+        (1700000000, 1, 1699999200, 1.1665290395761165),
+        (1700028000, 12, 1700049600, 0.7071067811865475),
+        (1700000000, 7, 1700010000, None),
+        (1700000000, 168, 1699833600, None),
+    ],
+)
+def test_references_are_multiples_of_the_half_life_since_the_year_1(
+    at: int, hours: int, reference: int, factor: float | None
+) -> None:
+    state = fill([(1, 1, at)], CORES, hours * HOUR)
+    assert state.reference[0] == reference
+    assert factor is None or state.total[0] == factor
+
+
+class Peer:
+    """One histogram as the peers' code does it, a bucket and a sample at a time."""
+
+    def __init__(self, options: Options, half_life: int) -> None:
+        self.options, self.half_life = options, half_life
+        self.weights = [0.0] * options.count
+        self.total, self.low, self.high = 0.0, options.count - 1, 0
+        self.reference = -62_135_596_800
+
+    def shift(self, to: int) -> None:
+        since = to + 62_135_596_800
+        rest = since % self.half_life
+        to = to - rest if 2 * rest < self.half_life else to + self.half_life - rest
+        factor = math.ldexp(1.0, max(math.floor((self.reference - to) / self.half_life + 0.5), -5000))
+        for place in range(self.low, self.high + 1):
+            self.weights[place] *= factor
+        self.total *= factor
+        self.trim()
+        self.reference = to
+
+    def trim(self) -> None:
+        while self.weights[self.low] < self.options.epsilon and self.low < self.options.count - 1:
+            self.low += 1
+        while self.weights[self.high] < self.options.epsilon and self.high > 0:
+            self.high -= 1
+
+    def amount(self, weight: float, at: int) -> float:
+        if at > self.reference + 100 * self.half_life:
+            self.shift(at)
+        return weight * float(elementary.exp2((at - self.reference) / self.half_life))
+
+    def add(self, value: float, weight: float, at: int) -> None:
+        amount, place = self.amount(weight, at), int(self.options.find(value))
+        self.weights[place] += amount
+        self.total += amount
+        if self.weights[place] >= self.options.epsilon:
+            self.low, self.high = min(self.low, place), max(self.high, place)
+
+    def subtract(self, value: float, weight: float, at: int) -> None:
+        amount, place, epsilon = self.amount(weight, at), int(self.options.find(value)), self.options.epsilon
+        self.total = self.total - amount if self.total - amount >= epsilon else 0.0
+        left = self.weights[place] - amount
+        self.weights[place] = left if left >= epsilon else 0.0
+        self.trim()
+
+    def merge(self, other: "Peer") -> None:
+        if self.reference < other.reference:
+            self.shift(other.reference)
+        elif other.reference < self.reference:
+            other.shift(self.reference)
+        for place in range(other.low, other.high + 1):
+            self.weights[place] += other.weights[place]
+        self.total += other.total
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+
+    def percentile(self, fraction: float) -> float:
+        if self.weights[self.low] < self.options.epsilon:
+            return 0.0
+        partial, place = 0.0, self.low
+        while place < self.high:
+            partial += self.weights[place]
+            if partial >= fraction * self.total:
+                break
+            place += 1
+        return float(self.options.starts[min(place + 1, self.options.count - 1)])
+
+
+SMALL = bucket.exponential(20, 0.5, 1.5, 1e-4)
+step = st.tuples(
+    st.sampled_from(["add", "add", "add", "subtract"]),
+    st.floats(-1, 40),
+    st.sampled_from([0.0, 1e-5, 0.1, 1.0, 7.5]),
+    st.sampled_from([-30 * HOUR, -HOUR, 0, 60, 61, HOUR, 9 * HOUR, 120 * HOUR]),
+)
+rows_of_steps = st.lists(st.lists(st.tuples(step, step), min_size=1, max_size=12), min_size=1, max_size=4).map(
+    lambda rows: [[pair[index] for pair in row] for row in rows for index in (0, 1)]
+)
+
+
+def play(rows: list[list[Any]], peers: list[Peer]) -> histogram.State:
+    """Give the same steps, one of each row at a time, to the peers and to a state of as many rows."""
+    state, clocks = histogram.init(len(rows), SMALL), [BEGAN] * len(rows)
+    for number in range(max(map(len, rows))):
+        for kind, change in (("add", histogram.add), ("subtract", histogram.subtract)):
+            values, weights, at = np.full(len(rows), np.nan), np.zeros(len(rows)), np.zeros(len(rows))
+            for row, steps in enumerate(rows):
+                if number < len(steps) and steps[number][0] == kind:
+                    _, values[row], weights[row], later = steps[number]
+                    clocks[row] += later
+                    at[row] = clocks[row]
+                    getattr(peers[row], kind)(float(values[row]), float(weights[row]), clocks[row])
+            state = change(state, values, weights, at, options=SMALL, half_life_seconds=HOUR, compat=True)
+    return state
+
+
+def check(state: histogram.State, peers: list[Peer]) -> None:
+    fractions = [-1, 0, 0.3, 0.9, 0.98, 1, 2]
+    found = histogram.percentile(state, fractions, options=SMALL, compat=True)
+    for row, peer in enumerate(peers):
+        assert state.weights[row].tolist() == peer.weights
+        assert (state.total[row], state.low[row], state.high[row]) == (peer.total, peer.low, peer.high)
+        assert found[row].tolist() == [peer.percentile(fraction) for fraction in fractions]
+
+
+@given(rows_of_steps)
+def test_in_compat_many_rows_are_to_the_bit_what_peers_make_of_each(rows: list[list[Any]]) -> None:
+    peers = [Peer(SMALL, HOUR) for _ in rows]
+    state = play(rows, peers)
+    check(state, peers)
+    half = len(rows) // 2
+    first, second = table.take(state, np.arange(half)), table.take(state, np.arange(half, len(rows)))
+    for one, other in zip(peers[:half], peers[half:], strict=True):
+        one.merge(other)
+    check(histogram.merge(first, second, options=SMALL, half_life_seconds=HOUR, compat=True), peers[:half])
+
+
+samples = st.lists(st.tuples(st.floats(0, 500), st.floats(0.1, 10), st.integers(0, 40 * HOUR)), min_size=1, max_size=25)
+
+
+@given(samples)
+def test_by_default_percentiles_are_those_of_the_peers_while_nothing_is_old(found: list[Any]) -> None:
+    dated = sorted(((value, weight, BEGAN + at) for value, weight, at in found), key=lambda each: each[2])
+    state = fill(dated, CORES, 12 * HOUR)
+    assert same(state, fill(dated, CORES, 12 * HOUR, compat=True))
+    fractions = [0, 0.6, 0.9, 0.95, 0.98, 1]
+    assert read(state, fractions, CORES) == read(state, fractions, CORES, compat=True)
+
+
+@given(st.lists(st.floats(0, 500), min_size=1, max_size=60), st.floats(0.01, 1))
+def test_a_percentile_is_at_least_the_true_one_and_at_most_a_bucket_above(values: list[float], share: float) -> None:
+    state = fill([(value, 1.0, 0) for value in values], CORES, None)
+    true = sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
+    assert true * (1 - 1e-12) <= read(state, [share], CORES)[0] <= true * (1.05 + 1e-12) + CORES.first
+
+
+@given(samples)
+def test_rows_do_not_know_of_each_other(found: list[Any]) -> None:
+    values, weights, at = (np.array(column, dtype=np.float64) for column in zip(*found, strict=True))
+    state = histogram.init(len(found), CORES)
+    together = histogram.add(state, values, weights, BEGAN + at, options=CORES, half_life_seconds=HOUR)
+    for row, (value, weight, later) in enumerate(found):
+        alone = fill([(value, weight, BEGAN + later)], CORES, HOUR)
+        assert same(table.take(together, np.array([row])), alone)
+
+
+def test_more_rows_than_a_chunk_read_as_each_alone() -> None:
+    sizes = np.linspace(0.1, 900, 1300)
+    state = histogram.init(len(sizes), CORES)
+    for share in (0.5, 1.0, 0.2):
+        state = histogram.add(state, sizes * share, 1.0, BEGAN, options=CORES, half_life_seconds=HOUR)
+    together = histogram.percentile(state, [0.5, 1], options=CORES)
+    for row in (0, 511, 512, 1299):
+        assert read(table.take(state, np.array([row])), [0.5, 1], CORES) == together[row].tolist()
+
+
+@both
+@pytest.mark.parametrize(
+    ("value", "weight", "at"),
+    [
+        (math.nan, 1.0, BEGAN),
+        (math.inf, 1.0, BEGAN),
+        (-math.inf, 1.0, BEGAN),
+        (1.0, math.nan, BEGAN),
+        (1.0, math.inf, BEGAN),
+        (1.0, -1.0, BEGAN),
+        (1.0, 1.0, math.nan),
+        (1.0, 1.0, math.inf),
+    ],
+)
+def test_what_is_no_sample_changes_nothing(value: float, weight: float, at: float, compat: bool) -> None:
+    before = fill([(2, 1, BEGAN)], CORES, HOUR)
+    given, keywords = np.array([value]), {"options": CORES, "half_life_seconds": HOUR, "compat": compat}
+    assert same(histogram.add(before, given, weight, at, **keywords), before)  # type: ignore[arg-type]
+    assert same(histogram.subtract(before, given, weight, at, **keywords), before)  # type: ignore[arg-type]
+
+
+def test_a_value_below_0_counts_as_0() -> None:
+    assert same(fill([(-3, 1, BEGAN)], CORES, HOUR), fill([(0, 1, BEGAN)], CORES, HOUR))
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
+def test_a_half_life_that_cannot_be_is_refused(seconds: float) -> None:
+    state = histogram.init(1, CORES)
+    with pytest.raises(ValueError, match="half_life_seconds"):
+        histogram.add(state, np.ones(1), 1.0, BEGAN, options=CORES, half_life_seconds=seconds)
+    with pytest.raises(ValueError, match="half_life_seconds"):
+        histogram.merge(state, state, options=CORES, half_life_seconds=seconds)
+
+
+@both
+@pytest.mark.parametrize("at", [4e9, 1e18, 1e300])
+def test_a_sample_from_the_future_pushes_the_past_out_and_nothing_breaks(at: float, compat: bool) -> None:
+    samples = [(4.0, 1.0, float(BEGAN)), (2.0, 1.0, at), (8.0, 1.0, BEGAN + 60.0), (-1.0, 1.0, -at)]
+    state = fill(samples, CORES, HOUR, compat=compat)
+    assert read(state, [0, 0.5, 1], CORES, compat=compat) == [CORES.ends[CORES.find(2)]] * 3
+
+
+def test_samples_out_of_order_count_as_in_order() -> None:
+    dated = [(float(value), 1.0, BEGAN + value * HOUR) for value in range(1, 30)]
+    late = histogram.percentile(fill(dated[::-1], CORES, HOUR), [0.2, 0.5, 0.9], options=CORES)
+    assert np.array_equal(late, histogram.percentile(fill(dated, CORES, HOUR), [0.2, 0.5, 0.9], options=CORES))
+
+
+def test_the_maximum_fades_and_that_of_the_peers_does_not() -> None:
+    day = 24 * HOUR
+    spike = [(50.0, 1.0, float(BEGAN))]
+    for days, peak in ((6, CORES.ends[CORES.find(50)]), (8, CORES.ends[CORES.find(2)])):
+        state = fill([*spike, *((2.0, 1.0, BEGAN + hours * HOUR) for hours in range(1, days * 24))], CORES, day / 2)
+        assert read(state, [1], CORES) == [peak]
+        assert read(state, [1], CORES, compat=True) == [CORES.ends[CORES.find(50)]]
+
+
+def test_a_restored_histogram_never_reads_zero() -> None:
+    state = histogram.init(1, CORES)
+    state.weights[0, [1, 5]] = np.array([1.0, 10000.0]) / 10001.0
+    state = state._replace(total=np.array([1.0]), low=np.array([1]), high=np.array([5]))
+    assert read(state, [0, 0.5, 0.95, 1], CORES, compat=True) == [0, 0, 0, 0]
+    assert read(state, [0, 0.5, 0.95, 1], CORES) == CORES.starts[[2, 6, 6, 6]].tolist()
+
+
+def test_a_histogram_of_late_samples_alone_reads_them() -> None:
+    state = fill([(1, 0.0, BEGAN), (4, 1.0, BEGAN - 40 * HOUR)], CORES, HOUR)
+    assert state.weights.max() < CORES.epsilon
+    assert read(state, [0, 0.5, 1], CORES) == [CORES.ends[CORES.find(4)]] * 3
+
+
+def test_states_are_rows_that_can_be_taken_put_and_extended() -> None:
+    state = histogram.init(3, CORES)
+    state = histogram.add(state, np.array([1.0, 2.0, 3.0]), 1.0, BEGAN, options=CORES, half_life_seconds=HOUR)
+    longer = table.extend(state, histogram.init(1, CORES))
+    rows = np.array([3, 0])
+    part = histogram.add(
+        table.take(longer, rows), np.array([9.0, np.nan]), 1.0, BEGAN, options=CORES, half_life_seconds=HOUR
+    )
+    table.put(longer, rows, part)
+    ends = CORES.ends[CORES.find([1.0, 2.0, 3.0, 9.0])]
+    assert histogram.percentile(longer, [0.95], options=CORES)[:, 0].tolist() == ends.tolist()
+    assert same(table.restore(histogram.init(0, CORES), table.flatten(longer)), longer)

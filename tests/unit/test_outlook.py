@@ -1,0 +1,403 @@
+"""Laws of the outlook: grouping and restarts change nothing, damaged states and bad input harm nobody else."""
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+
+from processors import snapshot
+from processors.outlook.fold import Outlook, Output
+from schemas import codec
+from schemas.facts import NodeFacts, PodFacts
+from schemas.message import Message
+from schemas.prediction import Prediction, Reject
+from schemas.settings import Settings, load
+from schemas.telemetry import PodUsageBlock, SampleBlock
+from tests import telemetry
+from tests.telemetry import NAMES, START, block, stored
+
+BEGIN = 40  # START + BEGIN is a whole minute
+Stream = list[tuple[str, bytes]]
+# Windows of five seconds, so that half a minute of telemetry shows what else takes hours.
+FAST = {
+    "predict_update_seconds": "5",
+    "predict_check_seconds": "3",
+    "predict_report_seconds": "6",
+    "predict_force_seconds": "20",
+    "predict_horizon_seconds": "20",
+    "predict_cold_start_seconds": "15",
+    "predict_expiration_seconds": "20",
+}
+
+
+def configured(**flags: str) -> Settings:
+    return load(flags, environ={})
+
+
+def lines(outputs: Sequence[Output]) -> list[tuple[str, bytes]]:
+    return [(output.subject, codec.encode(output.message)) for output in outputs]
+
+
+def predictions(outputs: Sequence[Output]) -> list[Prediction]:
+    return [output.message for output in outputs if isinstance(output.message, Prediction)]
+
+
+def of(node: str, outputs: Sequence[Output]) -> list[tuple[str, bytes]]:
+    return [line for line in lines(outputs) if line[0].endswith(f".{node}")]
+
+
+def node_facts(node: str, version: int, cpu: float, memory: float, **fields: Any) -> NodeFacts:
+    return NodeFacts.model_validate(
+        {
+            "node": node,
+            "uid": node,
+            "version": version,
+            "at_us": START * 1_000_000,
+            "created_us": START * 1_000_000,
+            "ready": True,
+            "unschedulable": False,
+            "allocatable": {"cpu": cpu, "memory": memory},
+            "capacity": {},
+            "labels": {},
+            "annotations": {},
+            "taints": [],
+            **fields,
+        }
+    )
+
+
+def calm(node: str, seconds: Sequence[int], cpu: float = 0.25, **fields: Any) -> Stream:
+    """Return a node that always uses the same, and has one pod that uses a core of it."""
+    messages: Stream = []
+    for second in seconds:
+        messages.append(stored(block(node, BEGIN + second, cpu_util=cpu, memory_util=0.5, **fields)))
+        pod = {"pod": f"{node}-pod", "cpu_cores": 0.5, "memory_bytes": 1e9}
+        messages.append(stored(telemetry.usage(node, BEGIN + second + 1, [pod])))
+    return messages
+
+
+@functools.cache
+def recording(seed: int, pace: int, steps: int = 60) -> Stream:
+    """Return a stream of four nodes in which everything happens that may: see the names of what is called."""
+    random = np.random.default_rng(seed)
+    messages: Stream = []
+    pods = random.integers(0, 4, 4)
+    for step in range(steps):
+        second = BEGIN + step * pace
+        for index in random.permutation(4).tolist():
+            node = f"node-{index}"
+            if random.random() < 0.1 or (index == 3 and steps // 8 < step < steps * 7 // 8):
+                continue  # one is silent for most of the time and comes back
+            pods[index] = max(0, pods[index] + random.choice([-1, 0, 0, 0, 1]))
+            own: list[Message] = [_facts(node, second, random)] if random.random() < 0.4 else []
+            own += [_block(node, index, step, second, random), _usage(node, second, int(pods[index]), random)]
+            for place in random.permutation(len(own)).tolist():
+                messages += [stored(own[place])] * (2 if random.random() < 0.1 else 1)
+            if random.random() < 0.05:
+                messages.append(messages[random.integers(len(messages))])
+    return messages
+
+
+@functools.cache
+def undisturbed(seed: int, pace: int) -> list[tuple[str, bytes]]:
+    """Return what the recording gives when it is folded at once."""
+    return lines(Outlook(configured(**FAST), 0).fold(recording(seed, pace)))
+
+
+def _block(node: str, index: int, step: int, second: int, random: np.random.Generator) -> SampleBlock:
+    made = telemetry.noisy(node, second, int(random.integers(0, 8)), random)
+    ahead = 5000 if index == 1 and 20 <= step < 24 else 0
+    boot = "another boot" if index == 2 and step >= 30 else "boot"
+    cpus = 8 if index == 0 and step >= 40 else 4
+    at_us = made.at_us + ahead * 1_000_000 + int(random.integers(0, 200_000))
+    return made.model_copy(update={"at_us": at_us, "boot": boot, "cpus": cpus})
+
+
+def _usage(node: str, second: int, pods: int, random: np.random.Generator) -> PodUsageBlock:
+    listed = [
+        {
+            "pod": f"{node}-{number}",
+            "workloads": f"shop/{'abc'[number % 3]}",
+            "containers": int(random.random() < 0.95),
+            "cpu_cores": float(random.uniform(0, 0.5)) if random.random() < 0.95 else None,
+            "memory_bytes": float(random.uniform(1e7, 1e8)),
+        }
+        for number in range(2 * pods)
+    ]
+    return telemetry.usage(node, second + 1, listed)
+
+
+def _facts(node: str, second: int, random: np.random.Generator) -> NodeFacts | PodFacts:
+    if random.random() < 0.2:
+        return node_facts(node, second, float(random.uniform(3, 4)), 7e9, deleted=bool(random.random() < 0.2))
+    pod = f"{node}-{random.integers(0, 6)}"
+    fields = {
+        "requests": {"cpu": float(random.uniform(0, 2)), "memory": float(random.uniform(0, 1e9))},
+        "priority": int(random.choice([9500, 7500, 5500, 3500, 0])),
+        "labels": {"koordinator.sh/qosClass": "LSE"} if random.random() < 0.2 else {},
+        "terminating": bool(random.random() < 0.1),
+        "deleted": bool(random.random() < 0.2),
+        "created_us": (START + second - int(random.integers(0, 60))) * 1_000_000,
+    }
+    return telemetry.facts(node, pod, f"shop/{random.choice(list('abc'))}", second, **fields)
+
+
+@given(
+    seed=st.integers(0, 5),
+    pace=st.sampled_from([1, 80]),
+    cuts=st.lists(st.integers(0, 600), max_size=40),
+    restarts=st.lists(st.integers(0, 600), max_size=4),
+)
+@hypothesis(max_examples=15, deadline=None)
+def test_neither_ticks_nor_restarts_change_a_byte(seed: int, pace: int, cuts: list[int], restarts: list[int]) -> None:
+    wanted = configured(**FAST)
+    messages = recording(seed, pace)
+    whole = undisturbed(seed, pace)
+    outlook, parts = Outlook(wanted, 0), []
+    edges = sorted({0, *cuts, *restarts, len(messages)})
+    for start, end in itertools.pairwise(edges):
+        if start in restarts:
+            body = outlook.snapshot()
+            outlook = Outlook(wanted, 0)
+            outlook.restore(body)
+            assert outlook.snapshot() == body
+        parts += lines(outlook.fold(messages[start:end]))
+    assert parts == whole
+    assert {line[0].split(".")[1] for line in whole} == {"prediction", "reject", "workloads"}
+
+
+@pytest.mark.parametrize("pace", [1, 80])
+def test_every_message_alone_gives_what_all_together_give(pace: int) -> None:
+    wanted = configured(**FAST)
+    messages = recording(7, pace)
+    outlook = Outlook(wanted, 0)
+    alone = [line for message in messages for line in lines(outlook.fold([message]))]
+    assert alone == undisturbed(7, pace)
+
+
+def test_the_recording_of_these_laws_shows_everything() -> None:
+    said = predictions(Outlook(configured(**FAST), 0).fold(recording(1, 1)))
+    assert {group for one in said for group in one.peaks} == {"node", "prod", "mid", "batch", "free", "none", "system"}
+    assert {one.reason for one in said} == {"report", "change", "force"}
+    assert any(one.accuracy for one in said)
+    assert any(one.unpredicted.cpu for one in said)
+    assert len({one.capacity.cpu for one in said}) > 3
+
+
+def test_outputs_say_which_message_they_came_of_in_the_order_of_the_stream() -> None:
+    messages = recording(2, 1)
+    outputs = Outlook(configured(**FAST), 0).fold([(NAMES.part(0, "samples", "n"), b"garbage"), *messages])
+    places = [output.place for output in outputs]
+    assert places == sorted(places)
+    of_nodes = [output for output in outputs if "workloads" not in output.subject]
+    assert all(messages[output.place - 1][0].endswith(output.subject.rsplit(".", 1)[-1]) for output in of_nodes)
+
+
+def test_a_node_is_told_the_same_alone_as_among_others_until_something_was_learned_of_all() -> None:
+    mine = calm("mine", range(70))
+    others = [calm(f"other-{number}", range(70), cpu=0.1 * number) for number in range(4)]
+    mixed = [message for group in zip(*others, mine, strict=True) for message in group]
+    assert of("mine", Outlook(configured(), 0).fold(mixed)) == of("mine", Outlook(configured(), 0).fold(mine))
+
+
+@pytest.fixture(scope="module")
+def body() -> bytes:
+    outlook = Outlook(configured(**FAST), 0)
+    outlook.fold(recording(3, 1))
+    return outlook.snapshot()
+
+
+@given(data=st.data())
+@hypothesis(max_examples=300, deadline=None)
+def test_a_state_with_flipped_bytes_is_refused_or_is_the_same_state(body: bytes, data: st.DataObject) -> None:
+    broken = bytearray(body)
+    # Names and sizes of arrays stand at the end, in the directory.
+    places = st.one_of(st.integers(0, len(body) - 1), st.integers(len(body) - 8000, len(body) - 1))
+    for place in data.draw(st.lists(places, min_size=1, max_size=3)):
+        broken[place] ^= data.draw(st.integers(1, 255))
+    outlook = Outlook(configured(**FAST), 0)
+    try:
+        outlook.restore(bytes(broken))
+    except ValueError:
+        return
+    assert outlook.snapshot() == body
+
+
+@given(length=st.integers(0, 300_000))
+@hypothesis(max_examples=40, deadline=None)
+def test_a_state_that_was_cut_off_is_refused(body: bytes, length: int) -> None:
+    with pytest.raises(ValueError, match="damaged"):
+        Outlook(configured(**FAST), 0).restore(body[: min(length, len(body) - 1)])
+
+
+def test_a_state_without_one_of_its_arrays_or_with_one_of_another_length_is_refused(body: bytes) -> None:
+    header, arrays = snapshot.unpack(body)
+    for name, values in arrays.items():
+        for wrong in (None, values[:-1], np.concatenate((values, values[-1:])), values.astype("c16")):
+            if wrong is not None and wrong.shape == values.shape and wrong.dtype == values.dtype:
+                continue  # an empty one cannot be cut
+            changed = arrays | {name: wrong} if wrong is not None else {n: a for n, a in arrays.items() if n != name}
+            with pytest.raises(ValueError, match=r"state|histogram|type"):
+                Outlook(configured(**FAST), 0).restore(snapshot.pack(header, changed))
+
+
+def test_a_state_without_one_of_its_names_or_with_other_rows_is_refused(body: bytes) -> None:
+    header, arrays = snapshot.unpack(body)
+    nodes = header["nodes"]
+    wrong: list[dict[str, Any]] = [{n: v for n, v in header.items() if n != name} for name in header]
+    wrong += [header | {"nodes": {n: v for n, v in nodes.items() if n != name}} for name in nodes]
+    wrong += [header | {name: value} for name in header for value in (None, 7, "text", [1]) if name != "withheld"]
+    wrong += [
+        header | {"slots": header["slots"] + 1},
+        header | {"nodes": nodes | {"slots": nodes["slots"][:-1]}},
+        header | {"nodes": nodes | {"donors": {"shop/a": header["slots"]}}},
+        header | {"nodes": nodes | {"past": {"shop/a": 10_000}}},
+        header | {"pods": {"n": [{"uid": "u"}]}},
+        header | {"format": 99},
+    ]
+    for one in wrong:
+        with pytest.raises(ValueError, match=r"state|unpack|update"):
+            Outlook(configured(**FAST), 0).restore(snapshot.pack(one, arrays))
+
+
+@pytest.mark.parametrize("flag", ["predict_update_seconds", "predict_check_seconds", "predict_horizon_seconds"])
+def test_a_state_of_another_form_is_refused(body: bytes, flag: str) -> None:
+    with pytest.raises(ValueError, match="other settings"):
+        Outlook(configured(**FAST | {flag: "7"}), 0).restore(body)
+
+
+@pytest.mark.parametrize(
+    "flags", [{"predict_model": "max"}, {"estimate_form": "kalman_joint"}, {"reject_threshold": "0.5"}]
+)
+def test_settings_that_are_not_of_the_form_do_not_void_what_is_remembered(body: bytes, flags: dict[str, str]) -> None:
+    outlook = Outlook(configured(**FAST | flags), 0)
+    outlook.restore(body)
+    assert outlook.nodes == 4
+
+
+def usage(node: str, second: int, cpu: float | None, memory: float | None, **fields: Any) -> tuple[str, bytes]:
+    pod = {"pod": "p", "cpu_cores": cpu, "memory_bytes": memory}
+    return stored(telemetry.usage(node, BEGIN + second, [pod], **fields))
+
+
+def _odd(kind: str) -> Stream:
+    """Return two minutes of node `odd`, in which something is wrong all the time."""
+    messages: Stream = []
+    for second in range(130):
+        if kind == "beyond":
+            pods = [{"pod": f"p{number}", "cpu_cores": 1e18, "memory_bytes": 1e18} for number in range(2)]
+            messages.append(stored(block("odd", BEGIN + second, cpu_util=1.0)))
+            messages.append(stored(telemetry.usage("odd", BEGIN + second + 1, pods)))
+        elif kind == "missing":
+            made = block("odd", BEGIN + second, cpu_util=None, memory_util=None, cpu_pressure=None)
+            messages += [stored(made), usage("odd", second + 1, None, None)]
+        elif kind == "few":
+            made = block("odd", BEGIN + second, samples=(1, 100)[second % 2], cpu_util=0.5, memory_util=0.5)
+            messages += [stored(made), usage("odd", second + 1, 0.5, 1e9)]
+        elif kind == "tiny":
+            made = block("odd", BEGIN + second, cpu_util=0.5).model_copy(update={"memory_bytes": 1, "cpus": 1})
+            messages += [stored(made), usage("odd", second + 1, 0.5, 1e12)]
+        elif kind == "sizes":
+            made = block("odd", BEGIN + second, cpu_util=0.5, memory_util=0.5)
+            large = {"memory_bytes": (1 + second % 3) << 30, "cpus": 1 + second % 5}
+            messages += [stored(made.model_copy(update=large)), usage("odd", second + 1, 0.5, 1e9)]
+        elif kind == "columns":
+            made = block("odd", BEGIN + second).model_copy(update={"metrics": ["gpu_util"], "values": [0.5] * 10})
+            messages.append(stored(made))
+        elif kind == "classes":
+            told = telemetry.facts("odd", "p", "w", second, priority=-7, labels={"koordinator.sh/priority-class": "?"})
+            messages += [stored(block("odd", BEGIN + second)), stored(told), usage("odd", second + 1, 0.5, 1e9)]
+        elif kind == "pods first":
+            messages.append(usage("odd", second + 1, 0.5, 1e9))
+            messages += [stored(block("odd", BEGIN + second))] if second > 20 else []
+        else:  # the clock is set: for a minute nobody believes it
+            moved = {"forward": 10**7, "back": -(10**7)}[kind] if second > 20 else 0
+            made = block("odd", BEGIN + second, cpu_util=0.5, memory_util=0.5)
+            at_us = made.at_us + moved * 1_000_000
+            messages += [stored(made.model_copy(update={"at_us": at_us})), usage("odd", second + 1, 0.5, 1e9)]
+    return messages
+
+
+KINDS = ["beyond", "missing", "few", "tiny", "sizes", "columns", "classes", "pods first", "forward", "back"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_node_with_odd_telemetry_harms_no_other(kind: str) -> None:
+    good = calm("good", range(130))
+    odd = _odd(kind)
+    mixed = [message for pair in itertools.zip_longest(good, odd) for message in pair if message]
+    outputs = Outlook(configured(), 0).fold(mixed)
+    assert of("good", outputs) == of("good", Outlook(configured(), 0).fold(good))
+    told = [one for one in predictions(outputs) if one.node == "odd"]
+    assert bool(told) == (kind not in ("missing", "columns", "beyond"))
+    for output in outputs:
+        codec.decode(type(output.message), codec.encode(output.message))
+
+
+def test_what_no_message_can_hold_is_withheld_and_counted() -> None:
+    outlook = Outlook(configured(), 0)
+    assert not predictions(outlook.fold(_odd("beyond")))
+    assert outlook.withheld
+
+
+@given(
+    numbers=st.lists(st.one_of(st.none(), st.floats(0, 1e18)), min_size=12, max_size=12),
+    requests=st.lists(st.floats(0, 1e18), min_size=4, max_size=4),
+    sizes=st.tuples(st.integers(1, 65_536), st.integers(1, 2**53 - 1)),
+)
+@hypothesis(max_examples=40, deadline=None)
+def test_no_telemetry_that_the_schema_takes_stops_a_fold(
+    numbers: list[float | None], requests: list[float], sizes: tuple[int, int]
+) -> None:
+    messages: Stream = []
+    for index in range(2):
+        amounts = {"cpu": requests[index], "memory": requests[index + 2]}
+        messages.append(stored(telemetry.facts("odd", f"p{index}", "w", 1, requests=amounts, priority=9000)))
+    messages.append(stored(node_facts("odd", 1, requests[0], requests[1])))
+    update = {"cpus": sizes[0], "memory_bytes": sizes[1]}
+    for second in range(12):
+        made = block("odd", BEGIN + second, cpu_util=0.5, memory_util=0.5).model_copy(update=update)
+        pods = [{"pod": f"p{index}", "cpu_cores": numbers[second], "memory_bytes": numbers[-1]} for index in range(2)]
+        messages += [stored(made), stored(telemetry.usage("odd", BEGIN + second + 1, pods))]
+        messages += calm("good", [second])
+    outputs = Outlook(configured(**FAST), 0).fold(messages)
+    assert any(one.node == "good" for one in predictions(outputs))
+
+
+def test_garbage_is_passed_over() -> None:
+    good = calm("good", range(40))
+    kinds = ("samples", "pods", "podfacts", "nodefacts", "containers", "edge")
+    bad = [(NAMES.part(0, kind, "n"), payload) for kind in kinds for payload in (b"not json", b"{}", b"")]
+    once = lines(Outlook(configured(), 0).fold(good))
+    assert lines(Outlook(configured(), 0).fold([*good[:30], *bad, *good[30:]])) == once
+
+
+def test_a_repeated_or_late_block_counts_once() -> None:
+    messages = calm("n", range(70))
+    again = [message for index in range(0, len(messages), 2) for message in messages[max(0, index - 6) : index + 2]]
+    assert len(again) > 3 * len(messages)
+    once, often = (Outlook(configured(), 0).fold(one) for one in (messages, [*messages[:2], *again]))
+    assert lines(often) == lines(once)
+
+
+def test_rejects_come_at_least_every_four_seconds_once_a_window_is_full() -> None:
+    outputs = Outlook(configured(), 0).fold(calm("n", range(60)))
+    said = [output.message for output in outputs if isinstance(output.message, Reject)]
+    gaps = {(after.at_us - before.at_us) // 1_000_000 for before, after in itertools.pairwise(said)}
+    assert gaps == {4}
+    assert not any(one.reject for one in said)
+
+
+@pytest.mark.parametrize(("section", "form"), [("predict", Prediction), ("reject", Reject)])
+def test_what_is_not_enabled_is_not_said(section: str, form: type[Message]) -> None:
+    messages = calm("n", range(70))
+    assert any(isinstance(one.message, form) for one in Outlook(configured(), 0).fold(messages))
+    without = Outlook(configured(**{f"{section}_enabled": "false"}), 0).fold(messages)
+    assert not any(isinstance(one.message, form) for one in without)
+    assert without

@@ -1,0 +1,262 @@
+"""Pods that are young, known by their workload, over or gone; and how long they and their nodes are remembered."""
+
+from typing import Any
+
+import pytest
+
+from processors import snapshot
+from processors.outlook.fold import Outlook
+from schemas.message import Message
+from schemas.prediction import Prediction, Resources
+from schemas.telemetry import MAXIMUM_PODS
+from tests import telemetry
+from tests.telemetry import START, block, stored
+from tests.unit.test_outlook import BEGIN, Stream, calm, configured, node_facts, predictions
+
+SETTINGS = {"predict_cold_start_seconds": "60", "predict_force_seconds": "1", "predict_model": "n_sigma"}
+NOTHING = Resources(cpu=0.0, memory=0.0)
+
+
+def facts(pod: str, second: int, workload: str = "shop/web", *, node: str = "n", **fields: Any) -> tuple[str, bytes]:
+    """Return a prod pod that asks for a core, created in a second."""
+    made = {
+        "requests": {"cpu": 1.0, "memory": 1e9},
+        "priority": 9500,
+        "created_us": (START + BEGIN + second) * 1_000_000,
+        "at_us": (START + BEGIN + second) * 1_000_000,
+        **fields,
+    }
+    return stored(telemetry.facts(node, pod, workload, max(1 + second, 0), **made))
+
+
+def second_of(
+    second: int, pods: list[str], *, node: str = "n", behind: int = 0, cpu: float = 0.5, **fields: Any
+) -> Stream:
+    """Return a second of a node on which some pods run."""
+    at, used = BEGIN + second - behind, {"cpu_cores": 0.25, "memory_bytes": 5e8, **fields}
+    own: list[Message] = [block(node, at, seq=second, cpu_util=cpu, memory_util=0.5)]
+    own.append(telemetry.usage(node, at + 1, [{"pod": pod, **used} for pod in pods], seq=second))
+    return [stored(one) for one in own]
+
+
+def told(messages: Stream, node: str = "n", **flags: str) -> dict[int, Prediction]:
+    """Return what is said of a node, by second."""
+    said = predictions(Outlook(configured(**SETTINGS | flags), 0).fold(messages))
+    return {one.at_us // 1_000_000 - START - BEGIN: one for one in said if one.node == node}
+
+
+def rows(outlook: Outlook) -> tuple[int, int]:
+    """Return how many nodes and how many pods have statistics."""
+    _, arrays = snapshot.unpack(outlook.snapshot())
+    return len(arrays["node.windows"]), len(arrays["pods.moments.at_us"])
+
+
+def test_the_request_of_a_young_pod_is_unpredicted_until_its_cold_start_is_over() -> None:
+    messages = [facts("p", 10)]
+    for second in range(100):
+        messages += second_of(second, ["p"])
+    said = told(messages)
+    assert {second: one.unpredicted.cpu for second, one in said.items()} == {30: 1, 40: 1, 60: 1, 80: 0, 90: 0}
+    assert said[60].requested == said[90].requested == Resources(cpu=1.0, memory=1e9)
+    assert said[60].reclaimable == NOTHING
+    assert said[90].reclaimable.cpu == pytest.approx(0.75, abs=0.01)
+
+
+@pytest.mark.parametrize("sibling", ["alive", "gone", "of another workload"])
+@pytest.mark.parametrize("behind", [0, 5])
+def test_a_new_pod_of_a_known_workload_starts_warm(sibling: str, behind: int) -> None:
+    messages = [facts("old", -1000, "shop/web", node="first")]
+    for second in range(160):
+        if second == 95 and sibling == "gone":
+            messages.append(facts("old", 95, node="first", deleted=True))
+        if second == 122:
+            workload = "shop/else" if sibling == "of another workload" else "shop/web"
+            messages.append(facts("new", 122, workload, node="second"))
+        messages += second_of(second, [] if second >= 95 and sibling == "gone" else ["old"], node="first")
+        # The pod comes just after a window of the first node has ended, and before that of the second ends.
+        messages += second_of(second, ["new"] if second >= 122 else [], node="second", behind=behind)
+    said = told(messages, "second")
+    newest = said[max(said)]
+    cold = sibling == "of another workload"
+    assert newest.requested.cpu == 1.0
+    assert newest.unpredicted.cpu == (1.0 if cold else 0.0)
+    assert (newest.reclaimable.cpu > 0.3) != cold
+
+
+def test_no_past_is_kept_where_no_workload_may_be_remembered() -> None:
+    messages = [facts("old", -1000)]
+    for second in range(160):
+        messages += [facts("old", 95, deleted=True), facts("new", 122)] if second == 122 else []
+        messages += second_of(second, ["new" if second >= 122 else "old"] if not 95 <= second < 122 else [])
+    assert told(messages)[150].unpredicted.cpu == 0.0
+    assert told(messages, predict_workloads="0")[150].unpredicted.cpu == 1.0
+
+
+def test_a_pod_without_facts_that_does_not_run_any_more_is_in_no_sum() -> None:
+    messages: Stream = []
+    for second in range(100):
+        messages += second_of(second, ["ends", "stays"] if second < 45 else ["stays"])
+    said = told(messages)
+    both, one = (said[second].peaks["none"]["resource_central"].cpu for second in (40, 90))
+    assert one == pytest.approx(both / 2, abs=1e-4)
+
+
+def test_a_pod_with_facts_counts_its_request_before_it_runs() -> None:
+    messages: Stream = []
+    for second in range(100):
+        messages += [facts("waits", 50, phase="Pending")] if second == 50 else []
+        messages += second_of(second, [])
+    said = told(messages)
+    assert (said[40].requested.cpu, said[60].requested.cpu) == (0.0, 1.0)
+    assert said[90].peaks["prod"]["resource_central"].cpu == 1.0
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_is_over_or_deleted_is_forgotten_at_once(phase: str) -> None:
+    for fields in ({"phase": phase}, {"deleted": True}):
+        messages = [facts("p", -1000)]
+        for second in range(70):
+            messages += [facts("p", 50, **fields), facts("p", 49)] if second == 50 else []
+            messages += second_of(second, ["p"] if second < 50 else [])
+        said = told(messages[: messages.index(facts("p", 50, **fields)) + 1] + second_of(60, []))
+        assert said[40].requested.cpu == 1.0
+        assert said[60].requested.cpu == 0.0
+
+
+def test_an_older_version_of_facts_changes_nothing() -> None:
+    messages = [facts("p", 5, requests={"cpu": 2.0}), facts("p", 4, requests={"cpu": 1.0})]
+    messages += [stored(node_facts("n", 5, 3.0, 6e9)), stored(node_facts("n", 4, 2.0, 5e9))]
+    for second in range(35):
+        messages += second_of(second, ["p"])
+    said = told(messages)[30]
+    assert (said.requested.cpu, said.capacity.cpu) == (2.0, 3.0)
+
+
+def test_a_pod_that_is_listed_on_two_nodes_counts_on_each() -> None:
+    messages = [facts("p", -1000, node="a"), facts("p", -1000, node="b")]
+    for second in range(35):
+        messages += second_of(second, ["p"], node="a") + second_of(second, ["p"], node="b")
+    assert [told(messages, node)[30].requested.cpu for node in ("a", "b")] == [1.0, 1.0]
+
+
+def test_pods_that_are_told_before_any_block_are_known_with_the_first_window() -> None:
+    messages = [facts("p", -1000)]
+    for second in range(60):
+        own = second_of(second, ["p"])
+        messages += own if second >= 25 else own[1:]
+    assert told(messages)[30].requested.cpu == 1.0
+
+
+def steps(nodes: dict[str, list[str]], begin: int, end: int) -> Stream:
+    """Return a second of each node in every 20."""
+    return [
+        message
+        for second in range(begin, end, 20)
+        for node, pods in nodes.items()
+        for message in second_of(second, pods, node=node)
+    ]
+
+
+def test_a_pod_without_facts_is_forgotten_when_it_was_not_used_for_half_an_hour() -> None:
+    outlook = Outlook(configured(), 0)
+    outlook.fold(steps({"n": ["ends", "stays"]}, 0, 300))
+    outlook.fold(steps({"n": ["stays"]}, 300, 2000))
+    assert rows(outlook) == (1, 2)
+    outlook.fold(steps({"n": ["stays"]}, 2000, 2200))
+    assert rows(outlook) == (1, 1)
+
+
+def test_a_pod_of_which_kubernetes_has_told_stays_as_long_as_its_node_is_known() -> None:
+    """Facts are told once per change; a pod that waits, or whose node is cut off, must not lose them."""
+    outlook = Outlook(configured(**SETTINGS), 0)
+    outlook.fold([facts("waits", 0, node="n", phase="Pending"), facts("runs", 0, node="away")])
+    outlook.fold(steps({"n": [], "away": ["runs"]}, 0, 300))
+    outlook.fold(steps({"n": []}, 300, 3000))
+    outputs = outlook.fold(steps({"n": [], "away": ["runs"]}, 3000, 3100))
+    said = {one.node: one for one in predictions(outputs)}
+    assert said["n"].requested.cpu == said["away"].requested.cpu == 1.0
+
+
+def test_a_node_that_is_silent_for_an_hour_is_forgotten_with_its_pods_and_its_place_is_used_again() -> None:
+    outlook = Outlook(configured(**SETTINGS), 0)
+    outlook.fold([facts("p", 0, node="away")])
+    outlook.fold(steps({"away": ["p", "q"], "n": ["r"]}, 0, 300))
+    assert rows(outlook) == (2, 3)
+    outlook.fold(steps({"n": ["r"]}, 300, 4200))
+    assert (outlook.nodes, rows(outlook)) == (1, (1, 1))
+    outputs = outlook.fold(steps({"away": ["p"], "n": ["r"]}, 4200, 4300))
+    assert rows(outlook) == (2, 2)
+    # Nothing is known of what comes back: it counts its windows anew.
+    assert next(one.windows for one in predictions(outputs) if one.node == "away") == 1
+    assert min(one.windows for one in predictions(outputs) if one.node == "n") > 100
+
+
+def test_containers_that_come_and_go_leave_nothing_behind() -> None:
+    outlook, sizes = Outlook(configured(), 0), []
+    for second in range(0, 8000, 20):
+        outlook.fold(second_of(second, [f"p{second // 60}"], node="n"))
+        outlook.fold(second_of(second, [f"q{second}"], node="only-pods")[1:])
+        sizes.append(rows(outlook)[1])
+    half = len(sizes) // 2
+    assert max(sizes[half:]) <= max(sizes[:half]) + 2
+    assert max(sizes) < 140
+
+
+def test_a_node_that_sends_only_pods_is_forgotten_too() -> None:
+    outlook = Outlook(configured(), 0)
+    outlook.fold(steps({"n": []}, 0, 40))
+    outlook.fold([second_of(second, ["p"], node="only")[1] for second in range(40)])
+    assert rows(outlook) == (1, 1)
+    outlook.fold(steps({"n": []}, 40, 2200))
+    header, _ = snapshot.unpack(outlook.snapshot())
+    assert header["used"].keys() == {"n"}
+    assert rows(outlook) == (1, 0)
+
+
+def test_a_node_whose_clock_is_hours_behind_keeps_its_pods() -> None:
+    messages = [facts("p", -100_000, node="late"), *calm("n", range(0))]
+    for second in range(200):
+        messages += second_of(second, ["x"]) + second_of(second, ["p", "q"], node="late", behind=20_000)
+    outlook = Outlook(configured(**SETTINGS), 0)
+    said = [one for one in predictions(outlook.fold(messages)) if one.node == "late"]
+    assert said[-1].requested.cpu == 1.0
+    assert said[-1].peaks["none"]["resource_central"].cpu > 0.2
+    assert rows(outlook) == (2, 3)
+
+
+def test_usage_of_before_a_long_silence_is_not_taken_for_recent() -> None:
+    messages = [facts("p", -100_000, requests={"cpu": 3.0})]
+    for second in range(300):
+        messages += second_of(second, ["p"], cpu=1.0)
+    for second in range(2400, 2500):
+        messages += second_of(second, ["p"], cpu=0.1)
+    said = told(messages, predict_unallocated_ratio="0", predict_percentile_cpu="0")
+    # Nothing was unused while the machine was full; now nine tenths are.
+    assert said[270].mid["shipped"].cpu == 0.0
+    assert said[2490].mid["shipped"].cpu > 1.0
+
+
+def test_a_node_that_is_renamed_begins_anew_and_its_pods_keep_their_workloads_past() -> None:
+    messages = [facts("p", -1000, node="before")]
+    for second in range(200):
+        node = "before" if second < 95 else "after"
+        messages += [facts("p", -1000, node="after")] if second == 95 else []
+        messages += second_of(second, ["p"], node=node)
+    said = told(messages, "after", predict_cold_start_seconds="9000")
+    assert said[120].windows == 1
+    assert max(told(messages, "before")) < 95
+    outlook = Outlook(configured(), 0)
+    outlook.fold(messages)
+    _, arrays = snapshot.unpack(outlook.snapshot())
+    # Three windows on the old name, three on the new one.
+    assert arrays["pods.moments.weight"][:, 0].max() > 5.9
+
+
+def test_on_a_node_with_thousands_of_short_containers_those_that_last_are_not_forgotten() -> None:
+    outlook = Outlook(configured(), 0)
+    for second in range(28):
+        outlook.fold(second_of(second, ["lasts", *(f"{second}-{number}" for number in range(100))]))
+    header, _ = snapshot.unpack(outlook.snapshot())
+    pods = {pod["uid"]: pod for pod in header["pods"]["n"]}
+    assert len(pods) == MAXIMUM_PODS
+    assert pods["lasts"]["created_us"] == (START + BEGIN + 1) * 1_000_000

@@ -206,6 +206,7 @@ class OutlookFold(Fold):
         """Fold (stored subject, payload) pairs by the settings in force; return what to store, and what is useless."""
         self._outlook.settings = self._live.current
         said = rows(self._outlook.fold(messages))
+        WITHHELD.labels(f"{OUTLOOK}-{self._number}").set(self._outlook.withheld)
         return said, [Refusal(index, reason) for index, reason in self._outlook.refused]
 
     def snapshot(self) -> bytes | None:

@@ -45,6 +45,13 @@ class Predict(Section):
         json_schema_extra=RELOAD,
         description="nothing of a younger pod is reclaimed, unless its workload is known; a day has its peak",
     )
+    evidence_seconds: float = Field(
+        600,
+        ge=0,
+        le=86_400 * 366,
+        json_schema_extra=RELOAD,
+        description="nothing of a pod is reclaimed before it was seen so long, however old it is",
+    )
     formula: Literal["reclaim", "mixed", "shipped"] = Field(
         "reclaim",
         json_schema_extra=RELOAD,

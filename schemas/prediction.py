@@ -23,7 +23,9 @@ class Resources(Part):
 class Accuracy(Part):
     """How a model's predictions of this node have held, where the horizon is over; older ones count less."""
 
-    violations: Annotated[Ratio, Field(description="share of predictions that the peak went beyond, cpu or memory")]
+    violations: Annotated[
+        Ratio, Field(description="share of predictions that the peak went beyond; of cpu or of memory, the greater")
+    ]
     severity: Annotated[NonNegative, Field(description="mean of how far beyond, as a share of the peak; 0 if it held")]
     savings: Annotated[
         float, Field(ge=-1e6, le=1, description="mean share of the node's capacity that the prediction left free")

@@ -50,7 +50,7 @@ def take(settings: Settings, folder: Path) -> int:
 async def _told(work: Awaitable[str]) -> int:
     try:
         print(await work)
-    except (Refused, live.Unreachable, nats.errors.Error, OSError, TimeoutError) as error:
+    except (Refused, live.Unreachable, nats.errors.Error, OSError, TimeoutError, ValueError) as error:
         sys.stderr.write(f"spazio: {error}\n")
         return 1
     return 0

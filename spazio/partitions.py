@@ -69,8 +69,13 @@ async def _rows(client: Client, settings: Settings) -> list[Row]:
         raise live.Unreachable(
             f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up` ({error})"
         ) from None
-    rows = {name: Row(name) for name in engine.part_names(settings, shards)}
-    for replica in await crew.replicas(client, settings.prefix):
+    replicas = await crew.replicas(client, settings.prefix)
+    done = {part.split("-")[0] for replica in replicas for part in replica.parts}
+    # What no replica does at all is switched off there; settings here may be others.
+    optional = {engine.OUTLOOK, engine.FORECAST} - done
+    names_of_parts = [name for name in engine.part_names(settings, shards) if name.split("-")[0] not in optional]
+    rows = {name: Row(name) for name in names_of_parts}
+    for replica in replicas:
         for part, said in replica.parts.items():
             rows[part] = _row(part, replica, said)
     return list(rows.values())

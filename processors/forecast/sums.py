@@ -29,10 +29,10 @@ class Sum(NamedTuple):
     """Pods of one workload.
 
     Attributes:
-        pods: Those that run; the ones that are being deleted still count in what is used and asked for alone.
+        pods: Those that run; the ones that are being deleted still count in what is used alone.
         ready: Those of them that are ready.
         used: Cores, and bytes.
-        requested: Cores, and bytes, that the pods ask for.
+        requested: Cores, and bytes, that `pods` ask for; those that are being deleted left out.
         initialized: Ready pods whose initialization time is known.
         initialization_seconds: Sum of those times.
     """
@@ -186,7 +186,7 @@ def _of(pod: _Pod, used: _Used) -> Sum:
         int(pod.stays),
         int(pod.ready),
         (used.cpu / used.span_us if used.span_us else 0.0, used.memory),
-        pod.requested,
+        pod.requested if pod.stays else (0.0, 0.0),
         int(initialized),
         (pod.initialization_seconds or 0.0) if initialized else 0.0,
     )

@@ -35,7 +35,7 @@ from schemas.telemetry import PodUsageBlock
 FORMAT = 1
 KINDS = ("samples", "pods", "podfacts", "nodefacts")
 _USAGE = [decode.COLUMNS["cpu_util"], decode.COLUMNS["memory_util"]]
-_FORM = {"horizon_seconds", "update_seconds", "check_seconds"}
+_FORM = {"horizon_seconds"}
 
 
 class Output(NamedTuple):
@@ -114,7 +114,8 @@ class Outlook:
             elif isinstance(item, PodFacts):
                 if item.node != UNBOUND:
                     self._pods.learn(item, self._watermark.second)
-                    self._sums.learn(item)
+                    if self.settings.forecast.enabled:
+                        self._sums.learn(item)
             elif isinstance(item, NodeFacts):
                 outputs += self._flush() if item.node in self._pending else []
                 self._nodes.learn(item)
@@ -125,7 +126,8 @@ class Outlook:
         if boot == last_boot and block.seq <= last:
             return
         self._used[block.node] = boot, block.seq
-        self._sums.take(block)
+        if self.settings.forecast.enabled:
+            self._sums.take(block)
         known = self._windows.get(block.node)
         for pod, cpu, memory in self._pods.use(block, self._watermark.second):
             if known is not None:
@@ -289,7 +291,7 @@ class Outlook:
 
     def _fingerprint(self) -> str:
         # What may change while it runs is no part of it, or each change would void the state.
-        parts: Any = {"predict": _FORM | {"enabled"}, "reject": {"enabled"}}
+        parts: Any = {"predict": _FORM}
         return self.settings.model_dump_json(include=parts)
 
 

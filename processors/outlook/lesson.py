@@ -40,12 +40,14 @@ class Lesson:
     def enforce(self, second: int, probability: float) -> None:
         """Put in force what was learned until an event second."""
         day = second // _DAY_SECONDS
-        if day > self._day:
+        if day != self._day:  # also after a clock that was far ahead
             self._before = calibrated.fade(Table(self._before.counts + self.today.counts), _KEPT)
             self.today, self._day = calibrated.empty(self.today.counts.shape[1]), day
         learned = Table(self._before.counts + self.today.counts)
-        self.multiple = calibrated.quantile(learned, probability)
         self.stated = calibrated.stated(learned, probability)
+        # Nothing is given away on fewer predictions than it takes to vouch for the probability.
+        vouched = self.stated <= probability
+        self.multiple = np.where(vouched, calibrated.quantile(learned, probability), np.nan)
 
     def dump(self) -> tuple[int, dict[str, NDArray[Any]]]:
         """Return the day, and everything else as arrays; of the counts those that are not 0, and where they are."""

@@ -36,6 +36,7 @@ def adopt(nodes: Nodes, pods: Pods, node: str, model: Koordinator) -> bool:
         return True
     if (pod := pods.of(node).get(model.uid)) is None:
         return False
+    pod.settled = True  # it shall not inherit over that
     own = nodes.pod(pod.slot)
     nodes.put_pod(pod.slot, statistic.State(model.cpu, model.memory, own.moments))
     return True

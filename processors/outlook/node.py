@@ -262,7 +262,10 @@ class Nodes:
         statistics = table.take(self._pods, slots)
         created = np.array([row.created_us for row in rows], dtype=np.int64)
         young = (at_us[node] - created) / 1e6 <= settings.cold_start_seconds
-        # What a pod has inherited counts as its own past.
+        # What a pod has inherited counts as its own past; of an old one something must have been seen, too.
+        wanted = np.where(
+            young, settings.cold_start_seconds, min(settings.cold_start_seconds, settings.evidence_seconds)
+        )
         return peaks.Pods(
             node=node,
             priority=np.array([row.priority for row in rows], dtype=np.int8),
@@ -270,7 +273,7 @@ class Nodes:
             usage=usage,
             exclusive=np.array([row.exclusive for row in rows], dtype=np.bool_),
             ending=np.array([row.ending for row in rows], dtype=np.bool_),
-            cold=young & (sigma.span_seconds(statistics.moments) < settings.cold_start_seconds),
+            cold=sigma.span_seconds(statistics.moments) < wanted,
             statistics=statistics,
         )
 

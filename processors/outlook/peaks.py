@@ -110,15 +110,18 @@ def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
     by_model = {
         "calibrated": nodes.calibrated,
         "n_sigma": sigma.peak(nodes.statistics.moments, n=settings.sigma).reshape(shape),
-        "koordinator": _koordinator(percentile, shipped, settings),
+        "koordinator": percentile * (1.0 + _margin_percent(settings) / 100),
         **_by_pods(nodes, pods, percentile, settings, shape),
     }
     peaks = np.stack([by_model[name] for name in PEAK_MODELS], axis=2)
-    prod = np.isin(GROUP_OF_PRIORITY[pods.priority], (PROD, NONE))
+    prod = np.isin(GROUP_OF_PRIORITY[pods.priority], (PROD, NONE)) & ~pods.ending
     asked = np.where(prod[:, None], pods.request, 0.0)
     requested = pod_sum.add(asked, pods.node, count)
     unpredicted = pod_sum.add(np.where(pods.cold[:, None], asked, 0.0), pods.node, count)
-    reclaimable, lent = _lent(nodes, settings, peaks, requested, unpredicted, shipped)
+    warm = np.where(prod & ~pods.cold, pods.node, pod_sum.UNBOUND)
+    own = central.peak(statistic.percentile(pods.statistics, settings), pods.request, warm, count)
+    seen = Seen(peaks[:, :, PEAK_MODELS.index(settings.model)], own, requested, unpredicted, _told(pods, percentile))
+    reclaimable, lent = _lent(nodes, settings, seen, shipped)
     held = batch.held(pods.request, pods.usage, pods.priority, pods.exclusive, pods.node, count)
     reserved = nodes.capacity - nodes.allocatable
     return Result(
@@ -142,14 +145,17 @@ def _shipped(nodes: Nodes, pods: Pods, percentile: Array, settings: Predict) -> 
         ending=pods.ending,
     )
     parts = percentile[:, [SYSTEM, PROD, NONE]]
-    return koordinator.predict(own, parts, nodes.allocatable, margin_percent=round(settings.margin * 100))
+    return koordinator.predict(own, parts, nodes.allocatable, margin_percent=_margin_percent(settings))
 
 
-def _koordinator(percentile: Array, shipped: koordinator.Result, settings: Predict) -> Array:
-    """Return the histograms' percentiles with the margin; of prod what its pods and its class say together."""
-    peaks = percentile * (1.0 + settings.margin)
-    peaks[:, PROD] = shipped.peak
-    return peaks
+def _margin_percent(settings: Predict) -> int:
+    return round(settings.margin * 100)  # Koordinator has whole ones
+
+
+def _told(pods: Pods, percentile: Array) -> NDArray[np.bool_]:
+    """Tell of which nodes (nodes,) anybody has said what pods there are."""
+    listed = np.bincount(pods.node, minlength=len(percentile)) > 0
+    return np.asarray(listed | ~np.isnan(percentile[:, SYSTEM]).any(axis=1))
 
 
 def _by_pods(
@@ -171,6 +177,7 @@ def _by_pods(
     flat = [pods.node * len(GROUPS) + place for place in (NODE, group)]
     size = count * len(GROUPS)
     rates = summed([borg.peak(pods.request, row, size, overcommit=settings.overcommit) for row in flat])
+    rates[~_told(pods, percentile)] = np.nan
     highs = summed([central.peak(pod_percentile, pods.request, row, size) for row in flat])
     sums = summed(
         [sigma.peak_by_pods(pods.statistics.moments, pods.request, row, size, n=settings.sigma) for row in flat]
@@ -189,29 +196,43 @@ def _by_pods(
     }
 
 
-def _lent(
-    nodes: Nodes,
-    settings: Predict,
-    peaks: Array,
-    requested: Array,
-    unpredicted: Array,
-    shipped: koordinator.Result,
-) -> tuple[Array, Array]:
-    """Return reclaimable (nodes, resources), and Mid-tier allocatable (nodes, formulas, resources)."""
+class Seen(NamedTuple):
+    """What reclaimable is made of.
+
+    Attributes:
+        chosen: (nodes, groups, resources) peaks of the chosen model.
+        own: (nodes, resources) sum of the percentiles of the prod pods that are not too young.
+        requested: (nodes, resources) of prod pods.
+        unpredicted: (nodes, resources) of those of them that are too young.
+        told: (nodes,) somebody has said which pods there are.
+    """
+
+    chosen: Array
+    own: Array
+    requested: Array
+    unpredicted: Array
+    told: NDArray[np.bool_]
+
+
+def _lent(nodes: Nodes, settings: Predict, seen: Seen, shipped: koordinator.Result) -> tuple[Array, Array]:
+    """Return reclaimable (nodes, resources), and Mid-tier allocatable (nodes, formulas, resources).
+
+    A group on this node has not seen a pod that has just come with its workload's past, so the pods' own peaks count
+    where they are higher. Nothing is reclaimed that the node itself will need.
+    """
     threshold = np.array([settings.threshold_cpu, settings.threshold_memory])
-    chosen = peaks[:, :, PEAK_MODELS.index(settings.model)]
+    known = seen.requested - seen.unpredicted
     if settings.model == "koordinator":
-        reclaimable = np.nan_to_num(shipped.reclaimable)
-        lent = np.minimum(reclaimable, nodes.allocatable * threshold)
+        kept_back = (1.0 - settings.reclaim_ratio) * known
+        reclaimable = np.maximum(np.nan_to_num(shipped.reclaimable) - kept_back, 0.0)
     else:
-        peak = chosen[:, PROD] + np.nan_to_num(chosen[:, NONE])
-        known = requested - unpredicted
+        peak = np.maximum(seen.chosen[:, PROD] + np.nan_to_num(seen.chosen[:, NONE]), seen.own)
         unbounded = np.full(2, np.inf)
-        reclaimable = mid.proposed(
-            known, peak, np.maximum(known, 1.0), threshold=unbounded, reclaim=settings.reclaim_ratio
-        )
-        lent = mid.proposed(known, peak, nodes.allocatable, threshold=threshold, reclaim=settings.reclaim_ratio)
-    free = np.nan_to_num(np.maximum(nodes.allocatable - requested, 0.0))
+        spare = mid.proposed(known, peak, np.maximum(known, 1.0), threshold=unbounded, reclaim=settings.reclaim_ratio)
+        reclaimable = np.minimum(spare, np.nan_to_num(np.maximum(nodes.allocatable - seen.chosen[:, NODE], 0.0)))
+    lent = np.minimum(reclaimable, nodes.allocatable * threshold)
+    free = np.nan_to_num(np.maximum(nodes.allocatable - seen.requested, 0.0))
+    free[~seen.told] = 0.0  # what is not known to be free is not given away
     node = mid.Node(
         capacity=nodes.capacity,
         allocatable=nodes.allocatable,
@@ -219,7 +240,7 @@ def _lent(
         system=nodes.system,
         usage=nodes.usage,
         reclaimable=shipped.reclaimable,
-        requested=requested,
+        requested=seen.requested,
     )
     ships = mid.shipped(node, threshold=threshold, unallocated=settings.unallocated_ratio)
     return reclaimable, np.stack([lent, lent + free, ships], axis=1)

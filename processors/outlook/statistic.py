@@ -77,7 +77,7 @@ def turn(state: State, old: tuple[float, float], new: tuple[float, float]) -> St
 def _set_back(state: State, at_us: NDArray[np.int64], lives: tuple[float, float]) -> State:
     """Return the statistics as if the newest sample of each row were of that time (rows,)."""
     cpu, memory = (
-        _weighed(part, np.where(part.newest > 0, at_us / 1e6, np.nan), options, life)
+        _weighed(part, np.where(part.total > 0, at_us / 1e6, np.nan), options, life)
         for part, options, life in zip(state[:2], (_CPU, _MEMORY), lives, strict=True)
     )
     moments = state.moments
@@ -86,10 +86,14 @@ def _set_back(state: State, at_us: NDArray[np.int64], lives: tuple[float, float]
 
 
 def _weighed(part: histogram.State, newest: Array, options: bucket.Options, life: float) -> histogram.State:
-    """Return the histograms with their newest sample at a time (rows,), its weight 1; NaN: there was none."""
+    """Return the histograms with their newest sample at a time (rows,), its weight 1; NaN: there was none.
+
+    Of what was imported nobody knows the newest sample: it is taken for one of the reference.
+    """
+    own = np.where(part.newest > 0, part.newest, 1.0)
     fresh = histogram.init(len(newest), options)
     fresh = histogram.add(fresh, np.zeros(len(newest)), 0.0, newest, options=options, half_life_seconds=life)
-    factor = np.divide(fresh.newest, part.newest, out=np.zeros_like(part.newest), where=part.newest > 0)
+    factor = fresh.newest / own
     return part._replace(
         weights=part.weights * factor[:, np.newaxis],
         total=part.total * factor,

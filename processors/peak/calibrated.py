@@ -192,7 +192,7 @@ def stated(table: Table, probability: float) -> Array:
     That of n predictions none rose above a peak shows no less than 1 in n + 1; 1 where nothing was learned.
     """
     own = table.counts.sum(axis=2)
-    least: Array = 1.0 / (own + np.minimum(own.sum(axis=0), _POOLED) + 1.0)
+    least: Array = 1.0 / (own + np.minimum(own.sum(axis=0) - own, _POOLED) + 1.0)
     return np.where(least < probability, probability, least)
 
 

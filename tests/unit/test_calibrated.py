@@ -86,7 +86,7 @@ def test_a_time_of_day_without_evidence_borrows_from_the_others() -> None:
     found = calibrated.quantile(table, 0.5)[:, 0]
     np.testing.assert_allclose(found, 3.05, atol=0.051)
     stated = calibrated.stated(table, 0.001)[:, 0]
-    assert stated[0] == pytest.approx(1 / 121)
+    assert stated[0] == pytest.approx(1 / 101)
     assert stated[1] == pytest.approx(1 / 21)
 
 

@@ -74,7 +74,7 @@ def test_a_pod_without_facts_a_running_container_or_a_measurement_is_left_out() 
 def test_a_pod_that_is_being_deleted_still_bears_load_but_will_not_stay() -> None:
     listed = [pod("u1", None, 0.25, 1e8), pod("u2", None, 0.5, 2e8)]
     found = told([owned("u1"), owned("u2", terminating=True), usage("n", 1, listed)])
-    assert found[WEB] == Sum(1, 1, (0.75, 3e8), (1.0, 2e9), 1, 8.0)
+    assert found[WEB] == Sum(1, 1, (0.75, 3e8), (0.5, 1e9), 1, 8.0)
 
 
 def test_only_ready_pods_have_an_initialization_time() -> None:

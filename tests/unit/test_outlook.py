@@ -37,7 +37,8 @@ FAST = {
 
 
 def configured(**flags: str) -> Settings:
-    return load(flags, environ={})
+    """Return settings; pods need no ten minutes of evidence, or each stream would have to be as long."""
+    return load({"predict_evidence_seconds": "0", **flags}, environ={})
 
 
 def lines(outputs: Sequence[Output]) -> list[tuple[str, bytes]]:
@@ -182,7 +183,11 @@ def test_every_message_alone_gives_what_all_together_give(pace: int) -> None:
 
 
 def test_the_recording_of_these_laws_shows_everything() -> None:
-    said = predictions(Outlook(configured(**FAST), 0).fold(recording(1, 1)))
+    said = [
+        one
+        for model in ("calibrated", "n_sigma")
+        for one in predictions(Outlook(configured(**FAST, predict_model=model), 0).fold(recording(1, 1)))
+    ]
     assert {group for one in said for group in one.peaks} == {"node", "prod", "mid", "batch", "free", "none", "system"}
     assert {one.reason for one in said} == {"report", "change", "force"}
     assert any(one.accuracy for one in said)
@@ -266,14 +271,23 @@ def test_a_state_without_one_of_its_names_or_with_other_rows_is_refused(body: by
             Outlook(configured(**FAST), 0).restore(snapshot.pack(one, arrays))
 
 
-@pytest.mark.parametrize("flag", ["predict_update_seconds", "predict_check_seconds", "predict_horizon_seconds"])
-def test_a_state_of_another_form_is_refused(body: bytes, flag: str) -> None:
+def test_a_state_of_another_horizon_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="other settings"):
-        Outlook(configured(**FAST | {flag: "7"}), 0).restore(body)
+        Outlook(configured(**FAST | {"predict_horizon_seconds": "7"}), 0).restore(body)
 
 
 @pytest.mark.parametrize(
-    "flags", [{"predict_model": "max"}, {"estimate_form": "kalman_joint"}, {"reject_threshold": "0.5"}]
+    "flags",
+    [
+        {"predict_model": "max"},
+        {"predict_check_seconds": "7"},
+        {"predict_update_seconds": "7"},
+        {"predict_enabled": "false"},
+        {"estimate_form": "kalman_joint"},
+        {"reject_threshold": "0.5"},
+        {"reject_enabled": "false"},
+        {"forecast_enabled": "false"},
+    ],
 )
 def test_settings_that_are_not_of_the_form_do_not_void_what_is_remembered(body: bytes, flags: dict[str, str]) -> None:
     outlook = Outlook(configured(**FAST | flags), 0)
@@ -401,3 +415,14 @@ def test_what_is_not_enabled_is_not_said(section: str, form: type[Message]) -> N
     without = Outlook(configured(**{f"{section}_enabled": "false"}), 0).fold(messages)
     assert not any(isinstance(one.message, form) for one in without)
     assert without
+
+
+def test_nothing_of_pods_piles_up_where_nobody_forecasts() -> None:
+    sizes = []
+    outlook = Outlook(configured(**FAST, forecast_enabled="false"), 0)
+    for begin in (0, 200, 400):
+        for second in range(begin, begin + 200):
+            outlook.fold([stored(telemetry.usage("n", BEGIN + second, [{"pod": f"p{second}"}], seq=second))])
+            outlook.fold([stored(block("n", BEGIN + second, seq=second))])
+        sizes.append(len(outlook.snapshot()))
+    assert sizes[2] < 1.2 * sizes[1]

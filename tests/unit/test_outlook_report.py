@@ -131,20 +131,18 @@ def units(value: float, column: int) -> int:
     return int(value * (1000, 1)[column])
 
 
-def koordinator(column: int) -> tuple[float, float]:
-    """Return reclaimable and peak as Koordinator's two predictors say them together, in cores or bytes."""
+def koordinator(column: int) -> float:
+    """Return reclaimable as Koordinator's two predictors say it together, in cores or bytes."""
     _, pods = used()
     unit = (1000, 1)[column]
     allocatable = round(ALLOCATABLE[column] * unit)
-    needed = spare = unpredicted = asked = 0
+    needed = spare = asked = 0
     for name, told in PODS.items():
         if told.group not in ("prod", "none"):
             continue
         request = round(told.request[column] * unit)
         asked += 0 if told.ending else request
-        if told.cold:
-            unpredicted += request
-        elif not told.ending:
+        if not (told.cold or told.ending):
             high = int(units(percentile(ninetieths(pods[name])[column], column), column) * 1.1)
             needed += high
             spare += max(request - high, 0)
@@ -153,7 +151,7 @@ def koordinator(column: int) -> tuple[float, float]:
     )
     one = min(max(allocatable - needed, 0), spare)
     other = min(max(allocatable - by_class, 0), max(asked - by_class, 0))
-    return min(one, other) / unit, max(needed + unpredicted, by_class) / unit
+    return min(one, other) / unit
 
 
 def last(**flags: str) -> Prediction:
@@ -174,11 +172,8 @@ def test_histograms_and_n_sigma_of_every_group_are_those_of_a_plain_recomputatio
     assert (found.windows, found.at_us) == (WINDOWS, (START + BEGIN + 150) * 1_000_000 + 900_000)
     for group, samples in groups().items():
         same(by_group(found)[group]["n_sigma"], [five_sigma(samples[column], column) for column in range(2)])
-        if group == "prod":
-            same(by_group(found)[group]["koordinator"], [koordinator(column)[1] for column in range(2)])
-        else:
-            wanted = [percentile(samples[column], column) * 1.1 for column in range(2)]
-            same(by_group(found)[group]["koordinator"], wanted)
+        wanted = [percentile(samples[column], column) * 1.1 for column in range(2)]
+        same(by_group(found)[group]["koordinator"], wanted)
 
 
 def test_sums_over_pods_are_those_of_a_plain_recomputation() -> None:
@@ -214,7 +209,8 @@ def test_what_was_learned_of_nothing_yet_is_the_whole_machine() -> None:
 
 
 def asked(*, cold: bool = True) -> list[float]:
-    counted = [told for told in PODS.values() if told.group in ("prod", "none") and (cold or not told.cold)]
+    production = [told for told in PODS.values() if told.group in ("prod", "none") and not told.ending]
+    counted = [told for told in production if cold or not told.cold]
     return [sum(told.request[column] for told in counted) for column in range(2)]
 
 
@@ -231,8 +227,14 @@ def test_reclaimable_and_mid_are_the_proposals_formulas_of_the_chosen_model(rati
     found = last(predict_model="n_sigma", **flags)
     reclaimable, lent, mixed = [], [], []
     for column, requested in enumerate(asked(cold=False)):
-        peak = sum(five_sigma(groups()[group][column], column) for group in ("prod", "none"))
-        reclaimable.append(max(float(ratio) * requested - peak, 0.0))
+        by_class = sum(five_sigma(groups()[group][column], column) for group in ("prod", "none"))
+        by_pod = sum(
+            percentile(ninetieths(used()[1][name])[column], column)
+            for name, told in PODS.items()
+            if told.group in ("prod", "none") and not (told.cold or told.ending)
+        )
+        room = max(ALLOCATABLE[column] - five_sigma(groups()["node"][column], column), 0.0)
+        reclaimable.append(min(max(float(ratio) * requested - max(by_class, by_pod), 0.0), room))
         lent.append(min(reclaimable[-1], ALLOCATABLE[column] * float(threshold)))
         mixed.append(lent[-1] + max(ALLOCATABLE[column] - asked()[column], 0.0))
     assert any(reclaimable)
@@ -244,7 +246,7 @@ def test_reclaimable_and_mid_are_the_proposals_formulas_of_the_chosen_model(rati
 @pytest.mark.parametrize("share", ["0", "0.5"])
 def test_koordinators_reclaimable_its_mid_and_batch_are_those_of_a_plain_recomputation(share: str) -> None:
     found, (node, pods) = last(predict_model="koordinator", predict_unallocated_ratio=share), used()
-    same(found.reclaimable, [koordinator(column)[0] for column in range(2)])
+    same(found.reclaimable, [koordinator(column) for column in range(2)])
     newest = {name: each[-1] for name, each in pods.items()}
     mid, batch = [], []
     for column, capacity in enumerate((CORES, MEMORY)):
@@ -254,7 +256,7 @@ def test_koordinators_reclaimable_its_mid_and_batch_are_those_of_a_plain_recompu
         reserved = max(round((capacity - ALLOCATABLE[column]) * unit), outside)
         unused = max(whole - round(node[:, column].mean() * unit), 0)
         free = max(whole - reserved - round(asked()[column] * unit), 0)
-        mid.append((min(round(koordinator(column)[0] * unit), unused) + int(free * float(share))) / unit)
+        mid.append((min(round(koordinator(column) * unit), unused) + int(free * float(share))) / unit)
         held = 0
         for name, told in PODS.items():
             owned = told.exclusive and column == 0

@@ -132,7 +132,7 @@ def backtest(
     seed: Annotated[int, typer.Option(help="Of the draws and the bootstrap.")] = 0,
     plots: Annotated[bool, typer.Option(help="Draw frontier.png and calibration.png.")] = True,
 ) -> int:
-    """Hold every peak predictor against what usage then did, on a recording of whole days."""
+    """Hold peak predictors against what usage then did, on a recording of whole days."""
     from spazio import backtest as command
 
     try:

@@ -20,7 +20,7 @@ from processors.forecast import workload
 from processors.forecast.sums import Sum, Sums, Workload
 from processors.outlook import model, rejects, window
 from processors.outlook.node import Closed, Look, Nodes
-from processors.outlook.pod import Pods
+from processors.outlook.pod import Pods, departed
 from processors.outlook.window import Window
 from processors.peak.exchange import Koordinator
 from processors.plan import Entry
@@ -131,7 +131,7 @@ class Outlook:
         known = self._windows.get(block.node)
         for pod, cpu, memory in self._pods.use(block, self._watermark.second):
             if known is not None:
-                known.add_pod(pod.uid, cpu, memory)
+                known.add_pod(pod.uid, pod.priority, cpu, memory)
         if known is not None:
             known.told += 1
 
@@ -194,10 +194,8 @@ class Outlook:
         pods = self._pods.of(name)
         closed = None
         if number != known.number:
-            listed = [(pod, series) for uid, series in known.pods.items() if (pod := pods.get(uid))]
-            closed = Closed(
-                known.node, bool(known.told), [series for _, series in listed], [pod.row for pod, _ in listed]
-            )
+            rows = [pods[uid].row if uid in pods else departed(known.priorities[uid]) for uid in known.pods]
+            closed = Closed(known.node, bool(known.told), list(known.pods.values()), rows)
         return Look(at_us, closed, [pod.row for pod in pods.values() if pod.there])
 
     def _flush(self) -> list[Output]:

@@ -197,7 +197,8 @@ class Nodes:
         rows = (slots[:, None] * _GROUPS + np.arange(_GROUPS)).ravel()
         statistic.add(self._groups, rows, usage.reshape(-1, 2), np.repeat(at_us, _GROUPS), settings)
         pod_slots = np.array([row.slot for row in pods], dtype=np.intp)
-        statistic.add(self._pods, pod_slots, by_pod, at_us[node], settings)
+        known = pod_slots >= 0
+        statistic.add(self._pods, pod_slots[known], by_pod[known], at_us[node[known]], settings)
 
         old = table.take(self._state, slots)
         shares = (usage / old.sizes[:, None, :]).reshape(len(slots), -1)

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
-from processors.peak import priority
+from processors.peak import pod_sum, priority
 from schemas.facts import PodFacts
 from schemas.telemetry import MAXIMUM_PODS, PodUsageBlock
 
@@ -28,6 +28,11 @@ class Row(NamedTuple):
     created_us: int
 
 
+def departed(priority_class: int) -> Row:
+    """Return a pod that is no longer known, and that nothing more is remembered of."""
+    return Row(pod_sum.UNBOUND, priority_class, (0.0, 0.0), (None, None), exclusive=False, ending=True, created_us=0)
+
+
 @dataclass(slots=True)
 class Pod:
     """One pod.
@@ -38,15 +43,11 @@ class Pod:
         heard: The partition's event second in which it was last heard of; 0: there was none yet.
         created_us: When it was made, or first seen.
         version: Of its facts; -1: there are none.
-        namespace, kind, owner: What owns it; empty: nobody knows.
         workload: Workload class; empty: nobody knows.
         priority: Class, as `priority.Priority`.
         exclusive: It owns its cores (Koordinator's LSE).
         cpu, memory: What it asks for, in cores and bytes.
-        active: Phase Running or Pending.
-        ready: Its condition Ready holds.
         ending: It is being deleted.
-        initialization: Seconds from creation to ready; None: not known.
         running: It has a running container.
         used_cpu, used_memory: Its newest usage; None: not known.
         settled: It has inherited, or there was nothing to inherit.
@@ -57,18 +58,12 @@ class Pod:
     heard: int
     created_us: int
     version: int = -1
-    namespace: str = ""
-    kind: str = ""
-    owner: str = ""
     workload: str = ""
     priority: int = priority.Priority.NONE
     exclusive: bool = False
     cpu: float = 0.0
     memory: float = 0.0
-    active: bool = True
-    ready: bool = False
     ending: bool = False
-    initialization: float | None = None
     running: bool = False
     used_cpu: float | None = None
     used_memory: float | None = None
@@ -90,13 +85,11 @@ class Pod:
     def learn(self, facts: PodFacts) -> None:
         """Take over what Kubernetes says."""
         self.version, self.created_us = facts.version, facts.created_us
-        self.namespace, self.workload = facts.namespace, facts.workload
-        self.kind, self.owner = facts.owner_kind or "Pod", facts.owner or facts.name
+        self.workload = facts.workload
         self.priority = int(priority.of(facts.labels, facts.priority, facts.qos))
         self.exclusive = facts.labels.get(priority.QOS_LABEL) == "LSE"
         self.cpu, self.memory = facts.requests.get("cpu", 0.0), facts.requests.get("memory", 0.0)
-        self.active, self.ending = facts.phase not in _OVER, facts.terminating
-        self.ready, self.initialization = facts.ready_us is not None, facts.initialization_seconds
+        self.ending = facts.terminating
 
 
 class Pods:

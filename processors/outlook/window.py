@@ -42,19 +42,22 @@ class Window:
         number: Which window of event time it is; none before the first block.
         node: Usage of the whole node.
         pods: Usage of each pod, by UID.
+        priorities: Class of each of them, as `priority.Priority`; one may be gone when the window is over.
         told: Blocks of pod usage in it; without any, nobody knows which pods there are.
     """
 
-    __slots__ = ("node", "number", "pods", "told")
+    __slots__ = ("node", "number", "pods", "priorities", "told")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.node = Series.empty()
         self.pods: dict[str, Series] = {}
+        self.priorities: dict[str, int] = {}
         self.told = 0
 
-    def add_pod(self, pod: str, cpu: float | None, memory: float | None) -> None:
+    def add_pod(self, pod: str, priority: int, cpu: float | None, memory: float | None) -> None:
         """Take in a second of a pod."""
+        self.priorities[pod] = priority
         series = self.pods.get(pod)
         if series is None:
             series = self.pods[pod] = Series.empty()
@@ -93,7 +96,7 @@ def dump(windows: Mapping[str, Window]) -> tuple[list[Any], dict[str, NDArray[An
     names: list[Any] = []
     lists: list[array[float]] = []
     for node, window in windows.items():
-        names.append([node, window.number, window.told, list(window.pods)])
+        names.append([node, window.number, window.told, list(window.pods), window.priorities])
         for one in (window.node, *window.pods.values()):
             lists += one
     counts = np.array([len(values) for values in lists], dtype=np.int32)
@@ -110,9 +113,11 @@ def load(names: list[Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Wind
     pieces = _pieces(arrays["window.counts"], arrays["window.values"])
     windows: dict[str, Window] = {}
     try:
-        for node, number, told, pods in names:
+        for node, number, told, pods, priorities in names:
             window = windows[node] = Window(number)
-            window.told = told
+            window.told, window.priorities = told, dict(priorities)
+            if window.priorities.keys() != set(pods):
+                raise ValueError("state has other classes than pods")
             window.node = Series(next(pieces), next(pieces))
             window.pods = {pod: Series(next(pieces), next(pieces)) for pod in pods}
     except StopIteration:

@@ -96,6 +96,17 @@ def test_what_a_newcomer_with_a_past_will_use_is_not_given_away(model: str) -> N
     assert newest.reclaimable.cpu <= 0.1
 
 
+def test_what_a_pod_used_that_is_gone_when_the_window_ends_is_not_the_systems() -> None:
+    messages = [facts("job", -100)]
+    for second in range(70):
+        messages += [facts("job", 25, deleted=True)] if second == 25 else []
+        messages += second_of(second, ["job"] if second < 25 else [], cpu=0.5, cpu_cores=1.5)
+    assert telemetry.block("n", 0).cpus * 0.5 == 2.0
+    first = told(messages)[30].peaks
+    assert first["system"]["n_sigma"].cpu == pytest.approx(0.5)
+    assert first["prod"]["n_sigma"].cpu == pytest.approx(1.5)
+
+
 def test_of_an_old_pod_nothing_is_reclaimed_before_it_was_seen_for_a_while() -> None:
     messages = [facts("p", -100_000)]
     for second in range(130):

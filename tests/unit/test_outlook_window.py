@@ -50,9 +50,9 @@ def windows() -> dict[str, Window]:
     first, second = Window(7), Window(8)
     first.node.add(1.0, 2.0)
     first.node.add(None, 3.0)
-    first.add_pod("a", 0.5, None)
-    first.add_pod("b", 0.25, 4.0)
-    first.add_pod("a", 0.75, 5.0)
+    first.add_pod("a", 1, 0.5, None)
+    first.add_pod("b", 0, 0.25, 4.0)
+    first.add_pod("a", 1, 0.75, 5.0)
     first.told = 2
     return {"n": first, "m": second}
 
@@ -70,7 +70,7 @@ def test_windows_are_the_same_after_a_dump() -> None:
 def test_seconds_that_do_not_fit_the_windows_are_refused() -> None:
     names, arrays = window.dump(windows())
     with pytest.raises(ValueError, match="fewer series"):
-        window.load([*names, ["more", 9, 0, []]], arrays)
+        window.load([*names, ["more", 9, 0, [], {}]], arrays)
     with pytest.raises(ValueError, match="more series"):
         window.load(names[:-1], arrays)
     with pytest.raises(ValueError, match="seconds"):

@@ -133,6 +133,9 @@ def cgroups() -> Iterator[Groups]:
 def test_usage_of_a_busy_and_of_a_large_container_is_what_the_kernel_accounts(cgroups: Groups) -> None:
     busy, large = cgroups.run(BUSY, quota=0.6), cgroups.run(python(HOLDS_AND_READS))
     with agent() as running:
+        until = time.time() + 20
+        while not (running.pods and {busy, large} <= set(running.pods[-1].pods)) and time.time() < until:
+            time.sleep(0.1)
         time.sleep(3)
         first = {container: cgroups.cpu_seconds(container) for container in (busy, large)}
         since, gaps, seen = time.time(), [], len(running.pods)
@@ -265,22 +268,27 @@ def test_a_node_with_a_container_held_back_by_its_quota_does_not_look_full(cgrou
             "SELECT avg(cpu_util) AS util, avg(cpu_pressure) AS pressure, avg(cpu_throttled) AS owed FROM samples"
             f" WHERE at_us BETWEEN {since * 1e6:.0f} AND {until_us:.0f}"
         )
-        heard = asyncio.run(last_usage(running.addresses["nats"]))
+        heard = asyncio.run(next_usages(running.addresses["nats"], 6))
     real = (row["util"] + row["pressure"] * (1 - row["owed"])) / 2
     print(f"told {np.mean(rows):.3f}, real {real:.3f}, raw {(row['util'] + row['pressure']) / 2:.3f}")
     assert float(np.mean(rows)) == pytest.approx(real, abs=0.08)
-    place = heard.pods.index(container)
-    assert 0 < (heard.cpu_cores[place] or 0) < 0.36
-    throttled, waited = heard.throttled[place], heard.cpu_pressure[place]
-    assert throttled is not None
-    assert waited is None or throttled <= waited + 0.1
+    told = [(block, block.pods.index(container)) for block in heard]
+    assert all(0 < (block.cpu_cores[place] or 0) < 0.36 for block, place in told)
+    throttled = [block.throttled[place] for block, place in told]
+    waited = [block.cpu_pressure[place] for block, place in told]
+    # Both are read one after the other, so in a single second one may be ahead.
+    held_back = [share for share in throttled if share is not None]
+    assert len(held_back) == len(throttled)
+    if None not in waited:
+        assert np.mean(held_back) <= np.mean([share or 0.0 for share in waited]) + 0.1
 
 
-async def last_usage(address: str) -> PodUsageBlock:
+async def next_usages(address: str, count: int) -> list[PodUsageBlock]:
     client = await nats.connect(address)
-    stored = await client.jetstream().get_last_msg("SPAZIO_TELEMETRY", "spazio.part.*.pods.*")
+    heard = await client.subscribe("spazio.pods.*")
+    blocks = [codec.decode(PodUsageBlock, (await heard.next_msg(timeout=5)).data) for _ in range(count)]
     await client.close()
-    return codec.decode(PodUsageBlock, stored.data or b"")
+    return blocks
 
 
 @pytest.fixture

@@ -35,7 +35,11 @@ ALL = {"0", "1", "2", "3", "aggregate"}
 def settings(settings: Settings) -> Settings:
     process = settings.process.model_copy(update={"failover_seconds": 1.5, "checkpoint_seconds": 0.5})
     nats = settings.nats.model_copy(update={"partitions": 4})
-    return settings.model_copy(update={"process": process, "nats": nats})
+    off = {
+        section: getattr(settings, section).model_copy(update={"enabled": False})
+        for section in ("predict", "reject", "forecast")
+    }
+    return settings.model_copy(update={"process": process, "nats": nats, **off})
 
 
 class Feed:

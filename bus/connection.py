@@ -112,6 +112,13 @@ class Connection(Tapped):
         with _cancellable():
             return await super()._flush_pending(force_flush)
 
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        # The client sends the ping at once, ahead of what still waits to be sent: its answer would say nothing of that.
+        if self._pending and self._transport is not None and self.is_connected:
+            self._transport.writelines(self._pending)
+            self._pending, self._pending_data_size = [], 0
+        await super()._send_ping(future)
+
     async def _process_pong(self) -> None:
         # An answer to somebody who has stopped waiting for it would raise, and end the reader.
         if self._pongs and self._pongs[0].done():

@@ -91,25 +91,29 @@ class Proxy:
 
     Attributes:
         passing: Bytes that each new connection passes on in each direction before it swallows the rest; None: all.
+        asked: What clients have sent.
     """
 
     def __init__(self, port: int) -> None:
         self._port, self.url = port, ""
         self.passing: int | None = None
         self.swallows = self.deaf = False  # the first connection: throws away what it reads, or does not even read
-        self.connections = 0
+        self.connections, self.asked = 0, b""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         number = self.connections
         theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
         with contextlib.suppress(OSError):
-            await asyncio.gather(self._pump(reader, ours, number), self._pump(theirs, writer, number))
+            await asyncio.gather(self._pump(reader, ours, number, client=True), self._pump(theirs, writer, number))
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, number: int) -> None:
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, number: int, *, client: bool = False
+    ) -> None:
         left = self.passing
         try:
             while piece := await source.read(4096):
+                self.asked += piece if client else b""
                 if self.deaf and number == 1:
                     await asyncio.sleep(60)
                 if self.swallows and number == 1:
@@ -196,6 +200,14 @@ async def test_a_network_that_swallows_everything_is_left_for_a_new_connection(
         await client.publish("x", b"again")
         await client.flush()
         assert received == [b"again"]
+
+
+async def test_a_flush_waits_for_what_was_published_before_it(settings: Settings, nats_server: NatsServer) -> None:
+    async with proxy(nats_server) as between, connection.connect(quick(settings, between.url), "test") as client:
+        between.asked = b""
+        await client.publish("x", b"first")
+        await client.flush()
+        assert between.asked == b"PUB x  5\r\nfirst\r\nPING\r\n"
 
 
 async def test_what_is_buffered_for_somebody_who_hangs_does_not_hold_up_the_new_connection(

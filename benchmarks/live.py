@@ -32,7 +32,6 @@ from schemas.subject import Names
 _WARM_SECONDS = 10.0
 _LOOK_SECONDS = 5.0
 _CACHE_SECONDS = 20.0
-_QUIET_SECONDS = 0.5
 _STEP_US = 100_000
 
 
@@ -50,11 +49,11 @@ async def delays(client: Client, names: Names, since_us: int) -> list[float]:
     A block is sent when its last sample is a step old; rows of blocks before `since_us` are left out.
     """
     found: list[float] = []
-    heard = time.monotonic()
+    whole = asyncio.Event()
 
     async def take(message: Msg) -> None:
-        nonlocal heard
-        heard = time.monotonic()
+        if not message.metadata.num_pending:
+            whole.set()  # from here on it is what comes live
         if message.subject.startswith("$KV."):
             at_us = json.loads(message.data)["at_us"]
             stored_us = int(message.reply.split(".")[-2]) / 1000
@@ -66,8 +65,8 @@ async def delays(client: Client, names: Names, since_us: int) -> list[float]:
     following = await client.jetstream().subscribe(
         f"$KV.{names.availability_bucket}.>", stream=bucket, config=config, cb=take
     )
-    while time.monotonic() - heard < _QUIET_SECONDS:  # noqa: ASYNC110 # silence is no event
-        await asyncio.sleep(0.1)
+    async with asyncio.timeout(_CACHE_SECONDS):
+        await whole.wait()
     await following.unsubscribe()
     return found
 

@@ -51,10 +51,10 @@ class Stored(NamedTuple):
     sequence: int
 
 
-async def last(client: Client, stream: str, subject: str) -> Stored:
+async def last(client: Client, stream: str, subject: str, timeout_seconds: float = 5) -> Stored:
     """Return the newest message of a subject."""
     try:
-        message = await client.jetstream().get_msg(stream, subject=subject, direct=True)
+        message = await client.jetstream(timeout=timeout_seconds).get_msg(stream, subject=subject, direct=True)
     except NotFoundError:
         return Stored(b"", 0)
     return Stored(message.data or b"", message.seq or 0)

@@ -9,6 +9,7 @@ notice a second writer, and they leave chunks behind for ever when they die in b
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import json
 import logging
@@ -19,11 +20,10 @@ from typing import Any, NamedTuple
 import nats.errors
 from nats.aio.client import Client
 from nats.js import api
-from nats.js.errors import APIError
+from nats.js.errors import APIError, NotFoundError
 
 from bus import batch
 from bus.api import WRONG_LAST_SEQUENCE
-from bus.pull import Reader
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ _SEPARATOR = b"\n"
 _CHUNK_BYTES = 512 << 10
 _DIGEST = "SHA-256="
 _READ_SECONDS = 10.0
-_SILENCE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,6 @@ class Store:
         """
         self._client, self._js = client, client.jetstream(timeout=timeout_seconds)
         self._bucket, self._stream = bucket, f"OBJ_{bucket}"
-        self._timeout = timeout_seconds
         self._turn: dict[str, int] = {}
         self._entries: dict[str, _Entry] = {}
 
@@ -207,24 +205,33 @@ class Store:
     async def _read_chunks(self, entry: _Entry) -> bytes:
         """Return an object's bytes.
 
+        Asked for one by one: a consumer would have to be made first, which takes a cluster longer than all the rest,
+        most of all while replicas take over many parts at once.
+
         Raises:
             ValueError: They are not those that were written.
             KeyError: The description lacks something; also TypeError.
         """
-        wanted, pieces, size = int(entry.info["size"]), list[bytes](), 0
-        chunks = [self._chunks(entry.identity)]
-        async with Reader(self._client, self._stream, chunks, timeout_seconds=self._timeout) as reader:
-            while size < wanted:
-                messages = await reader.read(timeout_seconds=_SILENCE_SECONDS)
-                if not messages:
-                    raise ValueError(f"has {size} bytes of {wanted}")
-                pieces += [message.data for message in messages]
-                size += sum(len(message.data) for message in messages)
+        wanted, pieces, size, sequence = int(entry.info["size"]), list[bytes](), 0, 0
+        while size < wanted:
+            chunk = await self._next_chunk(self._chunks(entry.identity), sequence + 1)
+            if chunk is None:
+                raise ValueError(f"has {size} bytes of {wanted}")
+            piece, sequence = chunk.data or b"", chunk.seq or sequence + 1
+            pieces.append(piece)
+            size += len(piece)
         data = b"".join(pieces)
         digest = base64.urlsafe_b64encode((await asyncio.to_thread(hashlib.sha256, data)).digest()).decode()
         if entry.info["digest"] != _DIGEST + digest:
             raise ValueError("does not have the digest it was written with")
         return data
+
+    async def _next_chunk(self, subject: str, sequence: int) -> api.RawStreamMsg | None:
+        """Return the first chunk from a sequence on; any server may answer, and the leader where one has none."""
+        for direct in (True, False):
+            with contextlib.suppress(NotFoundError):
+                return await self._js.get_msg(self._stream, sequence, subject, direct=direct, next=True)
+        return None
 
 
 def _parse(data: bytes) -> Checkpoint:

@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 4.0
 _ANSWER_SECONDS = 0.4
+_SETTLE_SECONDS = 3.0
 _LEAVE_SECONDS = 2.0  # left to the others before we stand by again
 _ROLE = "process"
 
@@ -154,7 +156,11 @@ class Crew:
         return service
 
     async def _balance(self, own: str) -> None:
-        """Give back what is more than a fair share, the parts that came last first."""
+        """Give back what is more than a fair share, the parts that came last first.
+
+        But for what came just now, most likely from a replica that died, and is not up to date yet: those who wait for
+        its rows would wait for a second take-over too.
+        """
         for owner in self._owners:
             OWNED.labels(owner.part.name).set(bool(owner.since))
             LAG.labels(owner.part.name).set(owner.lag if owner.since else 0)
@@ -162,6 +168,9 @@ class Crew:
         mine = sorted((owner for owner in self._owners if owner.since), key=lambda owner: owner.since)
         taken = sum(len(one.parts) for one in others) + len(mine)
         share = -(-taken // (len(others) + 1))
+        settled = time.time() - _SETTLE_SECONDS
         for owner in mine[share:]:
+            if owner.since > settled or owner.refolding:
+                continue
             log.info("crew.given_back", extra={"part": owner.part.name, "replicas": len(others) + 1})
             owner.stand_down(_LEAVE_SECONDS)

@@ -26,6 +26,7 @@ _PIN = b"Nats-Pin-Id: "
 _EXPIRES_SECONDS = 5.0
 _HEARTBEAT_SECONDS = 1.0
 _RETRY_SECONDS = 0.25
+_KEEP_SECONDS = 0.1
 _PATIENCE_SECONDS = 1.0  # a cluster never answers what it was asked while it had no leader
 _WAITING = 4096  # requests that standby replicas may have open
 
@@ -70,6 +71,7 @@ class Lease:
         self._pin = self._said = ""
         self._mark = b""
         self._keeping: asyncio.Task[None] | None = None
+        self._kept = 0.0
 
     async def __aenter__(self) -> Self:
         return self
@@ -142,9 +144,12 @@ class Lease:
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 about = await self._info()
-                if not _pins(about) and about["delivered"]["stream_seq"] > (done := await self._covered()):
-                    log.info("lease.called_back", extra={"consumer": self.consumer, "after": done})
-                    await self._reset(done)
+                # Without a number of its own it has sent nothing since it was last set back.
+                sent = about["delivered"]["stream_seq"] if about["delivered"]["consumer_seq"] else 0
+                if not _pins(about) and sent > (done := await self._covered()):
+                    log.info("lease.called_back", extra={"consumer": self.consumer, "undone": done})
+                    # To the beginning: should another be given it meanwhile, the place of what comes tells it so.
+                    await self._reset(0)
         except (nats.errors.Error, TimeoutError, OSError) as error:
             log.debug("lease.not_called_back", extra={"consumer": self.consumer, "reason": str(error)})
 
@@ -161,8 +166,10 @@ class Lease:
             raise Lost(f"{self.consumer}: {refused}") from refused
         if not pinned:
             raise Lost(f"{self.consumer} is another's")
-        # A request that is still open would be served a message that the reader then misses.
+        # A request that is still open would be served a message that the reader then misses. Where there are leaf
+        # servers one outlives its inbox.
         await self._stop_keeping()
+        await asyncio.sleep(max(0.0, self._kept + _KEEP_SECONDS - asyncio.get_running_loop().time()))
         await self._reset(position)
         return self.consumer
 
@@ -208,7 +215,8 @@ class Lease:
         inbox = await tap.listen(self._client, lambda *_: None)
         try:
             while True:
-                await self._ask(inbox, {"expires": _nanoseconds(self.expires_seconds), **self.terms})
+                self._kept = asyncio.get_running_loop().time()
+                await self._ask(inbox, {"expires": _nanoseconds(_KEEP_SECONDS), **self.terms})
                 await asyncio.sleep(self.expires_seconds)
         except (nats.errors.Error, OSError) as error:
             log.debug("lease.unkept", extra={"consumer": self.consumer, "reason": str(error)})

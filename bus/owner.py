@@ -7,6 +7,7 @@ time and go on, or never learn that another has taken over: each row is stored e
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -34,6 +35,8 @@ _AGAIN_SECONDS = 1.0
 _READ_SECONDS = 0.5
 _PATIENCE_SECONDS = 5.0
 _LAST_SAVE_SECONDS = 2.0
+_LONG_SECONDS = 1.0
+_PATIENCE = 10  # times as long as others
 
 FOLD = Histogram(
     "spazio_fold_duration_seconds",
@@ -116,6 +119,8 @@ class Part(NamedTuple):
         source: Stream that is folded.
         subjects: What of it.
         checkpoint_seconds: Time from one checkpoint to the next; None: as settings say for all parts.
+        patient: Nobody waits for its rows. It collects for longer before it folds, and of all patient parts of a
+            process one folds at a time, so that after a take-over their backlogs do not hold up the others.
     """
 
     name: str
@@ -123,6 +128,19 @@ class Part(NamedTuple):
     source: str
     subjects: tuple[str, ...]
     checkpoint_seconds: float | None = None
+    patient: bool = False
+
+
+class Shared:
+    """What all owners of a process share.
+
+    Attributes:
+        linger: How long they collect messages.
+        turn: Held by the patient part that folds.
+    """
+
+    def __init__(self) -> None:
+        self.linger, self.turn = Linger(), asyncio.Lock()
 
 
 class Owner:
@@ -135,10 +153,10 @@ class Owner:
     """
 
     def __init__(
-        self, client: Client, live: Live, health: Health, part: Part, work: Fold, journal: Journal, linger: Linger
+        self, client: Client, live: Live, health: Health, part: Part, work: Fold, journal: Journal, shared: Shared
     ) -> None:
-        """Prepare; nothing is sent before `run`. All owners of a process share one `linger`."""
-        self._linger = linger
+        """Prepare; nothing is sent before `run`."""
+        self._linger, self._turn = shared.linger, shared.turn if part.patient else contextlib.nullcontext()
         self._client, self._live, self._health, self.part = client, live, health, part
         self._work, self._journal = work, journal
         settings = live.current
@@ -153,6 +171,11 @@ class Owner:
         self._saving: asyncio.Task[None] | None = None
         self.since = 0.0
         self.sequence = self.lag = 0
+
+    @property
+    def refolding(self) -> bool:
+        """Whether it is still folded again, silently, what an earlier owner has stored."""
+        return self.sequence < self._published
 
     def stand_down(self, pause_seconds: float) -> None:
         """Give the part back once the fold under way is done, and leave it to others for a while."""
@@ -191,8 +214,11 @@ class Owner:
         TERMS.inc()
         self.since = time.time()
         log.info("fold.owned", extra={"part": self.part.name})
+        began = time.monotonic()
         try:
             source = await self._load()
+            took = round(time.monotonic() - began, 3)
+            log.info("fold.resumed", extra={"part": self.part.name, "after": self.sequence, "seconds": took})
             await self._follow(lease, source)
         except Lost:
             lease.forget()
@@ -232,7 +258,8 @@ class Owner:
             log.warning("checkpoint.set_aside", extra={"part": self.part.name, "reason": "it is ahead of its stream"})
         elif found is not None:
             try:
-                self._work.restore(found.body)
+                async with self._turn:
+                    self._work.restore(found.body)
             except ValueError as error:
                 log.warning("checkpoint.set_aside", extra={"part": self.part.name, "reason": str(error)})
                 self._work.clear()
@@ -247,8 +274,9 @@ class Owner:
 
     async def _follow(self, lease: Lease, source: Stream) -> None:
         process, loop = self._live.current.process, asyncio.get_running_loop()
+        began, behind = loop.time(), True
         # Parts that were taken over together do not checkpoint together.
-        due = loop.time() + self._pause_between_checkpoints() * random.random()  # noqa: S311 # no secret
+        due = began + self._pause_between_checkpoints() * random.uniform(0.1, 1)  # noqa: S311 # no secret
         reader = Reader(
             self._client,
             self.part.source,
@@ -261,11 +289,15 @@ class Owner:
         async with reader:
             while not self._leave.is_set():
                 process = self._live.current.process
-                linger = self._linger.seconds(process.tick_seconds)
+                linger = self._linger.seconds(process.tick_seconds) * (_PATIENCE if self.part.patient else 1)
                 messages = await reader.read(linger_seconds=linger, timeout_seconds=_READ_SECONDS)
                 if messages:
                     await self._fold(messages, source)
                 self.lag = reader.pending
+                if behind and messages and not self.lag:
+                    behind = False
+                    if loop.time() - began > _LONG_SECONDS:  # whoever comes next need not fold it all again
+                        due = loop.time()
                 due = min(due, loop.time() + self._pause_between_checkpoints())
                 if loop.time() >= due:
                     self._save_soon()
@@ -276,10 +308,13 @@ class Owner:
         return self._live.current.process.checkpoint_seconds if own is None else own
 
     async def _fold(self, messages: Sequence[Received], source: Stream) -> None:
-        self._whole = False
-        begin = time.perf_counter()
-        outputs, refusals = self._work.fold([(message.subject, message.data) for message in messages])
-        FOLD.observe(time.perf_counter() - begin)
+        async with self._turn:
+            if self.part.patient:
+                await asyncio.sleep(0)  # whoever is ready goes first
+            self._whole = False
+            begin = time.perf_counter()
+            outputs, refusals = self._work.fold([(message.subject, message.data) for message in messages])
+            FOLD.observe(time.perf_counter() - begin)
         FOLDED.inc(len(messages))
         for refusal in refusals:
             refused, reason = messages[refusal.place], refusal.reason
@@ -304,9 +339,8 @@ class Owner:
 
     def _state(self) -> Checkpoint | None:
         """Return what is to be kept; None: nothing, or nothing new."""
-        behind = self.sequence == self._saved or self.sequence < self._published
         # A fold that was cut short has state that no sequence describes; it is replayed instead.
-        if behind or not self._whole or self._source is None:
+        if self.sequence == self._saved or not self._whole or self._source is None:
             return None
         body = self._work.snapshot()
         return None if body is None else Checkpoint(self._source.identity, self.sequence, body)

@@ -3,8 +3,9 @@
 The client's `fetch` and `async for` make a task or more for every message. This reader asks the server for batches
 on a tapped inbox and collects what arrives in a list, which is many times as fast. It uses a consumer without
 acknowledgements: the reader's own position is the truth, so the consumer is made anew behind that position, or set
-back to it where it is held by a lease, whenever the consumer's count jumps (messages sent into a connection that
-broke), whenever heartbeats stop, and whenever the server has forgotten the consumer.
+back to it where it is held by a lease, whenever the consumer's count jumps, whenever the connection was made anew
+(what was sent into the old one may be lost, and be the last for long), whenever heartbeats stop, and whenever the
+server has forgotten the consumer.
 """
 
 import asyncio
@@ -26,12 +27,18 @@ log = logging.getLogger(__name__)
 _EXPIRES_SECONDS = 30.0
 _HEARTBEAT_SECONDS = 2.0
 _HEARTBEATS = 2.5  # in an expiry, and missed before the consumer is given up
+_NUDGES = 2  # of a lease's requests, made anew before its consumer is set back
 _RETRY_SECONDS = 0.5
 _GRACE_SECONDS = 0.1
 _DELIVERY = b"$JS.ACK."
+_HOLE = "hole"
 _IDLE_CONSUMER_SECONDS = 300
 
 REPAIRED = Counter("spazio_pull_repaired_total", "times that a consumer was made anew to close a hole", ["stream"])
+
+
+class Renewed(nats.errors.Error):
+    """The stream is not the one any more that the position is of: it was deleted and made anew."""
 
 
 class Received(NamedTuple):
@@ -60,7 +67,7 @@ class Reader:
 
     Attributes:
         position: Sequence of the last message handed out.
-        pending: Messages that were behind it when it was sent.
+        pending: Messages that were behind it when it was sent; -1: not known yet, since the consumer is not made.
     """
 
     def __init__(
@@ -74,6 +81,7 @@ class Reader:
         batch: int = 500,
         timeout_seconds: float = 5,
         lease: Lease | None = None,
+        bound: bool = False,
     ) -> None:
         """Describe the reader; nothing is sent before the first `read`.
 
@@ -87,10 +95,13 @@ class Reader:
             timeout_seconds: For requests to the server.
             lease: Held; read its consumer, with its subjects, instead of one of our own. `read` raises `Lost` once
                 another has it.
+            bound: The caller keeps the position, which means nothing in a stream that was made anew: `read` raises
+                `Renewed` then, instead of beginning at the new stream's start.
         """
         self._client, self._stream, self._subjects = client, stream, list(subjects)
         self.position, self._newest, self._batch = after, newest, batch
-        self._timeout, self._lease = timeout_seconds, lease
+        self._timeout, self._lease, self._bound = timeout_seconds, lease, bound
+        self._born = ""
         self._expires, self._heartbeat = _EXPIRES_SECONDS, _HEARTBEAT_SECONDS
         if lease is not None:
             self._expires, self._heartbeat = lease.expires_seconds, lease.expires_seconds / _HEARTBEATS
@@ -104,7 +115,8 @@ class Reader:
         self._heard = self._asked = 0.0
         self._keeping: asyncio.Task[None] | None = None
         self._repaired = -1
-        self.pending = 0
+        self._nudges = self._round = self._reconnects = 0
+        self.pending = -1 if lease is None else 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -136,9 +148,12 @@ class Reader:
 
         Raises:
             Lost: Another replica has the lease.
+            Renewed: The stream was made anew, and the reader is bound to the one before.
         """
         deadline = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
         while True:
+            if self._tap is not None and self._client.stats["reconnects"] != self._reconnects:
+                await self._repair("reconnected")
             if self._tap is None:
                 await self._open()
             await self._ask()
@@ -150,6 +165,18 @@ class Reader:
                     return messages
             if deadline is not None and asyncio.get_running_loop().time() >= deadline:
                 return []
+
+    async def whole(self) -> bool:
+        """Tell whether all that was stored when this was asked has been handed out.
+
+        Raises:
+            nats.errors.Error, TimeoutError: The server did not say.
+        """
+        if not (consumer := self._consumer):
+            return False
+        about = await self._api(f"CONSUMER.INFO.{self._stream}.{consumer}", {})
+        sent: int = about["delivered"]["consumer_seq"]
+        return consumer == self._consumer and not about["num_pending"] and sent <= self._counted
 
     async def _collect(self, seconds: float) -> None:
         """Wait for more, until half of what was asked for is there."""
@@ -174,10 +201,23 @@ class Reader:
                 # A process that was stopped has not read yet what was sent to it meanwhile.
                 await asyncio.sleep(_GRACE_SECONDS)
                 if loop.time() >= self._heard + silence:
-                    await self._repair("no heartbeat")
+                    await self._nudge()
             return False
         self._wake.clear()
         return True
+
+    async def _nudge(self) -> None:
+        """Have another consumer, but a lease asks again first.
+
+        It waits for a second only, and a server that is too busy to answer in time would be busier still with
+        consumers that are set back. One that has forgotten the consumer answers that nobody is there.
+        """
+        if self._lease is None or self._nudges == _NUDGES:
+            await self._repair("no heartbeat")
+            return
+        self._nudges += 1
+        self._wanted, self._round = 0, self._round + 1
+        self._heard = asyncio.get_running_loop().time()
 
     async def _take(self) -> list[Received]:
         batch = self._arrived.copy()
@@ -186,14 +226,15 @@ class Reader:
         for subject, reply, data, headers in batch:
             # A stored message may carry any header; only what the server makes itself has no such reply.
             if not reply.startswith(_DELIVERY):
-                if not await self._status(tap.fields(headers)):
+                if not await self._status(subject, tap.fields(headers)):
                     break
                 continue
             if self._lease is not None:
                 self._lease.check(headers)
             sequence, count, self.pending = delivery(reply)
-            if count != self._counted + 1:
-                await self._repair("hole")
+            # A standby's reset that comes late, before the first message, shows in the place alone.
+            if count != self._counted + 1 or sequence <= self.position:
+                await self._repair(_HOLE)
                 break
             self._counted = count
             self._wanted -= 1
@@ -201,15 +242,20 @@ class Reader:
             messages.append(Received(subject.decode(errors="replace"), sequence, data))
         return messages
 
-    async def _status(self, headers: dict[str, str]) -> bool:
+    async def _status(self, subject: bytes, headers: dict[str, str]) -> bool:
         """Act on a status message; False: the consumer was made anew."""
         status, text = headers["Status"], headers["Description"]
         if status == "100":
-            return True
+            if int(headers.get("Nats-Last-Consumer", 0)) <= self._counted:
+                return True
+            await self._repair(_HOLE)
+            return False
         if status == "423":
             raise Lost(f"{self._consumer}: {text}")
         if status in ("404", "408") or (status == "409" and "Consumer Deleted" not in text):
-            self._wanted = max(0, self._wanted - int(headers.get("Nats-Pending-Messages", self._wanted)))
+            # What was asked for before we asked anew is not counted any more.
+            if subject.endswith(b".%d" % self._round):
+                self._wanted = max(0, self._wanted - int(headers.get("Nats-Pending-Messages", self._wanted)))
             return True
         await self._repair(f"{status} {text}")
         return False
@@ -221,6 +267,11 @@ class Reader:
         self._repaired = self.position
         log.info("pull.repaired", extra={"stream": self._stream, "reason": reason, "position": self.position})
         await self.close()
+        if self._lease is not None and reason == _HOLE:
+            # Where there are leaf servers a request outlives its inbox, and takes what is sent next.
+            await asyncio.sleep(
+                max(0.0, self._asked + self._expires - asyncio.get_running_loop().time()) + _GRACE_SECONDS
+            )
 
     async def _open(self) -> None:
         """Have a consumer behind the position and listen; waits while the server or the stream is away."""
@@ -228,7 +279,7 @@ class Reader:
         while self._tap is None:
             try:
                 await self._make()
-            except Lost:
+            except (Lost, Renewed):
                 raise
             except (nats.errors.Error, TimeoutError, OSError) as error:
                 if not said:
@@ -237,18 +288,26 @@ class Reader:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _make(self) -> None:
+        self._reconnects = self._client.stats["reconnects"]
         if self._lease is None:
             self._consumer = await self._created()
         else:
             self._consumer = await self._lease.open(self.position)
-        self._counted = self._wanted = 0
+        self._counted = self._wanted = self._nudges = 0
         self._wake.clear()
         self._heard = self._asked = asyncio.get_running_loop().time()
-        self._tap = await tap.listen(self._client, self._collector())
+        self._tap = await tap.listen(self._client, self._collector(), below=".*")
         if self._lease is not None:
             self._keeping = asyncio.create_task(self._keep())
 
     async def _created(self) -> str:
+        born = (await self._api(f"STREAM.INFO.{self._stream}", {}))["created"]
+        if self._born not in ("", born):
+            if self._bound:
+                raise Renewed(f"stream {self._stream} was made anew")
+            log.info("pull.renewed", extra={"stream": self._stream})
+            self.position = 0
+        self._born = born
         config: dict[str, Any] = {
             "filter_subjects": self._subjects,
             "ack_policy": "none",
@@ -261,6 +320,7 @@ class Reader:
         else:
             config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": self.position + 1}
         answer = await self._api(f"CONSUMER.CREATE.{self._stream}", {"stream_name": self._stream, "config": config})
+        self.pending = int(answer.get("num_pending", 0))
         name: str = answer["name"]
         return name
 
@@ -272,7 +332,7 @@ class Reader:
         def collect(subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
             if arrived is self._arrived:
                 arrived.append((subject, reply, data, headers))
-                self._heard = loop.time()
+                self._heard, self._nudges = loop.time(), 0
                 self._wake.set()
                 if len(arrived) >= enough:
                     self._filled.set()
@@ -303,7 +363,7 @@ class Reader:
         await self._client.publish(
             f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}",
             json.dumps(request).encode(),
-            reply=listening.inbox,
+            reply=f"{listening.inbox[:-1]}{self._round}",
         )
 
     async def _api(self, verb: str, request: dict[str, Any]) -> dict[str, Any]:

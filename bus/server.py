@@ -75,8 +75,10 @@ def find() -> Program:
     )
 
 
-def free_port(first: int) -> int:
+def free_port(first: int, *, option: str = "--nats-port") -> int:
     """Return the first free loopback port from `first` on; 0 asks the kernel for any.
+
+    `option` is what chooses another.
 
     Raises:
         Unusable: A hundred ports in a row are taken.
@@ -89,7 +91,7 @@ def free_port(first: int) -> int:
             except OSError:
                 continue
             return int(probe.getsockname()[1])
-    raise Unusable(f"ports {first} to {first + _PORTS_TRIED - 1} are all taken: choose another with --nats-port")
+    raise Unusable(f"ports {first} to {first + _PORTS_TRIED - 1} are all taken: choose another with {option}")
 
 
 def write_config(settings: Settings, port: int) -> Path:

@@ -115,17 +115,9 @@ def _buckets(settings: Settings, names: Names) -> list[api.StreamConfig]:
             allow_atomic=True,
             allow_msg_ttl=True,
         ),
-        api.StreamConfig(
-            name=f"KV_{nodes}",
-            description="newest facts of each node",
-            subjects=[f"$KV.{nodes}.>"],
-            max_msgs_per_subject=1,
-            duplicate_window=settings.nats.duplicate_window_seconds,
-            discard=api.DiscardPolicy.NEW,
-            allow_rollup_hdrs=True,
-            deny_delete=True,
-            allow_direct=True,
-        ),
+        _latest(settings, nodes, "newest facts of each node"),
+        _latest(settings, names.pods_bucket, "newest facts of each pod that the API server has"),
+        _latest(settings, names.reservations_bucket, "places held for pods on their way, by node"),
         api.StreamConfig(
             name=f"OBJ_{objects}",
             description="checkpoints of processor state",
@@ -136,6 +128,22 @@ def _buckets(settings: Settings, names: Names) -> list[api.StreamConfig]:
             allow_direct=True,
         ),
     ]
+
+
+def _latest(settings: Settings, bucket: str, description: str) -> api.StreamConfig:
+    """Return a bucket whose keys come and go: what marks a deletion, or is told to, leaves it by itself."""
+    return api.StreamConfig(
+        name=f"KV_{bucket}",
+        description=description,
+        subjects=[f"$KV.{bucket}.>"],
+        max_msgs_per_subject=1,
+        duplicate_window=settings.nats.duplicate_window_seconds,
+        discard=api.DiscardPolicy.NEW,
+        allow_rollup_hdrs=True,
+        deny_delete=True,
+        allow_direct=True,
+        allow_msg_ttl=True,
+    )
 
 
 async def ensure(client: Client, settings: Settings) -> None:

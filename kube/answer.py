@@ -1,10 +1,13 @@
 """What the API server says when it says no, and what can be done about it."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 _LONGEST_PAUSE = 60.0
+_LONGEST_MESSAGE = 500
+_LACKING = re.compile(r" cannot ([a-z]+) resource ")
 
 
 class Trouble(Exception):
@@ -43,50 +46,122 @@ class Forbidden(Trouble):
     lasting = True
 
 
+class Missing(Trouble):
+    """There is no such object; it may come."""
+
+
+class Unserved(Missing):
+    """The server knows no such kind of object: its CustomResourceDefinition is not there."""
+
+    lasting = True
+
+
+class Conflict(Trouble):
+    """The object has another version than the one that the request is about, or exists already; or a field is others'.
+
+    Attributes:
+        managers: Who manages a field that the request would change; empty: the version is another.
+    """
+
+    def __init__(self, reason: str, pause_seconds: float | None = None, managers: tuple[str, ...] = ()) -> None:
+        super().__init__(reason, pause_seconds)
+        self.managers = managers
+
+
+class Invalid(Trouble):
+    """The server can read the request, and will never take it as it is."""
+
+    lasting = True
+
+
 def trouble(status: int, body: bytes, headers: Mapping[str, str], verb: str, resource: str) -> Trouble:
-    """Return what an answer other than 200 means.
+    """Return what an answer that is no success means.
 
     Args:
         status: HTTP status.
         body: What came with it, mostly a `Status` object.
         headers: Header fields of the answer.
         verb: What was asked for, as RBAC calls it.
-        resource: Of what.
+        resource: Of what, as RBAC calls it: `nodes`, `nodes/status`, `horizontalpodautoscalers.autoscaling`.
     """
-    return _trouble(status, _message(body), _pause(headers), verb, resource)
+    try:
+        content = json.loads(body)
+        said = content if isinstance(content, dict) else {}
+    except (ValueError, RecursionError):
+        said = {}
+    if not isinstance(said.get("message"), str):
+        said = {**said, "message": body[:200].decode(errors="replace").strip()}
+    return _trouble(status, said, _pause(headers), verb, resource)
 
 
 def said(status: Mapping[str, Any], verb: str, resource: str) -> Trouble:
     """Return what a `Status` object in the middle of a watch means."""
     code = status.get("code")
-    return _trouble(code if isinstance(code, int) else 0, str(status.get("message", ""))[:500], None, verb, resource)
+    return _trouble(code if isinstance(code, int) else 0, status, None, verb, resource)
 
 
-def _trouble(status: int, message: str, pause: float | None, verb: str, resource: str) -> Trouble:
-    if status == 410:
-        return Gone(f"{verb} {resource}: {message or 'version is gone'}", pause)
-    if status == 401:
-        return Unknown(
-            f"{verb} {resource}: the API server does not accept our credentials ({message or 'no reason given'}); "
-            "renew the token or certificate in the kubeconfig, or see that the pod has a service account",
-            pause,
-        )
-    if status == 403:
-        return Forbidden(
-            f"{verb} {resource}: {message or 'forbidden'}; bind a ClusterRole with the verbs list and watch on nodes "
-            f"and pods to this user: `kubectl auth can-i {verb} {resource} --all-namespaces` must say yes",
-            pause,
-        )
-    kind = Away if status in (429, 503) else Trouble
-    return kind(f"{verb} {resource}: the API server answers {status}: {message or 'no reason given'}", pause)
+def _trouble(code: int, status: Mapping[str, Any], pause: float | None, verb: str, resource: str) -> Trouble:
+    message = str(status.get("message") or "")[:_LONGEST_MESSAGE]
+    what, told = f"{verb} {resource}", message or "no reason given"
+    found: Trouble
+    match code:
+        case 401:
+            found = Unknown(
+                f"{what}: the API server does not accept our credentials ({told}); "
+                "renew the token or certificate in the kubeconfig, or see that the pod has a service account",
+                pause,
+            )
+        case 403:
+            # A patch may turn out to need another verb, such as create for what is not there.
+            lacking = _LACKING.search(message)
+            verb = lacking[1] if lacking else verb
+            found = Forbidden(
+                f"{what}: {message or 'forbidden'}; bind a ClusterRole with the {_verbs(verb)} on {resource} to this "
+                f"user: `kubectl auth can-i {verb} {_asked(resource)} --all-namespaces` must say yes",
+                pause,
+            )
+        case 404:
+            found = _missing(f"{what}: {told}", status, pause)
+        case 409:
+            found = Conflict(f"{what}: {message or 'conflict'}", pause, _managers(status))
+        case 410:
+            found = Gone(f"{what}: {message or 'version is gone'}", pause)
+        case 400 | 422:
+            found = Invalid(f"{what}: the API server refuses the request: {told}", pause)
+        case 429 | 503:
+            found = Away(f"{what}: the API server answers {code}: {told}", pause)
+        case _:
+            found = Trouble(f"{what}: the API server answers {code}: {told}", pause)
+    return found
 
 
-def _message(body: bytes) -> str:
-    try:
-        content = json.loads(body)
-        return str(content["message"])[:500]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return body[:200].decode(errors="replace").strip()
+def _missing(text: str, status: Mapping[str, Any], pause: float | None) -> Missing:
+    """Tell an object that is not there, which the server names, from a kind of object that it does not know."""
+    details = status.get("details")
+    if isinstance(details, dict) and details.get("name"):
+        return Missing(text, pause)
+    return Unserved(f"{text}; the API server knows no such objects: apply their CustomResourceDefinition", pause)
+
+
+def _managers(status: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return who manages the fields in conflict, as the server quotes them."""
+    details = status.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    found = {
+        str(cause.get("message", "")).partition('"')[2].partition('"')[0]
+        for cause in (causes if isinstance(causes, list) else ())
+        if isinstance(cause, dict) and cause.get("reason") == "FieldManagerConflict"
+    }
+    return tuple(sorted(found))
+
+
+def _verbs(verb: str) -> str:
+    return "verbs list and watch" if verb in ("list", "watch") else f"verb {verb}"
+
+
+def _asked(resource: str) -> str:
+    name, _, part = resource.partition("/")
+    return f"{name} --subresource={part}" if part else name
 
 
 def _pause(headers: Mapping[str, str]) -> float | None:

@@ -5,10 +5,13 @@ plain JSON costs a fraction of them. So is its own watch: it begins again withou
 expired version twice, and waits for ever on a connection that has died.
 """
 
+import asyncio
+import json
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 10
 _LARGEST_REFUSAL = 1 << 16
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _HOST = "KUBERNETES_SERVICE_HOST"
 _MISUSED = (library.ConfigException, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError, AssertionError)
 
@@ -90,13 +94,14 @@ class Api:
 
     def __init__(self, settings: Kube) -> None:
         self._settings = settings
-        self._client: ApiClient | None = None
+        self._link: _Link | None = None
+        self._opening = asyncio.Lock()
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            await client.close()
+        if self._link is not None:
+            link, self._link = self._link, None
+            await link.client.close()
 
     @asynccontextmanager
     async def get(
@@ -105,7 +110,7 @@ class Api:
         """Ask for a resource of the whole cluster, and hold the answer open.
 
         Args:
-            resource: `nodes` or `pods`.
+            resource: `nodes` or `pods`; of another group than the core, `group/version/resource`.
             query: Parameters.
             silence_seconds: Give up when nothing has come for so long.
 
@@ -113,40 +118,140 @@ class Api:
             Trouble: No answer, an answer other than 200, or one that breaks off.
         """
         verb = "watch" if "watch" in query else "list"
+        group = resource.count("/") == 2
+        path = f"/apis/{resource}" if group else f"/api/v1/{resource}"
+        async with self._request("GET", path, None, query, "application/json", verb, silence_seconds) as response:
+            yield response
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | list[Any] | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        kind: str = "application/json",
+        timeout_seconds: float = 10,
+    ) -> dict[str, Any]:
+        """Ask for, make, change or delete one object.
+
+        Args:
+            method: GET, POST, PUT, PATCH or DELETE.
+            path: Path of the object, or of the list that it is to be made in; names in it are quoted.
+            body: What to send, as JSON.
+            query: Parameters.
+            kind: Content type of the body; a PATCH says by it what kind of patch it is.
+            timeout_seconds: For the whole answer.
+
+        Returns:
+            The object as the API server has it then, or a `Status`.
+
+        Raises:
+            Trouble: No answer in time, or a refusal. Whether a request without an answer has been carried out is not
+                known.
+        """
         try:
-            client = await self._connected()
-            response: aiohttp.ClientResponse = await client.call_api(
-                f"/api/v1/{resource}",
-                "GET",
-                query_params=list(query.items()),
-                header_params={"Accept": "application/json"},
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _request_timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=silence_seconds),
-            )
-            async with response:
-                if response.status != 200:
-                    body = await response.content.read(_LARGEST_REFUSAL)
-                    raise answer.trouble(response.status, body, response.headers, verb, resource)
-                yield response
-        except answer.Unknown:
-            await self.close()
-            raise
+            async with (
+                asyncio.timeout(timeout_seconds),
+                self._request(method, path, body, query or {}, kind, _VERBS[method], timeout_seconds) as response,
+            ):
+                content = json.loads(await response.read())
+        except TimeoutError as error:
+            raise answer.Away(f"{_VERBS[method]} {resource_of(path)}: {_described(error)}") from error
+        except (ValueError, RecursionError) as error:
+            raise answer.Trouble(f"{_VERBS[method]} {resource_of(path)}: the answer is no JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise answer.Trouble(f"{_VERBS[method]} {resource_of(path)}: the answer is no object")
+        return content
+
+    @asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | list[Any] | None,
+        query: Mapping[str, str],
+        kind: str,
+        verb: str,
+        silence_seconds: float,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        resource = resource_of(path)
+        try:
+            async with self._linked() as client:
+                response: aiohttp.ClientResponse = await client.call_api(
+                    path,
+                    method,
+                    query_params=list(query.items()),
+                    header_params={"Accept": "application/json", "Content-Type": kind},
+                    body=body,
+                    auth_settings=["BearerToken"],
+                    _preload_content=False,
+                    _request_timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=silence_seconds),
+                )
+                async with response:
+                    if not 200 <= response.status < 300:
+                        refusal = await response.content.read(_LARGEST_REFUSAL)
+                        raise answer.trouble(response.status, refusal, response.headers, verb, resource)
+                    yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise answer.Away(f"{verb} {resource}: {_described(error)}") from error
 
-    async def _connected(self) -> ApiClient:
-        if self._client is None:
-            try:
-                found = await configuration(self._settings)
-            except SettingsError as error:
-                raise answer.Trouble(str(error)) from error
-            self._client = ApiClient(found)
-            self._client.user_agent = "spazio"
-        return self._client
+    @asynccontextmanager
+    async def _linked(self) -> AsyncIterator[ApiClient]:
+        """Lend a client; after a refusal of its credentials it is not lent again, and closed when nobody uses it."""
+        link = await self._connected()
+        link.users += 1
+        try:
+            yield link.client
+        except answer.Unknown:
+            link.refused = True
+            if self._link is link:
+                self._link = None
+            raise
+        finally:
+            link.users -= 1
+            if link.refused and not link.users:
+                await link.client.close()
+
+    async def _connected(self) -> "_Link":
+        async with self._opening:
+            if self._link is None:
+                try:
+                    found = await configuration(self._settings)
+                except SettingsError as error:
+                    raise answer.Trouble(str(error)) from error
+                self._link = _Link(ApiClient(found))
+                self._link.client.user_agent = "spazio"
+            return self._link
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """A client that has read its credentials, and how many requests use it."""
+
+    client: ApiClient
+    users: int = 0
+    refused: bool = False
 
 
 def _described(error: Exception) -> Any:
     if isinstance(error, TimeoutError):
         return "nothing has come in time"
     return error if str(error) else repr(error)
+
+
+def resource_of(path: str) -> str:
+    """Return the resource that a path is about, as RBAC calls it.
+
+    >>> resource_of("/api/v1/nodes/n1/status"), resource_of("/api/v1/namespaces/shop/pods/web/binding")
+    ('nodes/status', 'pods/binding')
+    >>> resource_of("/apis/autoscaling/v2/horizontalpodautoscalers"), resource_of("/api/v1/namespaces/shop")
+    ('horizontalpodautoscalers.autoscaling', 'namespaces')
+    """
+    parts = path.strip("/").split("/")
+    group = parts[1] if parts[0] == "apis" else ""
+    parts = parts[3:] if group else parts[2:]
+    if parts[0] == "namespaces" and len(parts) > 2:
+        parts = parts[2:]
+    name = f"{parts[0]}.{group}" if group else parts[0]
+    return f"{name}/{parts[2]}" if len(parts) > 2 else name

@@ -8,8 +8,8 @@ comes back, and a name that has a new uid is another object.
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
 
 from prometheus_client import Counter
 
@@ -119,17 +119,29 @@ class Ledger(Generic[Facts]):
         elif known is None or message.version > known.version:
             self._known[key] = Known(uid, message.version, core(message))
 
-    def compare(self, copies: Iterable[Facts]) -> None:
-        """Hold a copy of what was said against the account; whatever differs is said again, after a new list."""
-        held = {self._identify(copy): copy for copy in copies}
+    def mend(self, copies: Iterable[Facts], at_us: int) -> list[Facts]:
+        """Hold a copy of what was said against the account; returns what the copy is to be told.
+
+        The copy is told before others, so it may be one step ahead: that step will be heard again, and is to be said.
+        What else it has that the account lacks, only a new list can judge.
+        """
+        changes: list[Facts] = []
+        held: dict[tuple[str, str], Facts] = {self._identify(copy): copy for copy in copies}
+        resumes = self.version
         for (key, uid), copy in held.items():
-            if key not in self._known:
-                self._known[key] = Known(uid, copy.version, core(copy), doubtful=True)
+            known = self._known.get(key)
+            if known is not None and known.uid != uid:
+                gone: Any = copy.model_copy(update={"deleted": True})
+                changes.append(gone)
+            elif known is None:
+                ahead = 0 < resumes < copy.version
+                self._known[key] = Known(uid, copy.version - ahead, core(copy), doubtful=True)
+                self.version = self.version if ahead else 0
         for key, known in self._known.items():
             found = held.get((key, known.uid))
-            if found is None or core(found) != known.core or known.doubtful:
-                self._known[key] = replace(known, doubtful=True)
-                self.version = 0
+            if found is None or core(found) != known.core:
+                changes.append(self._message(known, at_us))
+        return changes
 
     def dump(self) -> Iterator[bytes]:
         """Yield the account as lines, for a checkpoint."""
@@ -190,9 +202,12 @@ class Ledger(Generic[Facts]):
     def _lose(self, key: str, at_us: int) -> None:
         """Say that an object is gone whose end nobody reported; its version is the least that is newer than it was."""
         known = self._known.pop(key)
-        last = json.loads(known.core) | {"version": known.version + 1, "at_us": at_us, "deleted": True}
-        lost: Any = self._kind.model_validate_json(json.dumps(last))
-        self._waiting.append(lost)
+        self._waiting.append(self._message(known, at_us, version=known.version + 1, deleted=True))
+
+    def _message(self, known: Known, at_us: int, **changes: Any) -> Facts:
+        content = json.loads(known.core) | {"version": known.version, "at_us": at_us} | changes
+        made: Any = self._kind.model_validate_json(json.dumps(content))
+        return cast("Facts", made)
 
     def _converted(self, thing: Mapping[str, Any], at_us: int, known: Known | None) -> Facts | None:
         try:

@@ -12,6 +12,7 @@ from schemas.facts import NodeFacts, Taint
 log = logging.getLogger(__name__)
 
 OURS = "spazio"
+_MOST, _LONGEST = 256, 4096  # no message holds more; all else of the object counts nevertheless
 _TYPE, _ZONE = "node.kubernetes.io/instance-type", "topology.kubernetes.io/zone"
 
 
@@ -54,7 +55,8 @@ def facts(node: Mapping[str, Any], *, at_us: int, price_label: str) -> NodeFacts
 
 def own(annotations: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that are meant for us; others may be large and change often."""
-    return {key: value for key, value in annotations.items() if key.startswith(OURS)}
+    ours = {key: value for key, value in annotations.items() if key.startswith(OURS) and len(value) <= _LONGEST}
+    return dict(sorted(ours.items())[:_MOST])
 
 
 @lru_cache(maxsize=4096)  # so that a price that is none is said once, not with every change of its node

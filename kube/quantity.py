@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from decimal import Context, Decimal
+from functools import lru_cache
 from typing import Any
 
 Amounts = dict[str, Decimal]
@@ -12,6 +13,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15,
 _BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _EXACT = Context(prec=200)
 _LONGEST = 64
+_RESOURCES = 256  # no message holds more
 _MOST = Decimal(10) ** 18  # what a message can say; some write 8Ei for "no limit"
 
 
@@ -24,7 +26,11 @@ def parse(text: object) -> Decimal:
     Raises:
         ValueError: It is no quantity. Grammar: apimachinery, `resource.Quantity`.
     """
-    written = str(text)
+    return _parse(str(text)[: _LONGEST + 1])
+
+
+@lru_cache(maxsize=4096)  # a cluster writes few amounts, and each of them often
+def _parse(written: str) -> Decimal:
     match = _FORM.fullmatch(written) if len(written) <= _LONGEST else None
     if match is None:
         raise ValueError(f"{written[:_LONGEST]!r} is no quantity; one looks like 100m, 1.5, 1e3 or 1Gi")
@@ -42,13 +48,35 @@ def parse_all(amounts: Mapping[str, Any] | None) -> Amounts:
 
 
 def add(total: Amounts, more: Amounts) -> Amounts:
-    """Return the sum by resource."""
-    return {name: _EXACT.add(total.get(name, Decimal()), more.get(name, Decimal())) for name in total | more}
+    """Return the sum by resource; raises as `increase`."""
+    return increase(dict(total), more)
+
+
+def increase(total: Amounts, more: Amounts) -> Amounts:
+    """Add to a sum by resource, in place; returns it.
+
+    Raises:
+        ValueError: They are more resources than any pod has.
+    """
+    for name, amount in more.items():
+        total[name] = _EXACT.add(total.get(name, Decimal()), amount)
+    return _bounded(total)
 
 
 def larger(one: Amounts, other: Amounts) -> Amounts:
-    """Return the larger amount of each resource."""
-    return {name: max(one.get(name, Decimal()), other.get(name, Decimal())) for name in one | other}
+    """Return the larger amount of each resource.
+
+    Raises:
+        ValueError: As `increase`.
+    """
+    return _bounded({name: max(one.get(name, Decimal()), other.get(name, Decimal())) for name in one | other})
+
+
+def _bounded(amounts: Amounts) -> Amounts:
+    """Refuse what would take long to sum up, container by container."""
+    if len(amounts) > _RESOURCES:
+        raise ValueError(f"requests and limits are of more than {_RESOURCES} resources")
+    return amounts
 
 
 def plain(amounts: Amounts) -> dict[str, float]:

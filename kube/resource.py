@@ -62,13 +62,14 @@ def _containers(pod: Object, side: Side) -> Amounts:
     }
     total: Amounts = {}
     for container in spec.get("containers") or ():
-        total = quantity.add(total, _container(pod, side, container, states))
+        quantity.increase(total, _container(pod, side, container, states))
     sidecars: Amounts = {}
     starting: Amounts = {}
     for container in spec.get("initContainers") or ():
         if container.get("restartPolicy") == "Always":
             own = _container(pod, side, container, states)
-            total, sidecars = quantity.add(total, own), quantity.add(sidecars, own)
+            quantity.increase(total, own)
+            quantity.increase(sidecars, own)
             starting = quantity.larger(starting, sidecars)
         else:
             own = _container(pod, side, container, {})

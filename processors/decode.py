@@ -27,8 +27,6 @@ OTHERS: Mapping[str, type[Message]] = {
     "nodefacts": NodeFacts,
 }
 
-KINDS = ("samples", "edge", "containers", "pods", "podfacts")
-
 _HIGH = np.array([known.high for known in metric.METRICS])
 
 

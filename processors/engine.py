@@ -10,7 +10,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
@@ -20,18 +20,15 @@ from bus import journal, stream
 from bus.batch import Row
 from bus.crew import Crew
 from bus.health import Health
-from bus.linger import Linger
-from bus.owner import Fold, Output, Owner, Part, Refusal
-from processors import decode
+from bus.owner import Fold, Output, Owner, Part, Refusal, Shared
+from processors import output
 from processors.aggregate import Aggregate
 from processors.forecast import model, workload
 from processors.forecast.workloads import Forecasts
-from processors.outlook import fold as outlook
 from processors.outlook.fold import Outlook
 from processors.partition import Partition
 from schemas import codec
 from schemas.live import Live
-from schemas.message import Message
 from schemas.prediction import WorkloadSums
 from schemas.settings import Settings
 from schemas.subject import Names, token
@@ -61,7 +58,7 @@ async def run(client: Client, live: Live, health: Health) -> None:
     gc.freeze()
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
     shards = await _shards(client, names)
-    linger = Linger()
+    shared = Shared()
     folds: dict[str, PartitionFold | OutlookFold] = {}
     parts: list[Part] = []
     for number in range(shards):
@@ -71,8 +68,8 @@ async def run(client: Client, live: Live, health: Health) -> None:
         if _looks_ahead(settings):
             name = f"{OUTLOOK}-{number}"
             folds[name] = OutlookFold(live, number)
-            pause = settings.predict.checkpoint_seconds
-            parts.append(Part(name, name, names.telemetry, outlook_subjects(names, number), pause))
+            pause, wanted = settings.predict.checkpoint_seconds, outlook_subjects(names, number)
+            parts.append(Part(name, name, names.telemetry, wanted, pause, patient=True))
     owners = [
         Owner(
             client,
@@ -81,19 +78,19 @@ async def run(client: Client, live: Live, health: Health) -> None:
             part,
             folds[part.name],
             journal.Batches(client, names.estimates, names.of("cursor", part.name), timeout_seconds=timeout),
-            linger,
+            shared,
         )
         for part in parts
     ]
     sums = Part(AGGREGATE, AGGREGATE, names.estimates, (names.of("model", "partition", "*"),))
     models = journal.Singles(client, names.telemetry, names.model, timeout_seconds=timeout)
     if settings.process.aggregate:
-        owners.append(Owner(client, live, health, sums, AggregateFold(settings, shards), models, linger))
+        owners.append(Owner(client, live, health, sums, AggregateFold(settings, shards), models, shared))
 
     if settings.forecast.enabled:
-        workloads = Part(FORECAST, FORECAST, names.estimates, (names.of("workloads", "partition", "*"),))
+        workloads = Part(FORECAST, FORECAST, names.estimates, (names.of("workloads", "partition", "*"),), patient=True)
         cursor = journal.Batches(client, names.estimates, names.of("cursor", FORECAST), timeout_seconds=timeout)
-        owners.append(Owner(client, live, health, workloads, ForecastFold(live, shards), cursor, linger))
+        owners.append(Owner(client, live, health, workloads, ForecastFold(live, shards), cursor, shared))
 
     def about(part: str) -> dict[str, Any]:
         return {"nodes": folds[part].nodes} if part in folds else {}
@@ -112,13 +109,16 @@ def _looks_ahead(settings: Settings) -> bool:
 
 
 def subjects(names: Names, number: int) -> tuple[str, ...]:
-    """Return what a partition folds: what is measured on its nodes, and the global model."""
-    return (*(names.part(number, kind) for kind in decode.KINDS), names.model)
+    """Return what a partition folds: what is measured on its nodes, and the global model.
+
+    Whole partitions, although facts of nodes are of no use: the more filters, the more a server has to do.
+    """
+    return names.partition(number), names.model
 
 
 def outlook_subjects(names: Names, number: int) -> tuple[str, ...]:
-    """Return what the outlook of a partition folds."""
-    return tuple(names.part(number, kind) for kind in outlook.KINDS)
+    """Return what the outlook of a partition folds: everything of its nodes; what it does not need is rare."""
+    return (names.partition(number),)
 
 
 async def _shards(client: Client, names: Names) -> int:
@@ -170,20 +170,9 @@ class PartitionFold(Fold):
         self._partition.restore(body)
 
 
-class Said(Protocol):
-    """A message to publish, and the place, among those folded, of the message that it came of."""
-
-    @property
-    def subject(self) -> str: ...  # noqa: D102
-    @property
-    def message(self) -> Message: ...  # noqa: D102
-    @property
-    def place(self) -> int: ...  # noqa: D102
-
-
-def rows(said: Sequence[Said]) -> list[Output]:
+def rows(said: Sequence[output.Output]) -> list[Output]:
     """Return what a partition says as it is stored."""
-    return [Output(output.place, Row(output.subject, codec.encode(output.message))) for output in said]
+    return [Output(one.place, Row(one.subject, codec.encode(one.message))) for one in said]
 
 
 class OutlookFold(Fold):
@@ -207,7 +196,7 @@ class OutlookFold(Fold):
         self._outlook.settings = self._live.current
         said = rows(self._outlook.fold(messages))
         WITHHELD.labels(f"{OUTLOOK}-{self._number}").set(self._outlook.withheld)
-        return said, [Refusal(index, reason) for index, reason in self._outlook.refused]
+        return said, []
 
     def snapshot(self) -> bytes | None:
         """Return the state as bytes; None: no node is known."""

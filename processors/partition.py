@@ -5,17 +5,18 @@ A value in the shape of an object: `fold` takes messages in stream order and say
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from processors import chain, decode, flat_queue, intake, keyed_sum, migrate, plan, report, snapshot, table
+from processors import chain, decode, flat_queue, intake, keyed_sum, migrate, output, plan, report, snapshot, table
 from processors.admission import Admission
 from processors.chain import Params, State
 from processors.class_room import Nodes
+from processors.output import Output
 from processors.pod_class import Tally
 from processors.variant import choose
 from processors.workloads import Workloads
@@ -35,15 +36,6 @@ class Refusal:
 
     index: int
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A message to publish on a subject, and the place, among those folded, of the message that it came of."""
-
-    subject: str
-    message: Message
-    place: int = field(compare=False)
 
 
 class _Rows(NamedTuple):
@@ -213,13 +205,10 @@ class Partition:
         return share[:, columns] * state.sizes[:, columns]
 
     def _say(self, kind: str, node: str, form: type[Message], fields: dict[str, Any], place: int) -> list[Output]:
-        """Make a message; numbers that no message can hold are withheld and counted, and harm no other node."""
-        try:
-            message = form.model_validate(fields)
-        except ValidationError:
-            self.withheld += 1
-            return []
-        return [Output(self._names.node(kind, node), message, place)]
+        """Make a message; one that cannot be made is withheld and counted, and harms no other node."""
+        said = output.make(self._names.node(kind, node), form, fields, place)
+        self.withheld += said is None
+        return [] if said is None else [said]
 
     def _enqueue(self, state: State, rows: NDArray[np.intp]) -> None:
         """Merge local models one after another, N being the nodes known when each arrived."""

@@ -9,6 +9,7 @@ from schemas import subject
 from schemas.estimate import Availability, Cursor, Model
 from schemas.facts import NodeFacts, PodFacts
 from schemas.message import VERSION, Message
+from schemas.placement import Decision, Reservations
 from schemas.prediction import Forecast, Prediction, Reject, WorkloadSums
 from schemas.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, SmoothedBlock
 
@@ -28,6 +29,8 @@ MESSAGES: Mapping[str, type[Message]] = {
     "reject": Reject,
     "workloads": WorkloadSums,
     "forecast": Forecast,
+    "decision": Decision,
+    "reservations": Reservations,
     "cursor": Cursor,
 }
 
@@ -74,6 +77,12 @@ def _reason(errors: list[Any]) -> str:
     for item in errors:
         if item["loc"] == ("v",) and isinstance(item["input"], int) and item["input"] > VERSION:
             return f"contract version {item['input']} is newer than {VERSION}, the newest known here"
-    parts = [f"{'.'.join(str(part) for part in item['loc']) or 'payload'}: {item['msg']}" for item in errors[:3]]
+    parts = [f"{'.'.join(map(_shown, item['loc'])) or 'payload'}: {item['msg']}" for item in errors[:3]]
     more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
     return "; ".join(parts) + more
+
+
+def _shown(part: str | int) -> str:
+    """Return a field's name or place on one line: names in a mapping are whatever the sender likes."""
+    text = str(part)
+    return text if text.isprintable() else repr(text)

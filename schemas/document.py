@@ -23,6 +23,10 @@ _WORKLOAD = {
     "namespace": {"description": "namespace as one token"},
     "workload": {"description": "kind and name of what owns the pods, as one token: Deployment/web"},
 }
+_POD = {
+    "namespace": {"description": "namespace as one token"},
+    "pod": {"description": "name of the pod as one token"},
+}
 _PARTITION = {"partition": {"description": "number of a shard of nodes, from 0"}}
 _DEAD = {
     "name": "dead",
@@ -125,6 +129,13 @@ def _channels(prefix: str) -> Iterator[_Channel]:
         f"On bad input. Kept in {names.events}",
         {"subject": {"description": "subject that the message came on; several tokens"}},
     )
+    yield _Channel(
+        "decision",
+        of("decision", "{namespace}", "{pod}"),
+        "decision",
+        f"On each attempt to place a pod. Kept in {names.events}",
+        _POD,
+    )
     bucket = names.availability_bucket
     yield _Channel(
         "availability_cache",
@@ -136,6 +147,22 @@ def _channels(prefix: str) -> Iterator[_Channel]:
     bucket = names.nodes_bucket
     yield _Channel(
         "nodes_bucket", f"$KV.{bucket}.{{node}}", "nodefacts", f"Key-value bucket {bucket}, key {{node}}", _NODE
+    )
+    bucket = names.pods_bucket
+    yield _Channel(
+        "pods_bucket",
+        f"$KV.{bucket}.{{uid}}",
+        "podfacts",
+        f"Key-value bucket {bucket}, key {{uid}}: pods that the API server has",
+        {"uid": {"description": "UID of the pod"}},
+    )
+    bucket = names.reservations_bucket
+    yield _Channel(
+        "reservations_bucket",
+        f"$KV.{bucket}.{{node}}",
+        "reservations",
+        f"Key-value bucket {bucket}, key {{node}}: places held for pods that are not bound yet",
+        _NODE,
     )
 
 

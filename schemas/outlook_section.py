@@ -1,21 +1,21 @@
 """The sections of the settings that say how peaks are predicted, jobs rejected, and workloads forecast."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
+from schemas.prediction import Formula
 from schemas.section import RELOAD, Bytes, Fraction, Seconds, Section
 
-PEAK_MODELS = ("calibrated", "n_sigma", "pods_n_sigma", "borg_default", "resource_central", "max", "koordinator")
+PeakModel = Literal["calibrated", "n_sigma", "pods_n_sigma", "borg_default", "resource_central", "max", "koordinator"]
+PEAK_MODELS: tuple[str, ...] = get_args(PeakModel)
 
 
 class Predict(Section):
     """How peaks are predicted, and what of them is given to lower tiers."""
 
     enabled: bool = Field(True, description="predict peaks of nodes and pods; as much work as availability")
-    model: Literal[
-        "calibrated", "n_sigma", "pods_n_sigma", "borg_default", "resource_central", "max", "koordinator"
-    ] = Field(
+    model: PeakModel = Field(
         "calibrated", json_schema_extra=RELOAD, description="model whose peak is the chosen one; all are published"
     )
     violation: float = Field(
@@ -52,7 +52,7 @@ class Predict(Section):
         json_schema_extra=RELOAD,
         description="nothing of a pod is reclaimed before it was seen so long, however old it is",
     )
-    formula: Literal["reclaim", "mixed", "shipped"] = Field(
+    formula: Formula = Field(
         "reclaim",
         json_schema_extra=RELOAD,
         description="Mid-tier: requests less peak; mixed adds what is not requested; shipped is Koordinator's code",

@@ -1,15 +1,18 @@
 """Messages about what is to come: peaks and what they leave, PRONTO's reject signal, forecasts of workloads."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from schemas.message import Amount, Count, Message, Microseconds, NodeName, NonNegative, Part, Ratio, Text
 
 # Priority classes of pods; beside them the whole node, and what is in no pod.
-PRIORITIES = ("prod", "mid", "batch", "free", "none")
-GROUPS = ("node", *PRIORITIES, "system")
-FORMULAS = ("reclaim", "mixed", "shipped")
+Priority = Literal["prod", "mid", "batch", "free", "none"]
+Group = Literal["node", Priority, "system"]
+Formula = Literal["reclaim", "mixed", "shipped"]
+PRIORITIES: tuple[str, ...] = get_args(Priority)
+GROUPS: tuple[str, ...] = get_args(Group)
+FORMULAS: tuple[str, ...] = get_args(Formula)
 MAXIMUM_WORKLOADS = 1000
 
 
@@ -51,7 +54,7 @@ class Prediction(Message):
         Ratio | None, Field(description="probability, as the model states it, that its peak is exceeded")
     ] = None
     peaks: Annotated[
-        dict[Literal["node", "prod", "mid", "batch", "free", "none", "system"], dict[Text, Resources]],
+        dict[Group, dict[Text, Resources]],
         Field(description="by group and model"),
     ]
     capacity: Annotated[Resources, Field(description="allocatable as the cluster says, else what the node has")]
@@ -61,9 +64,7 @@ class Prediction(Message):
     formula: Annotated[
         Literal["reclaim", "mixed", "shipped"], Field(description="the Mid-tier formula that was chosen")
     ]
-    mid: Annotated[
-        dict[Literal["reclaim", "mixed", "shipped"], Resources], Field(description="Mid-tier allocatable by formula")
-    ]
+    mid: Annotated[dict[Formula, Resources], Field(description="Mid-tier allocatable by formula")]
     batch: Annotated[Resources, Field(description="Batch-tier allocatable, for reference")]
     accuracy: Annotated[dict[Text, Accuracy] | None, Field(description="by model; absent before a horizon is over")] = (
         None

@@ -321,6 +321,13 @@ class Simulated(Section):
         description="seconds made in advance and sent over and over, without churn, so that sending is all the load "
         "costs; 20,000 nodes take 26 MB a second; 0: none",
     )
+    follow: bool = Field(
+        False,
+        description="load gives telemetry to the nodes that the cluster watch knows, such as KWOK's, instead of nodes "
+        "of its own: samples, containers and pods out of kinds, in real time. A running pod uses what its annotations "
+        "spazio.usage-cpu and spazio.usage-memory say, else its requests, else 0.1 cores and 200 MiB; nodes, speed, "
+        "churn, waves and prepared_seconds have no meaning then",
+    )
     in_flight: int = Field(10_000, ge=1, le=1_000_000, description="messages sent and not yet acknowledged, at most")
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationError
 
 from schemas.outlook_section import Forecast, Predict, Reject
+from schemas.placement_section import Extender, Output
 from schemas.section import (
     CONTAINER_SOURCES,
     Cache,
@@ -78,6 +79,8 @@ class Settings(Section):
     process: Process = Process()
     history: History = History()
     cache: Cache = Cache()
+    extender: Extender = Extender()
+    output: Output = Output()
     simulated: Simulated = Simulated()
     replay: Replay = Replay()
     log: Log = Log()

@@ -71,6 +71,10 @@ class Names:
         """Return the subject under which the telemetry stream stores a partition's messages."""
         return self.of("part", str(partition), kind, node)
 
+    def partition(self, number: int) -> str:
+        """Return the filter for all that the telemetry stream stores of a partition."""
+        return self.of("part", str(number), ">")
+
     def dead(self, subject: str) -> str:
         """Return the dead-letter subject of a message that came on `subject`."""
         return self.of("dead", subject)
@@ -107,6 +111,16 @@ class Names:
     def nodes_bucket(self) -> str:
         """Bucket of the newest `NodeFacts` of each node."""
         return self._upper("NODES")
+
+    @property
+    def pods_bucket(self) -> str:
+        """Bucket of the newest `PodFacts` of each pod that the API server has, by UID."""
+        return self._upper("PODS")
+
+    @property
+    def reservations_bucket(self) -> str:
+        """Bucket of the places that are held on each node: `Reservations`."""
+        return self._upper("RESERVATIONS")
 
     @property
     def checkpoints(self) -> str:

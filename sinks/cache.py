@@ -59,6 +59,7 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
         after=position,
         newest=True,
         timeout_seconds=timeout,
+        bound=True,
     )
     async with reader:
         while True:

@@ -8,6 +8,7 @@ from typing import Any
 from schemas.settings import Settings
 
 FILE = "addresses.json"
+SCHEDULER = "scheduler.json"  # note of the extender: where it answers kube-scheduler
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,16 +105,15 @@ class Child:
             await process.wait()
 
 
-async def noted(note: Path, pid: int) -> str:
-    """Wait until a service with this pid has written its note, and return the HTTP address in it."""
-    while True:
-        address = _read(note, pid)
-        if address is not None:
-            return address
+async def noted(notes: Sequence[Path], pid: int) -> str:
+    """Wait until a service with this pid has written its notes, and return the HTTP address in the first."""
+    while any(read(note, pid) is None for note in notes):  # noqa: ASYNC110 # a file tells nobody
         await asyncio.sleep(0.05)
+    return read(notes[0], pid) or ""
 
 
-def _read(note: Path, pid: int) -> str | None:
+def read(note: Path, pid: int) -> str | None:
+    """Return the address in the note of a service with this pid; None: it has not written one."""
     with contextlib.suppress(OSError, ValueError):
         content = json.loads(note.read_text())
         if content.get("pid") == pid:

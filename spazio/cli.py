@@ -1,5 +1,6 @@
 """The command line. Each command is thin: settings in, one function of another module, an exit status out."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,7 @@ histograms_app = typer.Typer(help="What was learned of peaks, as Koordinator's c
 app.add_typer(histograms_app, name="histograms")
 
 _PIPELINE = ("data", "nats", "http", "log")
+_NICENESS = 5  # of history: its rows wait in the streams, while others wait for the rest
 
 
 def main() -> int:
@@ -54,6 +56,8 @@ def main() -> int:
         "process",
         "history",
         "cache",
+        "extender",
+        "kube",
     ),
     *("simulated_nodes", "simulated_seed", "simulated_churn_per_minute", "simulated_kinds"),
 )
@@ -188,6 +192,7 @@ def history(settings: Settings) -> int:
     from sinks.history import service as sink
     from spazio import service
 
+    os.nice(_NICENESS)
     return service.run("history", settings, lambda context: sink.run(context.client, context.live, context.health))
 
 
@@ -199,6 +204,38 @@ def metrics(settings: Settings) -> int:
     from spazio import service
 
     return service.run("metrics", settings, lambda context: sink.run(context.client, context.settings))
+
+
+@sink_app.command()
+@with_settings(*_PIPELINE, "cache", "extender", "kube", "model_variant", "history_dir")
+def extender(settings: Settings) -> int:
+    """Answer kube-scheduler: which nodes a pod may go to, and which is best."""
+    from spazio import extender as command
+
+    return command.run(settings)
+
+
+@sink_app.command()
+@with_settings(*_PIPELINE, "output", "kube")
+def kubernetes(settings: Settings) -> int:
+    """Write to Kubernetes: extended resources, NodeMetrics, floors of HorizontalPodAutoscalers."""
+    from spazio import kubernetes as command
+
+    return command.run(settings)
+
+
+@app.command()
+@with_settings(*_PIPELINE, "cache", "extender", "kube", "model_variant", "history_dir")
+def explain(
+    settings: Settings,
+    pod: Annotated[Path, typer.Argument(help="YAML or JSON file with a Pod, or a workload with a pod template.")],
+    json_output: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
+) -> int:
+    """Rank nodes for a pod and say why; nothing is placed or held."""
+    from spazio import addresses
+    from spazio import explain as command
+
+    return command.run(addresses.located(settings), pod, json_output=json_output)
 
 
 @app.command()

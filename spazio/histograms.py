@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import nats.errors
+from nats.aio.client import Client
 
 from bus import checkpoint, crew, stream
 from bus.checkpoint import Checkpoint
@@ -58,7 +59,7 @@ async def _told(work: Awaitable[str]) -> int:
 
 async def _export(settings: Settings, folder: Path) -> str:
     written = 0
-    async with _stored(settings) as (_, found):
+    async with _stored(settings) as (_, _, found):
         async for stored in found:
             for node, model in stored.outlook.models():
                 place = folder / token(node)
@@ -78,11 +79,10 @@ async def _take(settings: Settings, folder: Path) -> str:
     theirs = float(bucket.KOORDINATOR_CPU_HALF_LIFE_SECONDS), float(bucket.KOORDINATOR_MEMORY_HALF_LIFE_SECONDS)
     if lives != theirs:
         raise Refused(f"predict.half_life_* are {lives}, Koordinator's weights are of {theirs}: set these to import")
-    async with live.dial(settings) as client:
+    left, taken = dict(models), 0
+    async with _stored(settings) as (client, store, found):
         if await crew.replicas(client, settings.prefix):
             raise Refused("processors run and would write their own state over it: stop them first")
-    left, taken = dict(models), 0
-    async with _stored(settings) as (store, found):
         async for stored in found:
             changed = 0
             for path, model in models.items():
@@ -116,7 +116,7 @@ def _read(path: Path) -> exchange.Koordinator:
 
 
 @asynccontextmanager
-async def _stored(settings: Settings) -> AsyncIterator[tuple[checkpoint.Store, AsyncIterator[_Stored]]]:
+async def _stored(settings: Settings) -> AsyncIterator[tuple[Client, checkpoint.Store, AsyncIterator[_Stored]]]:
     names = Names(settings.prefix)
     async with live.dial(settings) as client:
         try:
@@ -124,7 +124,7 @@ async def _stored(settings: Settings) -> AsyncIterator[tuple[checkpoint.Store, A
         except nats.errors.Error as error:
             raise live.Unreachable(f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up`") from error
         store = checkpoint.Store(client, names.checkpoints, timeout_seconds=settings.nats.request_timeout_seconds)
-        yield store, _outlooks(settings, store, source)
+        yield client, store, _outlooks(settings, store, source)
 
 
 async def _outlooks(settings: Settings, store: checkpoint.Store, source: stream.Stream) -> AsyncIterator[_Stored]:

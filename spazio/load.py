@@ -2,14 +2,14 @@
 
 Each node has its own place within a second, as real ones do, so messages come evenly. The schedule is that of event
 time: what is late stays late, and is said to be, instead of the simulation slowing down. With `prepared_seconds`
-everything is made beforehand and sent over and over; then the load costs what sending costs.
+everything is made beforehand and sent over and over; then the load costs what sending costs. With `follow` the nodes
+and pods are those of a cluster that is watched.
 """
 
 import asyncio
 import contextlib
 import json
 import logging
-import resource
 import time
 from collections.abc import Iterator
 from operator import attrgetter
@@ -17,14 +17,16 @@ from typing import Any, NamedTuple
 
 from nats.aio.client import Client
 
-from bus.health import UNSTORED, Health
-from bus.pipeline import NO_STREAM, Outgoing, Pipeline
+from bus.health import Health
+from bus.pipeline import Outgoing
 from producers.simulated.cluster import Cluster
 from producers.simulated.message import Timed, Writer
 from schemas.section import Http, Simulated
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio import service
+from spazio.follow import Follow
+from spazio.sending import Sending
 from spazio.service import Context
 
 log = logging.getLogger(__name__)
@@ -32,14 +34,9 @@ log = logging.getLogger(__name__)
 _DEFAULT_NODES = 100
 _TICK_SECONDS = 0.01
 _AT_ONCE = 500
-_REPORT_SECONDS = 10.0
-_LOOK_SECONDS = 0.5
-_BEHIND_SECONDS = 0.5
 _DRAIN_SECONDS = 10.0
 _SECOND_US = 1_000_000
 _LEAD_SECONDS = 0.2  # between the moment that is called the beginning and the first message
-
-_NO_STREAM = "no stream takes the messages: start `spazio process` or `spazio up` on this server, which make it"
 
 _by_due = attrgetter("due_us")
 
@@ -53,7 +50,7 @@ class Due(NamedTuple):
 
 
 def run(settings: Settings, *, json_output: bool) -> int:
-    """Simulate nodes until the time is over or a signal comes; returns the exit status."""
+    """Simulate nodes, or follow a cluster's, until the time is over or a signal comes; returns the exit status."""
     if not settings.simulated.nodes:
         settings = _changed(settings, nodes=_DEFAULT_NODES)
     if settings.http.port == Http().port:  # beside a pipeline that has this port
@@ -61,7 +58,8 @@ def run(settings: Settings, *, json_output: bool) -> int:
     reached: dict[str, Any] = {}
 
     async def work(context: Context) -> None:
-        load = Load(context.client, context.settings, context.health)
+        follows = context.settings.simulated.follow
+        load = Follow(context) if follows else Load(context.client, context.settings, context.health)
         try:
             await load.run()
         finally:
@@ -88,7 +86,7 @@ class Load:
 
     def __init__(self, client: Client, settings: Settings, health: Health) -> None:
         own = settings.simulated
-        self._own, self._health = own, health
+        self._own = own
         self._start_us = own.start_us or time.time_ns() // 1000
         cluster = Cluster(
             own.nodes,
@@ -107,50 +105,28 @@ class Load:
             ]
             for kind in own.kinds
         }
-        self._pipeline = Pipeline(
-            client,
-            limit=own.in_flight,
-            timeout_seconds=settings.nats.request_timeout_seconds,
-        )
+        self._sending = Sending(client, settings, health)
+        self._pipeline = self._sending.pipeline
         self._loop = asyncio.get_running_loop()
-        self._began = self._ended = self._loop.time()
-        self._cpu = _cpu_seconds()
-        self._lag = self._lag_max = 0.0
-        self._behind = False
 
     async def run(self) -> None:
         """Send until the time is over, or until cancelled; a server that takes nothing is not waited for long."""
         async with asyncio.TaskGroup() as group, self._pipeline:
-            helpers = [group.create_task(self._pipeline.run()), group.create_task(self._report())]
-            helpers.append(group.create_task(self._look()))
+            helpers = [group.create_task(self._pipeline.run()), group.create_task(self._sending.report())]
+            helpers.append(group.create_task(self._sending.look()))
             try:
                 await self._send_all()
                 await self._pipeline.drain(_DRAIN_SECONDS)
             except TimeoutError as error:
                 log.error("load.unfinished", extra={"reason": str(error)})  # noqa: TRY400 # the trace says nothing more
             finally:
-                self._ended = self._loop.time()
+                self._sending.end()
                 for helper in helpers:
                     helper.cancel()
 
     def reached(self) -> dict[str, Any]:
         """Return what was reached so far."""
-        pipeline, seconds = self._pipeline, max(self._ended, self._began + 1e-3) - self._began
-        return {
-            "nodes": self._own.nodes,
-            "seconds": round(seconds, 3),
-            "sent": pipeline.sent,
-            "stored": pipeline.stored,
-            "duplicates": pipeline.duplicates,
-            "resent": pipeline.resent,
-            "unanswered": pipeline.in_flight,
-            "refused": dict(pipeline.refused),
-            "rate": round(pipeline.stored / seconds, 1),
-            "lag_seconds": round(self._lag, 4),
-            "lag_seconds_max": round(self._lag_max, 4),
-            "cpu_share": round((_cpu_seconds() - self._cpu) / seconds, 4),
-            "start_us": self._start_us,
-        }
+        return {"nodes": self._own.nodes, **self._sending.reached(), "start_us": self._start_us}
 
     async def _send_all(self) -> None:
         own = self._own
@@ -177,11 +153,11 @@ class Load:
         """Let event time begin now: what had to be made beforehand took its time."""
         if not self._own.start_us:
             self._start_us = self._writer.start_us = time.time_ns() // 1000 + round(_LEAD_SECONDS * 1e6)
-        self._began, self._cpu = self._loop.time() + _LEAD_SECONDS, _cpu_seconds()
+        self._sending.begin(self._loop.time() + _LEAD_SECONDS)
 
     async def _send_until(self, end_us: int, waiting: list[Due]) -> list[Due]:
         """Send what is due before a time, each when it is due; returns the rest."""
-        position, speed, started = 0, self._own.speed, self._began
+        position, speed, started = 0, self._own.speed, self._sending.began
         while position < len(waiting) and waiting[position].due_us < end_us:
             now_us = (self._loop.time() - started) * speed * _SECOND_US
             until = min(now_us, end_us - 1)
@@ -192,7 +168,7 @@ class Load:
                 due = started + waiting[position].due_us / speed / _SECOND_US
                 await asyncio.sleep(max(_TICK_SECONDS, due - self._loop.time()))
                 continue
-            self._note_lag((now_us - waiting[position].due_us) / _SECOND_US / speed)
+            self._sending.note_lag((now_us - waiting[position].due_us) / _SECOND_US / speed)
             part = [self._outgoing(*due) for due in waiting[position:stop]]
             await self._pipeline.send(part, until=self._patience())
             position = stop
@@ -201,7 +177,7 @@ class Load:
     def _patience(self) -> float | None:
         """Return until when to wait for room: for a while behind the end; a server that is slow is given longer."""
         own, now = self._own, self._loop.time()
-        return max(self._began + own.seconds / own.speed, now) + _DRAIN_SECONDS if own.seconds else None
+        return max(self._sending.began + own.seconds / own.speed, now) + _DRAIN_SECONDS if own.seconds else None
 
     def _outgoing(self, _: int, message: Timed, later: int) -> Outgoing:
         kind, node = message.kind, message.node
@@ -209,43 +185,6 @@ class Load:
         return Outgoing(
             self._subjects[kind][node], message.payload(self._start_us, later), self._identities[kind][node] + end
         )
-
-    def _note_lag(self, lag: float) -> None:
-        self._lag, self._lag_max = lag, max(self._lag_max, lag)
-        if lag > _BEHIND_SECONDS and not self._behind:
-            self._behind = True
-            self._health.degrade("load", "the load is behind its schedule; simulate fewer nodes, or prepare seconds")
-        elif lag < _BEHIND_SECONDS / 2 and self._behind:
-            self._behind = False
-            self._health.recover("load")
-
-    async def _look(self) -> None:
-        """Say that the server refuses messages, from the first one until it stores some and refuses none."""
-        refused, stored = 0, 0
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            found = self._pipeline.refused
-            if (now := found.total()) > refused:
-                reason = _NO_STREAM if found[NO_STREAM] == now else UNSTORED
-                self._health.degrade("stream", reason)
-            elif self._pipeline.stored > stored:
-                self._health.recover("stream")
-            refused, stored = now, self._pipeline.stored
-
-    async def _report(self) -> None:
-        stored, at = 0, self._loop.time()
-        while True:
-            await asyncio.sleep(_REPORT_SECONDS)
-            pipeline, now = self._pipeline, self._loop.time()
-            said = {
-                "rate": round((pipeline.stored - stored) / (now - at), 1),
-                "lag_seconds": round(self._lag, 3),
-                "in_flight": pipeline.in_flight,
-                "resent": pipeline.resent,
-                "refused": sum(pipeline.refused.values()),
-            }
-            log.info("load.rate", extra=said)
-            stored, at = pipeline.stored, now
 
 
 class _Live:
@@ -277,8 +216,3 @@ class _Prepared:
 
 def _changed(settings: Settings, **fields: Any) -> Settings:
     return settings.model_copy(update={"simulated": settings.simulated.model_copy(update=fields)})
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime

@@ -16,7 +16,7 @@ _REREAD: ContextVar[Callable[[], Settings]] = ContextVar("reread")
 _SPELLINGS = {"nats_url": ("--nats", "--nats-url")}
 # Options of a command that has this section to itself may be short.
 _SHORT = {
-    "load": ("simulated", ("nodes", "seed", "speed", "seconds", "start_us", "kinds")),
+    "load": ("simulated", ("nodes", "seed", "speed", "seconds", "start_us", "kinds", "follow")),
     "up": ("simulated", ("nodes", "seed")),
     "replay": ("replay", ("map", "speed", "shift", "cpus", "memory_bytes", "step_seconds")),
 }

@@ -7,6 +7,7 @@ enough either, since it forgets. Together they are exact, wherever the watch was
 import asyncio
 import json
 import logging
+import time
 import zlib
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from kube.ledger import Ledger
 from schemas import codec
 from schemas.facts import NodeFacts, PodFacts
 from schemas.settings import Settings
-from schemas.subject import Names, kind_and_node
+from schemas.subject import Names, kind_and_node, token
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,12 @@ class Memory:
         self._store = Store(client, self._names.checkpoints, timeout_seconds=self._timeout)
         self._stream = ""
 
-    async def recall(self) -> None:
-        """Fill the accounts with what was said before, and find out from which versions to go on."""
+    async def recall(self) -> list[NodeFacts | PodFacts]:
+        """Fill the accounts with what was said before, and find out from which versions to go on.
+
+        Returns:
+            What the buckets are to be told, so that they hold what was said.
+        """
         telemetry = await stream.describe(self._client, self._names.telemetry)
         self._stream = telemetry.identity
         checkpoint = await self._store.load(_NAME, telemetry.identity)
@@ -73,7 +78,7 @@ class Memory:
                 _take(self._nodes, NodeFacts, message)
             else:
                 _take(self._pods, PodFacts, message)
-        await self._compare()
+        wanted = await self._compare()
         log.info(
             "watch.recalled",
             extra={
@@ -81,8 +86,10 @@ class Memory:
                 "pods": len(self._pods),
                 "node_version": self._nodes.version,
                 "pod_version": self._pods.version,
+                "mended": len(wanted),
             },
         )
+        return wanted
 
     def snapshot(self) -> bytes:
         """Return the accounts as they are now."""
@@ -105,6 +112,9 @@ class Memory:
         try:
             first, *lines = zlib.decompress(body).split(b"\n")
             head: dict[str, Any] = json.loads(first)
+            if head["form"] != ledger.FORM:
+                log.info("watch.form_changed", extra={"from": head["form"], "to": ledger.FORM})
+                return
             for line in lines:
                 resource, _, rest = line.partition(b" ")
                 (self._nodes if resource == b"nodes" else self._pods).load(rest)
@@ -115,16 +125,23 @@ class Memory:
         except (zlib.error, ValueError, KeyError, TypeError) as error:
             log.warning("watch.checkpoint_unreadable", extra={"reason": repr(error)})
 
-    async def _compare(self) -> None:
-        """Hold the bucket of nodes against the account; it lives longer than the stream."""
-        bucket = self._names.nodes_bucket
+    async def _compare(self) -> list[NodeFacts | PodFacts]:
+        """Hold the buckets against the accounts; they live longer than the stream."""
+        nodes = await self._copies(self._names.nodes_bucket, NodeFacts)
+        pods = await self._copies(self._names.pods_bucket, PodFacts)
+        at_us = time.time_ns() // 1000
+        return [*self._nodes.mend(nodes, at_us), *self._pods.mend(pods, at_us)]
+
+    async def _copies(self, bucket: str, kind: type[Facts]) -> list[Facts]:
         copies = []
         for message in await self._read(f"KV_{bucket}", [f"$KV.{bucket}.>"], 0, newest=True):
             try:
-                copies.append(codec.decode_from(NodeFacts, message.data, message.subject))
+                copy = codec.decode(kind, message.data)
             except codec.Refused:
                 continue  # what marks a deleted key is empty
-        self._nodes.compare(copy for copy in copies if not copy.deleted)
+            if message.subject == f"$KV.{bucket}.{key(copy)}" and not copy.deleted:
+                copies.append(copy)
+        return copies
 
     async def _read(self, name: str, subjects: Sequence[str], after: int, *, newest: bool) -> list[Received]:
         """Return what a stream holds now."""
@@ -135,7 +152,7 @@ class Memory:
             while reader.position < (last := await self._last(name, subjects)):
                 messages = await reader.read(timeout_seconds=_SILENCE_SECONDS)
                 found += messages
-                if not messages and last == await self._last(name, subjects):
+                if not messages and not reader.pending and last == await self._last(name, subjects):
                     break  # the last one has been removed since
         return found
 
@@ -148,6 +165,11 @@ class Memory:
             except NotFoundError:
                 continue
         return last
+
+
+def key(facts: NodeFacts | PodFacts) -> str:
+    """Return the key of an object in its bucket."""
+    return token(facts.node if isinstance(facts, NodeFacts) else facts.pod)
 
 
 def _take(account: Ledger[Facts], kind: type[Facts], message: Received) -> None:

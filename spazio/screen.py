@@ -20,6 +20,7 @@ async def show(places: dict[str, Any], settings: Settings) -> None:
         "",
         f"  NATS       {settings.nats_shown}   subjects {settings.prefix}.>",
         f"  metrics    {places.get('http')}/metrics",
+        f"  scheduler  {places.get('extender')}   for kube-scheduler: deploy/kube-scheduler.yaml",
         f"  history    {places.get('history')}",
         f"  addresses  {settings.data.dir}/addresses.json",
         "",

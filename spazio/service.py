@@ -89,7 +89,7 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
     guarding = asyncio.create_task(_guard(settings, health, connected))
     stopping = asyncio.create_task(stop.wait())
     try:
-        _announce(note, monitor.address)
+        announce(note, monitor.address)
         log.info("service.started", extra={"http": monitor.address, "pid": os.getpid()})
         await asyncio.wait({working, guarding, stopping}, return_when=asyncio.FIRST_COMPLETED)
         # Later it is also lost because work that has ended closes it.
@@ -155,7 +155,7 @@ async def _guard(settings: Settings, health: Health, connected: asyncio.Future[C
     await watchdog.watch(await asyncio.shield(connected), health, settings.nats)
 
 
-def _announce(note: Path, address: str) -> None:
+def announce(note: Path, address: str) -> None:
     """Say where this service listens; `spazio up` collects it. A folder that cannot be written is no reason to end."""
     try:
         note.parent.mkdir(parents=True, exist_ok=True)

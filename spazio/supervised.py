@@ -74,7 +74,7 @@ class Supervised:
         environ = base | all_settings.environment(self._settings)
         for name, arguments in services.items():
             note = self._settings.data.dir / "run" / f"{name}.json"
-            self._add(Recipe(name, [sys.executable, "-m", "spazio", *arguments], partial(child.noted, note), environ))
+            self._add(Recipe(name, [sys.executable, "-m", "spazio", *arguments], partial(child.noted, [note]), environ))
         for name in services:
             await self._ready(name)
 

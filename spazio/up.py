@@ -27,10 +27,12 @@ SERVICES: dict[str, list[str]] = {
     "cache": ["sink", "cache"],
     "history": ["sink", "history"],
     "metrics": ["sink", "metrics"],
+    "extender": ["sink", "extender"],
 }
 _LOAD = {"load": ["load"]}
+_SINKS = ("cache", "history", "metrics", "extender")
 # Producers end first, so that what was measured is still folded and written; the server ends last.
-_ENDING = ((("load", "agent"), 1.0), (("process",), 1.4), (("cache", "history", "metrics"), 1.4), (("nats",), 0.8))
+_ENDING = ((("load", "agent"), 1.0), (("process",), 1.4), (_SINKS, 1.4), (("nats",), 0.8))
 _START_SECONDS = 15.0
 
 
@@ -112,6 +114,9 @@ class _Up:
         self._children: dict[str, Child] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closing = False
+        self._scheduler_note = self._folder / "run" / addresses.SCHEDULER
+        own = settings.extender
+        self._extender = own.model_copy(update={"port": server.free_port(own.port, option="--extender-port")})
 
     async def run(self) -> int:
         stop = asyncio.Event()
@@ -146,7 +151,8 @@ class _Up:
             note = self._folder / "run" / f"{name}.json"
             note.unlink(missing_ok=True)
             command = [sys.executable, "-m", "spazio", *arguments]
-            self._add(Recipe(name, command, partial(child.noted, note), self._environ(name)))
+            notes = [note, *([self._scheduler_note] if name == "extender" else [])]
+            self._add(Recipe(name, command, partial(child.noted, notes), self._environ(name)))
         await self._until_ready()
         await screen.show(addresses.read(self._settings), addresses.located(self._settings))
 
@@ -183,7 +189,9 @@ class _Up:
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
         http = self._settings.http if name == "metrics" else self._settings.http.model_copy(update={"port": 0})
         nats = self._settings.nats.model_copy(update={"url": self._url})
-        return base | reload.fixed(self._settings.model_copy(update={"nats": nats, "http": http}), self._file)
+        return base | reload.fixed(
+            self._settings.model_copy(update={"nats": nats, "http": http, "extender": self._extender}), self._file
+        )
 
     def _reload(self) -> None:
         """Take over what may change, and have every service do so."""
@@ -208,6 +216,7 @@ class _Up:
         content = {
             "nats": self._url,
             "http": self._children["metrics"].http if "metrics" in self._children else "",
+            "extender": self._scheduler(),
             "history": str(self._settings.history_dir / "history.duckdb"),
             "data": str(self._folder),
             "pids": {"up": os.getpid(), **{one.name: one.pid for one in self._children.values() if one.pid}},
@@ -217,6 +226,11 @@ class _Up:
             addresses.write(self._folder, content)
         except OSError as error:
             log.warning("addresses.unwritten", extra={"reason": str(error)})
+
+    def _scheduler(self) -> str:
+        """Return where kube-scheduler's questions are answered; the extender says so once it answers."""
+        running = self._children.get("extender")
+        return (child.read(self._scheduler_note, running.pid) or "") if running else ""
 
     async def _close(self) -> None:
         self._closing = True

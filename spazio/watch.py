@@ -2,8 +2,8 @@
 
 An object is published when its facts change, once for each change, whoever is killed in between: API server, NATS
 or the watch itself. A pod that is bound moves from the subject of unbound pods to its node's; the newest version of
-a pod counts, wherever it was published. The bucket of nodes is written before the stream, so that what the stream
-has is in the bucket.
+a pod counts, wherever it was published. The buckets of nodes and pods are written before the stream, so that what the
+stream has is in them: they tell who comes late what the stream has forgotten.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from kube.ledger import Ledger
 from schemas import codec
 from schemas.facts import NodeFacts, PodFacts
 from schemas.settings import Settings
-from schemas.subject import Names, token
-from spazio import service
+from schemas.subject import Names
+from spazio import recall, service
 from spazio.recall import Memory
 from spazio.service import Context
 
@@ -32,6 +32,8 @@ _MOST_WAITING = 10_000  # then reading stops until it is said
 _UNLIMITED = 1 << 62  # facts may not be dropped; what waits is bounded before it is handed over
 _LINGER_SECONDS = 2.0
 _PATIENCE_SECONDS = 60.0
+_NODE_ENDS = {"KV-Operation": "DEL"}
+_POD_ENDS = {"KV-Operation": "PURGE", "Nats-Rollup": "sub", "Nats-TTL": "1h"}
 _TURN = 64  # news taken before others get a turn
 
 OBJECTS = Gauge("spazio_watch_objects", "objects that the API server has", ["resource"])
@@ -70,11 +72,13 @@ class Watch:
             timeout_seconds=settings.nats.request_timeout_seconds,
             kind="facts",
         )
+        self._life = f"{time.time_ns():x}"
         self._heard, self._room = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
         """Go on where an earlier life has stopped, until cancelled."""
-        await self._memory.recall()
+        for facts in await self._memory.recall():
+            self._put_copy(facts)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._outbox.run())
@@ -129,20 +133,26 @@ class Watch:
 
     def _hand_over(self) -> None:
         for node in self._nodes.drain():
-            self._put_node(node)
+            self._put_copy(node)
+            self._put("nodefacts", node, node.uid)
         for pod in self._pods.drain():
+            self._put_copy(pod)
             self._put("podfacts", pod, pod.pod)
         for account in (self._nodes, self._pods):
             OBJECTS.labels(account.resource).set(len(account))
         self._room.set()
 
-    def _put_node(self, node: NodeFacts) -> None:
-        key = f"$KV.{self._names.nodes_bucket}.{token(node.node)}"
-        if node.deleted:
-            self._outbox.put(key, b"", f"nodes:{node.uid}:deleted", {"KV-Operation": "DEL"})
+    def _put_copy(self, facts: NodeFacts | PodFacts) -> None:
+        """Keep the newest facts in their bucket; what marks the end of a pod leaves it by itself."""
+        pod = isinstance(facts, PodFacts)
+        bucket = self._names.pods_bucket if pod else self._names.nodes_bucket
+        subject = f"$KV.{bucket}.{recall.key(facts)}"
+        # Of this life, so that what an earlier one has written can be written again if somebody took it away.
+        identity = f"{self._life}:{_identity('copy', facts, facts.pod if isinstance(facts, PodFacts) else facts.uid)}"
+        if not facts.deleted:
+            self._outbox.put(subject, codec.encode(facts), identity)
         else:
-            self._outbox.put(key, codec.encode(node), _identity("nodes", node, node.uid))
-        self._put("nodefacts", node, node.uid)
+            self._outbox.put(subject, b"", identity, _POD_ENDS if pod else _NODE_ENDS)
 
     def _put(self, kind: str, message: NodeFacts | PodFacts, uid: str) -> None:
         SAID.labels(kind).inc()

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from processors.partition import Output
+from processors.output import Output
 from schemas.estimate import Availability, Model
 from schemas.message import Message
 from schemas.settings import Settings, load

@@ -25,10 +25,7 @@ _METHOD = "SLSQP"  # the default starts BLAS threads, which cost more than the f
 def forecast(seconds: Array, values: Array, horizon: Array) -> Array:
     """Return what level and trend come to at each horizon.
 
-    Args:
-        seconds: (observations,) when they were made, before now: at most 0, rising, no two equal.
-        values: (series, observations) amounts, at least 0; NaN: missing.
-        horizon: (series,) how far ahead, seconds.
+    Arguments are those of `processors.forecast.model.Model`.
 
     Returns:
         (series,) amounts, at least 0; NaN where there are fewer than ten observations to fit.

@@ -14,10 +14,7 @@ Array = NDArray[np.float64]
 def forecast(seconds: Array, values: Array, horizon: Array) -> Array:
     """Return the line's value at each horizon.
 
-    Args:
-        seconds: (observations,) when they were made, before now: at most 0, rising, no two equal.
-        values: (series, observations) amounts, at least 0; NaN: missing.
-        horizon: (series,) how far ahead, seconds.
+    Arguments are those of `processors.forecast.model.Model`.
 
     Returns:
         (series,) amounts, at least 0. A single observation is carried on level; NaN where there is none.

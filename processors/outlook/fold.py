@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
-from processors import decode, plan, snapshot
+from processors import decode, output, plan, snapshot
 from processors.admission import Admission
 from processors.decode import Block
 from processors.forecast import workload
@@ -22,6 +22,7 @@ from processors.outlook import model, rejects, window
 from processors.outlook.node import Closed, Look, Nodes
 from processors.outlook.pod import Pods, departed
 from processors.outlook.window import Window
+from processors.output import Output
 from processors.peak.exchange import Koordinator
 from processors.plan import Entry
 from schemas.boot import cut
@@ -29,21 +30,12 @@ from schemas.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.message import Message
 from schemas.prediction import Prediction, Reject
 from schemas.settings import Settings
-from schemas.subject import Names, kind_and_node
+from schemas.subject import Names
 from schemas.telemetry import PodUsageBlock
 
 FORMAT = 1
-KINDS = ("samples", "pods", "podfacts", "nodefacts")
 _USAGE = [decode.COLUMNS["cpu_util"], decode.COLUMNS["memory_util"]]
 _FORM = {"horizon_seconds"}
-
-
-class Output(NamedTuple):
-    """A message to publish on a subject, and the place, among those folded, of the message that it came of."""
-
-    subject: str
-    message: Message
-    place: int
 
 
 class _Pending(NamedTuple):
@@ -61,14 +53,12 @@ class Outlook:
     Attributes:
         settings: In force; those that may change may be set between two folds.
         withheld: Messages not made because a number cannot be said.
-        refused: Index and reason of what the last fold could not use of what nobody else folds: facts of nodes.
     """
 
     def __init__(self, settings: Settings, number: int) -> None:
         self.settings, self.number = settings, number
         self._names = Names(settings.prefix)
         self.withheld = 0
-        self.refused: list[tuple[int, str]] = []
         # Workload classes and smoothing are not for us; only clocks, and which blocks count.
         self._admission = Admission(settings.estimate.model_copy(update={"classes": 0}), 0)
         self._used: dict[str, tuple[str, int]] = {}
@@ -94,13 +84,12 @@ class Outlook:
         return model.adopt(self._nodes, self._pods, node, found)
 
     def fold(self, messages: Sequence[tuple[str, bytes]]) -> list[Output]:
-        """Fold messages, (stored subject, payload) in stream order; see `refused` for what is not used.
+        """Fold messages, (stored subject, payload) in stream order; the partition's own fold refuses what is of no use.
 
         Returns:
             What to publish, in the order of what it came of.
         """
-        items, refused = decode.messages(messages, "")
-        self.refused = [(index, reason) for index, reason in refused if _is_of_node(messages[index][0])]
+        items, _ = decode.messages(messages, "")
         outputs: list[Output] = []
         usage = _usage([item for item in items if isinstance(item, Block)])
         for item in items:
@@ -113,7 +102,8 @@ class Outlook:
                 self._use(item)
             elif isinstance(item, PodFacts):
                 if item.node != UNBOUND:
-                    self._pods.learn(item, self._watermark.second)
+                    if self.settings.predict.enabled:
+                        self._pods.learn(item, self._watermark.second)
                     if self.settings.forecast.enabled:
                         self._sums.learn(item)
             elif isinstance(item, NodeFacts):
@@ -128,6 +118,8 @@ class Outlook:
         self._used[block.node] = boot, block.seq
         if self.settings.forecast.enabled:
             self._sums.take(block)
+        if not self.settings.predict.enabled:
+            return
         known = self._windows.get(block.node)
         for pod, cpu, memory in self._pods.use(block, self._watermark.second):
             if known is not None:
@@ -234,13 +226,10 @@ class Outlook:
         return outputs
 
     def _say(self, kind: str, form: type[Message], fields: dict[str, Any], place: int) -> list[Output]:
-        """Make a message; numbers that no message can hold are withheld and counted, and harm no other node."""
-        try:
-            message = form.model_validate(fields)
-        except ValidationError:
-            self.withheld += 1
-            return []
-        return [Output(self._names.node(kind, fields["node"]), message, place)]
+        """Make a message; one that cannot be made is withheld and counted, and harms no other node."""
+        said = output.make(self._names.node(kind, fields["node"]), form, fields, place)
+        self.withheld += said is None
+        return [] if said is None else [said]
 
     def snapshot(self) -> bytes:
         """Return the state as bytes."""
@@ -291,10 +280,6 @@ class Outlook:
         # What may change while it runs is no part of it, or each change would void the state.
         parts: Any = {"predict": _FORM}
         return self.settings.model_dump_json(include=parts)
-
-
-def _is_of_node(subject: str) -> bool:
-    return kind_and_node(subject)[0] == "nodefacts"
 
 
 def _usage(blocks: Sequence[Block]) -> Iterator[tuple[float | None, float | None]]:

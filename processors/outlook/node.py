@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from processors import table
 from processors.decode import Head
 from processors.outlook import lesson, peaks, rejects, report, statistic, window
+from processors.outlook.heritage import Heritage
 from processors.outlook.lesson import Lesson
 from processors.outlook.peaks import NODE, SYSTEM
 from processors.outlook.pod import Pods, Row
@@ -83,9 +84,8 @@ class Nodes:
         self._slots: dict[str, int] = {}
         self._allocatable: dict[str, tuple[int, float, float]] = {}
         self._state = self._empty(0)
-        self._groups, self._pods, self._past = statistic.init(0), statistic.init(0), statistic.init(0)
-        self._donors: dict[str, int] = {}
-        self._past_of: dict[str, int] = {}
+        self._groups, self._pods = statistic.init(0), statistic.init(0)
+        self._heritage = Heritage(settings.predict.workloads)
         self._half_lives = statistic.half_lives(settings.predict)
         self._lesson = Lesson(2 * _GROUPS, settings.predict.violation)
 
@@ -180,9 +180,10 @@ class Nodes:
         """Let all that is remembered fade with these half-lives from here on."""
         if half_lives == self._half_lives:
             return
-        self._groups, self._pods, self._past = (
-            statistic.turn(part, self._half_lives, half_lives) for part in (self._groups, self._pods, self._past)
+        self._groups, self._pods = (
+            statistic.turn(part, self._half_lives, half_lives) for part in (self._groups, self._pods)
         )
+        self._heritage.turn(self._half_lives, half_lives)
         self._half_lives = half_lives
 
     def _close(self, slots: Rows, closed: Sequence[Closed], at_us: NDArray[np.int64], settings: Predict) -> Array:
@@ -284,13 +285,7 @@ class Nodes:
         before = pods.slots
         kept = pods.keep(gone, known, oldest)
         if kept != list(range(before)):
-            places = {old: new for new, old in enumerate(kept)}
-            for workload, slot in list(self._donors.items()):
-                if slot in places:
-                    self._donors[workload] = places[slot]
-                else:
-                    del self._donors[workload]
-                    self._remember(workload, slot)
+            self._heritage.keep(self._pods, {old: new for new, old in enumerate(kept)})
             self._pods = table.take(self._pods, np.array(kept, dtype=np.intp))
         if not gone & self._slots.keys():
             return
@@ -300,41 +295,11 @@ class Nodes:
         self._groups = table.take(self._groups, (slots[:, None] * _GROUPS + np.arange(_GROUPS)).ravel())
         self._slots = {name: place for place, (name, _) in enumerate(names)}
 
-    def _remember(self, workload: str, slot: int) -> None:
-        """Keep what is remembered of a workload's last pod."""
-        own = table.take(self._pods, np.array([slot]))
-        if not own.moments.weight.any() or not self._settings.predict.workloads:
-            return
-        if (place := self._past_of.pop(workload, None)) is None:
-            place = len(self._past_of)
-            if place >= self._settings.predict.workloads:
-                place = self._past_of.pop(next(iter(self._past_of)))
-            else:
-                self._past = table.extend(self._past, statistic.init(1))
-        self._past_of[workload] = place
-        table.put(self._past, np.array([place]), own)
-
     def adopt(self, pods: Pods, second: int, settings: Predict) -> None:
         """Put in force what was learned until an event second, and let new pods of known workloads inherit."""
         self._lesson.enforce(second, settings.violation)
         self.extend(pods.slots)
-        for pod in pods.all():
-            if not pod.workload:
-                continue
-            if not pod.settled:
-                self._inherit(pod.workload, pod.slot)
-                pod.settled = True
-            self._donors.setdefault(pod.workload, pod.slot)
-
-    def _inherit(self, workload: str, slot: int) -> None:
-        own = np.array([slot])
-        # A node whose clock is a little behind the others' has closed a window of it already.
-        if (self._pods.moments.weight[slot] > 1.0).any():
-            return
-        if (donor := self._donors.get(workload)) is not None:
-            table.put(self._pods, own, table.take(self._pods, np.array([donor])))
-        elif (place := self._past_of.get(workload)) is not None:
-            table.put(self._pods, own, table.take(self._past, np.array([place])))
+        self._heritage.adopt(pods, self._pods)
 
     def _empty(self, nodes: int) -> _State:
         return _State(
@@ -354,18 +319,17 @@ class Nodes:
         arrays = table.flatten(table.take(self._state, used), "node.")
         arrays |= statistic.dump(table.take(self._groups, np.arange(len(used) * _GROUPS)), "groups.")
         arrays |= statistic.dump(table.take(self._pods, np.arange(pods)), "pods.")
-        arrays |= statistic.dump(self._past, "past.")
+        inherited, past = self._heritage.dump()
+        arrays |= past
         day, taught = self._lesson.dump()
         arrays |= {f"lesson.{name}": values for name, values in taught.items()}
         names = {
             "slots": list(self._slots),
             "allocatable": self._allocatable,
-            "donors": self._donors,
-            "past": self._past_of,
             "half_lives": self._half_lives,
             "day": day,
         }
-        return names, arrays
+        return names | inherited, arrays
 
     def load(self, names: dict[str, Any], arrays: dict[str, NDArray[Any]], pods: int) -> None:
         """Take over what `dump` returned; `pods` as there.
@@ -376,26 +340,17 @@ class Nodes:
         self._state = table.restore(self._empty(0), arrays, "node.")
         if any(len(column) != len(names["slots"]) for column in table.flatten(self._state).values()):
             raise ValueError(f"state has not one row for each of {len(names['slots'])} nodes")
-        self._groups, self._pods, self._past = (
-            statistic.load(arrays, prefix) for prefix in ("groups.", "pods.", "past.")
-        )
+        self._groups, self._pods = (statistic.load(arrays, prefix) for prefix in ("groups.", "pods."))
         self._slots = {node: slot for slot, node in enumerate(names["slots"])}
         self._allocatable = {node: (*said,) for node, said in names["allocatable"].items()}
-        self._donors, self._past_of = names["donors"], names["past"]
         cpu, memory = names["half_lives"]
         self._half_lives = cpu, memory
-        self._check(pods)
+        rows = [len(part.moments.at_us) for part in (self._groups, self._pods)]
+        if rows != [len(self._slots) * _GROUPS, pods]:
+            raise ValueError(f"state has statistics of {rows} rows, for {len(self._slots)} nodes and {pods} pods")
+        self._heritage.load(names, arrays, pods)
         taught = {name.removeprefix("lesson."): values for name, values in arrays.items()}
         self._lesson.load(names["day"], taught)
-
-    def _check(self, pods: int) -> None:
-        """Raise unless every row is there that a name stands for."""
-        rows = [len(part.moments.at_us) for part in (self._groups, self._pods, self._past)]
-        if rows[:2] != [len(self._slots) * _GROUPS, pods]:
-            raise ValueError(f"state has statistics of {rows[:2]} rows, for {len(self._slots)} nodes and {pods} pods")
-        for places, count in ((self._donors, pods), (self._past_of, rows[2])):
-            if not set(places.values()) <= set(range(count)):
-                raise ValueError(f"state has workloads that are remembered in none of {count} rows")
 
 
 def _set_back(state: _Followed, at_us: NDArray[np.int64], gap_us: float) -> _Followed:

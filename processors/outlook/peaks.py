@@ -101,17 +101,31 @@ def grouped(whole: Array, by_pod: Array, node: Rows, group: Rows, told: NDArray[
     return usage
 
 
+class _Read(NamedTuple):
+    """What is read of the statistics, once for all models.
+
+    Attributes:
+        percentile: (nodes, groups, resources).
+        sigma: (nodes, groups, resources) peaks by N sigma.
+        by_pod: (pods, resources) percentiles.
+        told: (nodes,) somebody has said which pods there are.
+    """
+
+    percentile: Array
+    sigma: Array
+    by_pod: Array
+    told: NDArray[np.bool_]
+
+
 def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
     """Return everything that is predicted of some nodes."""
     count = len(nodes.capacity)
-    shape = count, len(GROUPS), 2
-    percentile = statistic.percentile(nodes.statistics, settings).reshape(shape)
-    shipped = _shipped(nodes, pods, percentile, settings)
+    read = _read(nodes, pods, settings)
     by_model = {
         "calibrated": nodes.calibrated,
-        "n_sigma": sigma.peak(nodes.statistics.moments, n=settings.sigma).reshape(shape),
-        "koordinator": percentile * (1.0 + _margin_percent(settings) / 100),
-        **_by_pods(nodes, pods, percentile, settings, shape),
+        "n_sigma": read.sigma,
+        "koordinator": read.percentile * (1.0 + _margin_percent(settings) / 100),
+        **_by_pods(read, pods, settings),
     }
     peaks = np.stack([by_model[name] for name in PEAK_MODELS], axis=2)
     prod = np.isin(GROUP_OF_PRIORITY[pods.priority], (PROD, NONE)) & ~pods.ending
@@ -119,9 +133,9 @@ def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
     requested = pod_sum.add(asked, pods.node, count)
     unpredicted = pod_sum.add(np.where(pods.cold[:, None], asked, 0.0), pods.node, count)
     warm = np.where(prod & ~pods.cold, pods.node, pod_sum.UNBOUND)
-    own = central.peak(statistic.percentile(pods.statistics, settings), pods.request, warm, count)
-    seen = Seen(peaks[:, :, PEAK_MODELS.index(settings.model)], own, requested, unpredicted, _told(pods, percentile))
-    reclaimable, lent = _lent(nodes, settings, seen, shipped)
+    own = central.peak(read.by_pod, pods.request, warm, count)
+    seen = Seen(peaks[:, :, PEAK_MODELS.index(settings.model)], own, requested, unpredicted, read.told)
+    reclaimable, lent = _lent(nodes, settings, seen, _shipped(nodes, pods, read, settings))
     held = batch.held(pods.request, pods.usage, pods.priority, pods.exclusive, pods.node, count)
     reserved = nodes.capacity - nodes.allocatable
     return Result(
@@ -134,17 +148,29 @@ def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
     )
 
 
-def _shipped(nodes: Nodes, pods: Pods, percentile: Array, settings: Predict) -> koordinator.Result:
+def _read(nodes: Nodes, pods: Pods, settings: Predict) -> _Read:
+    shape = len(nodes.capacity), len(GROUPS), 2
+    percentile = statistic.percentile(nodes.statistics, settings).reshape(shape)
+    listed = np.bincount(pods.node, minlength=len(percentile)) > 0
+    return _Read(
+        percentile=percentile,
+        sigma=sigma.peak(nodes.statistics.moments, n=settings.sigma).reshape(shape),
+        by_pod=statistic.percentile(pods.statistics, settings),
+        told=np.asarray(listed | ~np.isnan(percentile[:, SYSTEM]).any(axis=1)),
+    )
+
+
+def _shipped(nodes: Nodes, pods: Pods, read: _Read, settings: Predict) -> koordinator.Result:
     """Return what Koordinator's own predictors say."""
     own = koordinator.Pods(
         row=pods.node,
         priority=pods.priority,
         request=pods.request,
-        percentile=statistic.percentile(pods.statistics, settings),
+        percentile=read.by_pod,
         cold=pods.cold,
         ending=pods.ending,
     )
-    parts = percentile[:, [SYSTEM, PROD, NONE]]
+    parts = read.percentile[:, [SYSTEM, PROD, NONE]]
     return koordinator.predict(own, parts, nodes.allocatable, margin_percent=_margin_percent(settings))
 
 
@@ -152,44 +178,29 @@ def _margin_percent(settings: Predict) -> int:
     return round(settings.margin * 100)  # Koordinator has whole ones
 
 
-def _told(pods: Pods, percentile: Array) -> NDArray[np.bool_]:
-    """Tell of which nodes (nodes,) anybody has said what pods there are."""
-    listed = np.bincount(pods.node, minlength=len(percentile)) > 0
-    return np.asarray(listed | ~np.isnan(percentile[:, SYSTEM]).any(axis=1))
+def _by_pods(read: _Read, pods: Pods, settings: Predict) -> dict[str, Array]:
+    """Return the models that add up pods; what is in no pod is one more of the node."""
+    shape = read.percentile.shape
+    row, rows = pods.node * len(GROUPS) + GROUP_OF_PRIORITY[pods.priority], shape[0] * len(GROUPS)
 
-
-def _by_pods(
-    nodes: Nodes, pods: Pods, percentile: Array, settings: Predict, shape: tuple[int, int, int]
-) -> dict[str, Array]:
-    """Return the models that add up pods."""
-    count = shape[0]
-    group = GROUP_OF_PRIORITY[pods.priority]
-    own = sigma.peak(nodes.statistics.moments, n=settings.sigma).reshape(shape)
-    pod_percentile = statistic.percentile(pods.statistics, settings)
-
-    def summed(per_row: list[Array]) -> Array:
-        whole, by_class = (part.reshape(shape) for part in per_row)
-        found = by_class.copy()
-        found[:, NODE] = whole[:, NODE]
-        found[:, SYSTEM] = np.nan
+    def summed(by_class: Array, outside: Array) -> Array:
+        found = by_class.reshape(shape)
+        # Where nobody has told yet which pods there are, their sum is not the node: then outside is not known.
+        found[:, SYSTEM] = outside
+        found[:, NODE] = found[:, PROD : SYSTEM + 1].sum(axis=1)
         return found
 
-    flat = [pods.node * len(GROUPS) + place for place in (NODE, group)]
-    size = count * len(GROUPS)
-    rates = summed([borg.peak(pods.request, row, size, overcommit=settings.overcommit) for row in flat])
-    rates[~_told(pods, percentile)] = np.nan
-    highs = summed([central.peak(pod_percentile, pods.request, row, size) for row in flat])
+    rates = summed(borg.peak(pods.request, row, rows, overcommit=settings.overcommit), np.zeros((shape[0], 2)))
+    rates[:, SYSTEM] = np.nan
+    rates[~read.told] = np.nan
+    highs = summed(central.peak(read.by_pod, pods.request, row, rows), read.percentile[:, SYSTEM])
     sums = summed(
-        [sigma.peak_by_pods(pods.statistics.moments, pods.request, row, size, n=settings.sigma) for row in flat]
+        sigma.peak_by_pods(pods.statistics.moments, pods.request, row, rows, n=settings.sigma), read.sigma[:, SYSTEM]
     )
-    for per_pod, outside in ((highs, percentile), (sums, own)):
-        per_pod[:, SYSTEM] = outside[:, SYSTEM]
-        # Where nobody has told yet which pods there are, their sum is not the node.
-        per_pod[:, NODE] += outside[:, SYSTEM]
     most = np.fmax(rates, highs)
     most[:, NODE] = np.maximum(rates[:, NODE], highs[:, NODE])
     return {
-        "pods_n_sigma": np.fmax(own, sums),
+        "pods_n_sigma": np.fmax(read.sigma, sums),
         "borg_default": rates,
         "resource_central": highs,
         "max": most,

@@ -25,16 +25,12 @@ class Sums(NamedTuple):
         violated: Those that usage rose above.
         severity: By how much of the peak, 0..1 each.
         savings: Share of the limit given back, 0..1 each.
-        limit: Limits, in the resource's unit.
-        saved: What was given back of them, in the resource's unit.
     """
 
     weight: Array
     violated: Array
     severity: Array
     savings: Array
-    limit: Array
-    saved: Array
 
 
 class State(NamedTuple):
@@ -56,7 +52,7 @@ class State(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Figures per row, model and resource, or without the row axis; NaN: nothing was judged.
+    """Figures per row, model and resource; NaN: nothing was judged.
 
     Attributes:
         violation_rate: Share of predictions that usage rose above, 0..1.
@@ -134,24 +130,13 @@ def summary(state: State) -> Summary:
     )
 
 
-def totals(state: State) -> Summary:
-    """Return the figures (models, resources) over all rows: savings of all limits together, the rest per prediction."""
-    sums = Sums(*(part.sum(axis=0) for part in state.sums))
-    return Summary(
-        violation_rate=_ratio(sums.violated, sums.weight),
-        severity=_ratio(sums.severity, sums.weight),
-        savings=_ratio(sums.saved, sums.limit),
-        weight=sums.weight,
-    )
-
-
 def _judge(state: State, highest: Array, done: Mask, fade: Array) -> Sums:
     rows = np.flatnonzero(done.any(axis=1))
     peaks = state.peaks[rows]
     oracles, limit = (np.broadcast_to(part[rows, None], peaks.shape) for part in (highest, state.limit))
     violated, savings = oracle.violation(peaks, oracles), oracle.savings(peaks, limit)
     counted = done[rows, None, None, :] & ~np.isnan(violated) & ~np.isnan(savings)
-    parts = (np.ones_like(peaks), violated, oracle.severity(peaks, oracles), savings, limit, limit - peaks)
+    parts = (np.ones_like(peaks), violated, oracle.severity(peaks, oracles), savings)
     sums = Sums(*(before * fade[:, None, None] for before in state.sums))
     for whole, part in zip(sums, parts, strict=True):
         whole[rows] += np.where(counted, part, 0.0).sum(axis=3)

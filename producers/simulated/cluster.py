@@ -11,17 +11,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.simulated import fleet
-from schemas import metric
+from producers.simulated import fleet, sample
+from producers.simulated.sample import COLUMN, SAMPLES
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-SAMPLES = 10
 SLOTS = 48
 NONE = -1
 
-_COLUMN = {name: index for index, name in enumerate(metric.NAMES)}
 _OFFSETS = np.arange(SAMPLES) / SAMPLES
 _FULL_MEMORY = 0.9
 _FULL_CPU = 1.15
@@ -218,26 +216,8 @@ class Cluster:
         disk = 0.005 + (by_level * work.disk[pods.workload]).sum(axis=1)
         disk_util = np.clip(disk[:, None] * random.uniform(0.6, 1.4, shape), 0.0, 1.0)
         network = 2e3 + (by_level * work.network[pods.workload]).sum(axis=1)
-        columns = {
-            "cpu_util": np.clip(share, 0.0, 1.0),
-            "cpu_pressure": pressure(share),
-            "memory_util": memory,
-            "memory_used": 0.97 * memory,
-            "memory_pressure": np.clip((memory - 0.92) * 6, 0.0, 1.0),
-            "memory_stall": np.clip((memory - 0.94) * 6, 0.0, 1.0),
-            "io_pressure": 0.5 * disk_util**2,
-            "io_stall": 0.2 * disk_util**2,
-            "disk_util": disk_util,
-            "disk_bytes": disk_util * 2e8,
-            "net_bytes": network[:, None] * random.uniform(0.8, 1.2, shape),
-            "procs_running": np.floor(1 + demand),
-            "load1": np.broadcast_to(self._load1[:, None], shape),
-            "pods": count,
-        }
-        samples = np.zeros((*shape, len(_COLUMN)))
-        for name, values in columns.items():
-            samples[..., _COLUMN[name]] = values
-        return samples
+        net_bytes = network[:, None] * random.uniform(0.8, 1.2, shape)
+        return sample.shown(share, memory, disk_util, net_bytes, 1 + demand, self._load1, count)
 
     def _told(self, number: int, samples: Array, wanted: Array, demand: Array, changes: list[Change]) -> Second:
         own, pods = self.fleet, self.pods
@@ -247,8 +227,8 @@ class Cluster:
         cores = wanted[rows, slots] * served[rows]
         memory = np.floor(pods.memory[rows, slots])
         nodes = len(own.name)
-        used = samples[:, -1, _COLUMN["memory_util"]] * own.memory
-        busy = samples[..., _COLUMN["cpu_util"]].mean(axis=1) * own.cores
+        used = samples[:, -1, COLUMN["memory_util"]] * own.memory
+        busy = samples[..., COLUMN["cpu_util"]].mean(axis=1) * own.cores
         return Second(
             number=number,
             samples=samples,
@@ -257,16 +237,11 @@ class Cluster:
             serial=pods.serial[rows, slots],
             cores=cores,
             memory=memory,
-            waiting=samples[..., _COLUMN["cpu_pressure"]].mean(axis=1)[rows],
+            waiting=samples[..., COLUMN["cpu_pressure"]].mean(axis=1)[rows],
             system_cores=np.maximum(busy - np.bincount(rows, cores, nodes), 0.0),
             system_memory=np.floor(np.maximum(used - np.bincount(rows, memory, nodes), 0.0)),
             changes=changes,
         )
-
-
-def pressure(share: Array) -> Array:
-    """Return CPU pressure, 0..1, where so many times the cores are wanted: a little when busy, all of it from twice."""
-    return np.asarray(np.clip(0.05 * np.minimum(share, 1.0) ** 8 + np.maximum(share - 1.0, 0.0), 0.0, 1.0))
 
 
 def _changes(

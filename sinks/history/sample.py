@@ -1,9 +1,12 @@
 """Blocks of samples as rows, raw and smoothed."""
 
+import itertools
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from schemas import metric
 from schemas.telemetry import Block, SampleBlock
@@ -19,6 +22,8 @@ SMOOTHED: Schema = {
 # What a ratio of 1 is on this node; without it a recording could not be replayed.
 SAMPLE: Schema = {**SMOOTHED, "cpus": pl.Int64, "memory_bytes": pl.Int64}
 
+_PLACE = {name: place for place, name in enumerate(metric.NAMES)}
+
 
 def samples(blocks: Sequence[SampleBlock]) -> pl.DataFrame:
     """Return one row per sample."""
@@ -32,26 +37,40 @@ def smoothed(blocks: Sequence[Block]) -> pl.DataFrame:
 
 
 def _rows(blocks: Sequence[Block], schema: Schema, beside: dict[str, list[int]]) -> pl.DataFrame:
-    """Return one row per sample: lists per block first, since taking them apart is then one vectorised step."""
-    listed = pl.List(pl.Float64)
-    columns: dict[str, list[Any]] = {name: [] for name in ("at_us", *metric.NAMES)}
-    for block in blocks:
-        width, count = len(block.metrics), block.samples
-        columns["at_us"].append([block.at_us + index * block.step_us for index in range(count)])
-        known = {name: block.values[index::width] for index, name in enumerate(block.metrics)}
-        for name in metric.NAMES:
-            columns[name].append(known.get(name) or [None] * count)
-    frame = pl.DataFrame(
+    """Return one row per sample."""
+    counts = np.array([block.samples for block in blocks], dtype=np.intp)
+    block_of = np.repeat(np.arange(len(blocks)), counts)
+    sample_of = np.arange(len(block_of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    begins = np.array([block.at_us for block in blocks], dtype=np.int64)[block_of]
+    steps = np.array([block.step_us for block in blocks], dtype=np.int64)[block_of]
+    heads = pl.DataFrame(
         {
             "node": [block.node for block in blocks],
             "boot": [block.boot for block in blocks],
             "seq": [block.seq for block in blocks],
             **beside,
-            **columns,
-        },
-        schema_overrides={**schema, "at_us": pl.List(pl.Int64), **dict.fromkeys(metric.NAMES, listed)},
+        }
     )
-    return frame.explode(["at_us", *metric.NAMES]).select(list(schema))
+    values = _values(blocks, block_of)
+    measured = {name: pl.Series(values[:, place], nan_to_null=True) for place, name in enumerate(metric.NAMES)}
+    frame = heads[block_of].with_columns(at_us=begins + sample_of * steps, **measured)
+    return frame.select(list(schema)).cast(pl.Schema(schema))
+
+
+def _values(blocks: Sequence[Block], block_of: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return (samples, metrics) of `metric.NAMES`; NaN: not known."""
+    alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place, block in enumerate(blocks):
+        alike[tuple(block.metrics)].append(place)
+    values = np.full((len(block_of), len(metric.NAMES)), np.nan, order="F")
+    for names, places in alike.items():
+        flat = itertools.chain.from_iterable(blocks[place].values for place in places)
+        given = np.array(list(flat), dtype=np.float64).reshape(-1, len(names))
+        rows = slice(None) if len(alike) == 1 else np.isin(block_of, places)
+        for column, name in enumerate(names):
+            if name in _PLACE:
+                values[rows, _PLACE[name]] = given[:, column]
+    return values
 
 
 def rows(block: Block) -> int:

@@ -1,4 +1,4 @@
-"""History as a service: reads both streams, writes Parquet, keeps the views, tidies up.
+"""History as a service: reads the streams, writes Parquet, keeps the views, tidies up.
 
 The files are the position: a stream is read again from behind what is committed on disk. While the disk is full or
 read-only nothing is thrown away; reading stops when the buffer is full, and the rest waits in the stream.
@@ -27,7 +27,6 @@ from sinks.history.writer import Writer
 
 log = logging.getLogger(__name__)
 
-_MEASURED = ("samples", "containers", "pods", "nodefacts", "podfacts")
 _AGAIN_SECONDS = 1.0
 _TIDY_SECONDS = 600.0
 
@@ -49,13 +48,12 @@ async def run(client: Client, live: Live, health: Health) -> None:
             except OSError as error:
                 health.degrade("history", _mend(folder, error))
                 await asyncio.sleep(_AGAIN_SECONDS)
+        # Whole streams, although not everything has a table: a reader that lags behind with filters costs the server
+        # a walk over all subjects of a block for each message.
         subjects = {
-            names.telemetry: [*(names.part("*", kind) for kind in _MEASURED), names.model],
-            names.estimates: [
-                *(names.of(kind, "*") for kind in ("availability", "smoothed", "prediction", "reject")),
-                names.of("forecast", ">"),
-                names.of("model", ">"),
-            ],
+            names.telemetry: [">"],
+            names.estimates: [">"],
+            names.events: [names.of("decision", ">")],
         }
         async with asyncio.TaskGroup() as group:
             for source, wanted in subjects.items():
@@ -123,6 +121,7 @@ class _Source:
             self._subjects,
             after=writer.cursor,
             timeout_seconds=self._settings.nats.request_timeout_seconds,
+            bound=True,
         )
         async with reader:
             try:

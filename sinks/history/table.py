@@ -9,9 +9,10 @@ import polars as pl
 from schemas.estimate import Availability, Model
 from schemas.facts import NodeFacts, PodFacts
 from schemas.message import Message
+from schemas.placement import Decision
 from schemas.prediction import Forecast, Prediction, Reject
 from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock, SmoothedBlock
-from sinks.history import estimate, facts, outlook, pod, sample
+from sinks.history import decision, estimate, facts, outlook, pod, sample
 from sinks.history.column import Schema
 
 
@@ -55,6 +56,15 @@ TABLES: tuple[Table, ...] = (
     Table("predictions", "prediction", Prediction, outlook.PREDICTION, outlook.predictions),
     Table("rejects", "reject", Reject, outlook.REJECT, outlook.rejects),
     Table("forecasts", "forecast", Forecast, outlook.FORECAST, outlook.forecasts, by_node=False),
+    Table(
+        "decisions",
+        "decision",
+        Decision,
+        decision.DECISION,
+        decision.decisions,
+        by_node=False,
+        identity=decision.identity,
+    ),
     Table("nodes", "nodefacts", NodeFacts, facts.NODE, facts.nodes, identity=facts.node_identity),
     Table("podfacts", "podfacts", PodFacts, facts.POD, facts.pods, identity=facts.pod_identity),
 )

@@ -66,7 +66,7 @@ async def test_the_newest_of_each_subject_stay_the_newest_while_they_are_read(cl
 async def test_what_nobody_acknowledged_comes_again_after_newer_messages(client: Client, bus: Bus) -> None:
     await stream(client)
     await fill(client, 4)
-    await consumer(client, "c", ack_policy="all", ack_wait=SECOND // 2)
+    await consumer(client, "c", ack_policy="all", ack_wait=SECOND)
     async with bus.connect() as owner:
         dying = Puller(owner, "c")
         await dying.ask(2)
@@ -81,7 +81,7 @@ async def test_what_nobody_acknowledged_comes_again_after_newer_messages(client:
 async def test_an_acknowledgement_of_all_covers_what_was_before(client: Client) -> None:
     await stream(client)
     await fill(client, 6)
-    await consumer(client, "c", ack_policy="all", ack_wait=SECOND // 4)
+    await consumer(client, "c", ack_policy="all", ack_wait=SECOND)
     puller = Puller(client, "c")
     await puller.ask(4)
     messages = await puller.take(4)

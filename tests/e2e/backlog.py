@@ -17,11 +17,12 @@ from typing import Any
 from nats.aio.client import Client
 
 from bus import connection, stream
+from processors import engine
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.estimate import Availability
 from schemas.settings import Settings
-from tests.e2e.chaos import NAMES, PARTITIONS, Service, compare_rows, ended, folded, read
+from tests.e2e.chaos import NAMES, PARTITIONS, Service, compare_rows, ended, folded, parts, read
 from tests.e2e.servers import Servers
 
 _BEFORE_SECONDS = 5
@@ -67,22 +68,27 @@ async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> d
             load = Service(settings, folder / "load.log", "load")
             services.append(load)
             await asyncio.sleep(_BEFORE_SECONDS)
-            await process.end()
+            await process.stop()
             await asyncio.sleep(seconds)
-            await load.end()
+            await load.stop()
             waiting = await stored(client)
             began = time.monotonic()
             process.start()
-            await folded(client, 600)
+            now = [part for part in parts(settings) if not part.startswith((engine.OUTLOOK, engine.FORECAST))]
+            await folded(client, seconds + 600, now, 1)
+            soon = time.monotonic() - began
+            await folded(client, seconds + 600, parts(settings), 1)
             took = time.monotonic() - began
-            await process.end()
+            await process.stop()
             said = await missing(client)
             last = await stream.describe(client, NAMES.telemetry)
             whole = last.first == 1
             return {
                 "stored_blocks": waiting,
-                "worked_off_seconds": round(took, 1),
-                "times_real_time": round(waiting / nodes / took, 1),
+                "worked_off_seconds": round(soon, 1),
+                "times_real_time": round(waiting / nodes / soon, 1),
+                "outlooks_too_seconds": round(took, 1),
+                "outlooks_too_times_real_time": round(waiting / nodes / took, 1),
                 "nodes": len(said),
                 "missing_blocks": sum(said.values()),
                 "fell_out": not whole,

@@ -14,8 +14,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -28,8 +26,9 @@ from typing import Any
 import duckdb
 import nats.errors
 from nats.aio.client import Client
+from nats.js.errors import NotFoundError
 
-from bus import api, connection, stream
+from bus import api, connection, crew, stream
 from bus.batch import Row
 from bus.owner import Fold
 from bus.pull import Reader
@@ -41,7 +40,9 @@ from schemas.live import Live
 from schemas.section import SIMULATED_KINDS
 from schemas.settings import Settings
 from schemas.subject import Names
+from sinks.history import layout
 from tests.e2e.servers import Servers
+from tests.program import SPAZIO, Program
 
 Messages = Sequence[tuple[str, bytes]]
 
@@ -54,39 +55,30 @@ _PROBE_SECONDS = 0.25
 _ROWS = ("availability", "smoothed", "prediction", "reject", "workloads.partition")
 
 
-class Service:
+class Service(Program):
     """One service as a process that is started again whenever it has died."""
 
-    def __init__(self, settings: Settings, log: Path, *command: str) -> None:
-        self._command, self._log = command, log
-        self._environ = {**os.environ, **all_settings.environment(settings), "SPAZIO_HTTP_PORT": "0"}
+    def __init__(self, settings: Settings, log: Path, *arguments: str) -> None:
+        environ = {**os.environ, **all_settings.environment(settings), "SPAZIO_HTTP_PORT": "0"}
+        super().__init__((*SPAZIO, *arguments), log, environ)
         self.start()
 
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "spazio", *self._command]
-            self.process = subprocess.Popen(command, env=self._environ, stdout=log, stderr=log)
-
-    def send(self, sign: signal.Signals) -> None:
-        self.process.send_signal(sign)
-
     def revive(self) -> None:
-        if self.process.poll() is not None:
+        if not self.alive:
             self.start()
 
-    async def end(self, sign: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(sign)
-        return await asyncio.to_thread(self.process.wait, 30)
+    async def stop(self) -> int:
+        return await asyncio.to_thread(self.end, 30)
 
 
-def parts() -> list[str]:
+def parts(settings: Settings) -> list[str]:
     """Return the parts of the work."""
-    return engine.part_names(all_settings.load(environ={}), PARTITIONS)
+    return engine.part_names(settings, PARTITIONS)
 
 
-def _steady() -> list[str]:
+def _steady(settings: Settings) -> list[str]:
     """Return the parts that say something every second."""
-    return [part for part in parts() if not part.startswith((engine.OUTLOOK, engine.FORECAST))]
+    return [part for part in parts(settings) if not part.startswith((engine.OUTLOOK, engine.FORECAST))]
 
 
 def place(part: str) -> str:
@@ -104,8 +96,7 @@ def ended(servers: Servers) -> Iterator[list[Service]]:
         yield services
     finally:
         for service in services:
-            service.process.kill()
-            service.process.wait()
+            service.kill()
         servers.kill()
 
 
@@ -121,8 +112,8 @@ class Silence:
         gaps: Time of the day, part, seconds of silence, and seconds of those in which the servers served.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, steady: list[str]) -> None:
+        self._client, self._steady = client, steady
         self._last: dict[str, float] = {}
         self._unserved: defaultdict[str, float] = defaultdict(float)
         self._unserved_before: dict[str, float] = {}
@@ -138,7 +129,7 @@ class Silence:
     async def _probe(self) -> None:
         """Count for each part how long its consumer or a stream had nobody who answers for it."""
         streams = [f"STREAM.INFO.{name}" for name in (NAMES.telemetry, NAMES.estimates)]
-        consumers = {part: f"CONSUMER.INFO.{place(part)}" for part in _steady()}
+        consumers = {part: f"CONSUMER.INFO.{place(part)}" for part in self._steady}
         while True:
             began = time.monotonic()
             about_streams, about_consumers = await asyncio.gather(
@@ -158,7 +149,7 @@ class Silence:
         return True
 
     async def _read(self) -> None:
-        subjects = [NAMES.of("cursor", part) for part in _steady()]
+        subjects = [NAMES.of("cursor", part) for part in self._steady]
         async with Reader(self._client, NAMES.estimates, subjects, newest=True) as reader:
             while True:
                 for message in await reader.read():
@@ -178,8 +169,15 @@ class Chaos:
     """Does harm, in an order that the seed decides."""
 
     def __init__(
-        self, servers: Servers, replicas: list[Service], sinks: list[Service], client: Client, seed: int
+        self,
+        servers: Servers,
+        replicas: list[Service],
+        sinks: list[Service],
+        client: Client,
+        seed: int,
+        work: list[str],
     ) -> None:
+        self._parts = work
         self._servers, self._replicas, self._sinks, self._client = servers, replicas, sinks, client
         self._random = random.Random(seed)
         self.done: Counter[str] = Counter()
@@ -205,9 +203,8 @@ class Chaos:
 
     async def kill_replica(self) -> None:
         one = self._random.choice(self._replicas)
-        one.send(signal.SIGKILL)
+        one.kill()
         await asyncio.sleep(self._random.uniform(0, 3))
-        await asyncio.to_thread(one.process.wait)
         one.start()
 
     async def stop_replica(self) -> None:
@@ -217,14 +214,13 @@ class Chaos:
         one.send(signal.SIGCONT)
 
     async def unpin(self) -> None:
-        part = self._random.choice(parts())
+        part = self._random.choice(self._parts)
         with contextlib.suppress(nats.errors.Error, TimeoutError):
             await api.request(self._client, f"CONSUMER.UNPIN.{place(part)}", {"group": "owner"}, 2)
 
     async def kill_sink(self) -> None:
         one = self._random.choice(self._sinks)
-        one.send(signal.SIGKILL)
-        await asyncio.to_thread(one.process.wait)
+        one.kill()
         one.start()
 
     async def kill_server(self) -> None:
@@ -290,7 +286,8 @@ def _folds(settings: Settings) -> Iterator[tuple[str, tuple[str, ...], Callable[
     for number in range(PARTITIONS):
         partition, outlook = engine.PartitionFold(settings, number), engine.OutlookFold(Live(settings), number)
         yield f"{number}", engine.subjects(NAMES, number), partial(_rows, partition)
-        yield f"{engine.OUTLOOK}-{number}", engine.outlook_subjects(NAMES, number), partial(_rows, outlook)
+        if f"{engine.OUTLOOK}-{number}" in parts(settings):
+            yield f"{engine.OUTLOOK}-{number}", engine.outlook_subjects(NAMES, number), partial(_rows, outlook)
 
 
 def _rows(fold: Fold, messages: Messages) -> list[Row]:
@@ -336,10 +333,10 @@ async def compare_forecasts(client: Client, settings: Settings) -> int:
 
 
 async def compare_cache(client: Client) -> int:
-    """See that the cache holds the last availability of each node that it holds.
+    """See that the cache holds the last availability of each node.
 
     Raises:
-        Difference: It holds another.
+        Difference: It holds another, or none.
     """
     last: dict[str, bytes] = {}
     async for messages in read(client, NAMES.estimates, [NAMES.of("availability", "*")]):
@@ -350,6 +347,8 @@ async def compare_cache(client: Client) -> int:
             if last[subject.rpartition(".")[2]] != payload:
                 raise Difference(f"cache: {subject} is {payload!r}")
             held += 1
+    if held != len(last):
+        raise Difference(f"cache: {held} of {len(last)} nodes")
     return held
 
 
@@ -367,20 +366,51 @@ def compare_history(settings: Settings, rows: int) -> int:
     return int(stored)
 
 
-async def folded(client: Client, seconds: float) -> float:
-    """Wait until all telemetry and all sums are folded; returns how long that took."""
+async def folded(client: Client, seconds: float, work: list[str], replicas: int) -> float:
+    """Wait until so many replicas have folded all that there is for these parts; returns how long that took."""
     began = time.monotonic()
     async with asyncio.timeout(seconds):
         while True:
             with contextlib.suppress(nats.errors.Error, TimeoutError):  # the last harm may have cost a leader
-                about = [await api.request(client, f"CONSUMER.INFO.{place(part)}", {}, 2) for part in parts()]
-                if not sum(one["num_pending"] for one in about):
+                if not await _behind(client, work, replicas):
                     return time.monotonic() - began
             await asyncio.sleep(0.5)
 
 
+async def _behind(client: Client, work: list[str], replicas: int) -> bool:
+    """Tell whether something is to be sent for one of these parts, or was sent and its owner has not folded it yet."""
+    answered = await crew.replicas(client, NAMES.prefix)
+    if len(answered) < replicas:
+        return True  # or whoever has not answered may be the owner
+    owned = {part: about for one in answered for part, about in one.parts.items()}
+    for part in work:
+        about = await api.request(client, f"CONSUMER.INFO.{place(part)}", {}, 2)
+        if about["num_pending"]:
+            return True
+        filters = about["config"].get("filter_subjects") or [about["config"]["filter_subject"]]
+        last = max([await _last(client, about["stream_name"], subject) for subject in filters])
+        if part in owned and owned[part]["sequence"] < last:
+            return True
+    return False
+
+
+async def _last(client: Client, name: str, subject: str) -> int:
+    """Return the highest sequence of a subject with wildcards; 0: there is none."""
+    try:
+        return (await client.jetstream().get_msg(name, subject=subject)).seq or 0
+    except NotFoundError:
+        return 0
+
+
 async def run(
-    folder: Path, *, seconds: float, nodes: int, seed: int, cluster: bool, kinds: str = ",".join(SIMULATED_KINDS)
+    folder: Path,
+    *,
+    seconds: float,
+    nodes: int,
+    seed: int,
+    cluster: bool,
+    kinds: str = ",".join(SIMULATED_KINDS),
+    ahead: bool = True,
 ) -> dict[str, Any]:
     """Do it all; returns what was compared.
 
@@ -401,6 +431,7 @@ async def run(
         "simulated_seed": str(seed),
         "simulated_kinds": kinds,
         "log_format": "json",
+        **({} if ahead else dict.fromkeys(("predict_enabled", "reject_enabled", "forecast_enabled"), "false")),
     }
     settings = all_settings.load(options, environ={})
     with ended(servers) as services:
@@ -410,18 +441,18 @@ async def run(
             replicas = [Service(settings, folder / f"process-{number}.log", "process") for number in range(REPLICAS)]
             sinks = [Service(settings, folder / f"{name}.log", "sink", name) for name in ("cache", "history")]
             services += [load, *replicas, *sinks]
-            silence = Silence(client)
+            silence = Silence(client, _steady(settings))
             watching = asyncio.create_task(silence.run())
             await asyncio.sleep(5)
-            chaos = Chaos(servers, replicas, sinks, client, seed)
+            chaos = Chaos(servers, replicas, sinks, client, seed, parts(settings))
             await chaos.run(seconds)
-            status = await load.end()
-            caught_up = await folded(client, 120)
-            await asyncio.sleep(8)  # the sinks' turn: history is written every five seconds
+            status = await load.stop()
+            caught_up = await folded(client, 120, parts(settings), REPLICAS)
+            await written(client, settings, 600, sinks)
             watching.cancel()
             for service in (*replicas, *sinks):
                 service.revive()
-                await service.end()
+                await service.stop()
             rows = await compare_rows(client, settings)
             return {
                 "harms": dict(chaos.done),
@@ -438,6 +469,19 @@ async def run(
             }
 
 
+async def written(client: Client, settings: Settings, seconds: float, sinks: list[Service]) -> None:
+    """Wait until history has everything that the streams have, and the cache what it is to have."""
+    async with asyncio.timeout(seconds):
+        subjects = {NAMES.telemetry: NAMES.part("*", "samples"), NAMES.estimates: NAMES.of("availability", "*")}
+        for name, subject in subjects.items():
+            identity = (await stream.describe(client, name)).identity
+            last = await _last(client, name, subject)
+            while (layout.read_cursor(settings.history_dir, name, identity) or 0) < last:
+                await asyncio.sleep(1)
+                for sink in sinks:
+                    sink.revive()
+
+
 def main() -> None:
     """Run as a program."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -446,13 +490,21 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=7)
     options.add_argument("--cluster", action="store_true", help="three servers; the leader is killed")
     options.add_argument("--kinds", default=",".join(SIMULATED_KINDS), help="kinds of messages; pods are the most")
+    options.add_argument("--now-only", action="store_true", help="nothing of what is to come is made")
     options.add_argument("--folder", type=Path, help="where everything is kept; default: a temporary one")
     chosen = options.parse_args()
     with contextlib.ExitStack() as stack:
         folder = chosen.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        seconds, seed, kinds = chosen.minutes * 60, chosen.seed, chosen.kinds
         result = asyncio.run(
-            run(folder, seconds=seconds, nodes=chosen.nodes, seed=seed, cluster=chosen.cluster, kinds=kinds)
+            run(
+                folder,
+                seconds=chosen.minutes * 60,
+                nodes=chosen.nodes,
+                seed=chosen.seed,
+                cluster=chosen.cluster,
+                kinds=chosen.kinds,
+                ahead=not chosen.now_only,
+            )
         )
     print(json.dumps(result, indent=2))
 

@@ -16,7 +16,7 @@ import pytest
 
 from producers.containers.protobuf import field, text
 from tests.e2e.pipeline import until
-from tests.e2e.runtime import CGROUPS, Program, archive, compile_tick, remove_cgroups, require, short_folder
+from tests.e2e.runtime import CGROUPS, Daemon, archive, compile_tick, remove_cgroups, require, short_folder
 
 _CONFIG = """
 version = 2
@@ -70,7 +70,7 @@ class Pod:
         )
 
 
-class Containerd(Program):
+class Containerd(Daemon):
     """A containerd with two images: `tick` and `pause`."""
 
     def __init__(self, folder: Path) -> None:

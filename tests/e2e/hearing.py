@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ from tests.conftest import NatsServer
 from tests.e2e.cri import Containerd
 from tests.e2e.pipeline import until
 from tests.e2e.runtime import Dockerd
+from tests.program import SPAZIO, Program
 
 _STEP_DOWN = (
     "import encodings.idna, os, sys\n"
@@ -116,33 +116,29 @@ def bus(folder: Path) -> Iterator[Bus]:
         running.close()
 
 
-class Agent:
+class Agent(Program):
     """A `spazio agent` process; its node is called as it is."""
 
     def __init__(
         self, folder: Path, bus: Bus, name: str, options: Sequence[str], *, unprivileged: bool = False
     ) -> None:
-        self.name, self.folder, self.log = name, folder / name, folder / f"{name}.log"
-        program = ["-c", _STEP_DOWN] if unprivileged else ["-m", "spazio", "agent"]
-        self._command = [sys.executable, *program, "--sample-node", name, "--http-port", "0", "--log-format", "json"]
-        self._command += ["--nats-url", bus.server.url, "--data-dir", str(self.folder), *options]
+        self.name, self.folder = name, folder / name
+        program = [sys.executable, "-c", _STEP_DOWN] if unprivileged else [*SPAZIO, "agent"]
+        given = ["--sample-node", name, "--http-port", "0", "--log-format", "json"]
+        given += ["--nats-url", bus.server.url, "--data-dir", str(self.folder), *options]
+        super().__init__([*program, *given], folder / f"{name}.log")
         self._unprivileged = unprivileged
-        self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.folder.mkdir(exist_ok=True)
         if self._unprivileged:
             self.folder.chmod(0o777)
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        super().start()
 
-    def end(self, sign: signal.Signals = signal.SIGTERM) -> None:
+    def end(self, seconds: float = 20, sign: signal.Signals = signal.SIGTERM) -> int:
         """End it; it must have lived until now."""
-        if self.process is not None:
-            assert self.process.poll() is None, self.log.read_text()
-            self.process.send_signal(sign)
-            self.process.wait(20)
-            self.process = None
+        assert self.alive, self.log.read_text()
+        return super().end(seconds, sign)
 
     def said(self, event: str) -> list[dict[str, object]]:
         """Return what it has logged under a name."""
@@ -187,12 +183,11 @@ def agents(folder: Path, bus: Bus, **options: Sequence[str]) -> Iterator[dict[st
             agent.start()
         yield running
         for agent in running.values():
-            agent.end()
+            if agent.process is not None:
+                agent.end()
     finally:
         for agent in running.values():
-            if agent.process is not None:
-                agent.process.kill()
-                agent.process.wait()
+            agent.kill()
 
 
 def hearing(bus: Bus, names: Sequence[str], run: Callable[[], str]) -> None:

@@ -19,13 +19,14 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
+from signal import SIGCONT, SIGKILL
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from tests.e2e.pipeline import alive, until
+from tests.program import Program
 
 CGROUPS = Path("/sys/fs/cgroup")
 NETWORKS = Path("/sys/class/net")
@@ -130,41 +131,22 @@ def remove_cgroups(name: str) -> None:
                 Path(top).rmdir()
 
 
-class Program:
-    """A daemon that can be started, ended, killed and started again."""
+class Daemon(Program):
+    """A container runtime."""
 
     def __init__(self, folder: Path, command: list[str]) -> None:
-        self.folder, self._command = folder, command
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "daemon.log"
+        super().__init__(command, folder / "daemon.log")
+        self.folder = folder
 
     def is_up(self) -> bool:
         raise NotImplementedError
 
     def start(self) -> None:
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        until(lambda: self.is_up() or self._process is None or self._process.poll() is not None, 30, "a runtime")
+        """Start it and wait until it answers; skips the test where it never does."""
+        super().start()
+        until(lambda: self.is_up() or not self.alive, 30, "a runtime")
         if not self.is_up():
-            pytest.skip(f"{self._command[0]} does not come up here: {self.log.read_text()[-600:]}")
-
-    def end(self, sign: Signals = SIGTERM, seconds: float = 30) -> None:
-        if self._process is not None:
-            self._process.send_signal(sign)
-            self._process.wait(seconds)
-            self._process = None
-
-    def stop(self) -> None:
-        """Hold it still without ending it."""
-        assert self._process is not None
-        self._process.send_signal(SIGSTOP)
-
-    def go_on(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(SIGCONT)
+            pytest.skip(f"{self.command[0]} does not come up here: {self.log.read_text()[-600:]}")
 
 
 class _Link(http.client.HTTPConnection):
@@ -178,7 +160,7 @@ class _Link(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-class Dockerd(Program):
+class Dockerd(Daemon):
     """A Docker engine with one image: `tick`."""
 
     def __init__(self, folder: Path) -> None:
@@ -222,7 +204,7 @@ class Dockerd(Program):
 
     def kill(self) -> None:
         """Kill it; its containers live on, and its containerd dies with it."""
-        self.end(SIGKILL)
+        super().kill()
         note = self.folder / "exec/containerd/containerd.pid"
         # Where process 1 reaps nobody, a zombie with that pid makes the next dockerd wait for it in vain.
         until(lambda: not alive(int(note.read_text())), 5, "the end of its containerd")
@@ -278,7 +260,7 @@ def dockerd(program: Path | None = None) -> Iterator[Dockerd]:
             yield engine
         finally:
             with contextlib.suppress(Exception):
-                engine.go_on()
+                engine.send(SIGCONT)
             with contextlib.suppress(Exception):
                 engine.remove_all()
             with contextlib.suppress(Exception):

@@ -21,7 +21,7 @@ from tests.e2e.pipeline import spazio
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("dockerd", "containerd", "runc", "docker", "docker-compose", "mmdebstrap", "busybox")
-SERVICES = ("nats", "agent", "process", "cache", "history", "metrics")
+SERVICES = ("nats", "agent", "process", "cache", "history", "metrics", "extender")
 NODE = "node-1.example"
 PROJECT = "spazio-test"
 USER = 12345  # owner of the history's folder; neither root nor the images' own
@@ -66,6 +66,7 @@ class Stack:
             "SPAZIO_NATS_IMAGE": "spazio-nats:local",
             "SPAZIO_NATS_PORT": str(nats_port),
             "SPAZIO_HTTP_PORT": str(http_port),
+            "SPAZIO_EXTENDER_PORT": "0",
             "SPAZIO_SAMPLE_NODE": NODE,
             "SPAZIO_HISTORY": str(history),
             "SPAZIO_USER": f"{USER}:{USER}",

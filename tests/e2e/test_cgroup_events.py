@@ -16,7 +16,7 @@ from producers.containers.cgroup import Cgroup
 from producers.containers.source import Observation
 from tests.following import Recorder, running
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 ROOT = Path("/sys/fs/cgroup")
 LIFE = ["created", "started", "exited", "deleted"]

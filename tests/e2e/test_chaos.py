@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e import chaos
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.mark.parametrize("cluster", [False, True], ids=["one server", "cluster of three"])
@@ -17,5 +17,6 @@ async def test_whatever_dies_rows_are_those_of_an_undisturbed_replay(tmp_path: P
     assert done["rows"]["availability"] > 300 * 45 / 4
     assert done["global_models"] >= 30
     assert done["cached"] >= 300
-    # An election among three servers takes up to nine seconds by itself, and may have to be held again.
-    assert done["longest_silence_while_served_seconds" if cluster else "longest_silence_seconds"] <= 10
+    # How long a part is silent is for the long form to measure, on a quiet machine: here, none may stand still until
+    # the harm is over. An election among three servers takes up to nine seconds by itself, and may be held again.
+    assert done["longest_silence_while_served_seconds" if cluster else "longest_silence_seconds"] <= 30

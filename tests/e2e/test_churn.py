@@ -29,7 +29,7 @@ from schemas.telemetry import ContainerEvent
 from tests.e2e.pipeline import Up, until, up
 from tests.e2e.runtime import Dockerd, Times
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 BURSTS = (1, 5, 20)
 STAYING = 4

@@ -110,7 +110,7 @@ def test_no_container_has_more_than_it_needs(running: Stack) -> None:
         for service in SERVICES
         if (bindings := running.inspect(service)["NetworkSettings"]["Ports"])
     }
-    assert published == {"nats": {"127.0.0.1"}, "metrics": {"127.0.0.1"}}
+    assert published == {"nats": {"127.0.0.1"}, "metrics": {"127.0.0.1"}, "extender": {"127.0.0.1"}}
 
 
 def test_the_image_of_the_agent_has_none_of_the_heavy_packages_nor_pip(running: Stack) -> None:

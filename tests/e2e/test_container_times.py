@@ -23,10 +23,10 @@ from tests.e2e.hearing import Bus
 from tests.e2e.pipeline import until
 from tests.e2e.runtime import CGROUPS, Dockerd, Times
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
-NUMBER = 40
-ALIVE_MS = 400
+NUMBER = 25
+ALIVE_MS = 150
 SOURCES = ("cgroup", "bundle", "docker", "containerd")
 MILLISECOND = 1_000_000
 

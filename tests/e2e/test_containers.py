@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from signal import SIGKILL, SIGTERM, Signals
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.e2e.hearing import LIFE, Agent, Bus
 from tests.e2e.pipeline import until
 from tests.e2e.runtime import Dockerd
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 NUMBER = 50
 AT_ONCE = 4
@@ -172,7 +172,7 @@ def test_the_running_set_is_right_two_seconds_after_the_agent_has_started_again(
         before = [engine.run(600_000) for _ in range(8)]
         right_within(bus, names, engine.running, set(before), 10)
         for agent in agents.values():
-            agent.end(sign)
+            agent.end(sign=sign)
         for container in before[:3]:
             engine.remove(container)
         after = [engine.run(600_000) for _ in range(3)]
@@ -301,20 +301,18 @@ def test_an_agent_without_any_privilege_tells_all_by_cgroups_and_says_what_is_cl
         assert len(agent.said("containers.waiting")) == 3
         agent.end()
     finally:
-        if agent.process is not None:
-            agent.process.kill()
-            agent.process.wait()
+        agent.kill()
 
 
 def test_a_runtime_that_hangs_is_given_up_said_once_and_found_again(tmp_path: Path, engine: Dockerd, bus: Bus) -> None:
     with hearing.agents(tmp_path, bus, hung=hearing.of_engine(engine, "docker")) as agents:
         hearing.hearing(bus, ["hung"], lambda: engine.run(100))
-        engine.stop()
+        engine.send(SIGSTOP)
         try:
             until(lambda: agents["hung"].said("containers.failed"), 45, "the listing that is not answered")
             time.sleep(12)
         finally:
-            engine.go_on()
+            engine.send(SIGCONT)
         container = engine.run(600_000)
         right_within(bus, ["hung"], engine.running, {container}, 10)
         assert len({str(row["reason"]) for row in agents["hung"].said("containers.failed")}) == len(

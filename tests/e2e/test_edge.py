@@ -66,6 +66,15 @@ async def usage(client: Client) -> list[int]:
     return found
 
 
+async def modelled(client: Client) -> bool:
+    """Tell whether there is a global model."""
+    try:
+        await client.jetstream(timeout=2).get_msg(NAMES.telemetry, subject=NAMES.model)
+    except NotFoundError:
+        return False
+    return True
+
+
 async def newer(client: Client, seq: int) -> int | None:
     row = await cached(client)
     return int(row["seq"]) if row and row["seq"] > seq else None
@@ -88,6 +97,7 @@ async def test_a_region_behind_a_leaf_is_estimated_and_loses_and_doubles_nothing
             assert row is not None
             assert row["available"] > 0
             assert set(row["usage"]) >= {"cpu", "memory"}
+            await until(lambda: modelled(client), 30)  # the edge hears it, and has it when it comes back
 
             region.link.cut()
             before = (await blocks(client))[-1].seq

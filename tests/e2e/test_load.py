@@ -17,7 +17,7 @@ import pytest
 
 from tests.e2e.pipeline import Up, until, up
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 _SPIN = "while True: pass"
 _HOLD = """
@@ -127,7 +127,7 @@ def test_full_memory_lowers_availability_and_binds_and_its_end_restores_it(runni
 
 
 def test_queries_a_second_process_and_the_sink_run_together_without_a_lock_error(running: Up) -> None:
-    seconds = float(os.environ.get("TEST_TOGETHER_SECONDS", "60"))
+    seconds = float(os.environ.get("TEST_TOGETHER_SECONDS", "30"))
     program = (
         "import duckdb, sys, time\n"
         "end = time.time() + float(sys.argv[2])\n"

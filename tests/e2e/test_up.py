@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -23,9 +24,10 @@ import pytest
 
 from schemas.estimate import Availability
 from tests.e2e.pipeline import Up, alive, spazio, until, up
+from tests.placement import asked
 
 README = Path(__file__).parents[2] / "README.md"
-SERVICES = ("agent", "process", "cache", "history", "metrics")
+SERVICES = ("agent", "process", "cache", "history", "metrics", "extender")
 
 
 def ready(running: Up, service: str) -> bool:
@@ -96,6 +98,18 @@ def test_every_service_serves_metrics_and_health_on_loopback(running: Up) -> Non
     assert running.addresses["http"] == running.addresses["services"]["metrics"]
 
 
+def test_the_scheduler_s_question_is_answered_and_the_answer_is_in_the_history(running: Up) -> None:
+    until(running.top, 10, "this host in the cache")
+    question = {"Pod": asked("p"), "Nodes": None, "NodeNames": [socket.gethostname(), "another"]}
+    request = urllib.request.Request(f"{running.addresses['extender']}/filter", json.dumps(question).encode())
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        answer = json.load(reply)
+    assert not answer["Error"]
+    assert "another" in answer["NodeNames"], "nobody knows it, so it passes, last"
+    decided = "SELECT outcome, nodes FROM decisions WHERE name = 'p'"
+    until(lambda: running.sql(decided) == [{"outcome": "placed", "nodes": 2}], 20, "the decision in the history")
+
+
 def test_what_happened_fifteen_seconds_ago_is_visible_in_sql_and_to_another_process(running: Up) -> None:
     recent = "SELECT count(*) AS n FROM samples WHERE time > now() - INTERVAL 15 SECOND"
     until(lambda: running.sql(recent)[0]["n"] > 0, 15, "recent samples")
@@ -122,7 +136,7 @@ def test_garbage_is_kept_as_a_dead_letter_and_nothing_crashes(running: Up) -> No
         sequences = range(info.state.first_seq, info.state.last_seq + 1)
         letters = [await client.jetstream().get_msg("SPAZIO_EVENTS", seq=number) for number in sequences]
         await client.close()
-        return [letter.data or b"" for letter in letters]
+        return [letter.data or b"" for letter in letters if (letter.subject or "").startswith("spazio.dead.")]
 
     until(lambda: len(asyncio.run(dead())) >= 3, 10, "dead letters")
     assert sorted(asyncio.run(dead())) == sorted([b"nonsense", b'{"v": 99}', b"\x00" * 100_000])
@@ -140,6 +154,7 @@ def test_the_agent_has_none_of_the_heavy_packages_loaded(running: Up) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_everything_within_five_seconds_and_the_next_start_goes_on(
     tmp_path: Path, sign: signal.Signals
@@ -164,6 +179,7 @@ def test_a_signal_ends_everything_within_five_seconds_and_the_next_start_goes_on
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tmp_path: Path) -> None:
     with up(tmp_path / "data") as running:
         until(running.top, 10, "this host in the cache")
@@ -212,6 +228,7 @@ def test_every_wrong_setting_is_told_at_once_with_status_2(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_busy_port_and_an_unusable_folder_are_told_with_status_2(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = str(busy.getsockname()[1])
@@ -236,6 +253,7 @@ def test_commands_without_a_pipeline_say_how_to_start_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="mounting a small disk needs root")
 def test_while_the_disk_of_the_history_is_full_rows_wait_in_the_stream(tmp_path: Path) -> None:
     disk = tmp_path / "disk"

@@ -32,7 +32,7 @@ from tests.e2e.node_time import NodeTime, cpus
 from tests.e2e.pipeline import up
 from tests.e2e.runtime import Dockerd, dockerd, remove_cgroups
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 HOLDS_AND_READS = """
 import os, sys, tempfile, time
@@ -268,7 +268,7 @@ def test_a_node_with_a_container_held_back_by_its_quota_does_not_look_full(cgrou
             "SELECT avg(cpu_util) AS util, avg(cpu_pressure) AS pressure, avg(cpu_throttled) AS owed FROM samples"
             f" WHERE at_us BETWEEN {since * 1e6:.0f} AND {until_us:.0f}"
         )
-        heard = asyncio.run(next_usages(running.addresses["nats"], 6))
+        heard = asyncio.run(next_usages(running.addresses["nats"], 12))
     real = (row["util"] + row["pressure"] * (1 - row["owed"])) / 2
     print(f"told {np.mean(rows):.3f}, real {real:.3f}, raw {(row['util'] + row['pressure']) / 2:.3f}")
     assert float(np.mean(rows)) == pytest.approx(real, abs=0.08)
@@ -276,7 +276,7 @@ def test_a_node_with_a_container_held_back_by_its_quota_does_not_look_full(cgrou
     assert all(0 < (block.cpu_cores[place] or 0) < 0.36 for block, place in told)
     throttled = [block.throttled[place] for block, place in told]
     waited = [block.cpu_pressure[place] for block, place in told]
-    # Both are read one after the other, so in a single second one may be ahead.
+    # Both are read one after the other, and the kernel settles waiting now and then: seconds by themselves say little.
     held_back = [share for share in throttled if share is not None]
     assert len(held_back) == len(throttled)
     if None not in waited:

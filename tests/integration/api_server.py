@@ -121,11 +121,16 @@ class ApiServer:
 
     def kubeconfig(self, path: Path, token: str = "t") -> Path:
         """Write a kubeconfig for this server."""
-        content = {
-            "clusters": [{"name": "c", "cluster": {"server": self.url}}],
-            "users": [{"name": "u", "user": {"token": token}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        path.write_text(json.dumps(content))
-        return path
+        return kubeconfig(path, self.url, token)
+
+
+def kubeconfig(path: Path, url: str, token: str) -> Path:
+    """Write a kubeconfig for a server."""
+    content = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(content))
+    return path

@@ -63,8 +63,7 @@ async def undisturbed(client: Client, settings: Settings) -> list[list[tuple[str
     """Fold the recorded stream once, partition by partition."""
     outputs = []
     for number in range((await stream.describe(client, NAMES.telemetry)).partitions):
-        subjects = [*(NAMES.part(number, kind) for kind in decode.KINDS), NAMES.model]
-        recorded = await everything(client, NAMES.telemetry, subjects)
+        recorded = await everything(client, NAMES.telemetry, list(engine.subjects(NAMES, number)))
         rows, _ = Partition(settings, number).fold([(message.subject, message.data) for message in recorded])
         outputs.append([(row.subject, codec.encode(row.message)) for row in rows])
     return outputs

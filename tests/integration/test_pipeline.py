@@ -89,6 +89,7 @@ async def test_what_no_stream_takes_is_counted_and_waits_for_one(client: Client,
     assert len(await stored(client, 5)) == 5
 
 
+@pytest.mark.slow
 async def test_a_load_that_no_stream_takes_ends_and_says_what_to_start(
     client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +108,7 @@ async def test_a_load_that_no_stream_takes_ends_and_says_what_to_start(
     assert 4 <= reached["seconds"] < 8
 
 
+@pytest.mark.slow
 async def test_a_load_goes_on_once_there_is_a_stream(client: Client, settings: Settings) -> None:
     await client.jetstream().delete_stream(NAMES.telemetry)
     simulated = {"nodes": 40, "seconds": 4.0, "in_flight": 50, "kinds": ("samples",)}

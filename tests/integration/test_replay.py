@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from bus import connection, stream
 from bus.pull import Reader
 from producers.recorded import recording
@@ -15,6 +17,7 @@ NAMES = Names()
 _SECONDS_OF_QUIET = 2.0
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_answer_ends_nothing_and_is_not_taken_for_quiet(
     settings: Settings, tmp_path: Path
 ) -> None:

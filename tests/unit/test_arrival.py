@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from processors import arrival, clock, migrate, snapshot
 from processors.arrival import SPAN, Arrival
 from processors.clock import HELD, STEADY
-from processors.partition import FORMAT, Output, Partition
+from processors.output import Output
+from processors.partition import FORMAT, Partition
 from schemas import codec
 from schemas.boot import DIGITS, cut
 from schemas.estimate import Availability, Blocks, Model

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processors import churn
-from processors.partition import Output, Partition
+from processors.output import Output
+from processors.partition import Partition
 from schemas import codec
 from schemas.estimate import Availability
 from schemas.message import Message

@@ -56,6 +56,24 @@ GOOD: dict[str, dict[str, Any]] = {
         "v": 1, "scope": "partition", "at_us": 1, "features": ["cpu", "memory"], "moment": [1.0, -0.5, 1.0],
         "nodes": 2, "pods": 1, "cost": [0.1, 0.2], "partition": 3,
     },
+    "decision": {
+        "v": 1, "namespace": "s", "name": "n", "pod": "u", "at_us": 4, "outcome": "placed", "node": "a",
+        "mode": "argmax", "guaranteed": True, "note": "x", "workload": "s/n", "strategies": {"availability": 1.0},
+        "nodes": 2, "feasible": 1, "refused": {"full": 1}, "seconds": 0.001,
+        "ranked": [{
+            "node": "a", "score": 50.0, "scores": {"availability": 50.0}, "room": 3.5, "reserved": 1.0,
+            "state": "fresh",
+        }],
+        "refusals": [{"node": "b", "reason": "full", "needs": ["room for 1 more"]}],
+    },
+    "reservations": {
+        "v": 1, "node": "a.b",
+        "pods": {
+            "u": {
+                "namespace": "s", "name": "n", "workload": "s/n", "at_us": 4, "until_us": 5, "requests": {"cpu": 0.5},
+            },
+        },
+    },
     "prediction": {
         "v": 1, "node": "a", "at_us": 4, "horizon_seconds": 3600.0, "model": "max",
         "peak": {"cpu": 1.5, "memory": 2e9}, "violation": 0.05,
@@ -143,6 +161,11 @@ def test_arbitrary_bytes_are_refused_or_read(payload: bytes) -> None:
 @given(JSON)
 def test_arbitrary_json_is_refused_or_read(content: object) -> None:
     try_all(packed(content))
+
+
+def test_a_reason_is_one_line_whatever_names_a_sender_has_thought_of() -> None:
+    reason = refusal("nodefacts", packed(GOOD["nodefacts"] | {"allocatable": {"\n": None}}))
+    assert reason == r"allocatable.'\n': Input should be a valid number"
 
 
 @given(st.data())

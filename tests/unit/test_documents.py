@@ -13,6 +13,7 @@ from schemas import codec, document, live, metric, settings
 from schemas.estimate import Availability, Blocks, ClassRoom, ClassSum, Cursor, Model
 from schemas.facts import NodeFacts, PodFacts, Taint
 from schemas.message import Message
+from schemas.placement import Decision, Held, Ranked, Refusal, Reservations
 from schemas.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, Size, SmoothedBlock
 from spazio import schema
 from tests import outlook
@@ -73,6 +74,29 @@ FULL: dict[str, Message] = {
         waiting=0.5,
         size=Size(cpus=4, memory_bytes=1, pressure=True),
         moment=[0.25, 0.0, 0.5],
+    ),
+    "decision": Decision(
+        namespace="s",
+        name="n",
+        pod="u",
+        at_us=1,
+        outcome="placed",
+        node="a",
+        mode="argmax",
+        guaranteed=True,
+        note="x",
+        workload="s/n",
+        strategies={"availability": 1.0},
+        nodes=2,
+        feasible=1,
+        refused={"full": 1},
+        ranked=[Ranked(node="a", score=1.0, scores={"availability": 1.0}, room=2.0, reserved=0.0, state="fresh")],
+        refusals=[Refusal(node="b", reason="full", needs=["x"])],
+        seconds=0.1,
+    ),
+    "reservations": Reservations(
+        node="a",
+        pods={"u": Held(namespace="s", name="n", workload="w", at_us=1, until_us=2, requests={"cpu": 0.1})},
     ),
     "nodefacts": NodeFacts(
         node="n1",
@@ -208,6 +232,9 @@ def test_asyncapi_has_every_kind_of_subject() -> None:
     assert addresses == {
         "lab.samples.{node}",
         "lab.containers.{node}",
+        "lab.decision.{namespace}.{pod}",
+        "$KV.LAB_PODS.{uid}",
+        "$KV.LAB_RESERVATIONS.{node}",
         "lab.pods.{node}",
         "lab.edge.{node}",
         "lab.nodefacts.{node}",

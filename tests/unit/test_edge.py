@@ -269,7 +269,7 @@ def mixture() -> list[Stored]:
     return messages
 
 
-@effort(max_examples=20, deadline=None)
+@effort(max_examples=8, deadline=None)
 @given(st.sets(st.integers(0, len(MIXED[0]))))
 def test_grouping_changes_nothing_among_nodes_of_both_forms(cuts: set[int]) -> None:
     messages = mixture()

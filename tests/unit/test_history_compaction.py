@@ -111,6 +111,7 @@ def test_killed_in_a_flush_of_two_tables_no_row_is_lost_or_doubled(tmp_path: Pat
     assert killed >= 9
 
 
+@pytest.mark.slow
 def test_killed_in_a_flush_of_containers_pods_and_facts_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
     def feed(target: Writer) -> None:
         sequence = 0

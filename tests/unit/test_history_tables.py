@@ -45,8 +45,9 @@ def stream(tmp_path: Path) -> Stream:
 
 
 def test_every_kind_of_message_that_is_kept_has_its_table() -> None:
-    # An edge node sends no samples, and sums by workload are made of pods, which have a table.
-    assert {table.kind for table in TABLES} == set(codec.MESSAGES) - {"cursor", "edge", "workloads"}
+    # An edge node sends no samples, sums by workload are made of pods, which have a table, and of places that are held
+    # decisions tell.
+    assert {table.kind for table in TABLES} == set(codec.MESSAGES) - {"cursor", "edge", "workloads", "reservations"}
     assert all(table.message is codec.MESSAGES[table.kind] for table in TABLES)
     found = [of_subject(NAMES.part(3, kind, "n")) for kind in ("containers", "pods", "nodefacts", "podfacts")]
     assert [table.name for table in found if table] == ["containers", "pods", "nodes", "podfacts"]

@@ -214,6 +214,18 @@ def test_a_resize_under_way_counts_by_the_larger_amount(reason: str | None, cpu:
     assert resource.requests(thing) == {"cpu": cpu}
 
 
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_a_pod_of_more_resources_than_a_message_holds_is_refused(field: str) -> None:
+    def containers(count: int) -> list[dict[str, Any]]:
+        return [
+            {"name": f"c{index}", "resources": {"requests": {f"example.com/r{index}": "0"}}} for index in range(count)
+        ]
+
+    assert len(resource.requests({"spec": {field: containers(256)}})) == 256
+    with pytest.raises(ValueError, match="more than 256 resources"):
+        resource.requests({"spec": {field: containers(10_000)}})
+
+
 def test_overhead_adds_to_a_limit_only_where_there_is_one() -> None:
     thing = containers({}, overhead={"cpu": "1", "memory": "1"})
     thing["spec"]["containers"][0]["resources"]["limits"] = {"memory": "10"}

@@ -149,29 +149,60 @@ def test_an_account_goes_on_from_a_dump_and_what_was_said_after_it() -> None:
     assert hear(second, *listed(20, pod("a", 12, x="y"), pod("c", 16, z="z"))) == []
 
 
-def test_a_copy_that_lacks_a_node_or_has_one_too_many_is_mended_by_a_new_list() -> None:
+def copies(version: int, *things: dict[str, Any]) -> list[NodeFacts]:
+    """Return what a bucket has that was written when the API server had these nodes."""
     account = ledger.nodes("p")
-    hear(account, *listed(10, node("a", 3), node("b", 4)))
-    copies = ledger.nodes("p")
-    for news in listed(10, node("b", 4), node("gone", 5)):
-        copies.hear(news, 1)
-    account.compare(copies.drain())
+    for news in listed(version, *things):
+        account.hear(news, 1)
+    return account.drain()
+
+
+def told(changes: list[NodeFacts]) -> list[tuple[str, int, bool]]:
+    return [(facts.uid, facts.version, facts.deleted) for facts in changes]
+
+
+def test_a_copy_is_told_what_it_lacks_and_what_it_has_too_much_is_left_to_a_new_list() -> None:
+    account = ledger.nodes("p")
+    hear(account, *listed(10, node("a", 3), node("b", 4), node("c", 5)))
+    changes = account.mend(copies(10, node("b", 4), node("c", 5, x="old"), node("gone", 6)), 7)
+    assert told(changes) == [("u-a", 3, False), ("u-c", 5, False)]
+    assert [(facts.at_us, facts.labels) for facts in changes] == [(7, {})] * 2
     assert account.version == 0
-    assert hear(account, *listed(20, node("a", 3), node("b", 4))) == [("u-a", 3, False), ("u-gone", 6, True)]
+    assert hear(account, *listed(20, node("a", 3), node("b", 4), node("c", 5))) == [("u-gone", 7, True)]
+
+
+def test_a_copy_with_another_object_of_the_same_name_is_told_that_this_one_ended() -> None:
+    account = ledger.nodes("p")
+    hear(account, *listed(10, node("a", 3)))
+    assert told(account.mend(copies(10, node("a", 2, uid="u-old")), 7)) == [("u-old", 2, True), ("u-a", 3, False)]
+    assert account.version == 10
 
 
 def test_an_account_that_agrees_with_its_copy_needs_no_list() -> None:
     account = ledger.nodes("p")
-    for news in listed(10, node("a", 3)):
-        account.hear(news, 1)
-    account.compare(account.drain())
+    hear(account, *listed(10, node("a", 3)))
+    assert account.mend(copies(10, node("a", 3)), 7) == []
     assert account.version == 10
+
+
+def test_what_a_copy_is_ahead_of_the_account_is_said_when_it_is_heard_again() -> None:
+    account = ledger.nodes("p")
+    hear(account, *listed(10, node("a", 3)))
+    assert account.mend(copies(12, node("a", 3), node("b", 12)), 7) == []
+    assert account.version == 10
+    assert hear(account, changed(node("b", 12)), deleted(node("b", 13))) == [("u-b", 12, False), ("u-b", 13, True)]
+
+
+def test_what_a_copy_is_ahead_of_the_account_and_ends_unheard_is_said_to_have_ended() -> None:
+    account = ledger.nodes("p")
+    hear(account, *listed(10, node("a", 3)))
+    account.mend(copies(12, node("a", 3), node("b", 12)), 7)
+    assert hear(account, *listed(20, node("a", 3))) == [("u-b", 12, True)]
 
 
 def test_doubt_survives_a_dump() -> None:
     account = ledger.nodes("p")
-    hear(account, *listed(10, node("a", 3)))
-    account.compare([])
+    account.mend(copies(10, node("a", 3)), 7)
     second = ledger.nodes("p")
     for line in account.dump():
         second.load(line.partition(b" ")[2])

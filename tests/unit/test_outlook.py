@@ -12,7 +12,8 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from processors import snapshot
-from processors.outlook.fold import Outlook, Output
+from processors.outlook.fold import Outlook
+from processors.output import Output
 from schemas import codec
 from schemas.facts import NodeFacts, PodFacts
 from schemas.message import Message
@@ -155,7 +156,7 @@ def _facts(node: str, second: int, random: np.random.Generator) -> NodeFacts | P
     cuts=st.lists(st.integers(0, 600), max_size=40),
     restarts=st.lists(st.integers(0, 600), max_size=4),
 )
-@hypothesis(max_examples=15, deadline=None)
+@hypothesis(max_examples=7, deadline=None)
 def test_neither_ticks_nor_restarts_change_a_byte(seed: int, pace: int, cuts: list[int], restarts: list[int]) -> None:
     wanted = configured(**FAST)
     messages = recording(seed, pace)
@@ -241,6 +242,7 @@ def test_a_state_that_was_cut_off_is_refused(body: bytes, length: int) -> None:
         Outlook(configured(**FAST), 0).restore(body[: min(length, len(body) - 1)])
 
 
+@pytest.mark.slow
 def test_a_state_without_one_of_its_arrays_or_with_one_of_another_length_is_refused(body: bytes) -> None:
     header, arrays = snapshot.unpack(body)
     for name, values in arrays.items():

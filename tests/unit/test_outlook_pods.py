@@ -224,6 +224,7 @@ def test_a_node_that_is_silent_for_an_hour_is_forgotten_with_its_pods_and_its_pl
     assert min(one.windows for one in predictions(outputs) if one.node == "n") > 100
 
 
+@pytest.mark.slow
 def test_containers_that_come_and_go_leave_nothing_behind() -> None:
     outlook, sizes = Outlook(configured(), 0), []
     for second in range(0, 8000, 20):

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from processors import snapshot
-from processors.partition import Output, Partition
+from processors.output import Output
+from processors.partition import Partition
 from schemas import codec
 from schemas.estimate import Availability, ClassSum, Model
 from schemas.settings import Settings, load

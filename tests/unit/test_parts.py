@@ -8,16 +8,16 @@ from typing import Any
 
 import nats.errors
 import pytest
+from nats.js import JetStreamContext
 
-from bus import checkpoint, stream
+from bus import checkpoint, owner, stream
 from bus.batch import Row
 from bus.checkpoint import Checkpoint
 from bus.health import Health
-from bus.journal import Singles
+from bus.journal import Batches, Singles
 from bus.memory.client import Connection, connect
 from bus.memory.server import Server
 from bus.owner import CHECKPOINTS
-from bus.pull import Reader
 from processors import engine
 from schemas import codec
 from schemas import settings as all_settings
@@ -33,13 +33,18 @@ NAMES = Names()
 @pytest.fixture
 def settings() -> Settings:
     given = all_settings.load({"nats_partitions": "1", "nats_request_timeout_seconds": "1"}, environ={})
-    process = given.process.model_copy(update={"checkpoint_seconds": 0.05, "batch": 20})
+    process = given.process.model_copy(update={"checkpoint_seconds": 0.05, "batch": 20, "failover_seconds": 1})
     return given.model_copy(update={"process": process})
 
 
 @pytest.fixture
-async def client(settings: Settings) -> AsyncIterator[Connection]:
-    async with connect(Server()) as connected:
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+async def client(server: Server, settings: Settings) -> AsyncIterator[Connection]:
+    async with connect(server) as connected:
         await stream.ensure(connected, settings)
         yield connected
 
@@ -89,11 +94,15 @@ async def test_rows_of_another_input_cover_nothing_of_this_one(client: Connectio
     assert await journal.covered(remade) == 0
 
 
-async def test_checkpoints_are_written_while_a_backlog_is_folded(client: Connection, settings: Settings) -> None:
+async def fill(client: Connection) -> None:
     for second in range(200):
         for node in range(5):
             block = telemetry.block(f"n{node}", second, cpu_util=0.3, pods=2.0)
             await client.jetstream().publish(NAMES.node("samples", block.node), codec.encode(block))
+
+
+async def test_checkpoints_are_written_while_a_backlog_is_folded(client: Connection, settings: Settings) -> None:
+    await fill(client)
     before = CHECKPOINTS.labels("written")._value.get()
     working = asyncio.create_task(engine.run(client, Live(settings), Health()))
     await caught_up(client, settings)
@@ -113,7 +122,36 @@ async def test_a_server_that_does_not_answer_is_no_reason_to_begin_anew(
         raise nats.errors.ConnectionReconnectingError
 
     with monkeypatch.context() as patched:
-        patched.setattr(Reader, "read", broken)
+        patched.setattr(JetStreamContext, "get_msg", broken)
         with pytest.raises(nats.errors.ConnectionReconnectingError):
             await store.load("0", "s")
     assert await store.load("0", "s") == Checkpoint("s", 7, b"state")
+
+
+async def test_what_is_folded_again_is_checkpointed_on_the_way(
+    server: Server, client: Connection, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, "_LONG_SECONDS", 3600)  # else what took long is checkpointed at its end
+    await fill(client)
+    never, often = (
+        settings.model_copy(update={"process": settings.process.model_copy(update={"checkpoint_seconds": seconds})})
+        for seconds in (3600, 0.01)
+    )
+    async with connect(server) as doomed:
+        working = asyncio.create_task(engine.run(doomed, Live(never), Health()))
+        await caught_up(client, settings)
+        doomed.sever()
+        working.cancel()
+        await asyncio.wait({working})
+    source = await stream.describe(client, NAMES.telemetry)
+    journal = Batches(client, NAMES.estimates, NAMES.of("cursor", "0"), timeout_seconds=1)
+    stored = await journal.covered(source)
+    store = checkpoint.Store(client, NAMES.checkpoints, timeout_seconds=1)
+    assert await store.load("0", source.identity) is None
+    working = asyncio.create_task(engine.run(client, Live(often), Health()))
+    async with asyncio.timeout(20):
+        while (found := await store.load("0", source.identity)) is None:  # noqa: ASYNC110 # a bucket tells nobody here
+            await asyncio.sleep(0.01)
+    working.cancel()
+    await asyncio.wait({working})
+    assert found.sequence < stored

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from processors import decode
-from producers.simulated import cluster, text
+from producers.simulated import sample, text
 from producers.simulated.cluster import Cluster, Second
 from producers.simulated.message import Timed, Writer
 from schemas import codec, metric
@@ -111,7 +111,7 @@ def test_pods_and_what_is_in_none_add_up_to_the_node() -> None:
 
 def test_cpu_that_is_wanted_beyond_the_cores_becomes_pressure() -> None:
     shares = np.array([0.1, 0.5, 0.9, 1.0, 1.5, 2.0, 5.0])
-    waited = cluster.pressure(shares)
+    waited = sample.pressure(shares)
     assert np.all(np.diff(waited[:6]) > 0)
     assert waited[0] < 1e-6
     assert waited[-2:].tolist() == [1.0, 1.0]

@@ -1,6 +1,6 @@
 """A real etcd and a real kube-apiserver for tests, and a client that speaks plain JSON with them.
 
-No kubelet, no scheduler, no controllers: pods exist, and whoever tests plays the rest.
+No kubelet, no scheduler, no controllers: pods exist, and whoever tests plays the rest, or has `cluster` play it.
 """
 
 import asyncio
@@ -25,11 +25,12 @@ PROGRAMS = Path(__file__).parents[3] / ".tools" / "kube"
 _ADMIN, _STRANGER, _NOBODY = "admin-token", "stranger-token", "wrong-token"
 
 
-def missing() -> str:
-    """Say why there is no control plane here; empty: there is one."""
-    absent = [name for name in ("etcd", "kube-apiserver") if not (PROGRAMS / name).exists()]
+def missing(*programs: str) -> str:
+    """Say why these programs, or those of a control plane, cannot be run here; empty: they can."""
+    wanted = programs or ("etcd", "kube-apiserver")
+    absent = [name for name in wanted if not (PROGRAMS / name).exists()]
     if absent and not shutil.which("go"):
-        return "no Go toolchain to build etcd and kube-apiserver with"
+        return f"no Go toolchain to build {' and '.join(absent)} with"
     return f"{', '.join(absent)} not built: run `make kube-tools`" if absent else ""
 
 

@@ -3,9 +3,6 @@
 import asyncio
 import contextlib
 import json
-import signal
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -21,51 +18,26 @@ from kube import ledger, pod
 from schemas import codec
 from schemas.facts import NodeFacts, PodFacts
 from schemas.settings import Settings
-from schemas.subject import Names
+from schemas.subject import Names, name
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
+from tests.program import SPAZIO, Program
 
 NAMES = Names()
 
 
-class Watch:
+class Watch(Program):
     """A running `spazio watch`."""
 
     def __init__(self, settings: Settings, config: Path, folder: Path) -> None:
-        self._settings, self._config, self.log = settings, config, folder / "watch.log"
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
+        self._note = folder / "run" / "watch.json"
         command = [
-            sys.executable, "-m", "spazio", "watch", "--nats", self._settings.nats_url, "--kube-config",
-            str(self._config), "--kube-save-seconds", "1", "--kube-page", "300", "--http-port", "0",
-            "--data-dir", str(self._folder), "--nats-partitions", "2",
+            *SPAZIO, "watch", "--nats", settings.nats_url, "--kube-config", str(config), "--kube-save-seconds", "1",
+            "--kube-page", "300", "--http-port", "0", "--data-dir", str(folder), "--nats-partitions", "2",
         ]  # fmt: skip
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def send(self, sign: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(sign)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def end(self) -> int:
-        assert self._process is not None
-        self._process.terminate()
-        status, self._process = self._process.wait(10), None
-        return status
+        super().__init__(command, folder / "watch.log")
 
     def address(self) -> str:
-        return str(json.loads((self._folder / "run" / "watch.json").read_text())["http"])
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return str(json.loads(self._note.read_text())["http"])
 
 
 class Recorder:
@@ -126,6 +98,20 @@ async def pods_said(client: Client) -> list[PodFacts]:
     return [message for message in await said(client) if isinstance(message, PodFacts)]
 
 
+async def kept(client: Client) -> dict[str, PodFacts]:
+    """Return what the bucket of pods has, by UID."""
+    found: dict[str, PodFacts] = {}
+    bucket = NAMES.pods_bucket
+    async with Reader(client, f"KV_{bucket}", [f"$KV.{bucket}.>"], newest=True) as reader:
+        while messages := await reader.read(timeout_seconds=0.5):
+            for message in messages:
+                uid = name(message.subject.rpartition(".")[2])
+                found.pop(uid, None)
+                if message.data:
+                    found[uid] = codec.decode(PodFacts, message.data)
+    return found
+
+
 async def until(condition: Callable[[], Any], seconds: float, what: Callable[[], object]) -> None:
     """Wait until a condition, made anew by each call, is true."""
     deadline = time.monotonic() + seconds
@@ -135,7 +121,7 @@ async def until(condition: Callable[[], Any], seconds: float, what: Callable[[],
 
 
 async def agrees(client: Client, kubectl: Kubectl) -> bool:
-    """Tell whether the newest facts of each pod are those of the API server, and the others are deleted."""
+    """Tell whether the newest facts of each pod, said and kept, are those of the API server, and the others deleted."""
     newest: dict[str, PodFacts] = {}
     for facts in await pods_said(client):
         if facts.pod not in newest or facts.version > newest[facts.pod].version:
@@ -148,7 +134,9 @@ async def agrees(client: Client, kubectl: Kubectl) -> bool:
         seconds = alive[uid].initialization_seconds
         if ledger.core(alive[uid]) != ledger.core(pod.facts(thing, at_us=0, initialization_seconds=seconds)):
             return False
-    return True
+    return {uid: ledger.core(facts) for uid, facts in (await kept(client)).items()} == {
+        uid: ledger.core(facts) for uid, facts in alive.items()
+    }
 
 
 def none_doubled(messages: list[PodFacts]) -> None:

@@ -1,0 +1,25 @@
+"""A message that a fold says, on its subject, with the place of the message that it came of."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from schemas.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A message to publish on a subject, and the place, among those folded, of the message that it came of."""
+
+    subject: str
+    message: Message
+    place: int = field(compare=False)
+
+
+def make(subject: str, form: type[Message], fields: dict[str, Any], place: int) -> Output | None:
+    """Return the message of these fields; None: they have numbers that no message can hold."""
+    try:
+        return Output(subject, form.model_validate(fields), place)
+    except ValidationError:
+        return None

@@ -1,0 +1,120 @@
+"""A pod as kube-scheduler sends it, read into what strategies look at.
+
+It comes with every request and nobody waits with patience, so it is read once, and amounts that were read before are
+remembered (`kube.quantity`).
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kube import clock, owner, quantity, resource
+from sinks.extender.candidate import Container, Pod
+
+_SOURCE = "kubernetes.io/config.source"  # where the kubelet has the pod from; of those from the API it is "api"
+STAND_INS = {"cpu": "100m", "memory": "200Mi"}  # kube-scheduler's, for a container that states nothing
+_DEFAULT_SCHEDULER = "default-scheduler"
+_LONGEST = 253  # of a name in Kubernetes; what is longer is no pod's
+
+Object = Mapping[str, Any]
+
+
+def parse(raw: Object) -> Pod:
+    """Return the pod.
+
+    Args:
+        raw: A v1.Pod, decoded. Whatever the API leaves out may be missing or null, and so may creationTimestamp.
+
+    Raises:
+        ValueError: It is no pod; the message says where.
+    """
+    metadata = _object(raw, "metadata", "pod")
+    uid, namespace, name = (_text(metadata, field) for field in ("uid", "namespace", "name"))
+    spec = _object(raw, "spec", f"pod {namespace}/{name}")
+    try:
+        return _pod(raw, metadata, spec, (uid, namespace, name))
+    except KeyError as error:
+        raise ValueError(f"pod {namespace}/{name}: {error} is missing") from error
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"pod {namespace}/{name}: {error}") from error
+
+
+def _pod(raw: Object, metadata: Object, spec: Object, identity: tuple[str, str, str]) -> Pod:
+    labels, annotations = _texts(metadata, "labels"), _texts(metadata, "annotations")
+    stamp = metadata.get("creationTimestamp")
+    # A pod without one is being written by hand, so it is as old as the question.
+    created = clock.microseconds(stamp) if stamp else time.time_ns() // 1000
+    controllers = (each for each in metadata.get("ownerReferences") or () if each.get("controller"))
+    kind = next((str(each["kind"]) for each in controllers), "")
+    requests = resource.requests(raw)
+    return Pod(
+        *identity,
+        workload=owner.workload(metadata, owner.find(metadata, created)),
+        scheduler=spec.get("schedulerName") or _DEFAULT_SCHEDULER,
+        owner_kind=kind,
+        priority=int(spec.get("priority") or 0),
+        labels=labels,
+        annotations=annotations,
+        requests=requests,
+        limits=resource.limits(raw),
+        nonzero=_nonzero(raw, spec, requests),
+        containers=tuple(_container(each) for each in spec.get("containers") or ()),
+        overhead_cpu=_amount((spec.get("overhead") or {}).get("cpu")) or 0.0,
+        static=kind == "Node" or annotations.get(_SOURCE, "api") != "api",
+    )
+
+
+def _nonzero(raw: Object, spec: Object, requests: Mapping[str, float]) -> dict[str, float]:
+    """Return CPU and memory with a stand-in for each container that does not state them; 0 is a statement."""
+    every = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    if not all(STAND_INS.keys() <= _requests(each).keys() for each in every):
+        filled = {
+            field: [_filled(each) for each in spec.get(field) or ()] for field in ("containers", "initContainers")
+        }
+        requests = resource.requests({**raw, "spec": {**spec, **filled}})
+    return {name: requests.get(name, 0.0) for name in STAND_INS}
+
+
+def _filled(container: Object) -> dict[str, Any]:
+    resources = container.get("resources") or {}
+    return {**container, "resources": {**resources, "requests": {**STAND_INS, **_requests(container)}}}
+
+
+def _container(container: Object) -> Container:
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return Container(_amount(_requests(container).get("cpu")), _amount(limits.get("cpu")))
+
+
+def _requests(container: Object) -> Object:
+    found: Object = (container.get("resources") or {}).get("requests") or {}
+    return found
+
+
+def _amount(text: object) -> float | None:
+    return None if text is None else float(quantity.parse(text))
+
+
+def _object(raw: object, field: str, where: str) -> Object:
+    found = raw.get(field) if isinstance(raw, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{where}: {field} is {'missing' if found is None else 'no object'}")  # noqa: TRY004 # as everything that is no pod
+    return found
+
+
+def _texts(metadata: Object, field: str) -> Mapping[str, str]:
+    found = metadata.get(field) or {}
+    if not isinstance(found, Mapping):
+        raise ValueError(f"metadata.{field} is no object")  # noqa: TRY004
+    for key, value in found.items():
+        if not isinstance(value, str):
+            raise ValueError(f"metadata.{field}: {key} is no text; put it in quotes")  # noqa: TRY004
+    return found
+
+
+def _text(metadata: Object, field: str) -> str:
+    found = metadata.get(field)
+    if not (isinstance(found, str) and found):
+        raise ValueError(f"pod: metadata.{field} is {'missing' if not found else 'no text'}")
+    if len(found) > _LONGEST or not found.isprintable():
+        raise ValueError(f"pod: metadata.{field} has more than {_LONGEST} characters, or some that cannot be shown")
+    return found

@@ -1,0 +1,256 @@
+"""The HTTP side of the extender: kube-scheduler posts a verb, the placer decides, the answer goes back.
+
+The scheduler places one pod after another and waits for each answer, so what counts is the time of one call over one
+connection that stays open. A reply has a Content-Length: Go keeps a connection only if it saw the end of the body,
+which it does not with chunks. An idle connection is left open for longer than Go keeps one (90 seconds), so that it is
+never closed under a request. Whoever sends or reads slowly is cut off, and there is a bound on connections; when it is
+met, the one that has waited longest gives way.
+
+What the scheduler makes of a status: anything but 200 is a failed call. So a pod that cannot be judged is answered
+with 200 and Error, which people find in the pod's events, and a body that is none with 400.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import Counter, Histogram
+
+from bus.health import Health
+from schemas.placement_section import Extender
+from schemas.settings import SettingsError
+from sinks.extender import tls, wire
+from sinks.extender.connection import Connection, Guard, Limits
+from sinks.extender.placer import Placer
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/scheduler"
+
+_CLOSE_SECONDS = 2.0
+_MOST_TOLD = 100
+_GONE = (ConnectionError, web.PayloadAccessError)
+_NO_BIND = (
+    "binding is off here: take bindVerb out of the scheduler's configuration, or set SPAZIO_EXTENDER_BIND=true and let "
+    "the extender create pods/binding"
+)
+
+REQUESTS = Counter("spazio_extender_requests_total", "requests to the extender", ["verb", "status"])
+SECONDS = Histogram(
+    "spazio_extender_request_seconds",
+    "time from a request's headers until its answer is handed to the system",
+    ["verb"],
+    buckets=(0.0002, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.007, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5),
+)
+
+_Verb = Callable[[bytes], Awaitable[bytes]]
+
+
+@asynccontextmanager
+async def serve(
+    settings: Extender, placer: Placer, health: Health, *, limits: Limits | None = None
+) -> AsyncIterator[str]:
+    """Answer for the length of a block.
+
+    Args:
+        settings: Where to listen, and how.
+        placer: Decides.
+        health: What `/healthz` tells of.
+        limits: What clients may take; default: as `Limits` says.
+
+    Yields:
+        The address, as `urlPrefix` of the scheduler's configuration has it.
+
+    Raises:
+        SettingsError: The address cannot be listened on, or a file for HTTPS cannot be used.
+    """
+    identity, limits = tls.identity(settings), limits or Limits()
+    loop = asyncio.get_running_loop()
+    service = _Service(settings, placer, health)
+
+    def request(*parts: Any) -> web.BaseRequest:
+        return web.BaseRequest(*(*parts, loop), client_max_size=settings.body_bytes)
+
+    server = web.Server(service.answer, request_factory=request)
+    try:
+        listener = await loop.create_server(
+            lambda: Connection(server, loop, limits, service.refused),
+            settings.host,
+            settings.port,
+            ssl=None if identity is None else identity.context,
+            ssl_handshake_timeout=None if identity is None else limits.read_seconds,
+        )
+    except OSError as error:
+        raise SettingsError(
+            [
+                f"extender: {settings.host} port {settings.port} cannot be listened on: {error.strerror or error}; "
+                "choose others with --extender-host and --extender-port, port 0 takes any"
+            ]
+        ) from error
+    guard = Guard(server, limits, lambda: None if identity is None else service.renewed(identity.renew()))
+    host, port = listener.sockets[0].getsockname()[:2]
+    address = f"http{'s' if identity else ''}://{f'[{host}]' if ':' in host else host}:{port}{PREFIX}"
+    try:
+        yield address
+    finally:
+        guard.stop()
+        listener.close()
+        await server.shutdown(_CLOSE_SECONDS)
+
+
+class _Refusal(Exception):
+    """A request that is not answered with what it asks for."""
+
+    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status, self.text, self.headers = status, text, headers
+
+
+class _Service:
+    """From a request to its answer."""
+
+    def __init__(self, settings: Extender, placer: Placer, health: Health) -> None:
+        self._settings, self._placer, self._health = settings, placer, health
+        self._told: set[tuple[str, str, int]] = set()
+        self._complaint = ""
+        self._verbs: dict[str, _Verb] = {
+            "filter": self._filter,
+            "prioritize": self._prioritize,
+            "preempt": self._preempt,
+            "bind": self._bind,
+        }
+        self._paths = {f"{prefix}/{verb}": verb for prefix in ("", PREFIX) for verb in self._verbs}
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request, and count it."""
+        began = time.perf_counter()
+        connection, verb = request.protocol, self._paths.get(request.path, "other")
+        assert isinstance(connection, Connection)
+        if connection.idle:  # it was sent behind the one before, and came with that
+            connection.read()
+        try:
+            response = await self._answer(request, connection, verb)
+        except _Refusal as refusal:
+            response = _said(refusal.status, refusal.text, refusal.headers)
+        connection.write()
+        try:
+            await response.prepare(request)
+            await response.write_eof()
+        except ConnectionError:
+            REQUESTS.labels(verb, "gone").inc()
+            return response
+        connection.rest()
+        REQUESTS.labels(verb, str(response.status)).inc()
+        if verb != "other":
+            SECONDS.labels(verb).observe(time.perf_counter() - began)
+        return response
+
+    async def _answer(self, request: web.BaseRequest, connection: Connection, verb: str) -> web.Response:
+        if verb == "other":
+            return self._other(request)
+        if request.method != "POST":
+            raise _Refusal(405, f"{verb} is asked with POST", {"Allow": "POST"})
+        body = await self._body(request, verb)
+        connection.work()
+        try:
+            content = await self._verbs[verb](body)
+        except wire.Malformed as malformed:
+            log.debug("extender.malformed", extra={"verb": verb, "reason": str(malformed)})
+            raise _Refusal(400, f"{verb}: {malformed}") from malformed
+        except Exception as error:
+            self._tell(verb, error)
+            raise _Refusal(
+                500, f"{verb}: an error in the extender, {type(error).__name__}; its log says more"
+            ) from error
+        return web.Response(body=content, content_type="application/json")
+
+    def _other(self, request: web.BaseRequest) -> web.Response:
+        if request.path != "/healthz":
+            verbs = ", ".join(self._verbs)
+            raise _Refusal(404, f"nothing is here; POST to {PREFIX}/VERB, VERB out of {verbs}, or GET /healthz")
+        if request.method not in ("GET", "HEAD"):
+            raise _Refusal(405, "health is asked with GET", {"Allow": "GET, HEAD"})
+        if self._health.dead:
+            problems = self._health.problems
+            raise _Refusal(503, "; ".join(f"{part}: {problems.get(part, '')}" for part in sorted(self._health.dead)))
+        return _said(200, "ok")
+
+    async def _body(self, request: web.BaseRequest, verb: str) -> bytes:
+        most, length = self._settings.body_bytes, request.content_length
+        large = _Refusal(
+            413,
+            f"{verb}: the body has more than {most} bytes; raise SPAZIO_EXTENDER_BODY_BYTES, or set nodeCacheCapable",
+        )
+        if length is not None and length > most:
+            raise large
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        try:
+            return await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            raise large from None
+        except web.RequestPayloadError as error:
+            raise _Refusal(400, f"{verb}: the body is broken off: {error}") from error
+        except _GONE as error:
+            raise _Refusal(400, f"{verb}: the client is gone") from error
+
+    async def _filter(self, body: bytes) -> bytes:
+        asked = wire.question(body)
+        try:
+            answer = await self._placer.filter(asked.pod, asked.names)
+        except ValueError as error:
+            return wire.unanswered(str(error) or repr(error))
+        return wire.filtered(asked, answer)
+
+    async def _prioritize(self, body: bytes) -> bytes:
+        asked = wire.question(body)
+        try:
+            scores = await self._placer.prioritize(asked.pod, asked.names)
+        except ValueError as error:
+            raise wire.Malformed(str(error)) from error
+        return wire.scored(scores)
+
+    async def _preempt(self, body: bytes) -> bytes:
+        asked = wire.preemption(body)
+        try:
+            victims = await self._placer.preempt(asked.pod, asked.victims)
+        except ValueError as error:
+            raise wire.Malformed(str(error)) from error
+        return wire.preempted(asked, victims)
+
+    async def _bind(self, body: bytes) -> bytes:
+        asked = wire.binding(body)
+        if not self._settings.bind:
+            return wire.bound(_NO_BIND)
+        try:
+            return wire.bound(await self._placer.bind(asked.namespace, asked.name, asked.uid, asked.node))
+        except ValueError as error:
+            return wire.bound(str(error) or repr(error))
+
+    def refused(self, status: int) -> None:
+        """Count what was no HTTP."""
+        REQUESTS.labels("other", str(status)).inc()
+
+    def renewed(self, complaint: str) -> None:
+        """Say once what is wrong with a renewed certificate."""
+        if complaint not in ("", self._complaint):
+            log.error("extender.certificate_kept", extra={"reason": complaint})
+        self._complaint = complaint
+
+    def _tell(self, verb: str, error: Exception) -> None:
+        """Log an error with its trace the first time that it happens at a place; the others are counted."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        place = (verb, type(error).__name__, 0 if trace is None else trace.tb_lineno)
+        if place not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(place)
+            log.error("extender.failed", extra={"verb": verb}, exc_info=error)
+
+
+def _said(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n", headers=headers)

@@ -1,0 +1,1 @@
+"""Strategies: how nodes are ranked for a pod, one a file."""

@@ -1,0 +1,38 @@
+"""All strategies by the names that settings give them."""
+
+from collections.abc import Callable, Mapping
+
+from schemas import placement_section
+from schemas.placement_section import Extender
+from sinks.extender.strategy.availability import Availability
+from sinks.extender.strategy.least_allocated import LeastAllocated
+from sinks.extender.strategy.most_allocated import MostAllocated
+from sinks.extender.strategy.peak import Peak
+from sinks.extender.strategy.protocol import Strategy
+from sinks.extender.strategy.requested_to_capacity_ratio import RequestedToCapacityRatio, points
+from sinks.extender.strategy.target_load_packing import TargetLoadPacking
+from sinks.extender.strategy.weighted import Weighted
+
+_MAKERS: Mapping[str, Callable[[Extender], Strategy]] = {
+    Availability.name: lambda _: Availability(),
+    Weighted.name: lambda settings: Weighted(placement_section.pairs(settings.factors), settings.high_priority),
+    MostAllocated.name: lambda settings: MostAllocated(placement_section.pairs(settings.resources)),
+    LeastAllocated.name: lambda settings: LeastAllocated(placement_section.pairs(settings.resources)),
+    RequestedToCapacityRatio.name: lambda settings: RequestedToCapacityRatio(
+        placement_section.pairs(settings.resources), points(settings.shape)
+    ),
+    TargetLoadPacking.name: lambda settings: TargetLoadPacking(settings.target),
+    Peak.name: lambda _: Peak(),
+}
+NAMES: tuple[str, ...] = tuple(_MAKERS)
+
+
+def make(weights: Mapping[str, float], settings: Extender) -> list[tuple[Strategy, float]]:
+    """Return the strategies of these names, each with its weight.
+
+    Raises:
+        ValueError: A name is none.
+    """
+    if unknown := sorted(set(weights) - set(NAMES)):
+        raise ValueError(f"strategies: {', '.join(unknown)} is none of {', '.join(NAMES)}")
+    return [(_MAKERS[name](settings), weight) for name, weight in weights.items()]

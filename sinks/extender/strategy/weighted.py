@@ -1,0 +1,119 @@
+"""A weighted score of fit, disk and network type, price, stability and priority (ADR 22).
+
+The pod's requests have to fit into what is free, and so do its limits; a type of disk or network that the pod asks for
+has to be the node's. What is left is ranked by the weighted mean of the factors in `factor`.
+
+A pod asks with the annotation, or else the label, `spazio.disk-type` or `spazio.network-type`. A node offers with the
+label, or else the annotation, of the same name; for disks also with the label `disktype`, the example in the
+Kubernetes documentation of nodeSelector. Providers' own labels name products and sizes, which no pod could ask for
+across providers.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sinks.extender.candidate import Array, Candidates, Mask, Pod
+from sinks.extender.strategy import allocation, factor
+
+DISK = ("spazio.disk-type", "disktype")
+NETWORK = ("spazio.network-type",)
+FACTORS = ("fit", "disk", "network", "price", "stability", "priority")
+_KINDS = {"disk": DISK, "network": NETWORK}
+
+
+def limited(resource: str) -> str:
+    """Return the reason for which a node is refused that could not bear the pod at its limit."""
+    return f"less {resource} is left than the pod's limit"
+
+
+def mismatched(kind: str) -> str:
+    """Return the reason for which a node is refused that lacks the type the pod asks for."""
+    return f"the node's {kind} type is not the one that the pod asks for"
+
+
+class Weighted(allocation.Fit):
+    """Ranks by a weighted mean of factors.
+
+    Attributes:
+        weights: By factor; one that is not named counts nothing.
+        high_priority: Pods of this priority or more are critical.
+    """
+
+    name = "weighted"
+
+    def __init__(self, weights: Mapping[str, float], high_priority: int) -> None:
+        self.weights = weights
+        self.high_priority = high_priority
+
+    def refuse(self, pod: Pod, nodes: Candidates) -> Mapping[str, Mask]:
+        """Return, by reason, the nodes that lack room for requests or limits, or a type that the pod asks for."""
+        found = dict(super().refuse(pod, nodes))
+        for resource, limit in pod.limits.items():
+            if limit > 0 and resource in nodes.allocatable:
+                found[limited(resource)] = allocation.beyond(nodes, resource, limit)
+        for kind in _KINDS:
+            found[mismatched(kind)] = matches(pod, nodes, kind) == 0
+        return {reason: mask for reason, mask in found.items() if mask.any()}
+
+    def score(self, pod: Pod, nodes: Candidates) -> Array:
+        """Return (nodes,) scores from 0 to 100; 0 where allocatable is unknown, or all weights are 0."""
+        factors = self.factors(pod, nodes)
+        weights = [self.weights.get(name, 0.0) for name in factors]
+        total = np.zeros(len(nodes.names))
+        if sum(weights) > 0:
+            for weight, values in zip(weights, factors.values(), strict=True):
+                total += weight / sum(weights) * np.nan_to_num(values)
+        return np.where(np.isnan(factors["fit"]), 0.0, np.clip(100 * total, 0, 100))
+
+    def factors(self, pod: Pod, nodes: Candidates) -> dict[str, Array]:
+        """Return each factor (nodes,) from 0 to 1; fit is NaN where allocatable is unknown."""
+        left, total = _room(pod, nodes)
+        return {
+            "fit": factor.fit(left, total),
+            "disk": matches(pod, nodes, "disk"),
+            "network": matches(pod, nodes, "network"),
+            "price": factor.price(nodes.price, nodes.median_price),
+            "stability": factor.stability(nodes.interruption_rate, nodes.price, nodes.median_price, nodes.spot),
+            "priority": factor.priority(critical=pod.priority >= self.high_priority, spot=nodes.spot),
+        }
+
+    def needs(self, pod: Pod, nodes: Candidates, place: int) -> Sequence[str]:
+        """Say how much is left of what does not suffice, and which type the node has."""
+        said = list(super().needs(pod, nodes, place))
+        refused = self.refuse(pod, nodes)
+        for resource, limit in pod.limits.items():
+            if (reason := limited(resource)) in refused and refused[reason][place]:
+                said.append(allocation.short(nodes, resource, "has a limit of", limit, place))
+        for kind, names in _KINDS.items():
+            if (reason := mismatched(kind)) in refused and refused[reason][place]:
+                here = factor.offered(nodes.labels[place], nodes.annotations[place], names) or "none that it names"
+                said.append(f"{kind} type: the pod asks for {wish(pod, kind)}, the node has {here}")
+        return said
+
+
+def wish(pod: Pod, kind: str) -> str:
+    """Return the type of disk or network that the pod asks for; empty: any."""
+    return factor.offered(pod.annotations, pod.labels, _KINDS[kind][:1])
+
+
+def matches(pod: Pod, nodes: Candidates, kind: str) -> Array:
+    """Return (nodes,) 1 where the node has the type that the pod asks for, or it asks for none, and 0 elsewhere."""
+    wanted = wish(pod, kind)
+    if not wanted:
+        return np.ones(len(nodes.names))
+    said = [""] * len(nodes.names)
+    for name in _KINDS[kind]:
+        each = zip(said, nodes.labels, nodes.annotations, strict=True)
+        said = [before or labels.get(name) or notes.get(name, "") for before, labels, notes in each]
+    fitting = {text for text in set(said) if factor.offered({kind: text}, {}, (kind,)) == wanted}
+    return np.array([text in fitting for text in said], dtype=np.float64)
+
+
+def _room(pod: Pod, nodes: Candidates) -> tuple[Array, Array]:
+    """Return what is left beside the pod, and allocatable, of CPU, memory and all else that it requests."""
+    resources = {"cpu", "memory"} | {name for name, asked in pod.requests.items() if asked > 0}
+    counted = sorted(resources & set(nodes.allocatable))
+    total = np.array([nodes.allocatable[name] for name in counted])
+    asked = np.array([[pod.requests.get(name, 0.0)] for name in counted])
+    return total - np.array([nodes.requested[name] for name in counted]) - asked, total

@@ -1,0 +1,149 @@
+"""What minReplicas of an autoscaler should be, given what is forecast and what its owner wants.
+
+While a floor is raised, annotations beside it keep what the owner's own value is and what it was raised to. So whoever
+comes next, after a crash, too, can restore it; and a value that is neither was set by somebody else meanwhile.
+They win: their value stays, a third annotation says so, and nothing is raised until the forecast has once asked for no
+more than that.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kube import apply
+
+RESOURCE = "autoscaling/v2/horizontalpodautoscalers"
+
+
+class Scaler(NamedTuple):
+    """A HorizontalPodAutoscaler as the API server has it.
+
+    Attributes:
+        namespace: Where it is.
+        name: Its name.
+        uid: Its uid.
+        version: Its resourceVersion.
+        workload: Namespace, kind and name of what it scales.
+        minimum: Its minReplicas.
+        maximum: Its maxReplicas.
+        wanted: Its owner has opted in.
+        own: The owner's minReplicas, kept while the floor is raised; None: not kept.
+        raised: What we have raised it to; None: we have not.
+        yielded: Somebody has set it while it was raised, and the forecast asks for more ever since.
+        managed: We are among those who manage its minReplicas.
+        fields: Its managedFields, but for ours.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    workload: tuple[str, str, str]
+    minimum: int
+    maximum: int
+    wanted: bool
+    own: int | None
+    raised: int | None
+    yielded: bool
+    managed: bool
+    fields: list[dict[str, Any]]
+
+    @property
+    def held(self) -> bool:
+        """Whether its minReplicas is what we have raised it to."""
+        return self.raised is not None and self.own is not None and self.minimum == self.raised
+
+    @property
+    def marked(self) -> bool:
+        """Whether it has annotations of a raised floor."""
+        return self.raised is not None or self.own is not None
+
+
+class Order(NamedTuple):
+    """What to make of an autoscaler.
+
+    Attributes:
+        minimum: minReplicas to set; None: leave it.
+        own: Owner's value to keep, with `minimum` as what it was raised to; None: nothing is raised.
+        yielded: Mark that somebody else's value stands.
+        release: Only give up that we manage minReplicas.
+    """
+
+    minimum: int | None = None
+    own: int | None = None
+    yielded: bool = False
+    release: bool = False
+
+
+class Marks(NamedTuple):
+    """Names of the annotations."""
+
+    wanted: str
+    own: str
+    raised: str
+    yielded: str
+
+
+def marks(annotation: str) -> Marks:
+    """Return the annotations' names, of which the setting is the first.
+
+    >>> marks("spazio.floor").own
+    'spazio.floor-restore'
+    """
+    return Marks(annotation, f"{annotation}-restore", f"{annotation}-raised", f"{annotation}-yielded")
+
+
+def reader(annotation: str) -> Callable[[Mapping[str, Any]], Scaler]:
+    """Return a function that reduces a HorizontalPodAutoscaler; it raises what `Objects` expects."""
+    names = marks(annotation)
+
+    def read(thing: Mapping[str, Any]) -> Scaler:
+        metadata, spec = thing["metadata"], thing["spec"]
+        notes, target = metadata.get("annotations") or {}, spec["scaleTargetRef"]
+        ours = {id(entry) for entry in metadata.get("managedFields") or () if apply.is_ours(entry)}
+        return Scaler(
+            namespace=str(metadata["namespace"]),
+            name=str(metadata["name"]),
+            uid=str(metadata["uid"]),
+            version=str(metadata["resourceVersion"]),
+            workload=(str(metadata["namespace"]), str(target["kind"]), str(target["name"])),
+            minimum=int(spec.get("minReplicas", 1)),
+            maximum=int(spec["maxReplicas"]),
+            wanted=notes.get(names.wanted) == "true",
+            own=_number(notes.get(names.own)),
+            raised=_number(notes.get(names.raised)),
+            yielded=names.yielded in notes,
+            managed=apply.owns(thing, "", "spec", "minReplicas"),
+            fields=[entry for entry in metadata.get("managedFields") or () if id(entry) not in ours],
+        )
+
+    return read
+
+
+def _number(text: Any) -> int | None:
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def decide(scaler: Scaler, goal: int) -> Order | None:
+    """Return what to make of an autoscaler; None: it is as it should be.
+
+    Args:
+        scaler: What is there.
+        goal: Pods that the forecast asks for; 0: nobody says, or it is not to be raised.
+    """
+    floor = min(goal, scaler.maximum) if scaler.wanted else 0
+    own = scaler.own if scaler.held and scaler.own is not None else scaler.minimum
+    if scaler.yielded or (scaler.marked and not scaler.held):
+        return _yield(scaler, still=floor > own)
+    if floor > own:
+        return None if scaler.minimum == floor and scaler.held else Order(floor, own)
+    if scaler.held:
+        return Order(own)
+    return Order(release=True) if scaler.managed else None
+
+
+def _yield(scaler: Scaler, *, still: bool) -> Order | None:
+    """Leave somebody else's value alone as long as the forecast asks for more than that."""
+    if scaler.yielded == still and not scaler.marked:
+        return None
+    # What we manage and do not say would go away.
+    return Order(scaler.minimum if scaler.managed else None, yielded=still)

@@ -1,0 +1,182 @@
+"""Predictive scaling: minReplicas of autoscalers that opt in is raised to what is forecast, before the load is there.
+
+The HorizontalPodAutoscaler stays in charge: it is only kept from having fewer pods than the forecast asks for, never
+made to have more than its maxReplicas. A floor is raised at once and lowered when forecasts were lower for a while; it
+is restored when they are, grow old, or nobody opts in any more, and when this sink ends. Forecasts that foresee no rise
+ask for nothing (`Forecast.raises`): how to come down is the autoscaler's business.
+"""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client import Gauge
+
+from kube import answer, apply
+from kube.api import Api
+from schemas.placement_section import Output
+from sinks.kubernetes import autoscaler
+from sinks.kubernetes.autoscaler import RESOURCE, Order, Scaler
+from sinks.kubernetes.objects import Objects
+from sinks.kubernetes.said import Said
+from sinks.kubernetes.writer import Write, Writer
+
+log = logging.getLogger(__name__)
+
+_RACES = 3
+_AT_ONCE = 16
+_MERGE = "application/merge-patch+json"
+
+RAISED = Gauge("spazio_kube_floors_raised", "autoscalers whose minReplicas is raised to a forecast")
+YIELDED = Gauge("spazio_kube_floors_yielded", "autoscalers whose minReplicas somebody has set while it was raised")
+
+
+class Floor:
+    """Keeps the floors of all autoscalers that opt in."""
+
+    def __init__(
+        self, api: Api, scalers: Objects[Scaler], said: Said, output: Output, clock: Callable[[], float]
+    ) -> None:
+        """Describe what to keep.
+
+        Args:
+            api: Where to write.
+            scalers: What is there.
+            said: What is forecast.
+            output: Settings.
+            clock: Seconds since the epoch.
+        """
+        self._api, self._scalers, self._said, self._output, self._clock = api, scalers, said, output, clock
+        self._marks = autoscaler.marks(output.floor_annotation)
+        self._asked: dict[str, list[tuple[float, int]]] = {}
+
+    async def look(self, writer: Writer) -> bool:
+        """Write what is due; False: not yet, since not everything is known that is there.
+
+        Args:
+            writer: Carries it out.
+        """
+        if not self._scalers.whole or not self._said.current.is_set():
+            return False
+        await writer.write(
+            self._due(self._clock()), done=lambda _, thing: self._scalers.put(thing), gone=self._scalers.drop
+        )
+        found = [scaler for _, scaler in self._scalers]
+        RAISED.set(sum(scaler.held for scaler in found))
+        YIELDED.set(sum(scaler.yielded for scaler in found))
+        return True
+
+    async def end(self) -> None:
+        """Restore every floor that is raised, as they are at this moment."""
+        if not (self._output.floor or any(scaler.marked or scaler.managed for _, scaler in self._scalers)):
+            return
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def restore(scaler: Scaler) -> None:
+            races = 0
+            async with room:
+                while (order := autoscaler.decide(scaler, 0)) is not None:
+                    try:
+                        scaler = self._read(await self._carry_out(scaler, order))
+                    except answer.Conflict as conflict:
+                        races += 1
+                        if conflict.managers or races > _RACES:
+                            raise
+                        now = await self._list(f"metadata.namespace={scaler.namespace},metadata.name={scaler.name}")
+                        if not now:
+                            return  # and has no floor any more
+                        scaler = now[0]
+
+        try:
+            scalers = await self._list()
+            # Those that somebody else has set keep their mark, so that the next life leaves them alone too.
+            ours = [scaler for scaler in scalers if scaler.marked or (scaler.managed and not scaler.yielded)]
+            results = await asyncio.gather(*map(restore, ours), return_exceptions=True)
+        except (answer.Trouble, KeyError, TypeError, ValueError) as error:
+            results = [error]
+        for result in results:
+            if isinstance(result, BaseException):
+                log.warning(
+                    "floor.left", extra={"reason": str(result), "mend": "the next start of the sink restores it"}
+                )
+
+    async def _list(self, fields: str = "") -> list[Scaler]:
+        """Return autoscalers as they are at this moment; also one of them, since there is no right to get one."""
+        listed = await self._api.send("GET", f"/apis/{RESOURCE}", query={"fieldSelector": fields} if fields else None)
+        return [self._read(thing) for thing in listed["items"]]
+
+    def _due(self, now: float) -> Iterator[Write]:
+        present = dict(self._scalers)
+        self._asked = {key: self._asked[key] for key in present if key in self._asked}
+        for key, scaler in present.items():
+            order = autoscaler.decide(scaler, self._goal(key, scaler, now))
+            if order is not None:
+                yield Write(key, functools.partial(self._carry_out, scaler, order))
+
+    def _goal(self, key: str, scaler: Scaler, now: float) -> int:
+        """Return the most that was asked for lately; 0: nothing is, or nobody says."""
+        forecast = self._said.forecasts.get(scaler.workload)
+        fresh = forecast is not None and abs(now - forecast.at_us / 1e6) <= self._output.forecast_seconds
+        if not (self._output.floor and scaler.wanted) or forecast is None or not fresh:
+            self._asked.pop(key, None)
+            return 0
+        asked = self._asked.get(key)
+        if asked is None:
+            # Of one that an earlier life has raised nobody knows when the forecast was so high: it is as if it was now.
+            asked = [(now, scaler.raised or 0)]
+        asked = [(at, pods) for at, pods in asked if abs(now - at) < self._output.floor_seconds]
+        asked.append((now, forecast.desired if forecast.raises else 0))
+        self._asked[key] = asked
+        return max(pods for _, pods in asked)
+
+    async def _carry_out(self, scaler: Scaler, order: Order) -> dict[str, Any]:
+        """Write an order; whoever has changed the autoscaler meanwhile is not overwritten."""
+        path = _path(scaler)
+        metadata: dict[str, Any] = {"resourceVersion": scaler.version}
+        if order.release:
+            # Only so does a field stay and become nobody's: an apply without it would take it away.
+            metadata["managedFields"] = scaler.fields or [{}]
+            return await self._api.send("PATCH", path, {"metadata": metadata}, kind=_MERGE)
+        notes = {}
+        if order.own is not None:
+            notes = {self._marks.own: str(order.own), self._marks.raised: str(order.minimum)}
+        if order.yielded:
+            notes[self._marks.yielded] = str(scaler.minimum)
+        thing: dict[str, Any] = {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": metadata | {"name": scaler.name, "namespace": scaler.namespace, "annotations": notes},
+        }
+        if order.minimum is not None:
+            thing["spec"] = {"minReplicas": order.minimum}
+        # Nothing else is said, so nothing else is taken from its managers.
+        made = await apply.apply(self._api, path, thing, force=True)
+        made = await self._unmark(path, made, notes)
+        log.info(
+            "floor.moved",
+            extra={
+                "autoscaler": f"{scaler.namespace}/{scaler.name}",
+                "before": scaler.minimum,
+                "after": scaler.minimum if order.minimum is None else order.minimum,
+                "why": "raised" if order.own is not None else "set by somebody else" if order.yielded else "restored",
+            },
+        )
+        return made
+
+    async def _unmark(self, path: str, thing: dict[str, Any], notes: Mapping[str, str]) -> dict[str, Any]:
+        """Take away marks that an apply has left there, since somebody else has set them, too."""
+        there = thing["metadata"].get("annotations") or {}
+        left = {mark for mark in self._marks[1:] if mark in there} - set(notes)
+        if not left:
+            return thing
+        metadata = {"resourceVersion": thing["metadata"]["resourceVersion"], "annotations": dict.fromkeys(left)}
+        return await self._api.send("PATCH", path, {"metadata": metadata}, kind=_MERGE)
+
+    def _read(self, thing: Mapping[str, Any]) -> Scaler:
+        return autoscaler.reader(self._output.floor_annotation)(thing)
+
+
+def _path(scaler: Scaler) -> str:
+    return f"/apis/autoscaling/v2/namespaces/{scaler.namespace}/horizontalpodautoscalers/{scaler.name}"

@@ -1,0 +1,149 @@
+"""`spazio explain POD.yaml`: what the extender would say of a pod, and why, without holding a place.
+
+The file is a Pod, or a workload with a template of one (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet).
+All nodes that the cluster watch knows are asked about, or else all that report; in-tree filters of kube-scheduler
+(taints, selectors, affinity) are not repeated here.
+"""
+
+import asyncio
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nats.errors
+import yaml  # type: ignore[import-untyped]
+from rich.console import Console
+from rich.table import Table
+
+from schemas import codec
+from schemas.placement import Decision, Ranked
+from schemas.settings import Settings
+from sinks.extender import decision, market, pod
+from sinks.extender.board import Board
+from sinks.extender.follow import Followed
+from sinks.extender.judge import Judge, Verdict
+from spazio import live
+
+_LOAD_SECONDS = 10.0
+_MOST_SHOWN = 20
+
+
+def run(settings: Settings, path: Path, *, json_output: bool) -> int:
+    """Print the ranking; returns the exit status: 0, 1 where no node would do, 2 where the question is faulty."""
+    try:
+        thing = read(path)
+        verdict = asyncio.run(_asked(settings, thing))
+    except (ValueError, OSError, live.Unreachable) as error:
+        sys.stderr.write(f"spazio: {error}\n")
+        return 2
+    best = verdict.best()
+    said = decision.make(
+        verdict,
+        outcome="passed" if not verdict.strategies else "rejected" if best is None else "placed",
+        place=best if verdict.strategies else None,
+        mode=settings.extender.mode,
+        note="",
+        at_us=time.time_ns() // 1000,
+        seconds=0.0,
+    )
+    if json_output:
+        print(codec.encode(said).decode())
+    else:
+        show(said, Console())
+    return 0 if said.feasible else 1
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the pod that a file describes, with what the API server would fill in.
+
+    Raises:
+        ValueError: It describes none; the message says what is wrong.
+        OSError: It cannot be read.
+    """
+    try:
+        documents = [each for each in yaml.safe_load_all(path.read_text()) if each]
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no YAML: {error}") from None
+    for document in documents:
+        if isinstance(document, dict) and (found := _pod(document)):
+            return found
+    raise ValueError(f"{path} has no Pod, and no workload with a pod template")
+
+
+def _pod(thing: Mapping[str, Any]) -> dict[str, Any] | None:
+    kind, metadata, spec = thing.get("kind"), thing.get("metadata") or {}, thing.get("spec") or {}
+    if not (isinstance(metadata, dict) and isinstance(spec, dict)):
+        return None
+    inner: Any = {"metadata": metadata, "spec": spec}
+    owners: list[dict[str, Any]] = []
+    if kind != "Pod":
+        if kind == "CronJob":
+            spec = (spec.get("jobTemplate") or {}).get("spec") or {}
+        inner = spec.get("template")
+        owners = [{"kind": kind, "name": metadata.get("name") or "unnamed", "controller": True}]
+    if not isinstance(inner, dict):
+        return None
+    own = dict(inner.get("metadata") or {})
+    own["namespace"] = own.get("namespace") or metadata.get("namespace") or "default"
+    own["name"] = own.get("name") or metadata.get("name") or own.get("generateName") or "unnamed"
+    own["uid"] = own.get("uid") or str(uuid.uuid4())
+    own["ownerReferences"] = owners or own.get("ownerReferences")
+    return {"metadata": own, "spec": dict(inner.get("spec") or {}), "status": {}}
+
+
+async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:
+    """Learn what the extender knows, and judge.
+
+    Raises:
+        ValueError: The pod is none.
+        Unreachable: There is nothing to learn from.
+    """
+    asked, board = pod.parse(thing), Board(settings)
+    async with live.dial(settings) as client:
+        followed = Followed(client, settings, board)
+        following = asyncio.create_task(followed.run())
+        try:
+            async with asyncio.timeout(_LOAD_SECONDS):
+                await followed.ready.wait()
+        except (TimeoutError, nats.errors.Error):
+            raise live.Unreachable(
+                f"{settings.nats_shown} has not all of spazio's streams: is a pipeline running?"
+            ) from None
+        finally:
+            following.cancel()
+            await asyncio.wait({following})
+    since_us = time.time_ns() // 1000 - round(settings.extender.window_seconds * 1e6)
+    board.trade(market.read(settings.history_dir / "nodes", since_us))
+    names = board.nodes()
+    if not names:
+        raise live.Unreachable(f"{settings.nats_shown} knows no node: neither reports nor facts have come")
+    return Judge(settings.extender, board).judge(asked, names, time.time_ns() // 1000)
+
+
+def show(said: Decision, console: Console) -> None:
+    """Print a decision for people."""
+    weights = ", ".join(f"{name} {weight:g}" for name, weight in said.strategies.items()) or "none"
+    console.print(f"\npod {said.namespace}/{said.name}, class {said.workload}; strategies: {weights}", highlight=False)
+    if said.note:
+        console.print(f"note: {said.note}", style="yellow", highlight=False)
+    console.print(f"{said.feasible} of {said.nodes} nodes would do", highlight=False)
+    if said.ranked:
+        table = Table("node", "score", "room", "held", "telemetry", *said.strategies, box=None, pad_edge=False)
+        for each in said.ranked[:_MOST_SHOWN]:
+            table.add_row(*_cells(each, list(said.strategies)))
+        console.print(table)
+    for reason, count in said.refused.items():
+        console.print(f"\n{count} nodes: {reason}", highlight=False)
+    for refusal in said.refusals:
+        console.print(f"  {refusal.node}: {refusal.reason}", highlight=False)
+        for need in refusal.needs:
+            console.print(f"    {need}", style="dim", highlight=False)
+
+
+def _cells(each: Ranked, strategies: list[str]) -> list[str]:
+    room = "?" if each.room is None else f"{each.room:.2f}"
+    scores = [f"{each.scores.get(name, 0):.1f}" for name in strategies]
+    return [each.node, f"{each.score:.1f}", room, f"{each.reserved:.2f}", each.state, *scores]

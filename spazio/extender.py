@@ -1,0 +1,58 @@
+"""`spazio sink extender`: where it listens is written beside the services' own notes, for `spazio up` and scripts."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+from schemas.settings import Settings
+from sinks.extender import service as sink
+from spazio import addresses, service
+from spazio.service import Context
+
+_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+
+
+def run(settings: Settings) -> int:
+    """Run the service; a Kubernetes API that it is to use and that is not known ends it at once.
+
+    Raises:
+        SettingsError: What is said of the API server, or of certificates, cannot be used.
+    """
+    kicks = wants_kicks(settings)
+    needed = settings.extender.bind or kicks
+    if needed:
+        asyncio.run(_client_library().address(settings.kube))
+    note = _note(settings)
+
+    async def work(context: Context) -> None:
+        listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        listening.add_done_callback(lambda told: None if told.cancelled() else service.announce(note, told.result()))
+        client = _client_library().Api(settings.kube) if needed else None
+        try:
+            await sink.run(context.client, settings, context.health, client, listening, kicks=kicks)
+        finally:
+            note.unlink(missing_ok=True)
+
+    return service.run("extender", settings, work)
+
+
+def wants_kicks(settings: Settings, environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether rejected pods are to be tried again when room appears: as settings say, else where an API is named.
+
+    A kubeconfig that merely lies in the home folder names nothing: nobody's cluster is written to by chance.
+    """
+    if settings.extender.kick is not None:
+        return settings.extender.kick
+    return settings.kube.config is not None or _IN_CLUSTER in environ
+
+
+def _client_library() -> ModuleType:
+    from kube import api
+
+    return api
+
+
+def _note(settings: Settings) -> Path:
+    return settings.data.dir / "run" / addresses.SCHEDULER

@@ -1,0 +1,18 @@
+"""`spazio sink kubernetes`: a kubeconfig that is missing ends it at once."""
+
+import asyncio
+
+from kube import api
+from schemas.settings import Settings
+from sinks.kubernetes import service as sink
+from spazio import service
+
+
+def run(settings: Settings) -> int:
+    """Run the service.
+
+    Raises:
+        SettingsError: No API server is known, or what is said of it cannot be used.
+    """
+    asyncio.run(api.address(settings.kube))
+    return service.run("kubernetes", settings, lambda context: sink.run(context.client, context.live, context.health))

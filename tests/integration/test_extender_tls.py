@@ -1,0 +1,129 @@
+"""The extender over HTTPS: who is served, what is refused at the start, and renewed certificates."""
+
+import asyncio
+import os
+import ssl
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from schemas.placement_section import Extender
+from schemas.settings import SettingsError
+from sinks.extender import tls
+from sinks.extender.connection import Limits
+from tests.asking import Lab, lab, make_keys, question
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    make_keys(folder)
+    return folder
+
+
+def client_of(keys: Path, who: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(keys / "ca.pem"))
+    if who is not None:
+        context.load_cert_chain(keys / f"{who}.pem", keys / f"{who}.key")
+    return context
+
+
+async def ask_securely(address: str, context: ssl.SSLContext) -> int:
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.post(f"{address}/filter", json=question()) as response,
+    ):
+        return response.status
+
+
+async def test_https_is_served_and_old_protocols_are_not(keys: Path) -> None:
+    async with lab(tls_cert=keys / "server.pem", tls_key=keys / "server.key") as running:
+        assert running.address.startswith("https://127.0.0.1:")
+        assert await ask_securely(running.address, client_of(keys, None)) == 200
+        old = client_of(keys, None)
+        old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await ask_securely(running.address, old)
+
+
+async def test_only_clients_of_the_named_ca_are_served_where_one_is_named(keys: Path) -> None:
+    server, ca = keys / "server.pem", keys / "ca.pem"
+    async with lab(tls_cert=server, tls_key=keys / "server.key", tls_client_ca=ca) as running:
+        assert await ask_securely(running.address, client_of(keys, "client")) == 200
+        for who in (None, "stranger"):
+            with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+                await ask_securely(running.address, client_of(keys, who))
+
+
+async def test_a_renewed_certificate_is_taken_up_and_a_broken_one_is_not(
+    keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def install(name: str, *paths: Path) -> None:
+        for path in paths:
+            path.write_bytes((keys / f"{name}{'.pem' if path == cert else '.key'}").read_bytes())
+
+    async def who(running: Lab) -> object:
+        host, _, port = running.root.removeprefix("https://").rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port), ssl=client_of(keys, None))
+        subject = writer.get_extra_info("peercert")["subject"]
+        writer.close()
+        return subject[0][0][1]
+
+    install("server", cert, key)
+    async with lab(Limits(read_seconds=0.1), tls_cert=cert, tls_key=key) as running:
+        assert await who(running) == "server"
+        install("renewed", cert)  # its key is still to come
+        async with asyncio.timeout(20):
+            while "extender.certificate_kept" not in [record.message for record in caplog.records]:  # noqa: ASYNC110 # nobody tells
+                await asyncio.sleep(0.02)
+        assert await who(running) == "server"
+        install("renewed", key)
+        async with asyncio.timeout(20):
+            while await who(running) != "renewed":  # noqa: ASYNC110 # nobody tells
+                await asyncio.sleep(0.02)
+
+
+def test_an_authority_that_is_taken_away_is_taken_until_a_restart_and_that_is_said(keys: Path, tmp_path: Path) -> None:
+    authorities = tmp_path / "ca.crt"
+    make_keys(tmp_path)
+    ours, others = (folder.joinpath("ca.pem").read_bytes() for folder in (keys, tmp_path))
+    authorities.write_bytes(ours)
+    own = Extender(tls_cert=keys / "server.pem", tls_key=keys / "server.key", tls_client_ca=authorities)
+    identity = tls.Identity(own)
+    for number, (content, left) in enumerate([(ours + others, False), (others, True), (ours + others, False)], 1):
+        authorities.write_bytes(content)
+        os.utime(authorities, ns=(number, number))
+        assert ("until a restart" in identity.renew()) is left
+        assert ("until a restart" in identity.renew()) is left
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (("absent.pem", "server.key", None), r"tls cert: .*absent\.pem cannot be read.*--extender-tls-cert"),
+        (("server.pem", "absent.key", None), r"tls key: .*absent\.key cannot be read.*--extender-tls-key"),
+        (("server.pem", "client.key", None), r"cannot be used: KEY_VALUES_MISMATCH"),
+        (("server.pem", "locked.key", None), r"has a password"),
+        (("server.pem", None, None), r"and no key cannot be used"),
+        (("san", "server.key", None), r"san and .*server\.key cannot be used"),
+        (("server.pem", "server.key", "absent.pem"), r"client-ca: .*absent\.pem cannot be read"),
+        (("server.pem", "server.key", "san"), r"client-ca: .*certificates in PEM"),
+        ((None, "server.key", None), r"tls key: .*without a certificate"),
+        ((None, None, "ca.pem"), r"tls client-ca: .*without a certificate"),
+    ],
+)
+async def test_files_that_cannot_be_used_are_faults_of_the_settings(
+    keys: Path, files: tuple[str | None, ...], said: str
+) -> None:
+    names = ("tls_cert", "tls_key", "tls_client_ca")
+    given: dict[str, Any] = {name: keys / file for name, file in zip(names, files, strict=True) if file is not None}
+    with pytest.raises(SettingsError, match=said):
+        async with lab(**given):
+            raise AssertionError("it was served")

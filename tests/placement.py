@@ -1,0 +1,165 @@
+"""What tests of the extender are made of: reports, facts, pods as the scheduler sends them, a bucket in memory."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from schemas import settings as all_settings
+from schemas.estimate import Availability, ClassRoom
+from schemas.facts import UNBOUND, NodeFacts, PodFacts
+from schemas.placement import Decision, Held, Reservations
+from schemas.settings import Settings
+from sinks.extender.board import Board
+from sinks.extender.kick import Waiting
+from sinks.extender.place import Placing
+from sinks.extender.store import Conflict, Places, Unavailable
+
+SECOND = 1_000_000
+START = 1_800_000_000 * SECOND
+GIB = 1 << 30
+
+
+def given(**flat: str) -> Settings:
+    return all_settings.load(flat, environ={})
+
+
+def report(
+    node: str,
+    at_us: int,
+    available: float,
+    *,
+    lower: float | None = None,
+    prior: float = 0.1,
+    classes: Mapping[str, tuple[float, float]] | None = None,
+    binding: str = "cpu",
+    pods: int = 1,
+) -> Availability:
+    rooms = {
+        name: ClassRoom(available=mean, lower=least, binding=binding, pods=1, cpu=0.1, memory=0.1)
+        for name, (mean, least) in (classes or {}).items()
+    }
+    return Availability(
+        node=node, at_us=at_us, seq=at_us // SECOND, available=available, lower=available if lower is None else lower,
+        upper=available, signal=1.0, cost=0.1, capacity=1.0, pods=pods, binding=binding, mode="signal", churn=False,
+        prior=prior, usage={"cpu": 0.5, "memory": 0.25}, explained=1.0, gap=0.0, since_us=at_us,
+        classes=rooms or None,
+    )  # fmt: skip
+
+
+def node(name: str, version: int = 1, **changed: Any) -> NodeFacts:
+    amounts = {"cpu": 4.0, "memory": 16.0 * GIB, "pods": 110.0, "ephemeral-storage": 100.0 * GIB}
+    fields: dict[str, Any] = {
+        "node": name, "uid": f"node-{name}", "version": version, "at_us": START, "created_us": START, "ready": True,
+        "unschedulable": False, "allocatable": amounts, "capacity": amounts, "labels": {}, "annotations": {},
+        "taints": [],
+    }  # fmt: skip
+    return NodeFacts(**fields | changed)
+
+
+def pod(uid: str, version: int = 1, **changed: Any) -> PodFacts:
+    fields: dict[str, Any] = {
+        "node": UNBOUND, "pod": uid, "namespace": "default", "name": uid, "version": version, "at_us": START,
+        "phase": "Pending", "created_us": START, "requests": {"cpu": 0.1, "memory": 0.125 * GIB}, "limits": {},
+        "labels": {}, "annotations": {}, "workload": "default/web",
+    }  # fmt: skip
+    return PodFacts(**fields | changed)
+
+
+def asked(uid: str, *, workload: str = "", cpu: str = "100m", owner: str = "", **metadata: Any) -> dict[str, Any]:
+    """Return a pod as the scheduler sends it."""
+    labels = {"spazio.class": workload} if workload else {}
+    owners = [{"kind": owner, "name": "o", "controller": True}] if owner else None
+    return {
+        "metadata": {
+            "name": uid, "namespace": "default", "uid": uid, "creationTimestamp": None, "labels": labels,
+            "ownerReferences": owners, **metadata,
+        },
+        "spec": {
+            "schedulerName": "default-scheduler",
+            "containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "128Mi"}}}],
+        },
+        "status": {"phase": "Pending"},
+    }  # fmt: skip
+
+
+class Clock:
+    """The time, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_us = START
+
+    def __call__(self) -> int:
+        return self.now_us
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now_us += round(seconds * SECOND)
+
+
+class Bucket:
+    """A bucket that compares and swaps, for any number of replicas."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.held: dict[str, tuple[int, Reservations]] = {}
+        self.away = False
+
+
+class LocalStore(Places):
+    """A store on such a bucket; a replica hears of others' writes when told to."""
+
+    def __init__(self, board: Board, bucket: Bucket) -> None:
+        self._board, self._bucket, self._heard = board, bucket, 0
+
+    async def hold(self, node: str, uid: str, held: Held, now_us: int) -> None:
+        row = self._board.rows.row(node)
+        self._write(node, self._board.book.held(row, now_us, but=uid) | {uid: held})
+
+    async def release(self, node: str, uid: str, now_us: int) -> None:
+        self._write(node, self._board.book.held(self._board.rows.row(node), now_us, but=uid))
+
+    def listen(self) -> None:
+        for sequence, message in sorted(self._bucket.held.values(), key=lambda each: each[0]):
+            self._board.book.hear(message, sequence)
+
+    def _write(self, node: str, pods: dict[str, Held]) -> None:
+        if self._bucket.away:
+            raise Unavailable("away")
+        known = self._board.book.sequence(self._board.rows.row(node))
+        if (stored := self._bucket.held.get(node)) is not None and stored[0] != known:
+            self._board.book.hear(stored[1], stored[0])
+            raise Conflict(node)
+        self._bucket.sequence += 1
+        message = Reservations(node=node, pods=pods)
+        self._bucket.held[node] = (self._bucket.sequence, message)
+        self._board.book.hear(message, self._bucket.sequence)
+
+
+class Replica:
+    """An extender without its network."""
+
+    def __init__(self, settings: Settings, clock: Clock, bucket: Bucket | None = None) -> None:
+        self.settings, self.clock = settings, clock
+        self.board, self.waiting, self.said = Board(settings), Waiting(), list[Decision]()
+        self.store = LocalStore(self.board, bucket or Bucket())
+        self.placing = Placing(
+            settings.extender,
+            self.board,
+            self.store,
+            self.waiting,
+            self.said.append,
+            self._bind,
+            clock,
+            lambda told: told(),
+        )
+
+    async def place(self, uid: str, nodes: list[str], **about: Any) -> str | None:
+        """Ask as kube-scheduler does; returns where the pod would be bound."""
+        raw = asked(uid, **about)
+        answer = await self.placing.filter(raw, nodes)
+        assert not answer.error, answer.error
+        if len(answer.passing) < 2:
+            return next(iter(answer.passing), None)
+        scores = await self.placing.prioritize(raw, list(answer.passing))
+        return max(answer.passing, key=lambda name: scores.get(name, 0))
+
+    async def _bind(self, namespace: str, name: str, uid: str, node: str) -> str:
+        return ""

@@ -1,0 +1,330 @@
+"""Which room counts, what becomes of nodes that are silent, who chooses the strategies, and what decisions say."""
+
+import numpy as np
+import pytest
+
+from schemas import codec
+from schemas.placement import Decision
+from schemas.prediction import Resources
+from sinks.extender.candidate import Candidates
+from sinks.extender.pod import parse
+from tests.outlook import prediction
+from tests.placement import GIB, SECOND, START, Clock, Replica, asked, given, node, pod, report
+
+NAMES = ["a", "b"]
+
+
+def seen(one: Replica, names: list[str], **about: str) -> Candidates:
+    rows = one.board.rows.rows(names)
+    return one.board.candidates(parse(asked("p", **about)), names, rows, one.clock.now_us)
+
+
+def test_the_mean_counts_while_a_pod_s_cost_is_assumed_and_the_lower_bound_afterwards() -> None:
+    for prior, variant, room in ((0.6, "default", 5.0), (0.5, "default", 3.0), (0.1, "carico", 5.0)):
+        one = Replica(given(model_variant=variant), Clock())
+        one.board.report(report("a", START, 5.0, lower=3.0, prior=prior))
+        assert seen(one, ["a"]).room.tolist() == [room]
+
+
+def test_the_room_for_the_pod_s_own_class_counts_where_the_node_knows_it() -> None:
+    one = Replica(given(), Clock())
+    one.board.report(report("a", START, 5.0, classes={"big": (1.5, 1.0)}))
+    one.board.report(report("b", START, 7.0))
+    assert seen(one, NAMES, workload="big").room.tolist() == [1.0, 7.0]
+    assert seen(one, NAMES, workload="else").room.tolist() == [5.0, 7.0]
+    one.board.report(report("a", START + SECOND, 5.0, classes={"big": (2.5, 2.0)}))
+    assert seen(one, NAMES, workload="big").room.tolist() == [2.0, 7.0]
+    one.board.report(report("a", START, 50.0))
+    assert seen(one, NAMES, workload="big").room.tolist() == [2.0, 7.0], "an older report is no news"
+
+
+def test_a_silent_node_keeps_its_capacity_less_the_pods_that_came_and_with_those_that_went() -> None:
+    one = Replica(given(), Clock())
+    one.board.pods.hear(pod("old", 1, node="a", phase="Running", ready_us=START - 60 * SECOND))
+    one.board.report(report("a", START, 2.0))
+    one.clock.pass_seconds(60)
+    assert seen(one, ["a"]).room.tolist() == [2.0]
+    one.board.pods.hear(pod("new", 2, node="a"))
+    one.board.pods.hear(pod("old", 3, node="a", phase="Succeeded"))
+    found = seen(one, ["a"])
+    assert (found.room - found.reserved).tolist() == [2.0]
+    one.clock.pass_seconds(300)
+    assert np.isnan(seen(one, ["a"]).room).all()
+
+
+@pytest.mark.parametrize(
+    ("ended_us", "release", "room"),
+    [(START + SECOND, "report", 3.0), (START - SECOND, "report", 2.0), (START + SECOND, "running", 2.0)],
+    ids=["after its last report", "before it", "it was never reported"],
+)
+def test_what_a_silent_node_has_reported_leaves_room_when_it_ends_and_nothing_else_does(
+    ended_us: int, release: str, room: float
+) -> None:
+    one = Replica(given(extender_release=release), Clock())
+    if release == "report":
+        one.board.pods.hear(pod("p", 1, node="a", phase="Running", ready_us=START - 60 * SECOND))
+    one.board.report(report("a", START, 2.0))
+    if release == "running":
+        one.board.pods.hear(pod("p", 1, node="a", phase="Running", at_us=START))
+    one.clock.pass_seconds(60)
+    one.board.pods.hear(pod("p", 2, node="a", deleted=True, at_us=ended_us))
+    assert seen(one, ["a"]).room.tolist() == [room]
+
+
+def test_small_pods_that_ended_on_a_silent_node_leave_little_room_for_a_large_one() -> None:
+    one = Replica(given(), Clock())
+    rooms = {"small": (8.0, 8.0), "large": (2.0, 2.0)}
+    one.board.report(report("a", START - SECOND, 4.0, classes=rooms))
+    for number in range(2):
+        one.board.pods.hear(
+            pod(f"p{number}", 1, node="a", phase="Running", ready_us=START - 60 * SECOND, workload="small")
+        )
+    one.board.report(report("a", START, 4.0, classes=rooms))
+    one.clock.pass_seconds(60)
+    for number in range(2):
+        one.board.pods.hear(pod(f"p{number}", 2, node="a", deleted=True, at_us=START + SECOND, workload="small"))
+    assert seen(one, ["a"], workload="large").room.tolist() == [2.5]
+    assert seen(one, ["a"], workload="small").room.tolist() == [10.0]
+    one.board.report(report("a", START + 60 * SECOND, 4.0, classes=rooms))
+    assert seen(one, ["a"], workload="small").room.tolist() == [8.0]
+
+
+async def test_nodes_that_are_silent_for_long_come_last_or_not_at_all() -> None:
+    for unknown, passing in (("last", ["a", "b"]), ("reject", ["b"])):
+        one = Replica(given(extender_unknown=unknown), Clock())
+        one.board.report(report("a", START - 400 * SECOND, 90.0))
+        one.board.report(report("b", START, 1.0))
+        answer = await one.placing.filter(asked("p"), NAMES)
+        assert list(answer.passing) == passing
+        assert one.said[0].node == "b"
+        assert one.said[0].guaranteed
+        second = await one.place("q", NAMES)
+        assert second == ("a" if unknown == "last" else None)
+        assert not one.said[1].guaranteed
+
+
+async def test_without_any_telemetry_all_nodes_pass_outside_the_guarantee_and_pods_spread() -> None:
+    one = Replica(given(), Clock())
+    assert {await one.place(f"p{number}", NAMES) for number in range(2)} == {"a", "b"}
+    assert [decision.guaranteed for decision in one.said] == [False, False]
+    assert "no node has telemetry" in (one.said[0].note or "")
+    assert codec.decode(Decision, codec.encode(one.said[0])) == one.said[0]
+
+
+async def test_settings_profiles_and_annotations_choose_strategies_in_that_order() -> None:
+    one = Replica(given(extender_profiles="batch:most_allocated"), Clock())
+    for name in NAMES:
+        one.board.report(report(name, START, 5.0))
+        one.board.describe(node(name))
+    raw = asked("p")
+    await one.placing.filter(raw, NAMES)
+    raw["spec"]["schedulerName"] = "batch"
+    await one.placing.filter(raw, NAMES)
+    raw["metadata"]["annotations"] = {"spazio.strategy": "peak=3+availability"}
+    await one.placing.filter(raw, NAMES)
+    raw["metadata"]["annotations"] = {"spazio.strategy": "nonsense"}
+    await one.placing.filter(raw, NAMES)
+    assert [decision.strategies for decision in one.said] == [
+        {"availability": 1}, {"most_allocated": 1}, {"peak": 3, "availability": 1}, {"most_allocated": 1},
+    ]  # fmt: skip
+    assert "'nonsense' is not name or name=weight" in (one.said[-1].note or "")
+
+
+async def test_graded_scores_follow_room_and_hold_nothing() -> None:
+    one = Replica(given(extender_mode="graded"), Clock())
+    for name, room in (("a", 1.0), ("b", 90.0), ("c", 0.5)):
+        one.board.report(report(name, START, room))
+    answer = await one.placing.filter(asked("p"), ["a", "b", "c"])
+    assert list(answer.passing) == ["a", "b"]
+    assert dict(answer.unresolvable) == {"c": "spazio: no room for another pod of its kind"}
+    scores = await one.placing.prioritize(asked("p"), ["a", "b"])
+    assert scores == {"a": 1, "b": 9}
+    assert len(one.board.book) == 0
+    assert (one.said[0].node, one.said[0].guaranteed) == (None, False)
+
+
+async def test_preempting_keeps_the_nodes_that_would_have_room_without_the_victims() -> None:
+    one = Replica(given(), Clock())
+    for name, room in (("a", 0.5), ("b", -0.0)):
+        one.board.pods.hear(pod(f"victim-{name}", 1, node=name, phase="Running", ready_us=START - 60 * SECOND))
+        one.board.report(report(name, START, room))
+    assert await one.placing.preempt(asked("p"), {"a": ["victim-a"], "b": []}) == {"a": ["victim-a"]}
+
+
+def test_a_pod_that_ended_leaves_room_for_one_of_its_class_however_little_is_left_by_the_mean() -> None:
+    one = Replica(given(), Clock())
+    started = START - 60 * SECOND
+    one.board.pods.hear(pod("p", 1, node="a", phase="Running", ready_us=started, workload="web"))
+    for workload in ("web", "other"):  # the node tells of the class later than of the pod
+        one.board.report(report("a", START, 0.25, classes={"web": (1.0, 1.0), "other": (0.5, 0.5)}))
+        one.clock.pass_seconds(60)
+        one.board.pods.hear(pod("p", 2, node="a", phase="Succeeded", workload="web", at_us=START + SECOND))
+        assert seen(one, ["a"], workload=workload).room.tolist() == [{"web": 2.0, "other": 1.0}[workload]]
+        one = Replica(given(), Clock())
+        one.board.pods.hear(pod("p", 1, node="a", phase="Running", ready_us=started, workload="web"))
+
+
+async def test_preempting_counts_what_the_victims_requested() -> None:
+    one = Replica(given(extender_strategies="least_allocated"), Clock())
+    for name in NAMES:
+        one.board.describe(node(name))
+        one.board.report(report(name, START, 9.0))
+        for number in range(2):
+            requests = {"cpu": 1.5, "memory": GIB}
+            one.board.pods.hear(pod(f"{name}{number}", 1, node=name, phase="Running", requests=requests))
+    victims = {"a": ["a0", "a1"], "b": ["b0", "nobody"]}
+    assert await one.placing.preempt(asked("p", cpu="1"), victims) == victims
+    assert await one.placing.preempt(asked("p", cpu="3"), victims) == {"a": ["a0", "a1"]}
+    assert await one.placing.preempt(asked("p", cpu="5"), victims) == {}
+
+
+async def test_evicting_a_small_pod_makes_little_room_for_a_large_one() -> None:
+    one = Replica(given(), Clock())
+    rooms = {"small": (2.0, 2.0), "large": (0.5, 0.5)}
+    one.board.report(report("a", START - SECOND, 1.0, classes=rooms))
+    for number in range(2):
+        one.board.pods.hear(
+            pod(f"p{number}", 1, node="a", phase="Running", ready_us=START - 60 * SECOND, workload="small")
+        )
+    one.board.report(report("a", START, 1.0, classes=rooms))
+    assert await one.placing.preempt(asked("p", workload="large"), {"a": ["p0"]}) == {}
+    assert await one.placing.preempt(asked("p", workload="large"), {"a": ["p0", "p1"]}) == {"a": ["p0", "p1"]}
+
+
+def test_resources_that_nobody_asks_for_any_more_are_forgotten() -> None:
+    one = Replica(given(), Clock())
+    for number in range(3):
+        requests = {"cpu": 1.0, f"example.com/r{number}": 1.0}
+        one.board.pods.hear(pod(f"p{number}", 1, node="a", requests=requests))
+    assert "requested:example.com/r1" in one.board.rows
+    for number in range(3):
+        one.board.pods.hear(pod(f"p{number}", 2, node="a", deleted=True))
+    assert "requested:example.com/r1" not in one.board.rows
+    assert "requested:cpu" not in one.board.rows
+    assert seen(one, ["a"]).requested["cpu"].tolist() == [0.0]
+
+
+async def test_a_node_that_another_extender_turned_down_is_left_for_the_next_best() -> None:
+    one = Replica(given(), Clock())
+    for name, room in (("a", 9.0), ("b", 5.0), ("c", 3.0)):
+        one.board.report(report(name, START, room))
+    await one.placing.filter(asked("p"), ["a", "b", "c"])
+    assert await one.placing.prioritize(asked("p"), ["b", "c"]) == {"b": 10}
+    assert [(uid, one.board.rows.names[row]) for uid, row, _ in one.board.book.all()] == [("p", "b")]
+
+
+async def test_a_decision_says_what_the_closest_nodes_lack() -> None:
+    one = Replica(given(), Clock())
+    for name, room in (("a", 0.75), ("b", 0.25), ("c", 4.0)):
+        one.board.report(report(name, START, room))
+    await one.placing.filter(asked("p"), ["a", "b", "c"])
+    said = codec.decode(Decision, codec.encode(one.said[0]))
+    assert (said.nodes, said.feasible, said.node) == (3, 1, "c")
+    assert [ranked.node for ranked in said.ranked] == ["c"]
+    assert [refusal.node for refusal in said.refusals] == ["a", "b"]
+    assert "room for 0.75 pods" in said.refusals[0].needs[0]
+
+
+def test_what_came_after_a_prediction_is_added_to_its_peak() -> None:
+    one = Replica(given(), Clock())
+    one.board.describe(node("a"))
+    started = START - 60 * SECOND
+    one.board.pods.hear(pod("before", 1, node="a", phase="Running", ready_us=started, requests={"cpu": 1.0}))
+    one.board.report(report("a", START, 9.0))
+    one.board.predict(prediction(node="a", at_us=START, peak=Resources(cpu=2.0, memory=1.0 * GIB)))
+    one.board.pods.hear(pod("after", 2, node="a", requests={"cpu": 0.5}))
+    found = seen(one, ["a"])
+    assert (found.peak["cpu"].tolist(), found.unpredicted["cpu"].tolist()) == ([2.0], [0.5])
+    assert found.requested["cpu"].tolist() == [1.5]
+    assert found.allocatable["nvidia.com/gpu"].tolist() == [0.0]
+
+
+def test_a_node_that_is_gone_is_unknown_and_its_row_is_given_away() -> None:
+    one = Replica(given(), Clock())
+    one.board.describe(node("a"))
+    one.board.report(report("a", START, 5.0))
+    one.board.describe(node("a", 2, deleted=True))
+    assert one.board.nodes() == []
+    one.board.sweep(START)
+    assert len(one.board.rows) == 0
+    one.board.report(report("b", START, 1.0))
+    assert seen(one, ["b"]).room.tolist() == [1.0]
+    assert np.isnan(seen(one, ["a"]).room).all()
+
+
+async def test_what_was_held_on_a_node_that_is_gone_is_not_of_the_node_that_has_its_row() -> None:
+    one = Replica(given(), Clock())
+    one.board.describe(node("a"))
+    one.board.report(report("a", START, 5.0))
+    assert await one.place("p", ["a"]) == "a"
+    one.board.pods.hear(pod("p", 2, node="a", deleted=True))
+    one.board.book.settle("p")
+    row = one.board.rows.find("a")
+    assert row is not None
+    one.board.describe(node("a", 2, deleted=True))
+    one.board.sweep(START)
+    one.board.report(report("b", START, 1.0))
+    assert one.board.rows.find("b") == row
+    assert one.board.book.sequence(row) == 0
+    assert await one.place("q", ["b"]) == "b"
+
+
+async def test_nodes_go_on_reporting_however_many_classes_were_asked_about() -> None:
+    one = Replica(given(), Clock())
+    for step in range(3):
+        one.board.report(report("a", START + step, 9.0, classes={f"c{number}": (5.0, 5.0) for number in range(40)}))
+        for number in range(40):
+            assert seen(one, ["a"], workload=f"c{number}").room.tolist() == [5.0]
+    one.board.report(report("a", START + 9, 9.0, classes={"c1": (3.0, 3.0)}))
+    assert seen(one, ["a"], workload="c1").room.tolist() == [3.0]
+    assert seen(one, ["a"], workload="c2").room.tolist() == [9.0]
+
+
+async def test_a_pod_of_a_class_of_which_none_fits_takes_all_the_room_there_is() -> None:
+    one = Replica(given(), Clock())
+    one.board.report(report("a", START, 5.0, classes={"big": (0.0, 0.0), "small": (5.0, 5.0)}))
+    one.board.pods.hear(pod("p", 1, node="a", workload="big"))
+    assert await one.place("q", ["a"], workload="small") is None
+
+
+def test_however_many_classes_there_are_each_has_its_own_room() -> None:
+    one = Replica(given(), Clock())
+    for number in range(200):
+        one.board.report(report(f"n{number}", START, 50.0, classes={f"job-{number}": (1.0, 1.0)}))
+        one.board.pods.hear(pod(f"p{number}", 1, node=f"n{number}", workload=f"job-{number}"))
+    one.board.report(report("a", START, 50.0, classes={"late": (0.25, 0.25)}))
+    assert seen(one, ["a"], workload="late").room.tolist() == [0.25]
+
+
+async def test_evicting_helps_only_where_room_is_all_that_lacks() -> None:
+    one = Replica(given(extender_strategies="weighted+availability"), Clock())
+    one.board.describe(node("a", labels={"spazio.disk-type": "hdd"}))
+    one.board.pods.hear(pod("victim", 1, node="a", phase="Running", ready_us=START - 60 * SECOND))
+    one.board.report(report("a", START, 0.5))
+    raw = asked("p", annotations={"spazio.disk-type": "ssd"})
+    assert await one.placing.preempt(raw, {"a": ["victim"]}) == {}
+
+
+async def test_a_prediction_does_not_know_of_pods_that_telemetry_does_not_show() -> None:
+    one = Replica(given(), Clock())
+    one.board.describe(node("a"))
+    one.board.report(report("a", START, 9.0))
+    one.board.pods.hear(pod("shown", 1, node="a", phase="Running", ready_us=START - 60 * SECOND, requests={"cpu": 1.0}))
+    one.board.report(report("a", START + SECOND, 9.0))
+    one.board.pods.hear(pod("bound", 1, node="a", requests={"cpu": 0.25}))
+    await one.place("held", ["a"], cpu="500m")
+    one.board.predict(prediction(node="a", at_us=START, peak=Resources(cpu=2.0, memory=1.0 * GIB)))
+    assert seen(one, ["a"]).unpredicted["cpu"].tolist() == [0.75]
+    one.board.predict(prediction(node="a", at_us=START - SECOND, peak=Resources(cpu=9.0, memory=1.0 * GIB)))
+    assert seen(one, ["a"]).peak["cpu"].tolist() == [2.0], "an older prediction is no news"
+    one.clock.pass_seconds(901)
+    assert np.isnan(seen(one, ["a"]).peak["cpu"]).all(), "nobody predicts any more"
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 1000])
+def test_rows_grow_with_what_is_in_them(count: int) -> None:
+    one = Replica(given(), Clock())
+    for number in range(count):
+        one.board.report(report(f"n{number}", START, float(number)))
+    names = [f"n{number}" for number in reversed(range(count))]
+    assert seen(one, names).room.tolist() == [float(number) for number in reversed(range(count))]

@@ -1,0 +1,161 @@
+"""A pod as kube-scheduler sends it is read whole, and what is no pod is refused with a reason."""
+
+import contextlib
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sinks.extender import pod
+from sinks.extender.candidate import Container, Pod
+
+GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "kubernetes" / "pod.json").read_text())
+MIB = 2**20
+BARE = {"metadata": {"uid": "u", "namespace": "shop", "name": "web-1"}, "spec": {}}
+often = settings(deadline=None, max_examples=300, derandomize=True)
+
+
+def made(*containers: dict[str, Any], metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """Return a pod of containers with such resources."""
+    main = [{"name": f"c{place}", "resources": each} for place, each in enumerate(containers)]
+    return {"metadata": {**BARE["metadata"], **(metadata or {})}, "spec": {"containers": main, **spec}}
+
+
+def test_the_golden_pod_is_read_whole() -> None:
+    assert pod.parse(GOLDEN) == Pod(
+        uid="6f2b1c1e-0002",
+        namespace="shop",
+        name="web-7d4b9c6f5-x2x9k",
+        workload="shop/web",
+        scheduler="default-scheduler",
+        owner_kind="ReplicaSet",
+        priority=1000,
+        labels=GOLDEN["metadata"]["labels"],
+        annotations=GOLDEN["metadata"]["annotations"],
+        requests={"cpu": 0.31, "memory": 64.0 * MIB},
+        limits={"memory": 128.0 * MIB},
+        nonzero={"cpu": 0.31, "memory": 264.0 * MIB},
+        containers=(Container(0.1, None), Container(0.2, None)),
+        overhead_cpu=0.01,
+    )
+
+
+def test_a_pod_that_states_nothing_counts_with_stand_ins_for_each_container() -> None:
+    found = pod.parse(made({}, {"requests": None, "limits": {"cpu": "2"}}))
+    assert found.requests == {}
+    assert found.limits == {"cpu": 2}
+    assert found.nonzero == {"cpu": 0.2, "memory": 400 * MIB}
+    assert found.containers == (Container(None, None), Container(None, 2))
+
+
+def test_a_request_of_0_is_a_statement() -> None:
+    found = pod.parse(made({"requests": {"cpu": "0", "memory": "1Mi"}}, {"requests": {"memory": "0"}}))
+    assert found.nonzero == {"cpu": 0.1, "memory": MIB}
+    assert found.containers == (Container(0, None), Container(None, None))
+
+
+def test_init_containers_count_with_stand_ins_too() -> None:
+    """The init container states 1 core and no memory, the container neither: max(0.1, 1), max(200, 200) MiB."""
+    starter = {"name": "i", "resources": {"requests": {"cpu": "1"}}}
+    assert pod.parse(made({}, initContainers=[starter])).nonzero == {"cpu": 1, "memory": 200 * MIB}
+    sidecar = {"name": "s", "restartPolicy": "Always"}
+    assert pod.parse(made({}, initContainers=[sidecar])).nonzero == {"cpu": 0.2, "memory": 400 * MIB}
+
+
+def test_what_the_api_may_leave_out_or_send_as_null_is_none() -> None:
+    nulls = {
+        "metadata": {**BARE["metadata"], "creationTimestamp": None, "labels": None, "annotations": None,
+                     "ownerReferences": None},
+        "spec": {"containers": None, "initContainers": None, "overhead": None, "priority": None, "schedulerName": None,
+                 "resources": None},
+        "status": None,
+    }  # fmt: skip
+    assert pod.parse(nulls) == pod.parse(BARE)
+    found = pod.parse(BARE)
+    assert (found.workload, found.owner_kind, found.priority) == ("shop/web", "", 0)
+    assert (found.requests, found.nonzero, found.containers) == ({}, {"cpu": 0, "memory": 0}, ())
+    assert found.scheduler == "default-scheduler"
+    assert not found.static
+
+
+def test_a_cron_jobs_pod_without_a_time_belongs_to_its_cron_job() -> None:
+    job = {"kind": "Job", "name": "report-29000000", "controller": True}
+    owned = {"name": "report-29000000-x2x9k", "ownerReferences": [job]}
+    found = pod.parse(made({}, metadata={**owned, "creationTimestamp": "2025-02-22T13:20:01Z"}))
+    assert (found.workload, found.owner_kind) == ("shop/report", "Job")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "static"),
+    [
+        ({"annotations": {"kubernetes.io/config.source": "file"}}, True),
+        ({"annotations": {"kubernetes.io/config.source": "api"}}, False),
+        ({"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}, True),
+        ({"ownerReferences": [{"kind": "Node", "name": "n1"}]}, False),
+        ({"ownerReferences": [{"kind": "DaemonSet", "name": "log", "controller": True}]}, False),
+    ],
+)
+def test_a_pod_that_the_kubelet_has_from_a_file_is_static(metadata: dict[str, Any], static: bool) -> None:
+    assert pod.parse(made(metadata=metadata)).static is static
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ({}, "pod: metadata is missing"),
+        ({"metadata": []}, "pod: metadata is no object"),
+        ({"metadata": {}}, "pod: metadata.uid is missing"),
+        ({"metadata": {"uid": 7}}, "pod: metadata.uid is no text"),
+        ({"metadata": {"uid": "u", "namespace": "shop", "name": ""}}, "pod: metadata.name is missing"),
+        ({"metadata": BARE["metadata"]}, "pod shop/web-1: spec is missing"),
+        ({**BARE, "spec": {"containers": [{"resources": {"requests": {"cpu": "many"}}, "name": "c"}]}},
+         "pod shop/web-1: 'many' is no quantity"),
+        (made(metadata={"labels": {"x": 7}}), "pod shop/web-1: metadata.labels: x is no text; put it in quotes"),
+        (made(metadata={"annotations": ["x"]}), "pod shop/web-1: metadata.annotations is no object"),
+        (made(priority=float("inf")), "pod shop/web-1: "),
+        ({**BARE, "spec": {"containers": [{}]}}, "pod shop/web-1: 'name' is missing"),
+        ({**BARE, "spec": {"containers": ["c"]}}, "pod shop/web-1: "),
+        ({**BARE, "spec": {"priority": "high"}}, "pod shop/web-1: "),
+        (None, "pod: metadata is missing"),
+    ],
+)  # fmt: skip
+def test_what_is_no_pod_is_refused_with_its_place(raw: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match="^" + reason):
+        pod.parse(raw)
+
+
+def test_reading_a_pod_leaves_it_as_it_was() -> None:
+    raw = copy.deepcopy(GOLDEN)
+    pod.parse(raw)
+    assert raw == GOLDEN
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the ways to everything in a decoded object."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(each for key, child in inner for each in paths(child, (*path, key)))]
+
+
+JSON = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.just([]), st.just({}),
+    st.just(["x"]), st.just({"x": "y"}), st.just([None]), st.just([{}]),
+)  # fmt: skip
+
+
+@given(st.sampled_from(paths(GOLDEN)[1:]), JSON)
+@often
+def test_whatever_is_wrong_with_one_piece_is_a_value_error_or_nothing(path: tuple[Any, ...], damage: object) -> None:
+    raw = copy.deepcopy(GOLDEN)
+    at = raw
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = damage
+    with contextlib.suppress(ValueError):
+        found = pod.parse(raw)
+        assert found.uid
+        assert all(isinstance(amount, float) for amount in found.requests.values())
+        assert all(isinstance(text, str) for text in (*found.labels.values(), *found.annotations.values()))

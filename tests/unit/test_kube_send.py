@@ -1,0 +1,137 @@
+"""Single requests over real sockets: what is sent, what is made of each answer, and credentials that are read again."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from kube import answer, apply
+from kube.api import Api
+from schemas.section import Kube
+from tests.integration.api_server import kubeconfig
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Server:
+    """Answers every request with `answer`, and keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked: list[tuple[str, str, str, str, str]] = []
+        self.answer: Answer = self.echo
+
+    async def echo(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response(json.loads(await request.text() or "{}"), status=201)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        token, kind = request.headers.get("Authorization", ""), request.headers.get("Content-Type", "")
+        self.asked.append((request.method, request.path_qs, token, kind, await request.text()))
+        return await self.answer(request)
+
+    def configure(self, path: Path, token: str) -> Path:
+        return kubeconfig(path, self.url, token)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    running, application = Server(), web.Application()
+    application.router.add_route("*", "/{rest:.*}", running.handle)
+    runner = web.AppRunner(application, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    running.url = "http://{}:{}".format(*runner.addresses[0][:2])
+    yield running
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def client(server: Server, tmp_path: Path) -> AsyncIterator[Api]:
+    api = Api(Kube(config=server.configure(tmp_path / "kubeconfig", "first")))
+    yield api
+    await api.close()
+
+
+def refusal(status: int, message: str) -> Answer:
+    async def refuse(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"kind": "Status", "message": message}, status=status)
+
+    return refuse
+
+
+async def test_what_is_sent_is_what_was_asked_for(server: Server, client: Api) -> None:
+    body: dict[str, Any] = {"metadata": {"annotations": {"spazio.room": None, "ünï": "ö"}}}
+    merge = "application/merge-patch+json"
+    assert await client.send("PATCH", "/api/v1/nodes/n1", body, query={"dryRun": "All"}, kind=merge) == body
+    assert await client.send("GET", "/api/v1/nodes/n1") == {}
+    assert await client.send("POST", "/api/v1/namespaces/s/pods/p/binding", {"target": {"name": "n1"}})
+    await apply.apply(client, "/api/v1/nodes/n1/status", {"status": {}}, force=True)
+    asked = [(method, path, token, kind) for method, path, token, kind, _ in server.asked]
+    assert asked == [
+        ("PATCH", "/api/v1/nodes/n1?dryRun=All", "Bearer first", merge),
+        ("GET", "/api/v1/nodes/n1", "Bearer first", "application/json"),
+        ("POST", "/api/v1/namespaces/s/pods/p/binding", "Bearer first", "application/json"),
+        (
+            "PATCH", "/api/v1/nodes/n1/status?fieldManager=spazio&force=true", "Bearer first",
+            "application/apply-patch+yaml",
+        ),
+    ]  # fmt: skip
+    assert json.loads(server.asked[0][4]) == body
+
+
+async def test_credentials_that_are_refused_are_read_again(server: Server, client: Api, tmp_path: Path) -> None:
+    server.answer = refusal(401, "Unauthorized")
+    with pytest.raises(answer.Unknown, match="renew the token"):
+        await client.send("GET", "/api/v1/nodes/n1")
+    server.configure(tmp_path / "kubeconfig", "second")
+    server.answer = server.echo
+    await client.send("GET", "/api/v1/nodes/n1")
+    assert [token for _, _, token, _, _ in server.asked] == ["Bearer first", "Bearer second"]
+
+
+async def test_many_requests_at_the_same_time_are_refused_each_by_the_server(server: Server, client: Api) -> None:
+    server.answer = refusal(401, "Unauthorized")
+    for number in range(5):
+        requests = (client.send("GET", f"/api/v1/nodes/n{number}") for number in range(20))
+        results = await asyncio.gather(*requests, return_exceptions=True)
+        assert [type(result) for result in results] == [answer.Unknown] * 20, number
+    server.answer = server.echo
+    assert await client.send("GET", "/api/v1/nodes/n1") == {}
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "[]", "1", "null", '{"a":'])
+async def test_an_answer_that_is_no_object_is_trouble(server: Server, client: Api, text: str) -> None:
+    async def garble(_: web.Request) -> web.StreamResponse:
+        return web.Response(text=text)
+
+    server.answer = garble
+    with pytest.raises(answer.Trouble, match="patch nodes/status: the answer is no"):
+        await client.send("PATCH", "/api/v1/nodes/n1/status", {})
+
+
+async def test_a_server_that_does_not_answer_in_time_or_at_all_is_away(server: Server, client: Api) -> None:
+    async def dally(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(1)
+        return web.Response()
+
+    async def drip(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(40):
+            await response.write(b" ")
+            await asyncio.sleep(0.05)
+        return response
+
+    async def cut(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    for how in (dally, drip, cut):
+        server.answer = how
+        with pytest.raises(answer.Away, match="get nodes: "):
+            await client.send("GET", "/api/v1/nodes/n1", timeout_seconds=0.3)

@@ -1,0 +1,197 @@
+"""Floors in virtual time: when they are lowered, and what an API server is asked for."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from bus.health import Health
+from kube import answer
+from kube.api import Api
+from schemas.placement_section import Output
+from schemas.section import Kube
+from sinks.kubernetes import autoscaler
+from sinks.kubernetes.autoscaler import Scaler
+from sinks.kubernetes.floor import Floor
+from sinks.kubernetes.objects import Objects
+from sinks.kubernetes.said import Said
+from sinks.kubernetes.writer import Pace, Writer
+from tests.outlook import forecast
+
+START = 1_800_000_000.0
+
+
+class Server(Api):
+    """Keeps one autoscaler; an apply sets what it says, and takes away those annotations of ours that it does not."""
+
+    def __init__(self) -> None:
+        super().__init__(Kube())
+        self.thing: dict[str, Any] = {
+            "metadata": {
+                "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "1",
+                "annotations": {"spazio.floor": "true", "other": "x"},
+            },
+            "spec": {
+                "minReplicas": 2, "maxReplicas": 10, "scaleTargetRef": {"kind": "Deployment", "name": "web"},
+            },
+        }  # fmt: skip
+        self.sent: list[dict[str, Any]] = []
+        self.races = 0
+        self.deleted = False
+
+    async def send(self, method: str, path: str, body: Any = None, **_: Any) -> dict[str, Any]:
+        metadata = self.thing["metadata"]
+        if method == "GET":
+            assert path == "/apis/autoscaling/v2/horizontalpodautoscalers"  # there is no right to get one
+            return {"items": [] if self.deleted else [copy.deepcopy(self.thing)]}
+        if self.races:
+            self.races -= 1
+            metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+            raise answer.Conflict("the object has been modified")
+        assert path.endswith("/namespaces/shop/horizontalpodautoscalers/web")
+        assert body["metadata"]["resourceVersion"] == metadata["resourceVersion"]
+        self.sent.append(body)
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+        if "managedFields" in body["metadata"]:
+            metadata["managedFields"] = []
+            return copy.deepcopy(self.thing)
+        kept = {key: value for key, value in metadata["annotations"].items() if not key.startswith("spazio.floor-")}
+        metadata["annotations"] = kept | body["metadata"]["annotations"]
+        self.thing["spec"] |= body.get("spec", {})
+        fields: dict[str, Any] = {"f:spec": {"f:minReplicas": {}}}
+        metadata["managedFields"] = [{"manager": "spazio", "operation": "Apply", "fieldsV1": fields}]
+        return copy.deepcopy(self.thing)
+
+
+class Sink:
+    """A floor, looked at by whoever tests."""
+
+    def __init__(self, server: Server | None = None, **output: Any) -> None:
+        self.server = server or Server()
+        self.said = Said()
+        self.said.current.set()
+        self.scalers: Objects[Scaler] = Objects(autoscaler.RESOURCE, autoscaler.reader("spazio.floor"))
+        self.scalers.whole = True
+        self.scalers.put(self.server.thing)
+        self.now = START
+        self.floor = Floor(self.server, self.scalers, self.said, Output.model_validate(output), lambda: self.now)
+        self.writer = Writer("floor", Health(), Pace(1e6))
+
+    def hear(self, desired: int, at: float, *, raises: bool = True) -> None:
+        told = forecast(
+            namespace="shop", workload="web", desired=desired, raises=raises, at_us=round((START + at) * 1e6)
+        )
+        self.said.forecasts["shop", "Deployment", "web"] = told
+
+    async def look(self, at: float) -> int:
+        """Return minReplicas after a look."""
+        self.now = START + at
+        await self.floor.look(self.writer)
+        return int(self.server.thing["spec"]["minReplicas"])
+
+
+async def test_a_floor_is_raised_at_once_and_lowered_after_forecasts_were_lower_for_so_long() -> None:
+    sink = Sink(floor_seconds=300)
+    seen = []
+    for at, desired in ((0, 4), (15, 8), (30, 5), (200, 5), (314, 5), (316, 3), (500, 3), (615, 3), (617, 3), (632, 2)):
+        sink.hear(desired, at)
+        seen.append((at, await sink.look(at)))
+    assert seen == [(0, 4), (15, 8), (30, 8), (200, 8), (314, 8), (316, 5), (500, 5), (615, 3), (617, 3), (632, 3)]
+
+
+async def test_the_same_forecast_is_not_written_twice() -> None:
+    sink = Sink()
+    for at in range(0, 600, 15):
+        sink.hear(6, at)
+        assert await sink.look(at) == 6
+    assert len(sink.server.sent) == 1
+
+
+async def test_forecasts_that_foresee_no_rise_or_are_old_or_of_a_wrong_clock_raise_nothing() -> None:
+    sink = Sink(forecast_seconds=120)
+    sink.hear(6, 0, raises=False)
+    assert await sink.look(0) == 2
+    sink.hear(6, 0)
+    assert await sink.look(121) == 2
+    assert await sink.look(-121) == 2
+    assert await sink.look(119) == 6
+    assert await sink.look(121) == 2
+    assert sink.server.thing["metadata"]["annotations"] == {"spazio.floor": "true", "other": "x"}
+
+
+async def test_another_life_keeps_a_floor_as_if_it_had_just_been_raised() -> None:
+    before = Sink()
+    before.hear(8, 0)
+    assert await before.look(0) == 8
+    after = Sink(before.server, floor_seconds=300)
+    after.hear(3, 400)
+    assert await after.look(400) == 8
+    after.hear(3, 690)
+    assert await after.look(690) == 8
+    after.hear(3, 701)
+    assert await after.look(701) == 3
+
+
+@pytest.mark.parametrize("output", [{}, {"floor": False}])
+async def test_another_life_without_forecasts_or_that_is_switched_off_restores_at_once(
+    output: Mapping[str, Any],
+) -> None:
+    before = Sink()
+    before.hear(8, 0)
+    await before.look(0)
+    after = Sink(before.server, **output)
+    if output:
+        after.hear(8, 1)
+    assert await after.look(1) == 2
+
+
+async def test_nothing_is_done_before_everything_is_known() -> None:
+    sink = Sink()
+    sink.hear(8, 0)
+    sink.said.current.clear()
+    assert await sink.look(0) == 2
+    sink.said.current.set()
+    sink.scalers.whole = False
+    assert await sink.look(0) == 2
+
+
+async def test_the_end_restores_and_gives_back_what_is_there_then() -> None:
+    sink = Sink()
+    sink.hear(8, 0)
+    await sink.look(0)
+    # The autoscaler's status has changed since, which nobody has told.
+    sink.server.thing["metadata"]["resourceVersion"] = "77"
+    await sink.floor.end()
+    assert sink.server.thing["spec"]["minReplicas"] == 2
+    assert sink.server.thing["metadata"]["managedFields"] == []
+    assert [set(body.get("spec", {})) for body in sink.server.sent] == [{"minReplicas"}, {"minReplicas"}, set()]
+    await sink.floor.end()
+    assert len(sink.server.sent) == 3
+
+
+async def test_the_end_restores_also_what_others_write_at_that_moment() -> None:
+    sink = Sink()
+    sink.hear(8, 0)
+    await sink.look(0)
+    sink.server.races = 2
+    await sink.floor.end()
+    assert sink.server.thing["spec"]["minReplicas"] == 2
+
+
+async def test_the_end_leaves_alone_what_is_deleted_at_that_moment() -> None:
+    sink = Sink()
+    sink.hear(8, 0)
+    await sink.look(0)
+    sink.server.races = 1
+    send = sink.server.send
+
+    async def deleted(method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+        try:
+            return await send(method, *arguments, **options)
+        finally:
+            sink.server.deleted = method == "PATCH"
+
+    sink.server.send = deleted  # type: ignore[method-assign]
+    await sink.floor.end()
+    assert len(sink.server.sent) == 1

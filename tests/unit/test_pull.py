@@ -1,0 +1,133 @@
+"""What a reader does when a connection breaks or a server is slow; on a server in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from bus import stream
+from bus.lease import Lease
+from bus.memory.client import Connection, connect
+from bus.memory.server import Server
+from bus.pull import REPAIRED, Reader, Renewed
+from schemas import settings as all_settings
+from schemas.subject import Names
+
+NAMES = Names()
+SUBJECT = NAMES.of("samples", "n1")
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[Connection]:
+    async with connect(server) as connected:
+        await stream.ensure(connected, all_settings.load({"nats_partitions": "1"}, environ={}))
+        yield connected
+
+
+def repairs() -> float:
+    return float(REPAIRED.labels(NAMES.telemetry)._value.get())
+
+
+async def test_what_came_last_into_a_connection_that_broke_is_read_although_nothing_follows(
+    server: Server, client: Connection
+) -> None:
+    async with connect(server) as other, Reader(client, NAMES.telemetry, [">"]) as reader:
+        await other.jetstream().publish(SUBJECT, b"1")
+        assert [message.data for message in await reader.read()] == [b"1"]
+        client.session.outbound.stalled = True
+        await other.jetstream().publish(SUBJECT, b"2")
+        client.session.close()
+        async with asyncio.timeout(3):
+            assert [message.data for message in await reader.read()] == [b"2"]
+
+
+@asynccontextmanager
+async def leased(client: Connection) -> AsyncIterator[Reader]:
+    """Hold a lease that is lost after three seconds, and hand out a reader that waits for a sign for one."""
+
+    async def nothing() -> int:
+        return 0
+
+    subjects = [NAMES.partition(0)]
+    lease = Lease(client, NAMES.telemetry, "c", subjects, failover_seconds=3, timeout_seconds=1, covered=nothing)
+    await client.jetstream().publish(SUBJECT, b"1")
+    await lease.acquire()
+    async with Reader(client, NAMES.telemetry, subjects, lease=lease) as reader:
+        assert [message.data for message in await reader.read()] == [b"1"]
+        yield reader
+    await lease.release()
+
+
+async def test_a_consumer_is_not_set_back_because_its_server_is_slow(
+    server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(server) as other, leased(client) as reader:
+        before = repairs()
+        client.session.outbound.stalled = True
+        await other.jetstream().publish(SUBJECT, b"2")
+        reading = asyncio.create_task(reader.read())
+        await asyncio.sleep(1.7)
+        client.session.outbound.resume()
+        async with asyncio.timeout(1):
+            assert [message.data for message in await reading] == [b"2"]
+        assert repairs() == before
+
+        asked: list[str] = []
+        publish = client.publish
+
+        async def note(subject: str, *arguments: Any, **more: Any) -> None:
+            asked.extend([subject] if ".MSG.NEXT." in subject else [])
+            await publish(subject, *arguments, **more)
+
+        monkeypatch.setattr(client, "publish", note)
+        await reader.read(timeout_seconds=4)
+        assert 3 <= len(asked) <= 6  # one request stands open for a second; two would be eight
+
+
+async def test_a_last_message_that_is_lost_on_its_way_shows_in_the_next_heartbeat(
+    server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(server) as other, leased(client) as reader:
+        pipe, lost = client.session.outbound, list[bytes]()
+        send = pipe.send
+
+        def lossy(data: bytes) -> None:
+            if b" spazio.part.0.samples.n1 " in data and not lost:
+                lost.append(data)
+            else:
+                send(data)
+
+        reading = asyncio.create_task(reader.read())
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(pipe, "send", lossy)
+        await other.jetstream().publish(SUBJECT, b"2")
+        async with asyncio.timeout(3):
+            assert [message.data for message in await reading] == [b"2"]
+        assert len(lost) == 1
+
+
+async def test_a_stream_made_anew_is_read_from_its_start_but_by_whom_keeps_positions(client: Connection) -> None:
+    js, settings = client.jetstream(), all_settings.load({"nats_partitions": "1"}, environ={})
+    async with (
+        Reader(client, NAMES.telemetry, [">"]) as free,
+        Reader(client, NAMES.telemetry, [">"], bound=True) as own,
+    ):
+        for number in range(3):
+            await js.publish(SUBJECT, b"old %d" % number)
+        for reader in (free, own):
+            while reader.position < 3:
+                await reader.read()
+        await js.delete_stream(NAMES.telemetry)
+        await stream.ensure(client, settings)
+        await js.publish(SUBJECT, b"new")
+        async with asyncio.timeout(5):
+            assert [message.data for message in await free.read()] == [b"new"]
+            with pytest.raises(Renewed):
+                await own.read()

@@ -1,0 +1,46 @@
+"""CARICO's rule ranks by room less what is held, however large the room."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sinks.extender.strategy.availability import FULL, Availability
+from tests import candidates
+
+often = settings(deadline=None, max_examples=200, derandomize=True)
+
+
+def test_room_for_ten_pods_is_half_of_the_score() -> None:
+    nodes = candidates.nodes(6, room=[0, 10, 12, 40, 990, np.nan], reserved=[0, 0, 2, 0, 0, 0])
+    assert Availability().score(candidates.pod(), nodes).tolist() == [0, 50, 50, 80, 99, 0]
+
+
+def test_a_node_is_full_with_room_for_less_than_one_pod_beside_those_held() -> None:
+    nodes = candidates.nodes(5, room=[1, 0.99, 3, -2, np.nan], reserved=[0, 0, 2.5, 0, 4])
+    refused = Availability().refuse(candidates.pod(), nodes)
+    assert {reason: mask.tolist() for reason, mask in refused.items()} == {FULL: [False, True, True, True, False]}
+
+
+def test_what_is_needed_is_said_in_numbers() -> None:
+    nodes = candidates.nodes(3, room=[0.4, 5, 1.5], reserved=[0, 0, 1], binding=["cpu", "cpu", ""])
+    said = [Availability().needs(candidates.pod(), nodes, place) for place in range(3)]
+    assert said == [
+        ["room for 0.40 pods less 0 held, where 1 is needed; cpu runs out first"],
+        [],
+        ["room for 1.50 pods less 1 held, where 1 is needed"],
+    ]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 20))
+@often
+def test_more_room_is_a_higher_score_by_a_twentieth_of_a_pod_at_any_size(twentieths: int, more: int) -> None:
+    nodes = candidates.nodes(2, room=[twentieths / 20, (twentieths + more) / 20])
+    less, greater = Availability().score(candidates.pod(), nodes)
+    assert 0 <= less < greater < 100
+
+
+@pytest.mark.parametrize("room", [1e3, 1e6])
+def test_one_pod_more_still_counts_where_there_is_room_for_a_million(room: float) -> None:
+    less, greater = Availability().score(candidates.pod(), candidates.nodes(2, room=[room, room + 1]))
+    assert less < greater < 100

@@ -1,0 +1,122 @@
+"""All strategies keep the same promises, alone and together; they are found by the settings' own list."""
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.placement_section import STRATEGIES, Extender
+from sinks.extender.candidate import Candidates
+from sinks.extender.strategy import combine, registry
+from sinks.extender.strategy.combine import Chosen
+from sinks.extender.strategy.protocol import Strategy
+from tests import candidates
+
+SETTINGS = Extender(resources=("cpu=1", "memory=2", "example.com/gpu=3"), shape=("0=2", "40=10", "100=0"))
+EACH = registry.make(dict.fromkeys(STRATEGIES, 1.0), SETTINGS)
+often = settings(deadline=None, max_examples=80, derandomize=True)
+each = pytest.mark.parametrize("strategy", [strategy for strategy, _ in EACH], ids=lambda strategy: strategy.name)
+seeds = st.integers(0, 2**32)
+
+
+def test_every_strategy_of_the_settings_is_there_and_no_other() -> None:
+    assert set(registry.NAMES) == set(STRATEGIES)
+    assert [strategy.name for strategy, _ in EACH] == list(STRATEGIES)
+
+
+def test_a_strategy_that_is_none_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match=r"strategies: best is none of availability, weighted"):
+        registry.make({"best": 1.0}, SETTINGS)
+
+
+@each
+@given(seed=seeds)
+@often
+def test_a_score_is_a_number_from_0_to_100_whatever_is_unknown(strategy: Strategy, seed: int) -> None:
+    pod, nodes = candidates.arbitrary(seed)
+    score = strategy.score(pod, nodes)
+    assert score.shape == (7,)
+    assert ((score >= 0) & (score <= 100)).all()
+
+
+@each
+@given(seed=seeds)
+@often
+def test_a_node_is_refused_if_and_only_if_something_is_needed_there(strategy: Strategy, seed: int) -> None:
+    pod, nodes = candidates.arbitrary(seed)
+    refused = np.zeros(7, dtype=np.bool_)
+    for reason, mask in strategy.refuse(pod, nodes).items():
+        assert mask.dtype == np.bool_
+        assert not any(letter.isdigit() for letter in reason)
+        refused |= mask
+    assert [bool(strategy.needs(pod, nodes, place)) for place in range(7)] == refused.tolist()
+
+
+@each
+@given(seed=seeds)
+@often
+def test_neither_the_order_of_nodes_nor_asking_twice_matters(strategy: Strategy, seed: int) -> None:
+    pod, nodes = candidates.arbitrary(seed)
+    before = copy.deepcopy((pod, nodes))
+    score, refused = strategy.score(pod, nodes), strategy.refuse(pod, nodes)
+    order = np.random.default_rng(seed).permutation(7).tolist()
+    turned = candidates.taken(nodes, order)
+    np.testing.assert_allclose(strategy.score(pod, turned), score[order], atol=1e-9)
+    for reason, mask in strategy.refuse(pod, turned).items():
+        assert mask.tolist() == refused[reason][order].tolist()
+    np.testing.assert_equal(vars_of(nodes), vars_of(before[1]))
+    assert pod == before[0]
+
+
+@each
+def test_a_node_of_which_nothing_is_known_passes_and_is_last(strategy: Strategy) -> None:
+    pod, nodes = candidates.pod({"cpu": 1.0, "memory": 1.0}), candidates.nodes(2)
+    assert strategy.refuse(pod, nodes) == {}
+    assert strategy.score(pod, nodes).tolist() == [0, 0]
+
+
+@each
+def test_no_nodes_are_no_fault(strategy: Strategy) -> None:
+    pod, nodes = candidates.pod({"cpu": 1.0}), candidates.nodes(0)
+    assert strategy.refuse(pod, nodes) == {}
+    assert strategy.score(pod, nodes).shape == (0,)
+
+
+def test_the_combined_score_is_the_weighted_mean() -> None:
+    """Room for 10 pods scores 50; a node that is half requested scores 50 by most and, a fourth requested, 25."""
+    pod = candidates.pod()
+    nodes = candidates.nodes(
+        2, room=[10, 30], allocatable={"cpu": 4, "memory": 8}, requested={"cpu": [2, 1], "memory": [4, 2]}
+    )
+    chosen = registry.make({"availability": 3.0, "most_allocated": 1.0}, Extender())
+    total, scores = combine.score(chosen, pod, nodes)
+    assert {name: values.tolist() for name, values in scores.items()} == {
+        "availability": [50, 75],
+        "most_allocated": [50, 25],
+    }
+    assert total.tolist() == [50, (3 * 75 + 25) / 4]
+
+
+def test_what_two_strategies_refuse_for_one_reason_is_refused_once() -> None:
+    pod = candidates.pod({"cpu": 2.0})
+    nodes = candidates.nodes(3, room=[0.4, 5, 5], allocatable={"cpu": [8, 1, 8]})
+    chosen = registry.make({"availability": 1.0, "most_allocated": 1.0, "least_allocated": 1.0}, Extender())
+    refused = {reason: mask.tolist() for reason, mask in combine.refuse(chosen, pod, nodes).items()}
+    assert refused == {
+        "no room for another pod of its kind": [True, False, False],
+        "less cpu is left than the pod requests": [False, True, False],
+    }
+    assert combine.needs(chosen, pod, nodes, 1) == ["cpu: the pod requests 2 cores, 1 cores of 1 cores are left"]
+    assert combine.needs(chosen, pod, nodes, 2) == []
+
+
+def test_nothing_can_be_ranked_without_a_strategy() -> None:
+    nothing: Chosen = []
+    with pytest.raises(ValueError, match="at least one is needed"):
+        combine.score(nothing, candidates.pod(), candidates.nodes(1))
+
+
+def vars_of(nodes: Candidates) -> dict[str, object]:
+    return {name: getattr(nodes, name) for name in Candidates.__slots__}

@@ -35,9 +35,10 @@ install: .venv/.run
 up: .venv/.run
 	@exec $(BIN)/spazio up
 test: .venv/.dev
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not slow"
 test-all: test
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "slow and not alone"
+	$(BIN)/python -m pytest -q -m "slow and alone"
 check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -57,9 +58,11 @@ pins:
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra all --group dev pyproject.toml -o requirements-dev.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate pyproject.toml -o requirements-agent.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra processors --group peers --constraint requirements.txt pyproject.toml -o requirements-peers.txt
-kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-scheduler
+kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-scheduler .tools/kube/kwok
 .tools/kube/etcd: $(KUBE)/etcd/go.mod $(KUBE)/etcd/go.sum
 	$(GO_BUILD) -C $(KUBE)/etcd -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
+.tools/kube/kwok: $(KUBE)/kwok/go.mod $(KUBE)/kwok/go.sum
+	$(GO_BUILD) -C $(KUBE)/kwok -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kwok/cmd/kwok
 .tools/kube/kube-%: $(KUBE)/kubernetes/go.mod $(KUBE)/kubernetes/go.sum
 	$(GO_BUILD) -C $(KUBE)/kubernetes -ldflags '-s -w $(KUBE_STAMP)' -o $(CURDIR)/$@ k8s.io/kubernetes/cmd/kube-$*
 clean:

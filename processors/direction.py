@@ -15,6 +15,8 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 _NOISE = 1e-9
+_ABOVE = 1e-13  # of the first eigenvalue, above it; its own rounding is a hundredth of that
+_ITERATIONS = 2
 
 
 class Direction(NamedTuple):
@@ -46,12 +48,13 @@ def leading(moment: Array) -> Direction:
     """
     features = moment.shape[-1]
     missing = np.any(np.isnan(moment), axis=(1, 2))
-    values, vectors = np.linalg.eigh(np.where(missing[:, np.newaxis, np.newaxis], 0.0, moment))
+    moment = np.where(missing[:, np.newaxis, np.newaxis], 0.0, moment)
+    values = np.linalg.eigvalsh(moment)
     first = np.maximum(values[:, -1], 0.0)
     second = np.maximum(values[:, -2], 0.0) if features > 1 else np.zeros_like(first)
     idle = first == 0
     divisor = np.where(idle, 1.0, first)
-    vector = vectors[:, :, -1]
+    vector = _vector(moment, divisor)
     # An accumulated sum adds in one order always; a plain one may not.
     vector = vector * np.where(np.add.accumulate(vector, axis=1)[:, -1:] < 0, -1.0, 1.0)
     vector = np.where((vector < 0) & (vector > -_NOISE), 0.0, vector)
@@ -64,3 +67,29 @@ def leading(moment: Array) -> Direction:
         np.where(missing, np.nan, np.where(idle, 1.0, second / divisor)),
         np.where(missing, np.nan, np.where(idle, 0.0, explained)),
     )
+
+
+def _vector(moment: Array, first: Array) -> Array:
+    """Return the unit eigenvectors (nodes, features) of the first eigenvalues (nodes,), by inverse iteration.
+
+    All vectors of all nodes would take LAPACK as long again as the eigenvalues did. Shifted by a little more than its
+    first eigenvalue a moment is definite, so that elimination needs no pivots. Each iteration multiplies the error by
+    1e-13 over the gap. The start is perpendicular to no vector of positive or of rational entries.
+    Nodes are last, so that inner loops are long and each node's arithmetic is its own.
+    """
+    features = moment.shape[-1]
+    factors = -np.ascontiguousarray((moment / first[:, np.newaxis, np.newaxis]).transpose(1, 2, 0))
+    factors[range(features), range(features)] += 1.0 + _ABOVE
+    for pivot in range(features):
+        below = factors[pivot + 1 :, pivot] / factors[pivot, pivot]
+        factors[pivot + 1 :, pivot + 1 :] -= below[:, np.newaxis] * factors[pivot, pivot + 1 :]
+        factors[pivot + 1 :, pivot] = below
+    vector = np.tile(np.sqrt(np.arange(2.0, features + 2))[:, np.newaxis], len(moment))
+    for _ in range(_ITERATIONS):
+        for row in range(features):
+            vector[row + 1 :] -= factors[row + 1 :, row] * vector[row]
+        vector /= factors[range(features), range(features)]
+        for row in reversed(range(features)):
+            vector[:row] -= factors[row, :row] * vector[row]
+        vector /= np.sqrt(np.add.accumulate(vector * vector)[-1])
+    return vector.T

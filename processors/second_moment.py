@@ -58,7 +58,10 @@ def update(state: State, batch: Array, elapsed: Array, *, tau: float) -> tuple[S
 
 def complete(batch: Array) -> tuple[Array, npt.NDArray[np.int64]]:
     """Return the batch with its incomplete samples set to zero, and the complete ones' number per node (nodes,)."""
-    whole = np.logical_not(np.isnan(batch).any(axis=2))
+    missing = np.isnan(batch)
+    if not missing.any():  # as nearly always
+        return batch, np.full(batch.shape[0], batch.shape[1])
+    whole = np.logical_not(missing.any(axis=2))
     return np.where(whole[:, :, np.newaxis], batch, 0.0), np.count_nonzero(whole, axis=1)
 
 

@@ -2,8 +2,12 @@
 
 A state (U, S) stands for the second moment U S^2 U'. A batch Y of b samples is merged as
 svd_r([sqrt(wa) U S, sqrt(wb / b) Y']), the weights under a root because they act on energy (CARICO dissertation,
-eq 3.6, with PRONTO's block update, section 2.2.5). Two subspaces merge by svd_r([l1 U1 S1, l2 U2 S2]); the fast form
-decomposes a small block instead, since with U2 = U1 Z + Q R
+eq 3.6, with PRONTO's block update, section 2.2.5). The left singular vectors of that are the eigenvectors of it times
+its transpose, wa U S^2 U' + wb / b Y'Y, a small matrix whatever the batch, and half the work. What is weaker than 1e-8
+of the strongest direction is lost to rounding that way; usage has nothing so weak.
+
+Two subspaces merge by svd_r([l1 U1 S1, l2 U2 S2]); the fast form decomposes a small block instead, since with
+U2 = U1 Z + Q R
 
     [l1 U1 S1, l2 U2 S2] = [U1 Q] [ l1 S1  l2 Z S2 ]
                                   [   0    l2 R S2 ]
@@ -59,26 +63,24 @@ def update(state: State, batch: Array, elapsed: Array, *, tau: float) -> tuple[S
         The state, and the moment (nodes, features, features). A node without a complete
         sample, or without time elapsed, keeps its state.
     """
-    rows, count = second_moment.complete(batch)
-    share = second_moment.weight(elapsed, tau=tau)
-    old = _amplitudes(state, np.sqrt(1 - share))
-    new = rows.transpose(0, 2, 1) * np.sqrt(share / np.maximum(count, 1))[:, np.newaxis, np.newaxis]
-    merged = _truncated(np.concatenate((old, new), axis=2), state.sigma.shape[1])
-    learned = ((count > 0) & (share > 0))[:, np.newaxis]
+    before = moment(state)
+    _, after = second_moment.update(second_moment.State(before), batch, elapsed, tau=tau)
+    learned = np.any(after != before, axis=(1, 2))[:, np.newaxis]
+    found = of_moment(after, rank=state.sigma.shape[1])
     state = State(
-        np.where(learned[:, :, np.newaxis], merged.basis, state.basis), np.where(learned, merged.sigma, state.sigma)
+        np.where(learned[:, :, np.newaxis], found.basis, state.basis), np.where(learned, found.sigma, state.sigma)
     )
     return state, moment(state)
 
 
 def moment(state: State) -> Array:
     """Return the second moment U S^2 U' (nodes, features, features) that a state stands for, exactly symmetric."""
-    features = state.basis.shape[1]
-    total = np.zeros((state.basis.shape[0], features, features))
-    for column, strength in zip(np.moveaxis(state.basis, 2, 0), state.sigma.T, strict=True):
-        scaled = column * strength[:, np.newaxis]
-        total += scaled[:, :, np.newaxis] * scaled[:, np.newaxis, :]
-    return total
+    # Nodes last, one direction after another, as `second_moment` does.
+    scaled = np.ascontiguousarray((state.basis * state.sigma[:, np.newaxis]).transpose(2, 1, 0))
+    total = np.zeros((scaled.shape[1], *scaled.shape[1:]))
+    for column in scaled:
+        total += column[:, np.newaxis] * column[np.newaxis, :]
+    return np.ascontiguousarray(total.transpose(2, 0, 1))
 
 
 def of_moment(moment: Array, *, rank: int) -> State:

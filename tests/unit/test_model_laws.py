@@ -108,6 +108,25 @@ def test_p7_usage_of_at_most_one_bounds_the_moment_and_what_is_read_off_it() -> 
     assert ((found.explained >= 0) & (found.explained <= 1) & (found.gap >= 0) & (found.gap <= 1)).all()
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-12])
+@pytest.mark.parametrize("second", [0.0, 0.5, 0.999, 1 - 1e-6])
+def test_the_direction_is_that_of_a_whole_decomposition(second: float, scale: float) -> None:
+    """Also where it has entries of mixed sign, as that of a truncated moment may, even perpendicular to ones."""
+    rng = np.random.default_rng(8)
+    start = rng.standard_normal((50, 5, 5))
+    start[0, :, 0] = [1, -1, 2, -2, 0]
+    basis = np.linalg.qr(start).Q
+    strength = scale * np.array([1.0, second, 0.3 * second, 0.1 * second, 0.0])
+    moment = basis * strength @ basis.transpose(0, 2, 1)
+    moment = (moment + moment.transpose(0, 2, 1)) / 2
+    found = direction.leading(moment)
+    np.testing.assert_allclose(np.abs(np.sum(found.vector * basis[:, :, 0], axis=1)), 1.0, rtol=1e-14)
+    image = np.einsum("nij,nj->ni", moment, found.vector)
+    rounding = 1e-15 / (1 - second)  # turns an entry of zero slightly negative, which counts as zero
+    np.testing.assert_allclose(image, found.size[:, np.newaxis] ** 2 * found.vector, atol=2 * rounding * scale)
+    np.testing.assert_allclose(np.linalg.norm(found.vector, axis=1), 1.0, rtol=1e-15)
+
+
 @given(SEEDS, st.integers(1, 6))
 @often
 def test_p8_the_root_mean_square_is_never_below_the_expected_workload(seed: int, features: int) -> None:

@@ -3,7 +3,8 @@
 The telemetry stream is filled first, with what agents would have sent: every second one block of ten samples of each
 node. Then a real `spazio process` works it off, and its CPU time is read from /proc when its cursors cover the stream.
 Rows are published as the reporting rule says, so how many there are depends on how restless usage is: `--noise` is
-the standard deviation of a sample of CPU utilisation. With `--shares` the process samples its own stack a hundred
+the standard deviation of a sample of CPU utilisation. What is to come (peaks, reject signal, forecasts) is another
+part of the work, which `--outlook` adds. With `--shares` the process samples its own stack a hundred
 times a CPU second, and the result says where time goes.
 """
 
@@ -36,7 +37,7 @@ _START = 1_700_000_000
 _COURSES = 200
 _CHUNK = 2000
 _QUIET_SECONDS = 1.0
-_METRICS = {"all": metric.NAMES, "needed": (*resource.METRICS, "pods")}
+METRICS = {"all": metric.NAMES, "needed": (*resource.METRICS, "pods")}
 
 
 def courses(seconds: int, noise: float, names: Sequence[str], seed: int = 1) -> Iterator[list[str]]:
@@ -162,6 +163,7 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
             "nats_telemetry_max_bytes": str(8 << 30),
             "nats_estimates_max_bytes": str(8 << 30),
             "smoothing_publish": str(asked.smoothed).lower(),
+            **{f"{part}_enabled": str(asked.outlook).lower() for part in ("predict", "reject", "forecast")},
         },
         environ={},
     )
@@ -170,7 +172,7 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
         async with connection.connect(settings, "benchmark") as client:
             await stream.ensure(client, settings)
             empty = await run(client, settings, None)
-            size = await fill(client, settings, nodes, seconds, asked.noise, _METRICS[asked.metrics])
+            size = await fill(client, settings, nodes, seconds, asked.noise, METRICS[asked.metrics])
             shares = folder / "shares.json" if asked.shares else None
             found = await run(client, settings, shares)
     cpu = found["cpu"] - empty["cpu"]
@@ -181,7 +183,8 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
         "blocks": nodes * seconds,
         "payload_bytes": size,
         "smoothed_rows": asked.smoothed,
-        "metrics": len(_METRICS[asked.metrics]),
+        "outlook": asked.outlook,
+        "metrics": len(METRICS[asked.metrics]),
         "noise": asked.noise,
         "blocks_per_cpu_second": round(nodes * seconds / cpu),
         "cpu_seconds": round(cpu, 2),
@@ -200,10 +203,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1_000, 10_000, 20_000])
     parser.add_argument("--blocks", type=int, default=400_000, help="blocks in the stream, over all nodes")
     parser.add_argument(
-        "--metrics", choices=_METRICS, default="all", help="all that agents send, or what estimates need"
+        "--metrics", choices=METRICS, default="all", help="all that agents send, or what estimates need"
     )
     parser.add_argument("--noise", type=float, default=0.005, help="deviation of a sample of CPU utilisation, ratio")
     parser.add_argument("--smoothed", action="store_true", help="publish smoothed rows, too")
+    parser.add_argument("--outlook", action="store_true", help="say what is to come, too")
     parser.add_argument("--shares", action="store_true", help="tell where CPU time goes")
     return parser.parse_args()
 

@@ -1,10 +1,11 @@
 """How many simulated nodes this machine carries live: `python -m benchmarks.live NODES SECONDS`.
 
 A server with file storage, a processor, the cache sink and the load generator run as processes of their own; the load
-sends blocks that it has made before, and the processor makes availability alone: what is to come is another part of
-the work. Told are each one's share of a core and memory, how far the folds are behind the stream over time, and the
-time from when a block was sent to when the cache had what came of it. That time is taken from the server's own time
-stamps of the cache's rows, a few times over the run, of every node's newest row.
+sends blocks that it has made before, of what estimates need or of all metrics, and the processor makes availability
+alone: what is to come is another part of the work. Told are each one's share of a core and memory, how far the folds
+are behind the stream over time, and the time from when a block was sent to when the cache had what came of it. That
+time is taken from the server's own time stamps of the cache's rows, a few times over the run, of every node's newest
+row.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 
 from benchmarks.agent import cpu_seconds, process, resident_bytes
+from benchmarks.fold import METRICS
 from bus import connection, server, stream
 from schemas import settings as all_settings
 from schemas.settings import Settings
@@ -77,7 +79,7 @@ async def watch(settings: Settings, seconds: float, watched: dict[str, int]) -> 
     async with connection.connect(settings, "benchmark") as client:
         await asyncio.sleep(_WARM_SECONDS)
         before = {name: cpu_seconds(pid) for name, pid in watched.items()}
-        first = await stream.describe(client, names.telemetry)
+        first, said = await stream.describe(client, names.telemetry), await stream.describe(client, names.estimates)
         began, since_us = time.monotonic(), time.time_ns() // 1000
         lags: list[tuple[float, int]] = []
         taken: list[float] = []
@@ -91,9 +93,11 @@ async def watch(settings: Settings, seconds: float, watched: dict[str, int]) -> 
         elapsed = time.monotonic() - began
         shares = {name: round((cpu_seconds(pid) - before[name]) / elapsed, 4) for name, pid in watched.items()}
         last = await stream.describe(client, names.telemetry)
+        rows = (await stream.describe(client, names.estimates)).last - said.last
     times = np.array(taken) if taken else np.array([np.nan])
     return {
         "rate": round((last.last - first.last) / elapsed, 1),
+        "rows_per_block": round(rows / max(1, last.last - first.last), 3),
         "core_shares": shares,
         "lag_messages": lags,
         "rows_timed": len(taken),
@@ -102,8 +106,9 @@ async def watch(settings: Settings, seconds: float, watched: dict[str, int]) -> 
     }
 
 
-def measure(nodes: int, seconds: float, prepared: int, in_process: list[str]) -> dict[str, Any]:
+def measure(asked: argparse.Namespace) -> dict[str, Any]:
     """Run everything and return what it took."""
+    nodes, seconds, metrics = asked.nodes, asked.seconds, METRICS[asked.metrics]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         port = server.free_port(0)
         flags = {"data_dir": folder, "nats_url": f"nats://127.0.0.1:{port}", "http_port": "0"}
@@ -115,12 +120,13 @@ def measure(nodes: int, seconds: float, prepared: int, in_process: list[str]) ->
         environ |= all_settings.environment(settings)
         spazio = [sys.executable, "-m", "spazio"]
         running = {"server": stack.enter_context(process(command))}
-        running["process"] = stack.enter_context(process([*spazio, "process", *in_process], environ))
+        running["process"] = stack.enter_context(process([*spazio, "process", *asked.process], environ))
         running["cache"] = stack.enter_context(process([*spazio, "sink", "cache"], environ))
         asyncio.run(_ready(settings))
         empty = resident_bytes(running["process"].pid)
-        load = ["load", "--nodes", str(nodes), "--kinds", "samples", "--simulated-prepared-seconds", str(prepared)]
-        running["load"] = stack.enter_context(process([*spazio, *load, "--simulated-in-flight", "20000"], environ))
+        load = ["load", "--nodes", str(nodes), "--kinds", "samples", "--simulated-in-flight", "20000"]
+        load += ["--simulated-metrics", ",".join(metrics), "--simulated-prepared-seconds", str(asked.prepared)]
+        running["load"] = stack.enter_context(process([*spazio, *load], environ))
         asyncio.run(_flowing(settings))
         pids = {name: one.pid for name, one in running.items()}
         result = asyncio.run(watch(settings, seconds, pids))
@@ -129,6 +135,7 @@ def measure(nodes: int, seconds: float, prepared: int, in_process: list[str]) ->
     return {
         "nodes": nodes,
         "seconds": seconds,
+        "metrics": len(metrics),
         **result,
         "resident_bytes": resident,
         "process_bytes_per_node": round((resident["process"] - empty) / nodes),
@@ -156,9 +163,9 @@ def main() -> None:
     parser.add_argument("nodes", type=int)
     parser.add_argument("seconds", type=float)
     parser.add_argument("--prepared", type=int, default=4, help="seconds that the load makes in advance")
+    parser.add_argument("--metrics", choices=METRICS, default="needed", help="of a block")
     parser.add_argument("process", nargs="*", help="options of `spazio process`, behind --")
-    given = parser.parse_args()
-    print(json.dumps(measure(given.nodes, given.seconds, given.prepared, given.process), indent=2))
+    print(json.dumps(measure(parser.parse_args()), indent=2))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """How long to collect messages before they are folded: the busier the process, the longer.
 
-A fold costs the same millisecond for one message as for a hundred. A process that has little to do folds at once; one
-that is busy waits, up to a limit that nobody notices, so that a fold has more to do and the process less.
+A fold costs the same millisecond for one message as for a hundred, and its atomic batch a folder of the server's. A
+process that has little to do folds at once; one that is busy waits, up to a limit that nobody notices, so that a fold
+has more to do and the process less. One that can hardly keep up waits longer: what it saves comes sooner in the end.
 """
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 _LOOK_SECONDS = 0.5
-_IDLE, _BUSY = 0.1, 0.4  # shares of a core
-_LONGEST_SECONDS = 0.05
+# Shares of a core, and the seconds to wait; in between, in between.
+_STEPS = ((0.1, 0.0), (0.4, 0.05), (0.65, 0.05), (0.85, 0.25))
 
 
 class Linger:
@@ -30,5 +32,11 @@ class Linger:
             used = self._spent()
             self._share = 0.5 * self._share + 0.5 * (used - self._before) / passed
             self._looked, self._before = now, used
-        busy = min(max((self._share - _IDLE) / (_BUSY - _IDLE), 0.0), 1.0)
-        return max(least, busy * _LONGEST_SECONDS)
+        return max(least, _at(self._share))
+
+
+def _at(share: float) -> float:
+    for (low, short), (high, long) in pairwise(_STEPS):
+        if share < high:
+            return short + (long - short) * max(share - low, 0.0) / (high - low)
+    return _STEPS[-1][1]

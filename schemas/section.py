@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from schemas import metric
 from schemas.subject import PARTITIONS, TELEMETRY_KINDS, is_node_name
 
 FEATURES = ("cpu", "memory", "memory_pressure", "io_pressure", "disk")
@@ -61,6 +62,12 @@ def _kinds(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _metrics(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value or len(set(value)) < len(value) or set(value) - set(metric.NAMES):
+        raise ValueError(f"are names out of {', '.join(metric.NAMES)}, each once")
+    return value
+
+
 Seconds = Annotated[float, Field(gt=0, le=86_400 * 366)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Bytes = Annotated[int, Field(gt=0)]
@@ -105,7 +112,9 @@ class Nats(Section):
     events_max_age_seconds: Seconds = Field(7 * 86_400, description="dead letters wait a week for somebody to look")
     events_max_bytes: Bytes = Field(128 << 20, description="bound on dead letters and decisions")
     duplicate_window_seconds: Seconds = Field(
-        120, description="a retry within it is stored once; folds and history skip a later one by its seq"
+        30,
+        description="a retry within it is stored once; folds and history skip a later one by its seq. At thousands of "
+        "nodes the server spends more on the ids of two minutes than on storing the messages",
     )
     replicas: int = Field(1, ge=1, le=5, description="copies of each stream in a NATS cluster; 3 outlive one server")
     partitions: int = Field(PARTITIONS, ge=1, le=256, description="shards of nodes; fixed when the stream is made")
@@ -310,6 +319,9 @@ class Simulated(Section):
     kinds: Annotated[tuple[str, ...], Commas, AfterValidator(_kinds)] = Field(
         SIMULATED_KINDS, description="kinds of messages to publish"
     )
+    metrics: Annotated[tuple[str, ...], Commas, AfterValidator(_metrics)] = Field(
+        metric.NAMES, description="metrics of a node's samples; agents send them all"
+    )
     churn_per_minute: float = Field(
         0.5, ge=0, le=60, description="pods that come to a node in a minute, and about as many go"
     )
@@ -325,8 +337,8 @@ class Simulated(Section):
         False,
         description="load gives telemetry to the nodes that the cluster watch knows, such as KWOK's, instead of nodes "
         "of its own: samples, containers and pods out of kinds, in real time. A running pod uses what its annotations "
-        "spazio.usage-cpu and spazio.usage-memory say, else its requests, else 0.1 cores and 200 MiB; nodes, speed, "
-        "churn, waves and prepared_seconds have no meaning then",
+        "spazio.usage-cpu and spazio.usage-memory say, else its requests, else 0.1 cores and 200 MiB; nodes, "
+        "metrics, speed, churn, waves and prepared_seconds have no meaning then",
     )
     in_flight: int = Field(10_000, ge=1, le=1_000_000, description="messages sent and not yet acknowledged, at most")
 

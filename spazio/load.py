@@ -94,7 +94,7 @@ class Load:
             churn_per_minute=0 if own.prepared_seconds else own.churn_per_minute,
             wave_seconds=own.wave_seconds,
         )
-        self._writer = Writer(cluster, self._start_us, own.kinds)
+        self._writer = Writer(cluster, self._start_us, own.kinds, own.metrics)
         self._seconds = _Prepared(cluster, self._writer, own) if own.prepared_seconds else _Live(cluster, self._writer)
         names = Names(settings.prefix)
         self._subjects = {kind: [names.node(kind, node).encode() for node in cluster.fleet.name] for kind in own.kinds}

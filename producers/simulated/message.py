@@ -62,13 +62,16 @@ class Writer:
         start_us: When the simulation begins, in microseconds since the epoch; may be set before the first second.
     """
 
-    def __init__(self, cluster: Cluster, start_us: int, kinds: tuple[str, ...]) -> None:
+    def __init__(
+        self, cluster: Cluster, start_us: int, kinds: tuple[str, ...], metrics: tuple[str, ...] = metric.NAMES
+    ) -> None:
         """Prepare what does not change.
 
         Args:
             cluster: The cluster.
             start_us: When it begins, in microseconds since the epoch.
             kinds: Kinds of messages to make.
+            metrics: Metrics of a block of samples.
         """
         self._cluster, self._fleet, self.start_us, self._kinds = cluster, cluster.fleet, start_us, kinds
         own = cluster.fleet
@@ -78,7 +81,8 @@ class Writer:
         self.boot = [
             f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-8{digits[15]}00-{node:012x}" for node in range(len(own.name))
         ]
-        names = json.dumps(list(metric.NAMES))
+        names = json.dumps(metrics)
+        self._metrics = metrics
         nodes = range(len(own.name))
         heads = [f'{{"v":1,"node":"{own.name[node]}","boot":"{self.boot[node]}","seq":%d,"at_us":%d,' for node in nodes]
         self._heads = [head.encode() for head in heads]
@@ -126,7 +130,7 @@ class Writer:
     def _samples(self, second: Second) -> Iterator[Timed]:
         columns = (self._due(second.number + 1), self._seqs(second.number), self._heads, self._sizes)
         for node, (due_us, seq, head, sizes, values) in enumerate(
-            zip(*columns, text.values(second.samples), strict=True)
+            zip(*columns, text.values(second.samples, self._metrics), strict=True)
         ):
             yield Timed(due_us, "samples", node, seq, head, b"%b%b]}" % (sizes, values))
 

@@ -5,6 +5,8 @@ so that a block is a row of bytes: ratios are looked up in a table of the 10,001
 numbers are taken apart digit by digit. JSON allows the spaces in front of a short number.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,15 +23,16 @@ _WIDTH = 13
 _ZERO, _SPACE, _POINT, _COMMA = b"0 .,"
 
 
-def values(samples: Array) -> list[bytes]:
+def values(samples: Array, names: Sequence[str] = metric.NAMES) -> list[bytes]:
     """Return the flat list of values of each block, without brackets.
 
     Args:
         samples: (nodes, samples, metrics) in the order of the metrics table; nothing is missing, counts are below 1e11.
+        names: Metrics to write, in this order.
     """
     columns = []
-    for index, known in enumerate(metric.METRICS):
-        column = samples[..., index]
+    for name in names:
+        known, column = metric.BY_NAME[name], samples[..., metric.NAMES.index(name)]
         columns.append(_ratios(column) if known.unit == "ratio" else _counts(column))
         columns.append(np.full((*column.shape, 1), _COMMA, dtype=np.uint8))
     rows = np.concatenate(columns, axis=-1)

@@ -21,7 +21,9 @@ def test_an_idle_process_folds_at_once_and_a_busy_one_collects() -> None:
     machine = Machine()
     linger = Linger(lambda: machine.used, lambda: machine.now)
     assert machine.run(linger, 0.05, 3) == 0.01
-    assert machine.run(linger, 0.9, 5) == 0.05
+    assert machine.run(linger, 0.5, 5) == 0.05
+    assert 0.05 < machine.run(linger, 0.7, 5) < 0.15
+    assert machine.run(linger, 0.95, 5) == 0.25
     half = machine.run(linger, 0.25, 5)
     assert 0.02 < half < 0.04
     assert machine.run(linger, 0.02, 5) == 0.01

@@ -68,7 +68,7 @@ OTHER: dict[str, Any] = {
     "history_dir": Path("/srv/h"), "history_flush_seconds": 19, "history_retention_seconds": 20,
     "history_buffer_rows": 2000, "cache_expiry_seconds": 21, "log_level": "debug", "log_format": "json",
     "process_aggregate": False, "simulated_nodes": 25, "simulated_seed": 26, "simulated_speed": 2.5,
-    "simulated_seconds": 27.5,
+    "simulated_seconds": 27.5, "simulated_metrics": ("pods", "cpu_util"),
     "simulated_start_us": 28, "simulated_kinds": ("samples", "pods"), "simulated_churn_per_minute": 29,
     "simulated_follow": True, "simulated_wave_seconds": 30.5, "simulated_prepared_seconds": 31,
     "simulated_in_flight": 32,

@@ -147,6 +147,19 @@ def test_a_second_sent_again_later_is_the_same_but_for_its_times() -> None:
     assert later.values == first.values
 
 
+def test_blocks_have_the_metrics_that_were_asked_for_and_the_values_that_they_had_among_all() -> None:
+    asked = ("pods", "cpu_util")
+    blocks = []
+    for metrics in (metric.NAMES, asked):
+        made = simulated()
+        message = Writer(made, START_US, ("samples",), metrics).write(made.step())[0]
+        blocks.append(codec.decode(SampleBlock, message.payload(START_US)))
+    whole, part = blocks
+    assert tuple(part.metrics) == asked
+    columns = np.array(whole.values).reshape(whole.samples, -1)[:, [COLUMN[name] for name in asked]]
+    assert part.values == columns.ravel().tolist()
+
+
 def test_numbers_become_the_text_that_they_would_become_one_by_one() -> None:
     samples = np.zeros((1, 4, len(metric.NAMES)))
     samples[0, :, COLUMN["cpu_util"]] = [0.0, 1.0, 0.12345, 0.99996]

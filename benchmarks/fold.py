@@ -2,10 +2,10 @@
 
 The telemetry stream is filled first, with what agents would have sent: every second one block of ten samples of each
 node. Then a real `spazio process` works it off, and its CPU time is read from /proc when its cursors cover the stream.
-Rows are published as the reporting rule says, so how many there are depends on how restless usage is: `--noise` is
-the standard deviation of a sample of CPU utilisation. What is to come (peaks, reject signal, forecasts) is another
-part of the work, which `--outlook` adds. With `--shares` the process samples its own stack a hundred
-times a CPU second, and the result says where time goes.
+Rows are published as the reporting rule says, so how many there are depends on how restless usage is: `--noise` is the
+standard deviation of a sample of CPU utilisation. What is to come (peaks, reject signal, forecasts) is another part of
+the work, which `--outlook` adds. With `--shares` the process samples its own stack a hundred times a CPU second, and
+the result says where time goes.
 """
 
 import argparse
@@ -38,6 +38,11 @@ _COURSES = 200
 _CHUNK = 2000
 _QUIET_SECONDS = 1.0
 METRICS = {"all": metric.NAMES, "needed": (*resource.METRICS, "pods")}
+
+
+def outlook(*, said: bool) -> dict[str, str]:
+    """Return the flags by which a processor says what is to come, or does not."""
+    return {f"{part}_enabled": str(said).lower() for part in ("predict", "reject", "forecast")}
 
 
 def courses(seconds: int, noise: float, names: Sequence[str], seed: int = 1) -> Iterator[list[str]]:
@@ -163,7 +168,7 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
             "nats_telemetry_max_bytes": str(8 << 30),
             "nats_estimates_max_bytes": str(8 << 30),
             "smoothing_publish": str(asked.smoothed).lower(),
-            **{f"{part}_enabled": str(asked.outlook).lower() for part in ("predict", "reject", "forecast")},
+            **outlook(said=asked.outlook),
         },
         environ={},
     )

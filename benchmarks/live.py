@@ -24,8 +24,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 
+from benchmarks import fold
 from benchmarks.agent import cpu_seconds, process, resident_bytes
-from benchmarks.fold import METRICS
 from bus import connection, server, stream
 from schemas import settings as all_settings
 from schemas.settings import Settings
@@ -93,11 +93,11 @@ async def watch(settings: Settings, seconds: float, watched: dict[str, int]) -> 
         elapsed = time.monotonic() - began
         shares = {name: round((cpu_seconds(pid) - before[name]) / elapsed, 4) for name, pid in watched.items()}
         last = await stream.describe(client, names.telemetry)
-        rows = (await stream.describe(client, names.estimates)).last - said.last
+        stored = (await stream.describe(client, names.estimates)).last - said.last
     times = np.array(taken) if taken else np.array([np.nan])
     return {
         "rate": round((last.last - first.last) / elapsed, 1),
-        "rows_per_block": round(rows / max(1, last.last - first.last), 3),
+        "estimates_per_block": round(stored / max(1, last.last - first.last), 3),  # cursors among them
         "core_shares": shares,
         "lag_messages": lags,
         "rows_timed": len(taken),
@@ -108,12 +108,12 @@ async def watch(settings: Settings, seconds: float, watched: dict[str, int]) -> 
 
 def measure(asked: argparse.Namespace) -> dict[str, Any]:
     """Run everything and return what it took."""
-    nodes, seconds, metrics = asked.nodes, asked.seconds, METRICS[asked.metrics]
+    nodes, seconds, metrics = asked.nodes, asked.seconds, fold.METRICS[asked.metrics]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         port = server.free_port(0)
         flags = {"data_dir": folder, "nats_url": f"nats://127.0.0.1:{port}", "http_port": "0"}
         flags |= {"nats_telemetry_max_bytes": str(8 << 30), "nats_estimates_max_bytes": str(4 << 30)}
-        flags |= {"predict_enabled": "false", "reject_enabled": "false", "forecast_enabled": "false"}
+        flags |= fold.outlook(said=False)
         settings = all_settings.load(flags, environ={})
         command = server.command(server.find(), server.write_config(settings, port))
         environ = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument("nodes", type=int)
     parser.add_argument("seconds", type=float)
     parser.add_argument("--prepared", type=int, default=4, help="seconds that the load makes in advance")
-    parser.add_argument("--metrics", choices=METRICS, default="needed", help="of a block")
+    parser.add_argument("--metrics", choices=fold.METRICS, default="needed", help="of a block")
     parser.add_argument("process", nargs="*", help="options of `spazio process`, behind --")
     print(json.dumps(measure(parser.parse_args()), indent=2))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 _LOOK_SECONDS = 0.5
-# Shares of a core, and the seconds to wait; in between, in between.
+# Shares of a core, and the seconds to wait; a straight line from each to the next.
 _STEPS = ((0.1, 0.0), (0.4, 0.05), (0.65, 0.05), (0.85, 0.25))
 
 

@@ -44,16 +44,21 @@ def update(state: State, batch: Array, elapsed: Array, *, tau: float) -> tuple[S
         sample, or without time elapsed, keeps its moment.
     """
     rows, count = complete(batch)
-    # Nodes last, one sample after another: long inner loops, and sums whose order does not depend on the batch.
-    by_sample = np.ascontiguousarray(rows.transpose(1, 2, 0))
-    total = np.zeros((batch.shape[2], batch.shape[2], batch.shape[0]))
-    for sample in by_sample:
-        total += sample[:, np.newaxis] * sample[np.newaxis, :]
+    total = products(rows)
     share = np.where(count > 0, weight(elapsed, tau=tau), 0.0)
     mean = (total / np.maximum(count, 1)).transpose(2, 0, 1)
     old, new = (1 - share)[:, np.newaxis, np.newaxis], share[:, np.newaxis, np.newaxis]
     moment = np.ascontiguousarray(old * state.moment + new * mean)
     return State(moment), moment
+
+
+def products(rows: Array) -> Array:
+    """Return the sum of each node's rows times themselves, (features, features, nodes), of (nodes, rows, features)."""
+    # Nodes last, one row after another: long inner loops, and sums whose order does not depend on the batch.
+    total = np.zeros((rows.shape[2], rows.shape[2], rows.shape[0]))
+    for row in np.ascontiguousarray(rows.transpose(1, 2, 0)):
+        total += row[:, np.newaxis] * row[np.newaxis, :]
+    return total
 
 
 def complete(batch: Array) -> tuple[Array, npt.NDArray[np.int64]]:

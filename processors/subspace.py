@@ -75,12 +75,7 @@ def update(state: State, batch: Array, elapsed: Array, *, tau: float) -> tuple[S
 
 def moment(state: State) -> Array:
     """Return the second moment U S^2 U' (nodes, features, features) that a state stands for, exactly symmetric."""
-    # Nodes last, one direction after another, as `second_moment` does.
-    scaled = np.ascontiguousarray((state.basis * state.sigma[:, np.newaxis]).transpose(2, 1, 0))
-    total = np.zeros((scaled.shape[1], *scaled.shape[1:]))
-    for column in scaled:
-        total += column[:, np.newaxis] * column[np.newaxis, :]
-    return np.ascontiguousarray(total.transpose(2, 0, 1))
+    return np.ascontiguousarray(second_moment.products(_amplitudes(state).transpose(0, 2, 1)).transpose(2, 0, 1))
 
 
 def of_moment(moment: Array, *, rank: int) -> State:
@@ -99,7 +94,7 @@ def merge_basic(one: State, other: State, *, weights: tuple[float, float], rank:
         weights: Factors of the two amplitudes; energy is weighed by their squares.
         rank: Directions to keep, at most r1 + r2 and the number of features.
     """
-    return _truncated(np.concatenate((_amplitudes(one, weights[0]), _amplitudes(other, weights[1])), axis=2), rank)
+    return _truncated(np.concatenate((weights[0] * _amplitudes(one), weights[1] * _amplitudes(other)), axis=2), rank)
 
 
 def merge_fast(one: State, other: State, *, weights: tuple[float, float], rank: int) -> State:
@@ -118,9 +113,8 @@ def merge_fast(one: State, other: State, *, weights: tuple[float, float], rank: 
     return State(np.linalg.qr(turned).Q, small.sigma)
 
 
-def _amplitudes(state: State, factor: float | Array) -> Array:
-    scaled: Array = state.basis * (state.sigma * np.reshape(factor, (-1, 1)))[:, np.newaxis]
-    return scaled
+def _amplitudes(state: State) -> Array:
+    return state.basis * state.sigma[:, np.newaxis]
 
 
 def _truncated(matrix: Array, rank: int) -> State:

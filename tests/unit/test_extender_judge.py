@@ -71,15 +71,19 @@ def test_what_a_silent_node_has_reported_leaves_room_when_it_ends_and_nothing_el
     assert seen(one, ["a"]).room.tolist() == [room]
 
 
-def test_small_pods_that_ended_on_a_silent_node_leave_little_room_for_a_large_one() -> None:
-    one = Replica(given(), Clock())
-    rooms = {"small": (8.0, 8.0), "large": (2.0, 2.0)}
-    one.board.report(report("a", START - SECOND, 4.0, classes=rooms))
+def reported_with_two_small_pods(one: Replica, room: float, rooms: dict[str, tuple[float, float]]) -> None:
+    one.board.report(report("a", START - SECOND, room, classes=rooms))
     for number in range(2):
         one.board.pods.hear(
             pod(f"p{number}", 1, node="a", phase="Running", ready_us=START - 60 * SECOND, workload="small")
         )
-    one.board.report(report("a", START, 4.0, classes=rooms))
+    one.board.report(report("a", START, room, classes=rooms))
+
+
+def test_small_pods_that_ended_on_a_silent_node_leave_little_room_for_a_large_one() -> None:
+    one = Replica(given(), Clock())
+    rooms = {"small": (8.0, 8.0), "large": (2.0, 2.0)}
+    reported_with_two_small_pods(one, 4.0, rooms)
     one.clock.pass_seconds(60)
     for number in range(2):
         one.board.pods.hear(pod(f"p{number}", 2, node="a", deleted=True, at_us=START + SECOND, workload="small"))
@@ -181,12 +185,7 @@ async def test_preempting_counts_what_the_victims_requested() -> None:
 async def test_evicting_a_small_pod_makes_little_room_for_a_large_one() -> None:
     one = Replica(given(), Clock())
     rooms = {"small": (2.0, 2.0), "large": (0.5, 0.5)}
-    one.board.report(report("a", START - SECOND, 1.0, classes=rooms))
-    for number in range(2):
-        one.board.pods.hear(
-            pod(f"p{number}", 1, node="a", phase="Running", ready_us=START - 60 * SECOND, workload="small")
-        )
-    one.board.report(report("a", START, 1.0, classes=rooms))
+    reported_with_two_small_pods(one, 1.0, rooms)
     assert await one.placing.preempt(asked("p", workload="large"), {"a": ["p0"]}) == {}
     assert await one.placing.preempt(asked("p", workload="large"), {"a": ["p0", "p1"]}) == {"a": ["p0", "p1"]}
 

@@ -158,6 +158,8 @@ class Tree:
         # What lies there when this begins may be the remains of a runtime that was killed; it must not seem to end now.
         due = pods[self._turn :: _TURNS] if self._begun else pods
         self._begun = True
+        # One that was looked into between its directory's making and its first process must not stay unseen.
+        due = [*due, *(pod for pod in pods if pod.key in self._dead)]
         for pod in due:
             if any(cgroup.is_populated(f"{self._root}/{path}") for path in pod.paths):
                 self._dead.discard(pod.key)

@@ -8,6 +8,8 @@ from producers.census import Pod
 from producers.meter import Counters, Layout, Meter, Quota
 from producers.source import clip, rate
 
+OLD_SECONDS = 600  # a pod's age is not told beyond it
+
 _NOTHING = Counters(0, None, 0, 0, 0)
 
 
@@ -21,6 +23,7 @@ class Usage(NamedTuple):
         throttled: Share of time that a quota held the pod back.
         spent: CPU time since the reading before, in nanoseconds; 0 if it is not known.
         held: Time that quotas held it back, in nanoseconds, added up over CPUs; None: it has no quota.
+        age: Seconds that it is known to run, at most `OLD_SECONDS`.
     """
 
     cpu_cores: float | None
@@ -31,6 +34,7 @@ class Usage(NamedTuple):
     throttled: float | None
     spent: int
     held: int | None
+    age: int = OLD_SECONDS
 
 
 class Gauge:
@@ -51,6 +55,15 @@ class Gauge:
         self._held: dict[str, int] = {}
         self._before = None if since is None else _NOTHING
         self._at = since or 0
+        self._since = since
+
+    def age_seconds(self, now: int) -> int:
+        """Return for how long the pod is known to run, at most `OLD_SECONDS`; one that was there before us is old.
+
+        Args:
+            now: CLOCK_MONOTONIC in nanoseconds.
+        """
+        return OLD_SECONDS if self._since is None else min((now - self._since) // 1_000_000_000, OLD_SECONDS)
 
     @property
     def files(self) -> int:
@@ -75,7 +88,7 @@ class Gauge:
             return None
         self._before, self._at = counters, now
         if before is None or elapsed <= 0:
-            return Usage(None, counters.memory, None, None, None, None, 0, held)
+            return Usage(None, counters.memory, None, None, None, None, 0, held, self.age_seconds(now))
         if (counters.cpu or 0) < (before.cpu or 0):
             before = _NOTHING  # a cgroup was made anew under the same path
         spent = (counters.cpu or 0) - (before.cpu or 0)
@@ -88,6 +101,7 @@ class Gauge:
             None if held is None else clip(held / max(elapsed, spent + held, 1)),
             spent,
             held,
+            self.age_seconds(now),
         )
 
     def _hold(self, pod: Pod) -> int | None:

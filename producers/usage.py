@@ -184,6 +184,7 @@ class Reader:
             "memory_pressure": [_rounded(usage.memory_pressure, 4) for usage in usages],
             "io_pressure": [_rounded(usage.io_pressure, 4) for usage in usages],
             "throttled": [_rounded(usage.throttled, 4) for usage in usages],
+            "ages": [usage.age for usage in usages],
         }
 
     def _say(self, event: str, **fields: object) -> None:

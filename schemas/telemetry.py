@@ -107,6 +107,7 @@ class EdgeBlock(Message):
     ]
     pods: Annotated[Count | None, Field(description="running pods; null: not known")] = None
     waiting: Annotated[Amount, Field(description="cores that were wanted beyond those used, mean of the second")] = 0.0
+    cores: Annotated[Amount | None, Field(description="cores in use, mean of the second; null: usage tells")] = None
     size: Size | None = None
     moment: list[Annotated[float, Field(ge=-1, le=1)]] | None = None
 
@@ -176,12 +177,18 @@ class PodUsageBlock(Message):
     memory_pressure: Annotated[list[Ratio | None], Field(description="share of time some thread waited for memory")]
     io_pressure: Annotated[list[Ratio | None], Field(description="share of time some thread waited for I/O")]
     throttled: Annotated[list[Ratio | None], Field(description="share of time held back by its own CPU quota")]
+    ages: Annotated[
+        list[Count] | None,
+        Field(description="seconds that the pod is known to run, at most 600; null: the agent does not say"),
+    ] = None
 
     @model_validator(mode="after")
     def _rectangular(self) -> Self:
         for column in POD_COLUMNS:
             if len(getattr(self, column)) != len(self.pods):
                 raise ValueError(f"{column} has {len(getattr(self, column))} entries for {len(self.pods)} pods")
+        if self.ages is not None and len(self.ages) != len(self.pods):
+            raise ValueError(f"ages has {len(self.ages)} entries for {len(self.pods)} pods")
         if len(set(self.pods)) != len(self.pods):
             raise ValueError("a pod is listed twice")
         return self

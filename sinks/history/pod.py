@@ -40,7 +40,7 @@ _LISTED = {
     "throttled": ("throttled", pl.Float64),
 }
 _EVERY = {"node": pl.String, "at_us": pl.Int64, "boot": pl.String, "seq": pl.Int64, "span_us": pl.Int64}
-POD: Schema = {**_EVERY, **dict(_LISTED.values())}
+POD: Schema = {**_EVERY, **dict(_LISTED.values()), "age": pl.Int64}
 
 
 def containers(events: Sequence[ContainerEvent]) -> pl.DataFrame:
@@ -68,6 +68,8 @@ def pods(blocks: Sequence[PodUsageBlock]) -> pl.DataFrame:
             columns[name] += getattr(block, listed)
             if count > len(block.pods):
                 columns[name].append(system.get(name))
+        columns["age"] += block.ages or [None] * len(block.pods)
+        columns["age"] += [None] * (count - len(block.pods))
     return pl.DataFrame(columns, schema=POD)
 
 

@@ -62,6 +62,7 @@ FULL: dict[str, Message] = {
         memory_pressure=[0.1, None],
         io_pressure=[0.1, None],
         throttled=[0.0, None],
+        ages=[7, 600],
     ),
     "edge": EdgeBlock(
         node="n1",
@@ -73,6 +74,7 @@ FULL: dict[str, Message] = {
         pods=2,
         waiting=0.5,
         size=Size(cpus=4, memory_bytes=1, pressure=True),
+        cores=0.5,
         moment=[0.25, 0.0, 0.5],
     ),
     "decision": Decision(
@@ -162,6 +164,8 @@ FULL: dict[str, Message] = {
         usage={"cpu": 0.25},
         explained=0.9,
         gap=0.1,
+        limits={"cpu": 1.4, "memory": 1e9},
+        mix={"w": 1.0},
         since_us=1,
         blocks=Blocks(doubled=1, late=0, missing=2, jumps=0),
         clock=-3.5,
@@ -179,6 +183,8 @@ FULL: dict[str, Message] = {
         classes={"w": ClassSum(pods=1.0, cpu=0.5, memory=1e6)},
         node="n1",
         partition=3,
+        repeats=1.0,
+        transitions=2.0,
     ),
     "prediction": outlook.prediction(),
     "reject": outlook.reject(),

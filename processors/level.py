@@ -1,0 +1,101 @@
+"""A level that noise surrounds: followed slowly while it holds, quickly once it has moved.
+
+The mean of what was seen, at most `slow` seconds of it. A value further than four standard deviations off is taken
+for a step, not for noise, and followed within a second or two. The variance takes such a value for four deviations, so
+that a step does not count as noise for long. Neighbouring values are alike (a program that is busy stays busy), so
+the mean of T seconds is less sure than 1/T: with lag-one correlation r of the deviations its variance is
+`v (1 + r) / (1 - r) / T`, as of a first-order autoregression.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+FAST_SECONDS = 0.5
+SLOW_SECONDS = 10.0
+_DEVIATIONS_SQUARED = 16.0
+_FLOOR = 1e-4  # squared; a hundredth of a machine is no step
+_MEMORY_SECONDS = 60.0
+_YOUNG_SECONDS = 4.0  # until then nobody knows what noise is, and nothing is a step
+_MOST_CORRELATED = 0.9
+
+
+class State(NamedTuple):
+    """Levels of some nodes; every array is (nodes, levels).
+
+    Attributes:
+        mean: The level; NaN: not known.
+        variance: Of values around it.
+        product: Mean product of a deviation and the one before.
+        last: Newest deviation.
+        seconds: How long it was followed since it has last moved.
+        age: How long its noise was followed.
+    """
+
+    mean: Array
+    variance: Array
+    product: Array
+    last: Array
+    seconds: Array
+    age: Array
+
+
+def init(nodes: int, levels: int) -> State:
+    """Return levels that nothing is known of."""
+    shape = (nodes, levels)
+    return State(np.full(shape, np.nan), *(np.zeros(shape) for _ in State._fields[1:]))
+
+
+def update(state: State, value: Array, seconds: Array, hold: NDArray[np.bool_], *, slow: float) -> State:
+    """Take in one value of each level.
+
+    Args:
+        state: Levels so far.
+        value: (nodes, levels); NaN: not known, that level stays.
+        seconds: (nodes,) time that it stands for.
+        hold: (nodes, levels or 1) True: it says nothing of the level, which stays unless nothing is known of it.
+        slow: Seconds that are averaged while the level holds.
+    """
+    first = np.isnan(state.mean)
+    live = ~np.isnan(value) & (first | ~hold)
+    span = np.where(live, seconds[:, None], 0.0)
+    deviation = np.where(live & ~first, value - state.mean, 0.0)
+    bound = _DEVIATIONS_SQUARED * (state.variance + _FLOOR)
+    step = (deviation**2 > bound) & (state.age >= _YOUNG_SECONDS)
+    known = np.minimum(state.seconds, slow)
+    gain = np.where(step, -np.expm1(-span / FAST_SECONDS), _quotient(span, known + span))
+    held = np.where(step, np.sign(deviation) * np.sqrt(bound), deviation)
+    age = np.minimum(state.age, _MEMORY_SECONDS) + span
+    part = np.where(live & ~first, _quotient(span, age), 0.0)
+    return State(
+        mean=np.where(live & first, value, state.mean + gain * deviation),
+        variance=state.variance + part * (held**2 - state.variance),
+        product=state.product + part * (held * state.last - state.product),
+        last=np.where(live, held, state.last),
+        # What was averaged before a step says nothing of the level after it.
+        seconds=np.where(step, 2.0 * span, state.seconds + span),
+        age=np.where(step, np.minimum(state.age, _YOUNG_SECONDS), state.age) + span,
+    )
+
+
+def _quotient(over: Array, under: Array) -> Array:
+    """Divide; 0 where there is nothing to divide by."""
+    return np.divide(over, under, out=np.zeros(np.broadcast(over, under).shape), where=under > 0)
+
+
+def correlated(product: Array, variance: Array) -> Array:
+    """Return by how much neighbouring deviations' likeness widens the variance of a mean: (1 + r) / (1 - r)."""
+    ratio = np.divide(product, variance, out=np.zeros_like(variance), where=variance > 0)
+    correlation = np.clip(ratio, 0.0, _MOST_CORRELATED)
+    widened: Array = (1 + correlation) / (1 - correlation)
+    return widened
+
+
+def doubt(state: State, *, slow: float) -> Array:
+    """Return the variance (nodes, levels) of the level itself."""
+    averaged = np.clip(state.seconds, 1.0, slow)
+    bounded: Array = np.minimum(correlated(state.product, state.variance) / averaged, 1.0) * state.variance
+    return bounded

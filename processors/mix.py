@@ -1,0 +1,115 @@
+"""Which workload class the next pod is of, judged by what was started lately.
+
+Starts come in bursts of one class (a deployment scales, a job fans out) or interleaved (a steady mix), and how sticky
+they are is itself seen: r, the share of starts that were of the same class as the one before. The next pod is of the
+class that was started last with probability r, else of one drawn from all starts of about an hour:
+
+    w = r recent / sum recent + (1 - r) started / sum started
+
+`recent` counts starts with a memory of 5 s, so that its quotient is the newest start or the newest few together;
+`started` with a memory of an hour. r begins near what bursts show, three starts of four. Pods that run already
+when a node is first heard of count as old starts, so that without any start the mix is that of the running pods.
+
+Only classes that have running pods take part, as long as any has: what is over does not come next.
+
+Each node counts its own starts; counts of nodes that are faded to the same time add up to those of the cluster.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+NOBODY = -1
+
+_RECENT_SECONDS = 5.0
+_STARTED_SECONDS = 3600.0
+_OLD = 1e-3  # weight among recent starts of a pod that ran before
+_REPEATS, _TRANSITIONS = 1.5, 2.0
+_LEAST = 1e-30
+
+
+class State(NamedTuple):
+    """Starts of some nodes, faded.
+
+    Attributes:
+        started: (nodes, slots) starts of each class, with a memory of an hour.
+        recent: (nodes, slots) the same with a memory of 5 s.
+        repeats: (nodes,) starts of the same class as the one before.
+        transitions: (nodes,) starts that had one before.
+        latest: (nodes,) label of the class that was started last; NOBODY: none was.
+    """
+
+    started: Array
+    recent: Array
+    repeats: Array
+    transitions: Array
+    latest: NDArray[np.int64]
+
+
+def init(nodes: int, slots: int) -> State:
+    """Return the state of nodes on which nothing was started."""
+    return State(
+        started=np.zeros((nodes, slots)),
+        recent=np.zeros((nodes, slots)),
+        repeats=np.zeros(nodes),
+        transitions=np.zeros(nodes),
+        latest=np.full(nodes, NOBODY, dtype=np.int64),
+    )
+
+
+def faded(state: State, seconds: Array) -> State:
+    """Return the state after so many seconds (nodes,)."""
+    slow, fast = np.exp(-seconds / _STARTED_SECONDS), np.exp(-seconds / _RECENT_SECONDS)
+    return state._replace(
+        started=state.started * slow[:, None],
+        recent=state.recent * fast[:, None],
+        repeats=state.repeats * slow,
+        transitions=state.transitions * slow,
+    )
+
+
+def update(state: State, label: NDArray[np.int64], more: Array, first: NDArray[np.bool_]) -> State:
+    """Count pods that were not there before.
+
+    Args:
+        state: Starts so far, faded to now.
+        label: (nodes, slots) class of each slot.
+        more: (nodes, slots) pods more than before, or fewer.
+        first: (nodes,) True: nobody has looked before, so they may be old.
+    """
+    came = np.maximum(more, 0.0)
+    new = np.where(first[:, None], 0.0, came)
+    total = np.add.accumulate(new, axis=1)[:, -1]
+    any_new, had = total > 0, state.latest != NOBODY
+    classes = np.count_nonzero(new > 0, axis=1)
+    again = np.any((new > 0) & (label == state.latest[:, None]), axis=1)
+    newest = label[np.arange(len(label)), np.argmax(new, axis=1)]
+    return State(
+        started=state.started + came,
+        recent=state.recent + np.where(first[:, None], came * _OLD, new),
+        repeats=state.repeats + np.where(any_new, total - classes + (again & had), 0.0),
+        transitions=state.transitions + np.where(any_new, total - 1 + had, 0.0),
+        latest=np.where(any_new, newest, state.latest),
+    )
+
+
+def weights(started: Array, recent: Array, pods: Array, repeats: Array, transitions: Array) -> Array:
+    """Return how likely the next pod is of each class, (nodes, slots); zeros where nothing has started.
+
+    >>> ones = np.ones(1)
+    >>> weights(np.array([[4.0, 1.0]]), np.array([[0.1, 0.9]]), np.array([[4.0, 1.0]]), 3 * ones, 4 * ones).round(2)
+    array([[0.28, 0.73]])
+    """
+    running = pods > 0
+    part = running | ~running.any(axis=1, keepdims=True)
+    started, recent = np.where(part, started, 0.0), np.where(part, recent, 0.0)
+    sticky = ((repeats + _REPEATS) / (transitions + _TRANSITIONS))[:, None]
+    all_started, all_recent = (np.add.accumulate(part, axis=1)[:, -1:] for part in (started, recent))
+    # What was started last stays the last, however long ago it was.
+    of_all = np.divide(started, all_started, out=np.zeros_like(started), where=all_started > _LEAST)
+    of_recent = np.divide(recent, all_recent, out=of_all.copy(), where=all_recent > _LEAST)
+    likely: Array = sticky * of_recent + (1 - sticky) * of_all
+    return likely

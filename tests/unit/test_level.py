@@ -1,0 +1,64 @@
+"""A level among noise: averaged while it holds, followed at once when it has moved, and as unsure as it is."""
+
+import numpy as np
+import pytest
+
+from processors import level
+
+ONE = np.ones(1)
+GO = np.zeros((1, 1), dtype=np.bool_)
+
+
+def follow(values: np.ndarray, slow: float = 10.0, state: level.State | None = None) -> level.State:
+    """Follow one value a second of each of some nodes, (seconds, nodes)."""
+    nodes = values.shape[1]
+    state = state or level.init(nodes, 1)
+    for row in values:
+        state = level.update(state, row[:, None], np.ones(nodes), np.zeros((nodes, 1), dtype=np.bool_), slow=slow)
+    return state
+
+
+def test_noise_is_averaged_and_the_doubt_is_that_of_the_mean() -> None:
+    random = np.random.default_rng(1)
+    found = follow(random.normal(0.4, 0.1, (60, 500)))
+    error = found.mean[:, 0] - 0.4
+    assert np.sqrt(np.mean(error**2)) < 0.05
+    stated = np.sqrt(np.mean(level.doubt(found, slow=10.0)))
+    assert 1 < stated / np.sqrt(np.mean(error**2)) < 2
+
+
+def test_likeness_of_neighbours_widens_the_doubt() -> None:
+    random = np.random.default_rng(2)
+    white = random.normal(0, 0.1, (200, 300))
+    alike = np.zeros_like(white)
+    for second in range(1, 200):
+        alike[second] = 0.9 * alike[second - 1] + white[second] * np.sqrt(1 - 0.81)
+    apart, near = (follow(0.4 + noise) for noise in (white, alike))
+    assert np.median(level.doubt(near, slow=10.0)) > 4 * np.median(level.doubt(apart, slow=10.0))
+    assert np.sqrt(np.mean((near.mean - 0.4) ** 2)) < 2 * np.sqrt(np.mean(level.doubt(near, slow=10.0)))
+
+
+@pytest.mark.parametrize("to", [0.9, 0.1])
+def test_a_step_is_followed_within_three_seconds(to: float) -> None:
+    random = np.random.default_rng(3)
+    calm = follow(random.normal(0.5, 0.02, (60, 50)))
+    moved = follow(random.normal(to, 0.02, (3, 50)), state=calm)
+    assert np.abs(moved.mean - to).max() < 0.08
+
+
+def test_what_is_held_or_missing_changes_nothing_but_the_first_value_counts() -> None:
+    first = level.update(level.init(1, 1), np.array([[0.3]]), ONE, ~GO, slow=10.0)
+    assert first.mean[0, 0] == 0.3
+    for value, hold in ((np.array([[0.9]]), ~GO), (np.array([[np.nan]]), GO)):
+        again = level.update(first, value, ONE, hold, slow=10.0)
+        for before, after in zip(first, again, strict=True):
+            np.testing.assert_array_equal(before, after)
+
+
+def test_each_node_is_followed_alone() -> None:
+    random = np.random.default_rng(5)
+    values = random.normal(0.5, 0.1, (30, 7))
+    whole = follow(values)
+    for node in range(7):
+        for one, every in zip(follow(values[:, [node]]), whole, strict=True):
+            np.testing.assert_array_equal(one[0], every[node])

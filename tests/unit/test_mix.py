@@ -1,0 +1,92 @@
+"""Which class comes next: the newest in bursts, all of them where they interleave, what runs where nothing starts."""
+
+import numpy as np
+import pytest
+
+from processors import mix
+
+NAMES = "abc"
+LABEL = np.array([[0, 1, 2]])
+SEEN, UNSEEN = np.zeros(1, dtype=np.bool_), np.ones(1, dtype=np.bool_)
+
+
+class Node:
+    """One node with three classes."""
+
+    def __init__(self) -> None:
+        self.state = mix.init(1, 3)
+        self.second = 0.0
+        self.pods = np.zeros((1, 3))
+
+    def starts(self, name: str, second: float, pods: int = 1, *, first: bool = False) -> None:
+        self.state = mix.faded(self.state, np.array([second - self.second]))
+        self.second = second
+        more = np.zeros((1, 3))
+        more[0, NAMES.index(name)] = pods
+        self.pods += more
+        self.state = mix.update(self.state, LABEL, more, UNSEEN if first else SEEN)
+
+    def weights(self) -> dict[str, float]:
+        known = self.state
+        found = mix.weights(known.started, known.recent, self.pods, known.repeats, known.transitions)[0]
+        assert found.sum() == pytest.approx(1.0) or not found.any()
+        return dict(zip(NAMES, found.tolist(), strict=True))
+
+
+def test_without_a_start_nothing_is_likely() -> None:
+    assert not any(Node().weights().values())
+
+
+def test_what_ran_before_anybody_looked_is_weighed_by_its_pods() -> None:
+    node = Node()
+    node.starts("a", 0, 6, first=True)
+    node.starts("b", 0, 2, first=True)
+    assert node.weights() == pytest.approx({"a": 0.75, "b": 0.25, "c": 0.0})
+
+
+@pytest.mark.parametrize("apart", [1, 5, 15])
+def test_after_a_burst_of_another_class_the_newest_is_what_comes(apart: int) -> None:
+    node = Node()
+    for number in range(4):
+        node.starts("a", apart * number)
+    node.starts("b", 60)
+    assert node.weights()["b"] > 0.7
+    node.state = mix.faded(node.state, np.array([100.0]))
+    assert node.weights()["b"] > 0.7
+
+
+def test_where_classes_take_turns_each_is_as_likely_as_it_is_frequent() -> None:
+    node = Node()
+    for number in range(60):
+        node.starts(NAMES[number % 3], 30 * number)
+    assert all(0.25 < weight < 0.45 for weight in node.weights().values())
+
+
+def test_what_is_over_does_not_come_next_unless_nothing_runs() -> None:
+    node = Node()
+    node.starts("a", 0, 5)
+    node.starts("b", 60, 1)
+    node.pods[0, 0] = 0
+    assert node.weights() == pytest.approx({"a": 0.0, "b": 1.0, "c": 0.0})
+    node.pods[:] = 0
+    assert node.weights()["a"] > 0
+
+
+def test_pods_that_end_are_no_starts_and_hours_are_forgotten() -> None:
+    node = Node()
+    node.starts("a", 0, 3)
+    ended = mix.update(node.state, LABEL, np.array([[-2.0, 0.0, 0.0]]), SEEN)
+    for before, after in zip(node.state, ended, strict=True):
+        np.testing.assert_array_equal(before, after)
+    assert mix.faded(node.state, np.array([40 * 3600.0])).started.max() < 1e-9
+
+
+def test_counts_of_two_nodes_are_those_of_one_that_saw_both() -> None:
+    one, other, both = Node(), Node(), Node()
+    for node in (one, both):
+        node.starts("a", 3, 2)
+    for node in (other, both):
+        node.starts("b", 8)
+    one.state = mix.faded(one.state, np.array([5.0]))
+    np.testing.assert_allclose(one.state.started + other.state.started, both.state.started)
+    np.testing.assert_allclose(one.state.recent + other.state.recent, both.state.recent)

@@ -93,6 +93,7 @@ def chained(settings: Settings, told: Messages, nodes: int) -> dict[str, float]:
             at_us=np.array([head.at_us + (head.samples - 1) * head.step_us for head in heads]),
             sizes=sizes,
             stirred=np.zeros(nodes, dtype=np.bool_),
+            allocatable=np.full((nodes, 3), np.nan),
         )
         state, result = chain.update(state, batch, World(), params=params)
     return dict(zip([head.node for head in heads], result.room.available.tolist(), strict=True))

@@ -24,6 +24,7 @@ from schemas.settings import Settings
 Messages = Sequence[tuple[str, bytes]]
 
 _NO = np.zeros(1, dtype=np.bool_)
+_UNSAID = np.full((1, 3), np.nan)
 _FIRST = np.zeros(1, dtype=np.intp)
 
 
@@ -54,12 +55,21 @@ class Chained:
         at_us = np.array([head.at_us + (head.samples - 1) * head.step_us])
         sizes = np.ones((1, len(self._params.features)))
         sizes[:, self._params.resources] = head.cpus, head.memory_bytes
-        batch = Batch(decode.samples([block]), np.array([head.step_us / 1e6]), at_us, sizes, _NO)
+        batch = Batch(decode.samples([block]), np.array([head.step_us / 1e6]), at_us, sizes, _NO, _UNSAID)
         self._chain, result = chain.update(self._chain, batch, World(), params=self._params)
         self._said, due = report.update(self._said, result, at_us, _NO, self._estimate)
         if not due[0]:
             return None
-        words = report.Words([head], at_us, self._said.since_us, result.free, None, lambda _index, _room: [])
+        words = report.Words(
+            [head],
+            at_us,
+            self._said.since_us,
+            result.free,
+            self._chain.amount,
+            None,
+            lambda _index, _room: [],
+            lambda _index, _room: {},
+        )
         fields = next(report.availabilities(_FIRST, words, result, self._params.features))
         return codec.encode(Availability.model_validate(fields))
 

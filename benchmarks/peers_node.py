@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from processors import level, limit, slowdown
 from schemas import codec, metric
 from schemas.estimate import Availability
 from schemas.section import Estimate
@@ -32,6 +33,7 @@ _HIGH = np.array([known.high for known in metric.METRICS])
 _WINDOW, _GAP_SECONDS = 7, 2.5
 _TEN = np.arange(10)[:, None] + np.arange(_WINDOW)
 _NEWS, _QUIET, _FLOOR, _SMALL_COST, _FULL = 0.05, 1e-8, 1e-9, 1e-3, 1 - 1e-6
+_ALL_ASSUMED, _WANDER = 0.999, 0.15
 _ONE_SIDED_90 = 1.2815515655446004
 
 
@@ -64,6 +66,50 @@ class Evidence:
     products: float = 0.0
     noise: float = 0.0
     baseline: float = math.nan
+
+
+@dataclass(slots=True)
+class Level:
+    """State of `level` for one resource."""
+
+    mean: float = math.nan
+    variance: float = 0.0
+    product: float = 0.0
+    last: float = 0.0
+    seconds: float = 0.0
+    age: float = 0.0
+
+    def update(self, value: float, seconds: float, *, hold: bool) -> None:
+        """Follow `level.update`."""
+        first = math.isnan(self.mean)
+        live = not math.isnan(value) and (first or not hold)
+        span = seconds if live else 0.0
+        deviation = value - self.mean if live and not first else 0.0
+        bound = 16.0 * (self.variance + 1e-4)
+        step = deviation * deviation > bound and self.age >= 4.0
+        known = min(self.seconds, level.SLOW_SECONDS)
+        gain = -math.expm1(-span / level.FAST_SECONDS) if step else span / (known + span) if known + span > 0 else 0.0
+        held = math.copysign(math.sqrt(bound), deviation) if step else deviation
+        age = min(self.age, 60.0) + span
+        part = span / age if live and not first and age > 0 else 0.0
+        self.mean = value if live and first else self.mean + gain * deviation
+        self.variance += part * (held * held - self.variance)
+        self.product += part * (held * self.last - self.product)
+        self.last = held if live else self.last
+        self.seconds = 2.0 * span if step else self.seconds + span
+        self.age = (min(self.age, 4.0) if step else self.age) + span
+
+    @property
+    def correlated(self) -> float:
+        """Follow `level.correlated`."""
+        correlation = min(max(self.product / self.variance if self.variance > 0 else 0.0, 0.0), 0.9)
+        return (1 + correlation) / (1 - correlation)
+
+    @property
+    def doubt(self) -> float:
+        """Follow `level.doubt`."""
+        averaged = min(max(self.seconds, 1.0), level.SLOW_SECONDS)
+        return min(self.correlated / averaged, 1.0) * self.variance
 
 
 @dataclass(slots=True)
@@ -100,6 +146,8 @@ class Written:
         self._moment = np.zeros((len(FEATURES), len(FEATURES)))
         self._said = Said()
         self._evidence = [Evidence() for _ in FEATURES]
+        self._levels = [Level(), Level()]
+        self._limits, self._share = [0.0, 0.0], [1.0, 1.0]
         self._headroom = (self._estimate.headroom_cpu, self._estimate.headroom_memory)
         self._costs = [0.0, 0.0]
         self._weight = self._mean_pods = self._squares = self._noise_weight = 0.0
@@ -130,19 +178,50 @@ class Written:
         pods = self._pods if math.isnan(counted) else counted
         churn, settling = self._churn(pods, at_us, first=first)
         still = settling and self._estimate.hold_in_churn
-        prior = self._prior(read, slow=not np.isnan(raw[:, _COLUMNS[_PRESSURE]]).all())
+        slow = not np.isnan(raw[:, _COLUMNS[_PRESSURE]]).all()
+        prior = self._prior(read, slow=slow)
+        running = _mean(raw[:, _COLUMNS[0]].tolist()) * read.cpus
+        sizes = read.cpus * (self._estimate.slowdown if slow else 1.0), read.memory_bytes
+        demanded = [running / sizes[0], *usage[1:]]
+        self._follow(read, demanded, sizes, pods, elapsed, settling=settling)
         # The first block has no baseline yet, so the model learns nothing of it.
         self._learn_moment(features, 0.0 if still else elapsed, quick=quick)
-        if not (still or usage[0] >= _FULL or usage[1] >= _FULL or math.isnan(counted)):
-            self._learn_cost(usage, pods, elapsed, [self._cost(index, share)[0] for index, share in enumerate(prior)])
+        full = running >= limit.PLATEAU * read.cpus
+        if not (still or full or usage[1] >= _FULL or math.isnan(counted)):
+            self._learn_cost(
+                demanded, pods, elapsed, [self._cost(index, share)[0] for index, share in enumerate(prior)]
+            )
         expected = self._expected(usage)
-        room = self.room = self._room(usage, pods, prior, settling=settling)
+        room = self.room = self._room(pods, prior, settling=settling)
         self._pods, self._seq, self._at_us = pods, read.seq, at_us
         if not self._due(room, pods, at_us, churn=churn, settling=settling):
             return None
         if math.isnan(usage[0]) or math.isnan(usage[1]):
             return None
         return self._say(read, usage, expected, room, churn=churn, settling=settling)
+
+    def _follow(
+        self,
+        read: SampleBlock,
+        demanded: list[float],
+        sizes: tuple[float, float],
+        pods: float,
+        elapsed: float,
+        *,
+        settling: bool,
+    ) -> None:
+        """Follow `limit` and the levels of `chain`."""
+        allowed = slowdown.share(self._settings.slowdown, read.cpus) * read.cpus
+        evicted = min(self._settings.policy.eviction_bytes, read.memory_bytes / 2)
+        self._limits = [allowed, read.memory_bytes - evicted]
+        self._share = [size / limit for size, limit in zip(sizes, self._limits, strict=True)]
+        for followed, used, share in zip(self._levels, demanded, self._share, strict=False):
+            if pods != self._pods:
+                followed.seconds = 0.0
+            followed.update(used * share, elapsed, hold=settling)
+        memory = demanded[1] * self._share[1]
+        if not math.isnan(memory):
+            self._levels[1].mean = memory
 
     def _features(self, raw: Array) -> tuple[Array, bool]:
         """Follow `running_median` and `resource`: features (features, samples), and whether none is missing."""
@@ -190,7 +269,8 @@ class Written:
         """Follow `least_squares.cost`: value, variance, share of the prior."""
         evidence = self._evidence[index]
         noise = max(evidence.noise, _QUIET)
-        assumed = 1.0 / (self._estimate.prior_deviation * prior) ** 2
+        slope = max(evidence.products / self._squares, 0.0) if self._squares > 0 else 0.0
+        assumed = 1.0 / (self._estimate.prior_deviation * max(prior, slope)) ** 2
         total = self._squares / noise + assumed
         value = (max(evidence.products, 0.0) / noise + prior * assumed) / total
         return max(value, _FLOOR), 1.0 / total, assumed / total
@@ -199,6 +279,7 @@ class Written:
         """Follow `least_squares.update`."""
         fade = math.exp(-elapsed / self._estimate.memory_seconds)
         first = self._weight == 0
+        squares = self._squares
         self._weight = self._weight * fade + elapsed
         share = elapsed / self._weight if self._weight > 0 else 0.0
         step = pods - self._mean_pods
@@ -212,7 +293,8 @@ class Written:
             if math.isnan(used):
                 continue
             rise = used - evidence.usage
-            residual = 0.0 if first else rise - cost * step
+            line = max(evidence.products / squares, 0.0) if squares > 0 else cost
+            residual = 0.0 if first else rise - line * step
             evidence.products = evidence.products * kept + gain * step * rise
             evidence.noise += part * (residual * residual - evidence.noise)
             evidence.usage += share * rise
@@ -240,34 +322,41 @@ class Written:
         signal = min(max(min(fits), 0.0), float(self._estimate.max_pods)) if fits else math.nan
         return Expected(signal, gap, explained)
 
-    def _room(self, usage: list[float], pods: float, prior: list[float], *, settling: bool) -> Room:
+    def _room(self, pods: float, prior: list[float], *, settling: bool) -> Room:
         """Follow `availability`, of cpu and memory."""
-        scarce, resource, cost, variance, share, capacity = math.inf, 0, 0.0, 0.0, 0.0, math.nan
+        scarce, resource, cost, variance, most_assumed, capacity = math.inf, 0, 0.0, 0.0, 0.0, math.nan
+        found = [self._cost(index, prior[index]) for index in range(2)]
+        defined = pods == 0 and all(assumed > _ALL_ASSUMED for _, _, assumed in found)
         for index, headroom in enumerate(self._headroom):
-            value, spread, assumed = self._cost(index, prior[index])
+            value, spread, assumed = found[index]
             self._costs[index] = value
-            baseline = self._evidence[index].baseline
-            most = max(1.0 - headroom - (usage[index] if math.isnan(baseline) else baseline), 0.0)
+            share, used = self._share[index], self._levels[index]
+            value, spread = value * share, spread * share**2 * used.correlated
+            spread = 0.0 if defined else spread + (_WANDER * value) ** 2
+            beside = used.mean - value * pods
+            baseline = self._evidence[index].baseline * share if settling else beside
+            baseline = beside if math.isnan(baseline) else baseline
+            most = max(1.0 - headroom - (used.mean if math.isnan(baseline) else baseline), 0.0)
             learned = max(most / value - pods, 0.0)
-            room = learned if settling else min(max(1.0 - headroom - usage[index], 0.0) / value, learned)
+            room = learned if settling else min(max(1.0 - headroom - used.mean, 0.0) / value, learned)
             if index == 0 or room < scarce:
                 scarce = math.inf if math.isnan(room) else room
-                resource, cost, variance, share, capacity = index, value, spread, assumed, most
-        limit = max(self._estimate.max_pods - pods, 0.0)
-        available, known = min(scarce, limit), math.isfinite(scarce)
-        wander = self._evidence[resource].noise / max(self._noise_weight, 1.0)
+                resource, cost, variance, most_assumed, capacity = index, value, spread, assumed, most
+        left = max(self._estimate.max_pods - pods, 0.0)
+        available, known = min(scarce, left), math.isfinite(scarce)
+        wander = self._levels[resource].doubt + (limit.DOUBT**2 if resource == 0 else 0.0)
         reach = (scarce if known else 0.0) + pods
         deviation = _ONE_SIDED_90 * math.sqrt(wander + variance * reach * reach) / cost
-        believed = scarce if known else limit
+        believed = scarce if known else left
         return Room(
             available,
-            min(max(believed - deviation, 0.0), available),
-            max(min(believed + deviation, limit), available),
-            -1 if limit < scarce else resource,
+            math.floor(min(max(believed - deviation, 0.0), available) + 1e-9),
+            max(min(believed + deviation, left), available),
+            -1 if left < scarce else resource,
             cost,
             0.0 if math.isnan(capacity) else capacity,
             resource,
-            share,
+            most_assumed,
         )
 
     def _due(self, room: Room, pods: float, at_us: int, *, churn: bool, settling: bool) -> bool:
@@ -290,9 +379,9 @@ class Written:
     ) -> bytes:
         """Follow `report.availabilities`."""
         free = []
-        for evidence, used, cost, headroom in zip(self._evidence, usage, self._costs, self._headroom, strict=False):
-            known = evidence.baseline + cost * self._pods
-            believed = known if settling and not math.isnan(known) else used
+        for index, headroom in enumerate(self._headroom):
+            known = (self._evidence[index].baseline + self._costs[index] * self._pods) * self._share[index]
+            believed = known if settling and not math.isnan(known) else self._levels[index].mean
             free.append(_ratio(max(1.0 - headroom - believed, 0.0)))
         message = Availability(
             node=read.node,
@@ -313,6 +402,7 @@ class Written:
             explained=_ratio(expected.explained),
             gap=_ratio(expected.gap),
             free=dict(zip(FEATURES[:2], free, strict=True)),
+            limits={name: round(amount, 4) for name, amount in zip(FEATURES, self._limits, strict=False)},
             since_us=self._said.since_us,
         )
         return codec.encode(message)
@@ -320,6 +410,12 @@ class Written:
 
 def _ratio(value: float) -> float:
     return min(max(round(value, 6), 0.0), 1.0)
+
+
+def _mean(series: list[float]) -> float:
+    """Return the mean of what is not missing."""
+    known = [value for value in series if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
 
 
 def _newest(series: list[float]) -> float:

@@ -3,6 +3,7 @@
 Everything here is decided message by message in stream order, so it does not depend on how messages are grouped.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from processors.decode import Block, Item, Summary
 from processors.plan import Entry, Faults
 from processors.pod_class import Facts, Tally
 from schemas.boot import cut
-from schemas.facts import UNBOUND, PodFacts
+from schemas.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.section import Estimate
 from schemas.telemetry import ContainerEvent, PodUsageBlock
 
@@ -48,6 +49,7 @@ class Admission:
         self._pod_marks: dict[str, tuple[str, int]] = {}
         self._windows: dict[str, Windows] = {}
         self._facts = Facts()
+        self._allocatable: dict[str, tuple[float, float, float]] = {}
         self.ignored = 0
 
     def admit(self, item: Item, second: int) -> Entry | Tally | None:
@@ -56,6 +58,8 @@ class Admission:
             return self._block(item, second)
         if isinstance(item, ContainerEvent):
             self._event(item)
+        elif isinstance(item, NodeFacts):
+            self._describe(item)
         elif not self._classes:
             return None
         elif isinstance(item, PodUsageBlock):
@@ -75,6 +79,7 @@ class Admission:
             self._known.pop(node, None)
             self._pod_marks.pop(node, None)
             self._windows.pop(node, None)
+            self._allocatable.pop(node, None)
         self._facts.forget(nodes, self._known, second * _SECOND_US, _FORGET_SECONDS * _SECOND_US)
 
     def dump(self) -> dict[str, Any]:
@@ -83,6 +88,7 @@ class Admission:
             "known": {node: [known.arrival, known.clock, known.heard] for node, known in self._known.items()},
             "pod_marks": self._pod_marks,
             "windows": self._windows,
+            "allocatable": self._allocatable,
             "facts": self._facts.dump(),
             "ignored": self.ignored,
         }
@@ -97,6 +103,7 @@ class Admission:
         self._windows = {
             node: tuple((first, last) for first, last in windows) for node, windows in dumped["windows"].items()
         }
+        self._allocatable = {node: (cpu, memory, pods) for node, (cpu, memory, pods) in dumped["allocatable"].items()}
         self._facts.load(dumped["facts"])
         self.ignored = dumped["ignored"]
 
@@ -135,11 +142,22 @@ class Admission:
         error_us, faults = clock.error_us(told), None
         if come.missing or come.doubled or come.late or told.jumps or error_us is not None:
             faults = Faults(come.doubled, come.late, come.missing, told.jumps, error_us)
+        allocatable = self._allocatable.get(node)
         if node not in self._windows:
-            return Entry(node, block, False, faults)
+            return Entry(node, block, False, faults, allocatable)
         begin = head.seq * _SECOND_US
         carried = begin - self._reach * head.step_us
-        return Entry(node, block, self._stirred(node, carried, begin + head.samples * head.step_us), faults)
+        stirred = self._stirred(node, carried, begin + head.samples * head.step_us)
+        return Entry(node, block, stirred, faults, allocatable)
+
+    def _describe(self, facts: NodeFacts) -> None:
+        """Remember what Kubernetes lets pods have of a node; what it does not say is unlimited."""
+        if facts.deleted:
+            self._allocatable.pop(facts.node, None)
+            return
+        told = (facts.allocatable.get(name, math.nan) for name in ("cpu", "memory", "pods"))
+        cpu, memory, pods = told
+        self._allocatable[facts.node] = (cpu, memory, pods)
 
     def _usage(self, block: PodUsageBlock) -> Tally | None:
         boot = cut(block.boot)

@@ -101,6 +101,8 @@ def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> M
         pods=sum(model.pods for model in live),
         nodes=sum(model.nodes for model in live),
         classes=_classes(live),
+        repeats=_total([model.repeats for model in live]),
+        transitions=_total([model.transitions for model in live]),
     )
 
 
@@ -115,8 +117,17 @@ def _classes(live: Sequence[Model]) -> dict[str, ClassSum] | None:
             pods=sum(item.pods for item in items),
             cpu=sum(item.cpu for item in items),
             memory=sum(item.memory for item in items),
+            soaking=_total([item.soaking for item in items]),
+            started=_total([item.started for item in items]),
+            recent=_total([item.recent for item in items]),
         )
         for name, items in found.items()
     }
     most = sorted(sums, key=lambda name: (-sums[name].pods, name))[:MAXIMUM_CLASSES]
     return {name: sums[name] for name in most} or None
+
+
+def _total(amounts: Sequence[float | None]) -> float | None:
+    """Add up what is known; None if nothing is."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None

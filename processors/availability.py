@@ -53,7 +53,8 @@ def update(
     churn: NDArray[np.bool_],
     *,
     headroom: Array,
-    max_pods: int,
+    most: Array | int,
+    whole: bool = False,
 ) -> Room:
     """Compute availability.
 
@@ -66,7 +67,8 @@ def update(
         pods: (nodes,) running pods.
         churn: (nodes,) True: usage is not to be believed now.
         headroom: (resources,) share never given away.
-        max_pods: Pods that a node may run.
+        most: (nodes,) pods that a node may run.
+        whole: Round the lower bound down to whole pods.
     """
     every = np.arange(len(pods))
     capacity = np.maximum(1.0 - headroom - np.where(np.isnan(baseline), usage, baseline), 0.0)
@@ -76,16 +78,17 @@ def update(
     scarce = np.where(np.isnan(room), np.inf, room)
     resource = np.argmin(scarce, axis=1)
     chosen = scarce[every, resource]
-    limit = np.maximum(max_pods - pods, 0.0)
+    limit = np.maximum(most - pods, 0.0)
     available = np.minimum(chosen, limit)
     at_cost, at_variance = cost[every, resource], variance[every, resource]
     reach = np.where(np.isfinite(chosen), chosen, 0.0) + pods
     deviation = np.sqrt(spread[every, resource] + at_variance * reach**2) / at_cost
     # The limit itself is certain; only the room below it is not.
     believed = np.where(np.isfinite(chosen), chosen, limit)
+    lower = np.clip(believed - ONE_SIDED_90 * deviation, 0.0, available)
     return Room(
         available=available,
-        lower=np.clip(believed - ONE_SIDED_90 * deviation, 0.0, available),
+        lower=np.floor(lower + 1e-9) if whole else lower,
         upper=np.maximum(np.minimum(believed + ONE_SIDED_90 * deviation, limit), available),
         binding=np.where(limit < chosen, PODS, resource),
         cost=at_cost,

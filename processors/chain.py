@@ -9,14 +9,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import availability, direction, least_squares, local
+from processors import availability, direction, least_squares, level, limit, local
 from processors.availability import Room
 from processors.direction import Direction
-from processors.local import Batch, Local
+from processors.local import Batch, Local, Unrest
 from processors.state import RESOURCES, Params, State, init
 from processors.world import World, assumed, mixed
 
 Array = NDArray[np.float64]
+
+_ALL_ASSUMED = 0.999
+_WANDER = 0.15  # relative deviation of a cost over what no residual shows, such as pods that differ
 
 __all__ = ["RESOURCES", "Batch", "Params", "Result", "State", "conclude", "init", "update"]
 
@@ -24,8 +27,8 @@ __all__ = ["RESOURCES", "Batch", "Params", "Result", "State", "conclude", "init"
 class Result(NamedTuple):
     """What a second said, per node.
 
-    `smoothed` (nodes, samples, metrics) has the columns that `Params` names. `believed` (nodes, resources) is the usage
-    that rooms are made of, `free` the share that pods may still take.
+    `smoothed` (nodes, samples, metrics) has the columns that `Params` names. `believed` (nodes, resources) is the used
+    share of what pods may have, `free` what they may still take of it.
     """
 
     smoothed: Array
@@ -63,13 +66,14 @@ def conclude(state: State, said: Local, world: World, *, params: Params) -> tupl
         params: Settings.
     """
     estimate, unrest, usage, sizes = params.settings.estimate, said.unrest, said.usage, said.sizes
-    pods, settling = unrest.pods, unrest.settling
-    prior = assumed(sizes, world, params.resources, estimate)
+    pods, settling, columns = unrest.pods, unrest.settling, params.resources
+    prior = assumed(sizes, world, columns, estimate)
     before = least_squares.cost(state.cost, prior, deviation=estimate.prior_deviation)
-    hold = unrest.still | availability.saturated(usage[:, params.resources])
+    demanded = _demanded(said, params)
+    hold = unrest.still | said.full | availability.saturated(usage[:, columns[1:]])
     evidence = least_squares.update(
         state.cost,
-        usage,
+        demanded,
         np.where(np.isnan(said.counted), np.nan, pods),
         said.elapsed,
         hold,
@@ -80,13 +84,17 @@ def conclude(state: State, said: Local, world: World, *, params: Params) -> tupl
     weight = params.settings.model.global_weight
     leading = direction.leading(mixed(said.moment, params.variant.units(sizes), world, weight))
     headroom = np.zeros(len(params.features))
-    headroom[params.resources] = estimate.headroom_cpu, estimate.headroom_memory
+    headroom[columns] = estimate.headroom_cpu, estimate.headroom_memory
     signal = params.variant.signal(leading, usage, headroom=headroom, max_pods=estimate.max_pods).k
     cost = least_squares.cost(evidence, prior, deviation=estimate.prior_deviation)
-    room = _room(usage, evidence, cost, pods, settling, params)
-    share = cost.prior[np.arange(len(pods)), np.asarray(params.resources)[room.resource]]
-    kalman, room, share = params.variant.kalman_update(state.kalman, ~state.seen, signal, pods, settling, room, share)
-    own = np.maximum(1.0 - cost.prior[:, params.resources].max(axis=1), 0.0)
+    share = sizes[:, columns] / said.limits.amount
+    used = _level(state, demanded[:, columns] * share, said, params)
+    room = _room(used, share, evidence, cost, unrest, said.limits.pods, params)
+    most_assumed = cost.prior[np.arange(len(pods)), np.asarray(columns)[room.resource]]
+    kalman, room, most_assumed = params.variant.kalman_update(
+        state.kalman, ~state.seen, signal, pods, settling, room, most_assumed, said.limits.pods
+    )
+    own = np.maximum(1.0 - cost.prior[:, columns].max(axis=1), 0.0)
     after = State(
         smoothing=said.smoothing,
         model=said.model,
@@ -102,42 +110,89 @@ def conclude(state: State, said: Local, world: World, *, params: Params) -> tupl
         seen=np.ones_like(state.seen),
         usage=usage,
         cores=said.cores,
+        running=said.running,
         waiting=said.waiting,
+        full=said.full,
         settling=settling,
         quiet_us=unrest.quiet_us,
         held=hold,
+        level=used,
+        amount=said.limits.amount,
+        soaked=said.limits.soaked,
+        queueing=said.limits.queueing,
+        reserved=said.limits.reserved,
+        most=said.limits.pods,
     )
-    believed = _believed(usage, evidence.baseline, cost.value, pods, settling)[:, params.resources]
-    free = np.maximum(1.0 - headroom[params.resources] - believed, 0.0)
+    learned = ((evidence.baseline + cost.value * pods[:, None])[:, columns]) * share
+    believed = np.where(settling[:, None] & ~np.isnan(learned), learned, used.mean)
+    free = np.maximum(1.0 - headroom[columns] - believed, 0.0)
     return after, Result(
-        said.smoothed, usage, believed, free, room, signal, leading, pods, unrest.churn, settling, share
+        said.smoothed, usage, believed, free, room, signal, leading, pods, unrest.churn, settling, most_assumed
     )
 
 
-def _believed(usage: Array, baseline: Array, cost: Array, pods: Array, churn: NDArray[np.bool_]) -> Array:
-    """Return the usage (nodes, features) that is believed: in churn what pods and baseline are known to take."""
-    learned = baseline + cost * pods[:, None]
-    return np.where(churn[:, None] & ~np.isnan(learned), learned, usage)
+def _demanded(said: Local, params: Params) -> Array:
+    """Return the usage (nodes, features) that cost is learned from: of the CPUs what is in use, not a blend."""
+    if not params.variant.policy:
+        return said.usage
+    demanded, cpu = said.usage.copy(), params.resources[0]
+    demanded[:, cpu] = said.running / said.sizes[:, cpu]
+    return demanded
+
+
+def _level(state: State, used: Array, said: Local, params: Params) -> level.State:
+    """Follow the used share (nodes, resources) of what pods may have; the reference variant believes each second.
+
+    A change of pods moves the level, so what was averaged before it is not carried on.
+    """
+    if not params.variant.policy:
+        return level.init(len(used), used.shape[1])._replace(mean=used)
+    before = state.level
+    changed = said.unrest.pods != state.pods
+    seconds = np.where(changed[:, None], 0.0, before.seconds)
+    settling = said.unrest.settling[:, None]
+    after = level.update(before._replace(seconds=seconds), used, said.elapsed, settling, slow=level.SLOW_SECONDS)
+    # Memory is what it is, also while it grows: only CPU has to be averaged.
+    memory = np.where(np.isnan(used[:, 1]), after.mean[:, 1], used[:, 1])
+    return after._replace(mean=np.stack((after.mean[:, 0], memory), axis=1))
 
 
 def _room(
-    usage: Array,
+    used: level.State,
+    share: Array,
     evidence: least_squares.State,
     cost: least_squares.Cost,
-    pods: Array,
-    churn: NDArray[np.bool_],
+    unrest: Unrest,
+    most: Array,
     params: Params,
 ) -> Room:
+    """Return what fits by the mean pod; `share` (nodes, resources) turns ratios into shares of what pods may have."""
     estimate, columns = params.settings.estimate, params.resources
+    # A pod whose cost is a definition is not unsure: where none has run, only the room is.
+    defined = (unrest.pods == 0) & (cost.prior[:, columns] > _ALL_ASSUMED).all(axis=1)
+    variance = np.where(defined[:, None], 0.0, cost.variance[:, columns]) * share**2
     seconds = np.maximum(evidence.noise_weight, 1.0)
+    spread = evidence.noise[:, columns] / seconds[:, None] * share**2
+    baseline = evidence.baseline[:, columns] * share
+    value = cost.value[:, columns] * share
+    if params.variant.policy:
+        # Usage that wanders makes the slope wander, too.
+        variance = variance * level.correlated(used.product, used.variance) + np.where(
+            defined[:, None], 0.0, (_WANDER * value) ** 2
+        )
+        spread = level.doubt(used, slow=level.SLOW_SECONDS)
+        spread[:, 0] += limit.DOUBT**2
+        beside = used.mean - value * unrest.pods[:, None]
+        baseline = np.where(unrest.settling[:, None] & ~np.isnan(baseline), baseline, beside)
     return availability.update(
-        usage[:, columns],
-        evidence.baseline[:, columns],
-        cost.value[:, columns],
-        cost.variance[:, columns],
-        evidence.noise[:, columns] / seconds[:, None],
-        pods,
-        churn,
+        used.mean,
+        baseline,
+        value,
+        variance,
+        spread,
+        unrest.pods,
+        unrest.settling,
         headroom=np.array([estimate.headroom_cpu, estimate.headroom_memory]),
-        max_pods=estimate.max_pods,
+        most=most,
+        whole=params.variant.policy and params.settings.policy.whole,
     )

@@ -1,13 +1,21 @@
-"""How many more pods of each workload class fit on a node, with a lower bound.
+"""How many more pods fit on a node: of each workload class, and of the mix that is to come.
 
-Class w fits `A = min over resources of (1 - h - y)/W_w` more times, y the believed usage and W_w what one pod takes;
-the node's pod limit bounds it. Each number says what fits if nothing else comes: classes share the same room. Classes
-that the node has never run have the cluster's cost, as unsure as any prior.
+A node is believed to use `rest + drift + sum of W_k n_k`: what no pod takes, what classes take beyond their costs now,
+and what their pods want. It is in shares of what pods may have (`limit`): a serving pod takes demand / (rho* c) of the
+CPUs, a soaking one threads / (s c), any pod bytes over bytes. Pods that have just started count with what others of
+their class take, so neither a start nor an end shakes the sum. Class w then fits `A = min over resources of free/W_w`
+more times; the node's pod limit bounds it. Each number says what fits if nothing else comes.
 
-While usage is fresh, y is what was measured. In churn it is `rest + sum of W_k n_k` from what was learned, which pods
-that are just starting do not disturb. With V the variance of y and v_w that of W_w, the delta method gives
-`Var A = (V + v_w A^2)/W_w^2` for a fresh y; in churn y holds n_w W_w too, so A^2 becomes A^2 + 2 n_w A, and V holds
-n_k^2 v_k of every class.
+What comes next is a mix: weights w_k by what was started lately (`mix`), so what fits of it is
+`min over resources of free / sum of w_k W_k`. Where no class is known to come, it is the reference pod.
+
+The lower bound is what fits in the bad one of ten cases, over what is not known: the level of use (V), the mean cost of
+a class (v), how far the cost of the next x pods is from that mean (b^2/x, pods of one class differ), and, of a mix,
+which classes they are of. With z the 90 % quantile,
+
+    lower = min over resources of (free - z sqrt V) / (W (1 + z sqrt(v/W^2 + b^2/x)))
+
+which charges both kinds of doubt in full, and rounds down to whole pods, since nobody places a part of one.
 """
 
 from typing import NamedTuple
@@ -15,49 +23,60 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import classes
+from processors import classes, level, limit, slowdown
 from processors.availability import ONE_SIDED_90, PODS
-from processors.classes import EMPTY, Cost
-from schemas.section import Estimate
+from processors.availability import Room as Total
+from processors.classes import CPU, EMPTY, Cost
+from schemas.settings import Settings
 
 Array = NDArray[np.float64]
+
+_APART = np.array([0.15, 0.05])  # standard deviation of one pod's cost around its class's mean, relative
+_APART_SOAKING = 0.02
+_NEXT = 4.0  # how many pods ahead are known to be of the mix
+_LEAST = 1e-9
 
 
 class Nodes(NamedTuple):
     """What is known of some nodes beside their classes; resources are cpu and memory.
 
     Attributes:
-        usage: (nodes, resources) newest smoothed usage, ratios.
-        believed: (nodes, resources) usage that availability is made of.
-        noise: (nodes, resources) variance of it.
-        sizes: (nodes, resources) cores and bytes that a ratio of 1 stands for.
+        level: Used share of what pods may have, by what the node as a whole uses.
+        amount: (nodes, resources) cores that serving pods may demand, and bytes, with the system's.
+        soaked: (nodes,) threads that may always be runnable.
+        queueing: (nodes,) by how much more than its demand a serving pod of one core counts.
+        reserved: (nodes, resources) cores and bytes that count as the system's.
+        most: (nodes,) pods that the node may run.
         reference: (nodes, resources) cores and bytes that a pod takes of which nothing is known.
-        waiting: (nodes,) cores that are wanted beyond those used.
+        running: (nodes,) cores in use.
+        waiting: (nodes,) cores that are wanted beyond those.
         cores: (nodes,) CPUs.
+        full: (nodes,) no CPU is idle.
         pods: (nodes,) running pods.
         churn: (nodes,) containers come or go.
-        held: (nodes,) the newest block taught nothing.
-        endless: (nodes,) churn has lasted for so long that fresh usage counts again.
     """
 
-    usage: Array
-    believed: Array
-    noise: Array
-    sizes: Array
+    level: level.State
+    amount: Array
+    soaked: Array
+    queueing: Array
+    reserved: Array
+    most: Array
     reference: Array
+    running: Array
     waiting: Array
     cores: Array
+    full: NDArray[np.bool_]
     pods: Array
     churn: NDArray[np.bool_]
-    held: NDArray[np.bool_]
-    endless: NDArray[np.bool_]
 
 
 class Cluster(NamedTuple):
-    """What the cluster knows of classes: labels (classes,), running pods (classes,), cost (classes, resources)."""
+    """What the cluster knows of classes: label, running pods, share of soaking ones (classes,); cost, resources too."""
 
     label: NDArray[np.int64]
     pods: Array
+    soaking: Array
     cost: Array
 
 
@@ -67,11 +86,17 @@ class Room(NamedTuple):
     Attributes:
         label: (nodes, classes) EMPTY: no class in this column.
         pods: (nodes, classes) running pods of the class on the node.
-        cost: (nodes, classes, resources) share of the node that one pod takes.
+        cost: (nodes, classes, resources) share of what pods may have that one pod takes.
         available: (nodes, classes) more pods that fit.
         lower: (nodes, classes) one-sided 90 % lower bound.
         binding: (nodes, classes) index of the resource that runs out first; `PODS` for the pod limit.
-        free: (nodes, resources) share of the node that pods may still take.
+        assumed: (nodes, classes) share of the cost that nobody in the cluster has seen.
+        soaking: (nodes, classes) True: threads of the class are always runnable.
+        free: (nodes, resources) share that pods may still take.
+        weights: (nodes, classes) of the mix that is to come; all 0: the reference pod.
+        total: Room for that mix.
+        prior: (nodes,) share of its cost that is assumed.
+        known: (nodes,) True: `total` rests on what pods were seen to take, or no pod runs.
     """
 
     label: NDArray[np.int64]
@@ -80,72 +105,158 @@ class Room(NamedTuple):
     available: Array
     lower: Array
     binding: NDArray[np.int64]
+    assumed: Array
+    soaking: NDArray[np.bool_]
     free: Array
+    weights: Array
+    total: Total
+    prior: Array
+    known: NDArray[np.bool_]
 
 
-def update(state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, *, params: Estimate) -> Room:
-    """Compute the room of each class.
+def update(
+    state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, likely: Array, *, settings: Settings
+) -> Room:
+    """Compute the room of each class, and of the mix.
 
     Args:
         state: What the nodes run.
         cost: What it costs, in cores and bytes.
         cluster: Classes that are known elsewhere.
         nodes: What else is known of the nodes.
-        params: Settings.
+        likely: (nodes, classes) how likely the next pod is of each class.
+        settings: Settings.
     """
-    scale = nodes.sizes[:, None, :]
-    value, variance, noise = cost.value / scale, cost.variance / scale**2, cost.noise / scale**2
-    occupied = state.label >= 0
-    known = state.measured & ~np.isnan(state.rest)
-    replaced = known & nodes.churn[:, None]
-    believed = np.where(replaced, state.rest + classes.taken(state, value), nodes.believed)
-    within = np.where(occupied & np.asarray(replaced.any(axis=1))[:, None], state.pods, 0.0)
-    apart = np.where(replaced[:, None, :], variance * within[..., None] ** 2, noise)
-    spread = state.scatter + classes.over_slots(np.where(occupied[..., None], apart, 0.0))
+    params = settings.estimate
+    scale = nodes.amount[:, None, :]
+    bent = _bent(cost.soaking, cost.value[..., CPU], nodes)
+    value, doubt = cost.value / scale * bent, cost.variance / scale**2 * bent**2
+    apart = np.where(cost.soaking[..., None], _APART_SOAKING, _APART) * value
+    free, spread = _free(state, value, doubt, nodes, settings)
 
-    elsewhere = np.maximum(cluster.cost, nodes.reference[:, None, :] / 100) / scale
+    soaking = np.broadcast_to(cluster.soaking > classes.SOAKING, (len(free), len(cluster.label)))
+    absolute = np.maximum(cluster.cost, nodes.reference[:, None, :] / 100)
+    elsewhere = absolute / scale * _bent(soaking, absolute[..., CPU], nodes)
     here = np.any(state.label[:, :, None] == cluster.label, axis=1)
-    none = np.zeros(here.shape)
     every = np.concatenate((value, elsewhere), axis=1)
-    free = np.maximum(1.0 - np.array([params.headroom_cpu, params.headroom_memory]) - believed, 0.0)
-    available, lower, binding = _fit(
+    doubts = np.concatenate((doubt, (params.prior_deviation * elsewhere) ** 2), axis=1)
+    aparts = np.concatenate((apart, np.where(soaking[..., None], _APART_SOAKING, _APART) * elsewhere), axis=1) ** 2
+    left = np.maximum(nodes.most - nodes.pods, 0.0)
+    label = np.concatenate((state.label, np.where(here, EMPTY, cluster.label)), axis=1)
+    of_class = _fit(free, spread, every, doubts, aparts, left, whole=settings.policy.whole)
+
+    weights = np.where(label >= 0, likely, 0.0)
+    sums = classes.over_slots(weights[..., None])
+    weights = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
+    none = sums <= 0
+    reference = nodes.reference / nodes.amount
+    mean = np.where(none, reference, classes.over_slots(weights[..., None] * every))
+    mixed_doubt = classes.over_slots(weights[..., None] ** 2 * doubts)
+    spread_of_mix = np.maximum(classes.over_slots(weights[..., None] * (every**2 + aparts)) - mean**2, 0.0)
+    mixed_doubt += np.maximum(classes.over_slots(weights[..., None] * every**2) - mean**2, 0.0) / _NEXT * ~none
+    one = (slice(None), None)
+    total = _fit(
         free,
-        np.where(known, spread, nodes.noise),
-        every,
-        np.concatenate((variance, (params.prior_deviation * elsewhere) ** 2), axis=1),
-        np.concatenate((within, none), axis=1),
-        np.maximum(params.max_pods - nodes.pods, 0.0),
+        spread,
+        mean[one],
+        mixed_doubt[one],
+        np.where(none, 0.0, spread_of_mix)[one],
+        left,
+        whole=settings.policy.whole,
     )
+    seen = np.isin(state.label, cluster.label)
+    assumed = np.concatenate((np.where(seen, 0.0, cost.prior.max(axis=2)), np.zeros(here.shape)), axis=1)
+    priors = np.concatenate((cost.prior.max(axis=2), np.ones(here.shape)), axis=1)
+    binding = total.binding[:, 0]
+    scarce = np.where(binding == PODS, np.argmin(free / np.maximum(mean, _LEAST), axis=1), binding)
+    rows = np.arange(len(free))
     return Room(
-        label=np.concatenate((state.label, np.where(here, EMPTY, cluster.label)), axis=1),
-        pods=np.concatenate((state.pods, none), axis=1),
+        label=label,
+        pods=np.concatenate((state.pods, np.zeros(here.shape)), axis=1),
         cost=every,
-        available=available,
-        lower=lower,
-        binding=binding,
+        available=of_class.available,
+        lower=of_class.lower,
+        binding=of_class.binding,
+        assumed=assumed,
+        soaking=np.concatenate((cost.soaking, soaking), axis=1),
         free=free,
+        weights=weights,
+        total=Total(
+            available=total.available[:, 0],
+            lower=total.lower[:, 0],
+            upper=total.upper[:, 0],
+            binding=binding,
+            cost=mean[rows, scarce],
+            capacity=np.minimum(free[rows, scarce] + mean[rows, scarce] * nodes.pods, 1.0),
+            resource=scarce,
+        ),
+        prior=np.where(none[:, 0], 1.0, classes.over_slots(weights * priors)),
+        known=(nodes.pods == 0) | state.measured.all(axis=1),
     )
 
 
-def _fit(
-    free: Array, spread: Array, cost: Array, variance: Array, within: Array, limit: Array
-) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Return available, lower and binding; `within` (nodes, classes) are pods whose learned cost is in `free`."""
+def _bent(soaking: NDArray[np.bool_], demand: Array, nodes: Nodes) -> Array:
+    """Return by what shares of the cores that may be demanded are multiplied, (nodes, classes, resources)."""
+    ratio = (nodes.amount[:, CPU] / nodes.soaked)[:, None]
+    serving = slowdown.weight(demand, nodes.queueing[:, None])
+    return np.stack((np.where(soaking, ratio, serving), np.ones(soaking.shape)), axis=-1)
+
+
+def _free(state: classes.State, value: Array, doubt: Array, nodes: Nodes, settings: Settings) -> tuple[Array, Array]:
+    """Return the free share (nodes, resources), and its variance."""
+    params = settings.estimate
+    occupied = state.label >= 0
+    pods = np.where(occupied, state.pods, 0.0)[..., None]
+    rest = np.maximum(state.rest.mean, nodes.reserved / nodes.amount)
+    learned = rest + np.nan_to_num(state.drift.mean) + classes.over_slots(value * pods)
+    # Memory in use is known to the byte; only what is still to come is learned.
+    used = nodes.level.mean.copy()
+    used[:, 1] += state.pending / nodes.amount[:, 1]
+    known = state.measured & ~np.isnan(state.rest.mean)
+    learned[:, 1] = np.maximum(used[:, 1], nodes.reserved[:, 1] / nodes.amount[:, 1])
+    believed = np.where(known, np.maximum(learned, 0.0), used)
+    slow = level.SLOW_SECONDS
+    surroundings = level.doubt(state.rest, slow=slow) + level.doubt(state.drift, slow=slow)
+    spread = np.where(known, surroundings + classes.over_slots(doubt * pods**2), level.doubt(nodes.level, slow=slow))
+    spread[:, 0] += limit.DOUBT**2
+    return np.maximum(1.0 - np.array([params.headroom_cpu, params.headroom_memory]) - believed, 0.0), spread
+
+
+class _Fits(NamedTuple):
+    available: Array
+    lower: Array
+    upper: Array
+    binding: NDArray[np.int64]
+
+
+def _fit(free: Array, spread: Array, cost: Array, doubt: Array, apart: Array, left: Array, *, whole: bool) -> _Fits:
+    """Return what fits, (nodes, classes).
+
+    Args:
+        free: (nodes, resources) share that pods may still take.
+        spread: (nodes, resources) its variance.
+        cost: (nodes, classes, resources) share that one pod takes.
+        doubt: (nodes, classes, resources) variance of that.
+        apart: (nodes, classes, resources) variance of one pod's cost around it.
+        left: (nodes,) pods up to the pod limit.
+        whole: Round lower down.
+    """
+    cost = np.maximum(cost, _LEAST)
     room = free[:, None, :] / cost
     scarce = np.where(np.isnan(room), np.inf, room)
     resource = np.argmin(scarce, axis=2)
-    chosen = _pick(scarce, resource)
-    most = np.broadcast_to(limit[:, None], chosen.shape)
+    chosen = np.min(scarce, axis=2)
+    most = np.broadcast_to(left[:, None], chosen.shape)
     bounded = np.where(np.isfinite(chosen), chosen, most)
-    at_spread = np.take_along_axis(spread, resource, axis=1)
-    reach = bounded * (bounded + 2.0 * within)
-    deviation = np.sqrt(at_spread + _pick(variance, resource) * reach) / _pick(cost, resource)
-    # The limit itself is certain; only the room below it is not.
+    unsure = ONE_SIDED_90 * np.sqrt(spread)[:, None, :]
+    costly = 1.0 + ONE_SIDED_90 * np.sqrt(doubt + apart / np.maximum(scarce, 1.0)) / cost
+    low = np.nan_to_num(np.maximum(free[:, None, :] - unsure, 0.0) / (cost * costly), nan=np.inf)
+    high = np.nan_to_num((free[:, None, :] + unsure) / cost * costly, nan=np.inf)
     available = np.minimum(bounded, most)
-    lower = np.clip(bounded - ONE_SIDED_90 * deviation, 0.0, available)
-    return available, lower, np.where(most < chosen, PODS, resource)
-
-
-def _pick(values: Array, resource: NDArray[np.int64]) -> Array:
-    picked: Array = np.take_along_axis(values, resource[..., None], axis=2)[..., 0]
-    return picked
+    lower = np.minimum(low.min(axis=2), available)
+    return _Fits(
+        available=available,
+        lower=np.floor(lower + _LEAST) if whole else lower,
+        upper=np.maximum(np.minimum(high.min(axis=2), most), available),
+        binding=np.where(most < chosen, PODS, resource),
+    )

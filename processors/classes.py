@@ -1,17 +1,24 @@
-"""What one pod of each workload class costs: least squares of the class's usage on its pods, per node.
+"""What one pod of each workload class takes, by node: its demand for CPUs, its memory, and of which kind it is.
 
 One mean cost misleads where workloads differ: with two classes whose mix changes it is off by pods. So each node has a
-few slots, one per class, and in each the class's usage u is explained by its pods n alone: u = W n, a line through
-the origin. The recursive form with exponential forgetting needs two sums, Snn and Snu, and W = Snu/Snn; it is learned
-whenever pods of the class run, also while their number stands still, since usage is told per pod. Usage is in cores
-and bytes, so it holds on any machine. What a class costs elsewhere (the prior W0) enters as for the mean cost, with
-the weight 1/(d W0)^2, d its relative deviation. The noise variance v of u comes from the residuals of w faded seconds
-and from one more second in which the prior's own deviation is expected, v = (E + (d W0)^2 Snn/w) / (w + 1): a fresh
-cost is trusted after some ten seconds, and one whose class is long gone fades back into the prior.
+few slots, one per class, and in each what the mean pod of the class demands is followed as a level (`level`): a minute
+is averaged while it holds, and a pod that has done with its start is believed within seconds. It is learned whenever
+pods of the class run, also while their number stands still, since usage is told per pod. Pods that have just started
+count as running, but nothing is learned from them; nor from those a little older while they stand out from what the
+class is known to demand, since some starts take long. Usage is in cores and bytes, so it holds on any machine.
 
-A CPU that is fought over gives pods less than they want, and a cost learned from that would promise room that is not
-there. The blend of utilisation and pressure knows how many cores are wanted beyond those used; they are given to
-the pods by how much each of them waited. For n busy threads on c < n cores that gives each exactly one core.
+What is assumed of a class (its cost elsewhere, W0) enters with the weight 1/(d max(W0, W))^2, d its relative
+deviation: an assumption that is off by a factor is given up as fast as one that is right is confirmed. What the level
+itself is unsure by is its weight on the other side, and that of one more second in which the deviation d is expected.
+
+*Kind* (see `slowdown`): threads of a soaking pod are always runnable, so what its pods use and wait for together is a
+whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class
+a soaking one; a class of which nothing is known counts as serving. A soaking pod wants what it uses and what it waits
+for, and it says so however full the machine is. A serving pod wants what it uses; on a machine that is full it gets
+less, so then nothing is learned of it.
+
+Memory grows after a start and does not shrink by much, so a pod counts with the most that the mean pod of its class
+has held, which fades with the memory of everything else.
 """
 
 from typing import NamedTuple
@@ -19,10 +26,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from processors import level, mix
+
 Array = NDArray[np.float64]
 
-CPU = 0
+CPU, MEMORY = 0, 1
 EMPTY = -1
+SOAKING = 0.5  # of the kind's evidence
+
+_KIND_SECONDS, _OTHER_KIND_SECONDS = 8.0, 3.0  # soaking shows in each second, so one that does not counts more
+_OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking pod is, relative
+_WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most so many cores
+_HELD_BACK = 0.5  # of a class's pods: a quota bounds what they use
+_EVIDENT_SECONDS = 10.0
+_SLOW_SECONDS = 60.0
+_WANDER = np.array([0.3, 0.0])  # relative deviation of a demand that was watched for no time
+_WANDER_SECONDS = 10.0
+_OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
 
 
 class State(NamedTuple):
@@ -32,13 +52,14 @@ class State(NamedTuple):
         label: (nodes, slots) number of the class; EMPTY: no class.
         pods: (nodes, slots) running pods.
         present_us: (nodes, slots) when it last had pods.
-        weight: (nodes, slots, resources) seconds of evidence, faded.
-        squares: (nodes, slots, resources) sum of squared pods, Snn.
-        products: (nodes, slots, resources) sum of pods times usage, Snu; cores or bytes.
-        errors: (nodes, slots, resources) sum of squared residuals.
-        rest: (nodes, resources) share of the node that no class takes; NaN: not known.
-        scatter: (nodes, resources) variance of that share.
-        seconds: (nodes,) evidence behind the scatter, faded.
+        demand: (nodes, slots) cores that the mean pod demands.
+        kind: (nodes, slots) how soaking, 0..1.
+        most: (nodes, slots) bytes of the mean pod at its largest, faded.
+        held: (nodes, slots) seconds that its memory is known for, faded.
+        rest: (nodes, resources) share of what pods may have that is taken by what is in no pod.
+        drift: (nodes, resources) share by which serving classes take more now than their costs say.
+        pending: (nodes,) bytes that running pods do not hold yet, but others of their class do.
+        starts: Pods that were started, by slot.
         measured: (nodes, resources) True once any pod's usage was told.
         at_us: (nodes,) time of the newest block; 0: there was none.
     """
@@ -46,13 +67,14 @@ class State(NamedTuple):
     label: NDArray[np.int64]
     pods: Array
     present_us: NDArray[np.int64]
-    weight: Array
-    squares: Array
-    products: Array
-    errors: Array
-    rest: Array
-    scatter: Array
-    seconds: Array
+    demand: level.State
+    kind: Array
+    most: Array
+    held: Array
+    rest: level.State
+    drift: level.State
+    pending: Array
+    starts: mix.State
     measured: NDArray[np.bool_]
     at_us: NDArray[np.int64]
 
@@ -65,6 +87,11 @@ class Usage(NamedTuple):
         counted: (nodes, slots, resources) those of them whose usage is known.
         used: (nodes, slots, resources) cores and bytes that those use.
         waiting: (nodes, slots) cores that those want beyond it.
+        held: (nodes, slots) how many of them a quota holds back.
+        starting, young: (nodes, slots, 3) number, cores and waiting cores of those of them that have just started, and
+            of those that have not run for long.
+        rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
+        amount: (nodes, resources) cores and bytes that pods may have.
         at_us: (nodes,) when it was read.
         span: (nodes,) seconds that it covers.
     """
@@ -73,6 +100,11 @@ class Usage(NamedTuple):
     counted: Array
     used: Array
     waiting: Array
+    held: Array
+    starting: Array
+    young: Array
+    rest: Array
+    amount: Array
     at_us: NDArray[np.int64]
     span: Array
 
@@ -84,62 +116,72 @@ class Cost(NamedTuple):
         value: (nodes, slots, resources) cores and bytes, above 0.
         variance: (nodes, slots, resources) of `value`.
         prior: (nodes, slots, resources) share of the prior in `value`, 0..1.
-        noise: (nodes, slots, resources) variance of the class's usage around `value` times its pods.
+        soaking: (nodes, slots) True: its threads are always runnable.
     """
 
     value: Array
     variance: Array
     prior: Array
-    noise: Array
+    soaking: NDArray[np.bool_]
 
 
 def init(nodes: int, slots: int, resources: int = 2) -> State:
     """Return the state of nodes that run nothing."""
-    flat, wide, whole = (nodes, slots), (nodes, slots, resources), (nodes, resources)
+    flat, whole = (nodes, slots), (nodes, resources)
     return State(
         label=np.full(flat, EMPTY, dtype=np.int64),
         pods=np.zeros(flat),
         present_us=np.zeros(flat, dtype=np.int64),
-        weight=np.zeros(wide),
-        squares=np.zeros(wide),
-        products=np.zeros(wide),
-        errors=np.zeros(wide),
-        rest=np.full(whole, np.nan),
-        scatter=np.zeros(whole),
-        seconds=np.zeros(nodes),
+        demand=level.init(nodes, slots),
+        kind=np.zeros(flat),
+        most=np.zeros(flat),
+        held=np.zeros(flat),
+        rest=level.init(nodes, resources),
+        drift=level.init(nodes, resources),
+        pending=np.zeros(nodes),
+        starts=mix.init(nodes, slots),
         measured=np.zeros(whole, dtype=np.bool_),
         at_us=np.zeros(nodes, dtype=np.int64),
     )
 
 
-def clear(state: State, node: int, slot: int, label: int) -> None:
+def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
     """Give a slot to another class, in place; what was known of the one before is lost."""
     state.label[node, slot] = label
     state.pods[node, slot] = state.present_us[node, slot] = 0
-    for part in (state.weight, state.squares, state.products, state.errors):
+    state.most[node, slot] = state.held[node, slot] = 0.0
+    state.kind[node, slot] = kind
+    state.demand.mean[node, slot] = np.nan
+    for part in (*state.demand[1:], state.starts.started, state.starts.recent):
         part[node, slot] = 0.0
 
 
-def cost(state: State, prior: Array, *, deviation: float) -> Cost:
+def cost(state: State, prior: Array, *, deviation: Array | float) -> Cost:
     """Weigh evidence and prior.
 
     Args:
         state: Evidence.
         prior: (nodes, slots, resources) cost that is assumed, above 0.
-        deviation: Relative standard deviation of the prior.
+        deviation: Relative standard deviation of the prior, one or (nodes, slots, 1).
     """
-    doubt = (deviation * prior) ** 2
-    mean = _quotient(state.squares, state.weight)
-    noise = (state.errors + doubt * mean) / (state.weight + 1.0)
-    known, assumed = _quotient(state.squares, noise), 1.0 / doubt
+    doubt = (deviation * np.maximum(prior, slope(state))) ** 2
+    seconds = np.stack((state.demand.seconds, state.held), axis=-1)
+    widened = state.demand.variance * level.correlated(state.demand.product, state.demand.variance)
+    noise = np.stack((widened, np.zeros_like(widened)), axis=-1)
+    # One more second with the prior's own deviation: a fresh level is believed after some seconds, not at once. And
+    # what wanders more slowly than it was watched shows in no residual.
+    wander = (_WANDER * slope(state)) ** 2 * _WANDER_SECONDS / (_WANDER_SECONDS + seconds)
+    unsure = _quotient(noise + doubt / (seconds + 1.0), seconds) + np.where(seconds > 0, wander, 0.0)
+    known = np.divide(1.0, unsure, out=np.zeros_like(unsure), where=unsure > 0)
+    assumed = 1.0 / doubt
     total = known + assumed
-    value = (_quotient(state.products, noise) + prior * assumed) / total
-    return Cost(value=value, variance=1.0 / total, prior=assumed / total, noise=noise)
+    value = (slope(state) * known + prior * assumed) / total
+    return Cost(value=value, variance=1.0 / total, prior=assumed / total, soaking=state.kind > SOAKING)
 
 
 def slope(state: State) -> Array:
     """Return the cost (nodes, slots, resources) by evidence alone, 0 where there is none."""
-    return _quotient(state.products, state.squares)
+    return np.stack((np.nan_to_num(state.demand.mean), state.most), axis=-1)
 
 
 def taken(state: State, value: Array) -> Array:
@@ -147,50 +189,98 @@ def taken(state: State, value: Array) -> Array:
     return over_slots(np.where(state.label[..., None] >= 0, value * state.pods[..., None], 0.0))
 
 
-def update(
-    state: State, usage: Usage, level: Array, sizes: Array, hold: NDArray[np.bool_], *, memory: float, following: float
-) -> State:
+def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_], *, memory: float) -> State:
     """Take in one block of each node.
 
     Args:
         state: Evidence so far, with a slot for each class of the block that is told apart.
         usage: The block.
-        level: (nodes, resources) smoothed usage of the node, ratios; NaN: not known.
-        sizes: (nodes, resources) cores and bytes that a ratio of 1 stands for.
-        hold: (nodes,) True: containers start or end, or a resource is full; nothing is learned but how many pods run.
+        full: (nodes,) True: no CPU is idle.
+        hold: (nodes,) True: containers start or end, so what no pod takes says little.
         memory: Seconds that evidence counts; they pass for a class without pods, too.
-        following: Time constant of `rest`, seconds.
     """
+    usage = _settled(state, usage)
     elapsed = np.where(state.at_us > 0, np.maximum(usage.at_us - state.at_us, 0) / 1e6, 0.0)
-    fade = np.exp(-elapsed / memory)
-    demand = usage.used.copy()
-    demand[..., CPU] += usage.waiting
+    fade = np.exp(-elapsed / memory)[:, None]
+    kind = _kind(state, usage, full)
+    soaking = kind > SOAKING
+    evident = state.demand.age > _EVIDENT_SECONDS
+    # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
+    wanted = usage.used[..., CPU] + np.where(soaking | (full[:, None] & ~evident), usage.waiting, 0.0)
     counted = usage.counted
-    learned = ~hold[:, None, None] & (counted > 0)
-    gain = np.where(learned, usage.span[:, None, None], 0.0)
-    residual = np.where(state.weight > 0, demand - slope(state) * counted, 0.0)
-    kept = fade[:, None, None]
-
-    without = np.maximum(level - over_slots(demand) / sizes, 0.0)
-    live = ~hold[:, None] & ~np.isnan(level)
-    first = np.isnan(state.rest)
-    follow = -np.expm1(-usage.span / following)[:, None]
-    deviation = np.where(first, 0.0, without - state.rest)
-    seconds = state.seconds * fade + np.where(hold, 0.0, usage.span)
-    part = _quotient(np.where(hold, 0.0, usage.span), seconds)[:, None]
-    return State(
-        label=state.label,
+    demand = np.divide(wanted, counted[..., CPU], out=np.full_like(wanted, np.nan), where=counted[..., CPU] > 0)
+    here = counted[..., MEMORY] > 0
+    mean = _quotient(usage.used[..., MEMORY], counted[..., MEMORY])
+    faded = state.demand._replace(seconds=state.demand.seconds * fade, age=state.demand.age * fade)
+    starts = mix.update(mix.faded(state.starts, elapsed), state.label, usage.pods - state.pods, state.at_us == 0)
+    after = state._replace(
         pods=usage.pods,
+        starts=starts,
         present_us=np.where(usage.pods > 0, usage.at_us[:, None], state.present_us),
-        weight=state.weight * kept + gain,
-        squares=state.squares * kept + gain * counted**2,
-        products=state.products * kept + gain * counted * demand,
-        errors=state.errors * kept + gain * residual**2,
-        rest=np.where(live, np.where(first, without, state.rest + follow * deviation), state.rest),
-        scatter=np.where(live, state.scatter + part * (deviation**2 - state.scatter), state.scatter),
-        seconds=seconds,
+        demand=level.update(faded, demand, usage.span, full[:, None] & ~soaking & evident, slow=_SLOW_SECONDS),
+        kind=kind,
+        most=np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most),
+        held=state.held * fade + np.where(here, usage.span[:, None], 0.0),
         measured=state.measured | np.any(counted > 0, axis=1),
         at_us=usage.at_us,
+    )
+    return _surroundings(after, usage, hold)
+
+
+def _settled(state: State, usage: Usage) -> Usage:
+    """Return the block without pods whose start it may be that shows.
+
+    Those that have just started count only where there are no others, and nothing is known of the class: pods may never
+    live for long. Young ones are left out where they stand out from older ones.
+    """
+    evident = state.demand.age > _EVIDENT_SECONDS
+    usage = _without(usage, usage.starting, evident | (usage.counted[..., CPU] > usage.starting[..., 0]))
+    number, cores, waiting = usage.young[..., 0], usage.young[..., 1], usage.young[..., 2]
+    apart = np.abs(_quotient(cores + waiting, number) - np.nan_to_num(state.demand.mean))
+    bound = _OUTSTANDING * np.sqrt(state.demand.variance) + _SLIGHT_CORES
+    return _without(usage, usage.young, (usage.counted[..., CPU] > number) & evident & (apart > bound))
+
+
+def _without(usage: Usage, some: Array, where: NDArray[np.bool_]) -> Usage:
+    """Return the block without some pods (nodes, slots, 3) of the classes where that is so."""
+    left = np.where(where, 1.0, 0.0)[..., None] * some
+    if not left.any():
+        return usage
+    counted, used = usage.counted.copy(), usage.used.copy()
+    counted[..., CPU] -= left[..., 0]
+    used[..., CPU] = np.maximum(used[..., CPU] - left[..., 1], 0.0)
+    return usage._replace(counted=counted, used=used, waiting=np.maximum(usage.waiting - left[..., 2], 0.0))
+
+
+def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
+    """Return how soaking each class is (nodes, slots) after a block."""
+    counted = usage.counted[..., CPU]
+    threads = _quotient(usage.used[..., CPU] + usage.waiting, counted)
+    # Not even a thread that never sleeps uses more than a core, which noise around a core does half of the time.
+    # What threads wait for on a full machine is less exact.
+    nearest = np.round(threads)
+    near = (threads <= (1 + _OVER) * nearest) & (threads >= (1 - _UNDER) * nearest)
+    roughly = np.abs(threads - nearest) <= np.minimum(_WHOLE * nearest, _WIDEST)
+    whole = (nearest >= 1) & np.where(full[:, None], roughly, near)
+    shows = whole | (usage.held > _HELD_BACK * counted)
+    # A serving class looks like a soaking one while the machine cannot keep up with it.
+    known = full[:, None] & (state.kind <= SOAKING) & (state.demand.age > _EVIDENT_SECONDS)
+    seconds = np.where(shows, _KIND_SECONDS, _OTHER_KIND_SECONDS)
+    gain = np.where((counted > 0) & ~known, -np.expm1(-usage.span[:, None] / seconds), 0.0)
+    moved: Array = state.kind + gain * (shows - state.kind)
+    return moved
+
+
+def _surroundings(state: State, usage: Usage, hold: NDArray[np.bool_]) -> State:
+    """Follow what no class explains: what is in no pod, and by how much classes take more than their costs."""
+    costs = np.where(state.label[..., None] >= 0, slope(state) * usage.counted, 0.0)
+    serving = np.where((state.kind <= SOAKING)[..., None], usage.used - costs, 0.0)
+    still = np.zeros((len(hold), 1), dtype=np.bool_)
+    pending = np.maximum(state.most * usage.pods - usage.used[..., MEMORY], 0.0)
+    return state._replace(
+        rest=level.update(state.rest, usage.rest / usage.amount, usage.span, hold[:, None], slow=level.SLOW_SECONDS),
+        drift=level.update(state.drift, over_slots(serving) / usage.amount, usage.span, still, slow=level.SLOW_SECONDS),
+        pending=over_slots(pending),
     )
 
 

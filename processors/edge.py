@@ -31,6 +31,7 @@ Array = NDArray[np.float64]
 _RESOURCE_DECIMALS = 5
 _OTHER_DECIMALS = 3
 _WAITING_DECIMALS = 3
+_CORES_DECIMALS = 4
 _MOMENT_DIGITS = 3
 _CLOCK_US = 5000
 _ALWAYS_DIGITS = 6
@@ -52,7 +53,7 @@ class Edge:
         self._size: dict[str, Any] = {}
         self._sized_seq, self._offset_us = 0, 0
         # These forms make availability of the signal, and a ratio of two estimates is no place for a rounded one.
-        self._always = settings.estimate_form != "least_squares"
+        self._always = settings.estimate_form.startswith("kalman")
 
     def event(self, payload: bytes) -> None:
         """Take in a `ContainerEvent`."""
@@ -114,6 +115,8 @@ class Edge:
             fields["pods"] = round(pods)
         if waiting := round(float(state.waiting[0]), _WAITING_DECIMALS):
             fields["waiting"] = waiting
+        if not math.isnan(cores := float(state.running[0])):
+            fields["cores"] = _short(round(cores, _CORES_DECIMALS))
         pressure = any(value is not None for value in _column(block, "cpu_pressure"))
         size = {"cpus": block.cpus, "memory_bytes": block.memory_bytes, "pressure": pressure}
         sized = size != self._size or block.seq - self._sized_seq >= self._settings.edge.model_seconds

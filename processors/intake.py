@@ -61,7 +61,15 @@ def _batch(entries: Sequence[Entry], params: Params) -> Batch:
         at_us=at_us + (blocks[0].message.samples - 1) * step_us,
         sizes=sizes,
         stirred=np.array([entry.stirred for entry in entries]),
+        allocatable=_allocatable(entries),
     )
+
+
+def _allocatable(entries: Sequence[Entry]) -> Array:
+    """Return what Kubernetes lets pods have, (entries, resources and pods); NaN: nobody has said."""
+    if all(entry.allocatable is None for entry in entries):
+        return np.full((len(entries), 3), np.nan)
+    return np.array([entry.allocatable or (np.nan,) * 3 for entry in entries])
 
 
 def _told(entries: Sequence[Entry], params: Params) -> Told:
@@ -83,8 +91,10 @@ def _told(entries: Sequence[Entry], params: Params) -> Told:
         usage=usage,
         counted=np.array([np.nan if told.pods is None else told.pods for _, told, _ in blocks]),
         waiting=np.array([told.waiting for _, told, _ in blocks]),
+        cores=np.array([np.nan if told.cores is None else told.cores for _, told, _ in blocks]),
         at_us=np.array([head.at_us + (head.samples - 1) * head.step_us for head, _, _ in blocks], dtype=np.int64),
         stirred=np.array([entry.stirred for entry in entries]),
+        allocatable=_allocatable(entries),
         sized=np.array([told.size is not None for _, told, _ in blocks]),
         sizes=sizes,
         pressure=pressure,

@@ -86,7 +86,7 @@ def cost(state: State, prior: Array, *, deviation: float) -> Cost:
         deviation: Relative standard deviation of the prior.
     """
     noise = np.maximum(state.noise, _QUIET**2)
-    assumed = 1.0 / (deviation * prior) ** 2
+    assumed = 1.0 / (deviation * np.maximum(prior, slope(state))) ** 2
     known = state.squares[:, None] / noise
     total = known + assumed
     value = np.maximum((np.maximum(state.products, 0.0) / noise + prior * assumed) / total, _FLOOR)
@@ -134,7 +134,9 @@ def update(
     step = np.where(live, count - state.pods, 0.0)
     rise = np.where(known, usage - state.usage, 0.0)
     first = state.weight == 0
-    residual = np.where(first[:, None], 0.0, rise - value * step[:, None])
+    # Against the evidence's own line: an assumption that is wrong is no noise. Without evidence there is nothing else.
+    line = np.where(state.squares[:, None] > 0, slope(state), value)
+    residual = np.where(first[:, None], 0.0, rise - line * step[:, None])
 
     # Only deviation that comes in may push out what is known: a quiet hour is no reason to forget a cost.
     news = np.abs(step) > _NEWS

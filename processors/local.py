@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import resource, table
+from processors import limit, resource, table
 from processors.decode import COLUMNS
+from processors.limit import Limits
 from processors.state import Params, State
 
 Array = NDArray[np.float64]
@@ -30,6 +31,8 @@ class Batch(NamedTuple):
         at_us: (nodes,) time of the last sample.
         sizes: (nodes, features) cores, bytes, and 1 for what is a ratio only.
         stirred: (nodes,) True: events say that containers came or went in the samples, or in what smoothing carries on.
+        allocatable: (nodes, resources and pods) what Kubernetes lets pods have, in cores, bytes and pods; NaN: not
+            known.
     """
 
     samples: Array
@@ -37,6 +40,7 @@ class Batch(NamedTuple):
     at_us: NDArray[np.int64]
     sizes: Array
     stirred: NDArray[np.bool_]
+    allocatable: Array
 
 
 class Told(NamedTuple):
@@ -46,8 +50,9 @@ class Told(NamedTuple):
         usage: (nodes, features) newest smoothed usage, NaN = missing.
         counted: (nodes,) running pods, NaN = not known.
         waiting: (nodes,) cores that were wanted beyond those used.
+        cores: (nodes,) cores in use, mean of the second; NaN: `usage` and `waiting` tell.
         at_us: (nodes,) time of the last sample.
-        stirred: As in `Batch`.
+        stirred, allocatable: As in `Batch`.
         sized: (nodes,) True: the block says the following two; elsewhere they are not looked at.
         sizes: (nodes, features) cores, bytes, and 1 for what is a ratio only.
         pressure: (nodes,) the kernel tells CPU pressure.
@@ -58,8 +63,10 @@ class Told(NamedTuple):
     usage: Array
     counted: Array
     waiting: Array
+    cores: Array
     at_us: Times
     stirred: Flags
+    allocatable: Array
     sized: Flags
     sizes: Array
     pressure: Flags
@@ -93,9 +100,12 @@ class Local(NamedTuple):
         usage: (nodes, features) newest smoothed usage.
         counted: (nodes,) running pods, NaN = not known.
         unrest: Churn.
+        running: (nodes,) cores in use, mean of the second.
         waiting: (nodes,) cores that were wanted beyond those used.
+        full: (nodes,) True: no CPU idles, so usage says no more what is wanted.
         sizes: (nodes, features) what a ratio of 1 is.
         cores: (nodes,) CPUs.
+        limits: What pods may have.
         moment: (nodes, features, features) the local model.
     """
 
@@ -107,9 +117,12 @@ class Local(NamedTuple):
     usage: Array
     counted: Array
     unrest: Unrest
+    running: Array
     waiting: Array
+    full: Flags
     sizes: Array
     cores: Array
+    limits: Limits
     moment: Array
 
 
@@ -134,6 +147,8 @@ def update(state: State, batch: Batch, *, params: Params) -> Local:
     pressure = np.asarray(~np.isnan(batch.samples[..., COLUMNS["cpu_pressure"]]).all(axis=1))
     sizes = _sizes(batch.sizes, pressure, params)
     cores = batch.sizes[:, params.resources[0]]
+    running = _mean(batch.samples[..., COLUMNS["cpu_util"]]) * cores
+    full = running >= limit.PLATEAU * cores
     return Local(
         at_us=batch.at_us,
         elapsed=elapsed,
@@ -143,9 +158,12 @@ def update(state: State, batch: Batch, *, params: Params) -> Local:
         usage=_newest(features),
         counted=counted,
         unrest=unrest,
-        waiting=_waiting(smoothed, features, cores, sizes, params),
+        running=running,
+        waiting=_waiting(batch.samples, running, full, cores),
+        full=full,
         sizes=sizes,
         cores=cores,
+        limits=limit.of(batch.sizes[:, params.resources], batch.allocatable, sizes, params=params),
         moment=moment,
     )
 
@@ -170,6 +188,10 @@ def believe(state: State, told: Told, samples: int, *, params: Params) -> Local:
     _, guessed = params.variant.model_update(state.model, above, passed)
     moment = np.where(told.modelled[:, None, None], told.moment, guessed)
     sizes = np.where(told.sized[:, None], _sizes(told.sizes, told.pressure, params), state.sizes)
+    cores = np.where(told.sized, told.sizes[:, params.resources[0]], state.cores)
+    cpu, memory = params.resources
+    guessed_cores = np.maximum(told.usage[:, cpu] * sizes[:, cpu] - told.waiting, 0.0)
+    running = np.where(np.isnan(told.cores), guessed_cores, told.cores)
     return Local(
         at_us=told.at_us,
         elapsed=elapsed,
@@ -179,9 +201,12 @@ def believe(state: State, told: Told, samples: int, *, params: Params) -> Local:
         usage=told.usage,
         counted=told.counted,
         unrest=unrest,
+        running=running,
         waiting=told.waiting,
+        full=running >= limit.PLATEAU * cores,
         sizes=sizes,
-        cores=np.where(told.sized, told.sizes[:, params.resources[0]], state.cores),
+        cores=cores,
+        limits=limit.of(np.stack((cores, sizes[:, memory]), axis=1), told.allocatable, sizes, params=params),
         moment=moment,
     )
 
@@ -243,14 +268,25 @@ def _sizes(sizes: Array, pressure: Flags, params: Params) -> Array:
     return scaled
 
 
-def _waiting(smoothed: Array, features: Array, cores: Array, sizes: Array, params: Params) -> Array:
-    """Return the cores (nodes,) that threads wait for: what the blend of CPU sees beyond utilisation, on average."""
-    cpu = params.resources[0]
-    wanted = features[..., cpu] * sizes[:, cpu, None]
-    waiting = wanted - smoothed[..., params.smoothed["cpu_util"]] * cores[:, None]
-    known = ~np.isnan(waiting)
-    total = np.zeros(len(waiting))
-    for sample in np.where(known, np.maximum(waiting, 0.0), 0.0).T:
-        total += sample
-    mean: Array = total / np.maximum(known.sum(axis=1), 1)
+def _waiting(samples: Array, running: Array, full: Flags, cores: Array) -> Array:
+    """Return the cores (nodes,) that threads wait for, mean of the second.
+
+    Where CPUs idle now and then, pressure tells; where none does, pressure is at its end, and the threads that the
+    kernel has to run, less the one that reads how many they are, tell (Little's law). Pressure that is owed to quotas
+    is left out.
+    """
+    pressure = samples[..., COLUMNS["cpu_pressure"]] * (1.0 - np.nan_to_num(samples[..., COLUMNS["cpu_throttled"]]))
+    waited = np.nan_to_num(_mean(pressure)) * cores
+    threads = _mean(samples[..., COLUMNS["procs_running"]]) - 1.0
+    return np.where(full & (threads > 0), np.maximum(threads - running, 0.0), waited)
+
+
+def _mean(series: Array) -> Array:
+    """Return the mean (nodes,) of samples (nodes, samples), one after another; NaN where none is known."""
+    known = ~np.isnan(series)
+    total = np.zeros(len(series))
+    for column in np.where(known, series, 0.0).T:
+        total += column
+    count = known.sum(axis=1)
+    mean: Array = np.divide(total, count, out=np.full(len(series), np.nan), where=count > 0)
     return mean

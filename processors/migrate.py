@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from processors import level, mix
 from processors.arrival import SPAN
 
 Header = dict[str, Any]
@@ -29,7 +30,38 @@ def _from_2(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     return header | {"format": 3, "admission": admission, "watermark": [second, far, second]}, arrays
 
 
-STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {2: _from_2}
+def _from_3(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """Costs of pods are kept; levels, kinds and starts are learned again, within seconds."""
+    nodes, slots = arrays["classes.label"].shape
+    squares, products = (np.asarray(arrays.pop(f"classes.{name}"), np.float64) for name in ("squares", "products"))
+    cost = np.divide(products, squares, out=np.full(products.shape, np.nan), where=squares > 0)
+    weight = np.asarray(arrays.pop("classes.weight"), np.float64)
+    arrays = {name: part for name, part in arrays.items() if name not in _GONE_WITH_3}
+    for part, levels in {"chain.level": 2, "classes.rest": 2, "classes.drift": 2, "classes.demand": slots}.items():
+        arrays |= {f"{part}.{name}": np.zeros((nodes, levels)) for name in level.State._fields}
+        arrays[f"{part}.mean"] = np.full((nodes, levels), np.nan)
+    arrays |= {
+        "chain.running": np.full(nodes, np.nan),
+        "chain.full": np.zeros(nodes, dtype=np.bool_),
+        "chain.amount": np.ones((nodes, 2)),
+        "chain.soaked": np.ones(nodes),
+        "chain.queueing": np.zeros(nodes),
+        "chain.reserved": np.zeros((nodes, 2)),
+        "chain.most": np.zeros(nodes),
+        "classes.demand.mean": cost[..., 0],
+        "classes.demand.seconds": weight[..., 0],
+        "classes.demand.age": weight[..., 0],
+        "classes.kind": np.zeros((nodes, slots)),
+        "classes.most": np.nan_to_num(cost[..., 1]),
+        "classes.held": weight[..., 1],
+        "classes.pending": np.zeros(nodes),
+    }
+    arrays |= {f"classes.starts.{name}": part for name, part in mix.init(nodes, slots)._asdict().items()}
+    return header | {"format": 4, "admission": header["admission"] | {"allocatable": {}}}, arrays
+
+
+_GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")
+STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {2: _from_2, 3: _from_3}
 
 
 def forward(header: Header, arrays: Arrays, wanted: int) -> tuple[Header, Arrays]:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from processors import chain, decode, flat_queue, intake, keyed_sum, migrate, output, plan, report, snapshot, table
 from processors.admission import Admission
 from processors.chain import Params, State
-from processors.class_room import Nodes
+from processors.class_room import Nodes, Room
 from processors.output import Output
 from processors.pod_class import Tally
 from processors.variant import choose
@@ -27,7 +27,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from schemas.telemetry import SmoothedBlock
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Partition:
         self.withheld = 0
         self._slots: dict[str, int] = {}
         self._admission = Admission(settings.estimate, self._params.variant.smoothing_reach)
-        self._workloads = Workloads(settings.estimate)
+        self._workloads = Workloads(settings)
         self._rows = self._empty(0)
         self._arrived = 0
         self._watermark = plan.Watermark()
@@ -138,14 +138,26 @@ class Partition:
         room = None
         free, moved = result.free, np.zeros(len(rows), dtype=np.bool_)
         if self._workloads.known(rows):
-            room = self._workloads.room(rows, self._nodes(state, result.believed))
+            room = self._workloads.room(rows, self._nodes(state))
             free, moved = room.free, self._workloads.moved(rows, room)
+            if self._settings.estimate_form == "composed":
+                result = _composed(result, room)
         said, due = report.update(before.report, result, local.at_us, moved, self._settings.estimate)
         table.put(self._rows, rows, _Rows(state, said))
         if self._queue is not None:
             self._enqueue(state, rows)
         faults = [entry.faults for entry in entries]
-        words = report.Words(heads, local.at_us, said.since_us, free, room, self._workloads.listed, faults)
+        words = report.Words(
+            heads,
+            local.at_us,
+            said.since_us,
+            free,
+            state.amount,
+            room,
+            self._workloads.listed,
+            self._workloads.mixed,
+            faults,
+        )
         outputs = self._report(words, result, due, [entry.block.place for entry in entries])
         if room is not None:
             self._workloads.tell(rows, room, due)
@@ -180,22 +192,23 @@ class Partition:
     def _learn(self, tallies: list[Tally]) -> None:
         rows = np.array([self._slots[tally.node] for tally in tallies], dtype=np.intp)
         state = table.take(self._rows.chain, rows)
-        self._workloads.learn(rows, tallies, self._nodes(state, state.usage[:, self._params.resources]))
+        self._workloads.learn(rows, tallies, self._nodes(state))
 
-    def _nodes(self, state: State, believed: NDArray[np.float64]) -> Nodes:
-        columns = self._params.resources
+    def _nodes(self, state: State) -> Nodes:
         return Nodes(
-            usage=state.usage[:, columns],
-            believed=believed,
-            noise=state.cost.noise[:, columns],
-            sizes=state.sizes[:, columns],
+            level=state.level,
+            amount=state.amount,
+            soaked=state.soaked,
+            queueing=state.queueing,
+            reserved=state.reserved,
+            most=state.most,
             reference=self._reference(state),
+            running=state.running,
             waiting=state.waiting,
             cores=state.cores,
+            full=state.full,
             pods=state.pods,
             churn=state.settling,
-            held=state.held,
-            endless=state.at_us - state.quiet_us > self._settings.estimate.churn_limit_seconds * 1e6,
         )
 
     def _reference(self, state: State) -> NDArray[np.float64]:
@@ -231,7 +244,7 @@ class Partition:
         cost = _sum_in_order(state.taken * state.sizes, alive)
         pods = float(_sum_in_order(state.counted, alive))
         try:
-            classes = self._workloads.sums(alive, self._reference(state))
+            classes = self._workloads.sums(alive, self._reference(state), second * 1_000_000)
             sums = report.Sums(total, cost, pods, int(alive.sum()), classes)
             model = report.model_of(second, self.number, self._params.features, sums)
         except ValidationError:
@@ -242,7 +255,7 @@ class Partition:
     def _adopt(self, model: Model) -> None:
         self._world_message = model
         self._world = report.world_of(model, self._params.features)
-        self._workloads.adopt(model.classes)
+        self._workloads.adopt(model)
 
     def snapshot(self) -> bytes:
         """Return the state as bytes."""
@@ -297,7 +310,16 @@ class Partition:
 
     def _fingerprint(self) -> str:
         # Defaults are left out, so that a setting that is new does not void what was made before there was one.
-        return self._settings.model_dump_json(include={"smoothing", "model", "estimate"}, exclude_defaults=True)
+        return self._settings.model_dump_json(
+            include={"smoothing", "model", "policy", "estimate"}, exclude_defaults=True
+        )
+
+
+def _composed(result: chain.Result, room: Room) -> chain.Result:
+    """Return the result with room for the mix to come in the place of room for the mean pod, where it is known."""
+    known = room.known
+    parts = [np.where(known, ours, theirs) for ours, theirs in zip(room.total, result.room, strict=True)]
+    return result._replace(room=type(result.room)._make(parts), prior=np.where(known, room.prior, result.prior))
 
 
 def _sum_in_order(values: NDArray[np.float64], alive: NDArray[np.bool_]) -> NDArray[np.float64]:

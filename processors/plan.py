@@ -73,12 +73,14 @@ class Entry(NamedTuple):
         block: The block; its time is the one that is believed.
         stirred: Events say that containers came or went in it.
         faults: The node's so far; None: there are none.
+        allocatable: Cores, bytes and pods that Kubernetes lets pods have; None: nobody has said.
     """
 
     node: str
     block: Block | Summary
     stirred: bool
     faults: Faults | None = None
+    allocatable: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 from schemas.facts import PodFacts
 from schemas.telemetry import MAXIMUM_PODS, PodUsageBlock
 
+UNNAMED = "-"  # class of the pods of which nobody knows the class
+
 _GONE = ("Succeeded", "Failed")
+_WHOLE_SECONDS = 2  # its last second was whole
+_STARTING_SECONDS = 3  # what a pod uses while it starts is not what it takes
+_YOUNG_SECONDS = 20  # and perhaps not for longer: see `classes`
+_OLD_SECONDS = 600
+_HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses
 
 
 class Sum(NamedTuple):
@@ -18,15 +25,21 @@ class Sum(NamedTuple):
 
     Attributes:
         running: Pods with a running container.
-        counted: Those of them whose cpu, and whose memory, is known.
+        counted: Those of them whose cpu is known for a whole second, and those whose memory is known.
         used: Cores, and bytes, of the counted ones.
-        stalled: How much they waited for a CPU, compared with the other pods of the block.
+        stalled: How much the counted ones waited for a CPU, compared with the other pods of the block.
+        held: How many of them a quota holds back.
+        starting, young: Of these, number, cores and waiting of those that have just started, and of those that have not
+            run for long.
     """
 
     running: int = 0
     counted: tuple[int, int] = (0, 0)
     used: tuple[float, float] = (0.0, 0.0)
     stalled: float = 0.0
+    held: int = 0
+    starting: tuple[int, float, float] = (0, 0.0, 0.0)
+    young: tuple[int, float, float] = (0, 0.0, 0.0)
 
 
 class Tally(NamedTuple):
@@ -38,8 +51,10 @@ class Tally(NamedTuple):
         span_us: Time that it covers.
         churn: Containers came or went within it.
         sums: By class.
-        stalled: Sum over all pods, those of no class too.
+        stalled: Sum over all pods.
         pressure: `stalled` is made of pressures; else of CPU use.
+        used: Cores and bytes of all pods.
+        rest: Cores and bytes of everything that is in no pod; None: the agent does not know.
     """
 
     node: str
@@ -49,6 +64,8 @@ class Tally(NamedTuple):
     sums: dict[str, Sum]
     stalled: float
     pressure: bool
+    used: tuple[float, float]
+    rest: tuple[float | None, float | None]
 
 
 class Facts:
@@ -106,22 +123,36 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
     pressure = any(value is not None for value in block.cpu_pressure)
     sums: dict[str, Sum] = {}
     total = 0.0 if pressure else (block.system_cpu_cores or 0.0)
+    all_cores = all_memory = 0.0
+    ages = block.ages or (_OLD_SECONDS,) * len(block.pods)
     for index, pod in enumerate(block.pods):
-        cores, memory = block.cpu_cores[index], block.memory_bytes[index]
+        cores, memory, throttled = block.cpu_cores[index], block.memory_bytes[index], block.throttled[index] or 0.0
+        all_cores, all_memory = all_cores + (cores or 0.0), all_memory + (memory or 0.0)
         if pressure:
-            waited = max(0.0, (block.cpu_pressure[index] or 0.0) - (block.throttled[index] or 0.0))
+            waited = max(0.0, (block.cpu_pressure[index] or 0.0) - throttled)
             stalled = waited * max(1.0, cores or 0.0)
         else:
             stalled = cores or 0.0
         total += stalled
-        name = facts.of(block.node, pod) or block.workloads[index]
-        if name is None or not block.containers[index]:
+        if not block.containers[index]:
             continue
+        name = facts.of(block.node, pod) or block.workloads[index] or UNNAMED
         before = sums.get(name) or Sum()
+        age = ages[index]
+        grown = cores is not None and age >= _WHOLE_SECONDS
+        own = (1, cores or 0.0, stalled)
         sums[name] = Sum(
             before.running + 1,
-            (before.counted[0] + (cores is not None), before.counted[1] + (memory is not None)),
-            (before.used[0] + (cores or 0.0), before.used[1] + (memory or 0.0)),
-            before.stalled + stalled,
+            (before.counted[0] + grown, before.counted[1] + (memory is not None)),
+            (before.used[0] + (cores or 0.0) * grown, before.used[1] + (memory or 0.0)),
+            before.stalled + stalled * grown,
+            before.held + (grown and throttled > _HELD_BACK),
+            _more(before.starting, own) if grown and age < _STARTING_SECONDS else before.starting,
+            _more(before.young, own) if grown and _STARTING_SECONDS <= age < _YOUNG_SECONDS else before.young,
         )
-    return Tally(block.node, block.at_us, block.span_us, churn, sums, total, pressure)
+    rest = block.system_cpu_cores, block.system_memory_bytes
+    return Tally(block.node, block.at_us, block.span_us, churn, sums, total, pressure, (all_cores, all_memory), rest)
+
+
+def _more(sums: tuple[int, float, float], own: tuple[int, float, float]) -> tuple[int, float, float]:
+    return sums[0] + own[0], sums[1] + own[1], sums[2] + own[2]

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import availability, keyed_sum
+from processors import availability, keyed_sum, workloads
 from processors.chain import RESOURCES, Result
 from processors.class_room import Room
 from processors.decode import Head
 from processors.plan import Faults
 from processors.world import EVIDENT_PODS, World
 from schemas import metric
-from schemas.estimate import Blocks, ClassRoom, ClassSum, Model
+from schemas.estimate import Blocks, ClassRoom, Model
 from schemas.section import Estimate
 
 Array = NDArray[np.float64]
@@ -97,8 +97,10 @@ class Words(NamedTuple):
         at_us: (nodes,) time of the last sample.
         since_us: (nodes,) since when binding and mode are what they are.
         free: (nodes, resources) share that pods may still take.
+        limits: (nodes, resources) cores and bytes of which it is a share.
         room: Room by class; None: no class is known.
         listed: Names and columns of a node's classes in `room`, by its index, in the order of the message.
+        mixed: Weights of a node's mix in `room`, by its index.
         faults: What was wrong with each node's blocks; None: with none of them.
     """
 
@@ -106,8 +108,10 @@ class Words(NamedTuple):
     at_us: NDArray[np.int64]
     since_us: NDArray[np.int64]
     free: Array
+    limits: Array
     room: Room | None
     listed: Callable[[int, Room], list[tuple[str, int]]]
+    mixed: Callable[[int, Room], dict[str, float]]
     faults: Sequence[Faults | None] | None = None
 
 
@@ -138,6 +142,7 @@ def availabilities(
     fields["churn"] = result.churn[rows].tolist()
     fields["usage"] = _named(features, _ratios(result.usage[rows]))
     fields["free"] = _named(RESOURCES, _ratios(words.free[rows]))
+    fields["limits"] = _named(RESOURCES, _rounded(words.limits[rows], 4))
     names = tuple(fields)
     for index, *values in zip(rows.tolist(), *fields.values(), strict=True):
         made = dict(zip(names, values, strict=True))
@@ -147,6 +152,7 @@ def availabilities(
             made |= _faulty(faults)
         if words.room is not None:
             made["classes"] = _classes(index, words.room, words.listed(index, words.room))
+            made["mix"] = {name: _round(weight) for name, weight in words.mixed(index, words.room).items()} or None
         yield made
 
 
@@ -170,6 +176,8 @@ def _classes(index: int, room: Room, listed: list[tuple[str, int]]) -> dict[str,
             lower=_round(room.lower[index, column]),
             binding=_BINDING[int(room.binding[index, column])],
             pods=int(room.pods[index, column]),
+            prior=_round(min(room.assumed[index, column], 1.0)),
+            kind="soaking" if room.soaking[index, column] else "serving",
             cpu=_round(room.cost[index, column, 0], 9),
             memory=_round(room.cost[index, column, 1], 9),
         )
@@ -213,7 +221,7 @@ class Sums(NamedTuple):
     cost: Array
     pods: float
     nodes: int
-    classes: dict[str, ClassSum] | None
+    classes: workloads.Sums | None
 
 
 def model_of(second: int, partition: int, features: tuple[str, ...], sums: Sums) -> Model:
@@ -227,7 +235,9 @@ def model_of(second: int, partition: int, features: tuple[str, ...], sums: Sums)
         cost=sums.cost.tolist(),
         pods=sums.pods,
         nodes=sums.nodes,
-        classes=sums.classes,
+        classes=sums.classes and sums.classes.classes,
+        repeats=(sums.classes and sums.classes.repeats) or None,
+        transitions=(sums.classes and sums.classes.transitions) or None,
     )
 
 

@@ -27,6 +27,10 @@ class Roll:
             self.names.append(name)
         return self._numbers[name]
 
+    def find(self, name: str) -> int | None:
+        """Return the number of a name, if it has one."""
+        return self._numbers.get(name)
+
     def tidy(self, used: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """Drop all but the used numbers once most names are unused.
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import least_squares, resource
+from processors import least_squares, level, resource
 from processors.decode import COLUMNS
 from processors.variant import Variant
 from schemas.settings import Settings
@@ -45,9 +45,10 @@ class State(NamedTuple):
     """Everything that is known per node; every array has a leading node axis.
 
     `taken` is the usage (nodes, features) that pods take by the node's own evidence, `counted` its pods, both weighed
-    by how much evidence there is. Of the newest block alone: `usage` (nodes, features), smoothed; `cores` (nodes,);
-    `waiting` (nodes,), cores that were wanted beyond those used; `settling` (nodes,); `quiet_us` (nodes,), last time
-    without churn; `held` (nodes,), it taught nothing.
+    by how much evidence there is; `level` is the used share (nodes, resources) of what pods may have. Of the newest
+    block alone: `usage` (nodes, features), smoothed; `cores` (nodes,); `running` and `waiting` (nodes,), cores in use,
+    and those that were wanted beyond; `full` (nodes,), no CPU was idle; `settling` (nodes,); `quiet_us` (nodes,), last
+    time without churn; `held` (nodes,), it taught nothing; and the fields of `limit.Limits`.
     """
 
     smoothing: Any  # named tuples of arrays, of the form in force
@@ -64,10 +65,18 @@ class State(NamedTuple):
     seen: NDArray[np.bool_]
     usage: Array
     cores: Array
+    running: Array
     waiting: Array
+    full: NDArray[np.bool_]
     settling: NDArray[np.bool_]
     quiet_us: NDArray[np.int64]
     held: NDArray[np.bool_]
+    level: level.State
+    amount: Array
+    soaked: Array
+    queueing: Array
+    reserved: Array
+    most: Array
 
 
 def init(nodes: int, params: Params) -> State:
@@ -88,8 +97,16 @@ def init(nodes: int, params: Params) -> State:
         seen=np.zeros(nodes, dtype=np.bool_),
         usage=np.full((nodes, size), np.nan),
         cores=np.ones(nodes),
+        running=np.full(nodes, np.nan),
         waiting=np.zeros(nodes),
+        full=np.zeros(nodes, dtype=np.bool_),
         settling=np.zeros(nodes, dtype=np.bool_),
         quiet_us=np.zeros(nodes, dtype=np.int64),
         held=np.zeros(nodes, dtype=np.bool_),
+        level=level.init(nodes, len(RESOURCES)),
+        amount=np.ones((nodes, len(RESOURCES))),
+        soaked=np.ones(nodes),
+        queueing=np.zeros(nodes),
+        reserved=np.zeros((nodes, len(RESOURCES))),
+        most=np.full(nodes, float(params.settings.estimate.max_pods)),
     )

@@ -35,10 +35,12 @@ _KALMAN: dict[str, Any] = {"kalman_dual": kalman_dual, "kalman_joint": kalman_jo
 class Variant:
     """The forms in force; see the modules behind them for shapes.
 
-    `smoothing_reach` is how many older samples a smoothed one is made of; an average has no such end and counts 0.
+    `policy`: what fits is what the policy of slowdown allows (`limit`), not a full blend. `smoothing_reach` is how many
+    older samples a smoothed one is made of; an average has no such end and counts 0.
     """
 
     features: tuple[str, ...]
+    policy: bool
     slowdown: float
     memory: str
     quotas: bool
@@ -91,6 +93,7 @@ def choose(settings: Settings) -> Variant:
 
     return Variant(
         features=("cpu", "memory") if carico else model.features,
+        policy=not carico,
         slowdown=2.0 if carico else settings.estimate.slowdown,
         memory="memory_used" if carico else "memory_util",
         quotas=not carico,
@@ -113,7 +116,7 @@ def _nothing(_signal: Array, _cost: Array) -> Arrays:
 
 
 def _keep(
-    state: Any, _fresh: Any, _signal: Array, _pods: Array, _churn: Any, room: Room, prior: Array
+    state: Any, _fresh: Any, _signal: Array, _pods: Array, _churn: Any, room: Room, prior: Array, _most: Array
 ) -> tuple[Any, Room, Array]:
     return state, room, prior
 
@@ -128,6 +131,7 @@ def _kalman(
     churn: NDArray[np.bool_],
     room: Room,
     _prior: Array,
+    most: Array,
 ) -> tuple[Any, Room, Array]:
     """Replace the room by `signal/cost` (eq 3.12), in churn by `capacity/cost - pods` (eq 3.13).
 
@@ -138,7 +142,7 @@ def _kalman(
     state = _choose(fresh, start, state)
     hold = (churn & estimate.hold_in_churn) | (signal <= 0)
     state, found = form.update(state, signal, pods, hold, process_noise=estimate.process_noise)
-    limit = np.maximum(estimate.max_pods - pods, 0.0)
+    limit = np.maximum(most - pods, 0.0)
     form_signal, form_capacity = signal / found.cost, np.maximum(found.capacity / found.cost - pods, 0.0)
     believed = np.where(churn, form_capacity, form_signal)
     available = np.minimum(believed, limit)

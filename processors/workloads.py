@@ -8,40 +8,53 @@ on the global model alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import class_room, classes, table
+from processors import class_room, classes, mix, table
 from processors.class_room import Cluster, Nodes, Room
 from processors.classes import EMPTY
-from processors.pod_class import Tally
+from processors.pod_class import UNNAMED, Tally
 from processors.roll import Roll
 from processors.world import EVIDENT_PODS
-from schemas.estimate import MAXIMUM_CLASSES, ClassSum
-from schemas.section import Estimate
+from schemas.estimate import MAXIMUM_CLASSES, ClassSum, Model
+from schemas.settings import Settings
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 _CHANGE = 0.05
+_STRANGE = 4.0
+_LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
+_FORGOTTEN = 1e-4  # starts
 
 
-_UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros((0, 2)))
+class Sums(NamedTuple):
+    """What nodes know of classes together: sums by class, and of all starts those that repeat, and that could."""
+
+    classes: dict[str, ClassSum]
+    repeats: float
+    transitions: float
+
+
+_UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 2)))
 
 
 class Workloads:
     """Class state of all nodes of one partition."""
 
-    def __init__(self, estimate: Estimate) -> None:
-        self._estimate = estimate
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._estimate = settings, settings.estimate
+        estimate = settings.estimate
         self._roll = Roll()
         self._slots: dict[str, dict[str, int]] = {}
         self._state = classes.init(0, estimate.classes)
         self._told = np.zeros((0, estimate.classes + MAXIMUM_CLASSES))
         self._cluster = _UNKNOWN
         self._priors = np.full((1, 2), np.nan)
+        self._mix: dict[str, float] = {}  # of the cluster
 
     def extend(self, nodes: int) -> None:
         """Make room for so many more nodes."""
@@ -54,15 +67,18 @@ class Workloads:
         for node in gone:
             self._slots.pop(node, None)
 
-    def adopt(self, known: Mapping[str, ClassSum] | None) -> None:
+    def adopt(self, model: Model) -> None:
         """Take over what the cluster knows."""
         if not self._estimate.classes:
             return
+        known = model.classes
+        self._mix = _mixed(model)
         before = {int(label): column for column, label in enumerate(self._cluster.label)}
         evident = sorted((name, item) for name, item in (known or {}).items() if item.pods >= EVIDENT_PODS)
         self._cluster = Cluster(
             np.array([self._roll.number(name) for name, _ in evident], dtype=np.int64),
             np.array([item.pods for _, item in evident]),
+            np.array([(item.soaking or 0.0) / item.pods for _, item in evident]),
             np.array([(item.cpu / item.pods, item.memory / item.pods) for _, item in evident]).reshape(-1, 2),
         )
         self._priors = np.full((1, 2), np.nan)
@@ -77,11 +93,19 @@ class Workloads:
     def learn(self, rows: Rows, tallies: Sequence[Tally], nodes: Nodes) -> None:
         """Take in one block of pod usage of each of some nodes."""
         shape = (len(rows), self._estimate.classes)
+        rest = np.array([tally.rest for tally in tallies], dtype=np.float64)
+        everything = np.stack((nodes.running, nodes.level.mean[:, 1] * nodes.amount[:, 1]), axis=1)
+        beside = np.maximum(everything - np.array([tally.used for tally in tallies]), 0.0)
         usage = classes.Usage(
             pods=np.zeros(shape),
             counted=np.zeros((*shape, 2)),
             used=np.zeros((*shape, 2)),
             waiting=np.zeros(shape),
+            held=np.zeros(shape),
+            starting=np.zeros((*shape, 3)),
+            young=np.zeros((*shape, 3)),
+            rest=np.where(np.isnan(rest), beside, rest),
+            amount=nodes.amount,
             at_us=np.array([tally.at_us for tally in tallies], dtype=np.int64),
             span=np.array([tally.span_us / 1e6 for tally in tallies]),
         )
@@ -92,26 +116,23 @@ class Workloads:
                 usage.counted[index, slot] = item.counted
                 usage.used[index, slot] = item.used
                 usage.waiting[index, slot] = item.stalled
+                usage.held[index, slot] = item.held
+                usage.starting[index, slot] = item.starting
+                usage.young[index, slot] = item.young
         # A host whose own processes wait, and no pod does, owes its pods nothing.
         least = np.array([tally.pressure for tally in tallies]) * nodes.waiting / nodes.cores
         whole = np.maximum(np.array([tally.stalled for tally in tallies]), least)
-        # First the share, which is at most 1: what a hair's breadth of waiting is divided by may be as thin.
-        share = np.divide(usage.waiting, whole[:, None], out=np.zeros_like(usage.waiting), where=whole[:, None] > 0)
+        for stalled in (usage.waiting, usage.starting[..., 2], usage.young[..., 2]):
+            # First the share, which is at most 1: what a hair's breadth of waiting is divided by may be as thin.
+            share = np.divide(stalled, whole[:, None], out=np.zeros(shape), where=whole[:, None] > 0)
+            stalled[:] = share * nodes.waiting[:, None]
         # No class takes more than the node has, whatever somebody says.
-        used = np.minimum(usage.used, nodes.sizes[:, None, :])
-        usage = usage._replace(used=used, waiting=share * nodes.waiting[:, None])
+        size = np.stack((nodes.cores, nodes.amount[:, 1]), axis=1)
+        used = np.minimum(usage.used, size[:, None, :])
+        usage = usage._replace(used=used)
         before = table.take(self._state, rows)
-        moved = np.array([tally.churn for tally in tallies]) | np.any(usage.pods != before.pods, axis=1)
-        hold = nodes.held | (moved & ~nodes.endless & self._estimate.hold_in_churn)
-        after = classes.update(
-            before,
-            usage,
-            nodes.usage,
-            nodes.sizes,
-            hold,
-            memory=self._estimate.memory_seconds,
-            following=self._estimate.level_seconds,
-        )
+        hold = nodes.churn & self._estimate.hold_in_churn
+        after = classes.update(before, usage, nodes.full, hold, memory=self._estimate.memory_seconds)
         table.put(self._state, rows, after)
 
     def _placed(self, row: int, tally: Tally) -> Iterator[tuple[int, str]]:
@@ -125,7 +146,9 @@ class Workloads:
                     break
                 slot = slots.pop(min(idle)[1])
             slots[name] = slot
-            classes.clear(self._state, row, slot, self._roll.number(name))
+            number = self._roll.number(name)
+            elsewhere = self._cluster.soaking[self._cluster.label == number]
+            classes.clear(self._state, row, slot, number, float(elsewhere[0]) if elsewhere.size else 0.0)
             self._told[row, slot] = np.nan
         for name in tally.sums:
             if name in slots:
@@ -138,7 +161,24 @@ class Workloads:
     def room(self, rows: Rows, nodes: Nodes) -> Room:
         """Return the room of every class that these nodes or the cluster know."""
         state = table.take(self._state, rows)
-        return class_room.update(state, self._cost(state, nodes.reference), self._cluster, nodes, params=self._estimate)
+        cost = self._cost(state, nodes.reference)
+        return class_room.update(state, cost, self._cluster, nodes, self._likely(state), settings=self._settings)
+
+    def _likely(self, state: classes.State) -> Array:
+        """Return how likely the next pod is of each class, (nodes, slots and the cluster's classes).
+
+        The cluster's starts say so once there are any, so that it does not depend on who shares a partition.
+        """
+        if not self._mix:
+            starts = state.starts
+            own = mix.weights(starts.started, starts.recent, state.pods, starts.repeats, starts.transitions)
+            return np.concatenate((own, np.zeros((len(own), len(self._cluster.label)))), axis=1)
+        likely = np.zeros(len(self._roll) + 1)  # the last one is that of EMPTY
+        for name, weight in self._mix.items():
+            if (number := self._roll.find(name)) is not None:
+                likely[number] = weight
+        elsewhere = np.broadcast_to(likely[self._cluster.label], (len(state.label), len(self._cluster.label)))
+        return np.concatenate((likely[state.label], elsewhere), axis=1)
 
     def moved(self, rows: Rows, room: Room) -> NDArray[np.bool_]:
         """Tell of which nodes (nodes,) a class's room has changed enough to be told at once.
@@ -163,16 +203,27 @@ class Workloads:
         named = [
             (-pods[column], -elsewhere.get(label, 0.0), self._roll.names[label], column)
             for column, label in enumerate(room.label[index].tolist())
-            if label != EMPTY
+            if label != EMPTY and self._roll.names[label] != UNNAMED
         ]
         return [(name, column) for _, _, name, column in sorted(named)[:MAXIMUM_CLASSES]]
 
-    def sums(self, alive: NDArray[np.bool_], reference: Array) -> dict[str, ClassSum] | None:
-        """Add up pods and usage by class over live nodes, each as far as it has evidence of its own.
+    def mixed(self, index: int, room: Room) -> dict[str, float]:
+        """Return the weights of a node's mix by class, the largest ones."""
+        weights = room.weights[index]
+        columns = np.argsort(-weights, kind="stable")[:MAXIMUM_CLASSES].tolist()
+        return {
+            self._roll.names[int(room.label[index, column])]: float(weights[column])
+            for column in columns
+            if weights[column] >= _LEAST_WEIGHT
+        }
+
+    def sums(self, alive: NDArray[np.bool_], reference: Array, at_us: int) -> Sums | None:
+        """Add up pods and usage by class over live nodes, each as far as it has evidence of its own; and starts.
 
         Args:
             alive: (nodes,) nodes that count.
             reference: (nodes, resources) as in `Nodes`.
+            at_us: The time.
         """
         self._tidy()
         rows = np.flatnonzero(alive & np.any(self._state.label >= 0, axis=1))
@@ -182,19 +233,32 @@ class Workloads:
         share = self._cost(state, reference[rows]).prior.max(axis=2)
         counted = np.maximum(1.0 - share, 0.0) * state.pods
         taken = classes.slope(state) * counted[..., None]
-        used = (state.label >= 0) & (counted > 0)
-        columns = [counted[used], taken[used][:, 0], taken[used][:, 1]]
-        totals = np.stack([np.bincount(state.label[used], column, len(self._roll)) for column in columns], axis=1)
-        found = sorted((-totals[label, 0], self._roll.names[label], label) for label in np.flatnonzero(totals[:, 0]))
-        return {
-            name: ClassSum(pods=totals[label, 0], cpu=totals[label, 1], memory=totals[label, 2])
+        soaking = counted * (state.kind > classes.SOAKING)
+        starts = mix.faded(state.starts, np.maximum(at_us - state.at_us, 0) / 1e6)
+        used = (state.label >= 0) & ((counted > 0) | (starts.started > _FORGOTTEN))
+        columns = [counted, taken[..., 0], taken[..., 1], soaking, starts.started, starts.recent]
+        size = len(self._roll)
+        totals = np.stack([np.bincount(state.label[used], column[used], size) for column in columns], axis=1)
+        known = np.flatnonzero((totals[:, 0] > 0) | (totals[:, 4] > 0))
+        found = sorted((-totals[label, 0], self._roll.names[label], label) for label in known)
+        names = ("pods", "cpu", "memory", "soaking", "started", "recent")
+        by_class = {
+            name: ClassSum(**dict(zip(names, totals[label].tolist(), strict=True)))
             for _, name, label in found[:MAXIMUM_CLASSES]
-        } or None
+        }
+        if not by_class:
+            return None
+        repeats, transitions = (float(np.add.accumulate(part)[-1]) for part in (starts.repeats, starts.transitions))
+        return Sums(by_class, repeats, transitions)
 
     def dump(self, rows: Rows) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return names as JSON types, and the arrays of these rows."""
         arrays = table.flatten(table.take(self._state, rows), "classes.")
-        names = {"names": self._roll.names, "slots": self._slots, "cluster": self._cluster.label.tolist()}
+        names = {
+            "names": self._roll.names,
+            "slots": self._slots,
+            "cluster": self._cluster.label.tolist(),
+        }
         return names, arrays | {"told": self._told[rows]}
 
     def load(self, names: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -214,13 +278,27 @@ class Workloads:
             self._priors = np.full((len(self._roll) + 1, 2), np.nan)  # the last row is that of EMPTY
             self._priors[self._cluster.label] = self._cluster.cost
         of_class, of_any = self._priors[state.label], reference[:, None, :]
-        prior = np.where(np.isnan(of_class), of_any, np.maximum(of_class, of_any / 100))
-        return classes.cost(state, prior, deviation=self._estimate.prior_deviation)
+        strange = np.isnan(of_class)
+        prior = np.where(strange, of_any, np.maximum(of_class, of_any / 100))
+        # What pods of other classes take says next to nothing of this one.
+        deviation = self._estimate.prior_deviation * np.where(strange[..., :1], _STRANGE, 1.0)
+        return classes.cost(state, prior, deviation=deviation)
 
     def _tidy(self) -> None:
         moved = self._roll.tidy(np.concatenate((self._state.label.ravel(), self._cluster.label)))
         if moved is not None:
-            label = self._state.label
-            label[:] = np.where(label >= 0, moved[label], EMPTY)
+            for label in (self._state.label, self._state.starts.latest):
+                label[:] = np.where(label >= 0, moved[label], EMPTY)
             self._cluster = self._cluster._replace(label=moved[self._cluster.label])
             self._priors = np.full((1, 2), np.nan)
+
+
+def _mixed(model: Model) -> dict[str, float]:
+    """Return how likely the next pod is of each class, by the cluster's starts; empty: it knows of none."""
+    started = {name: item for name, item in (model.classes or {}).items() if item.started}
+    if not started:
+        return {}
+    rows = np.array([[(item.started or 0.0, item.recent or 0.0, item.pods) for item in started.values()]])
+    sticky = np.array([model.repeats or 0.0]), np.array([model.transitions or 0.0])
+    likely = mix.weights(rows[..., 0], rows[..., 1], rows[..., 2], *sticky)
+    return dict(zip(started, likely[0].tolist(), strict=True))

@@ -19,6 +19,11 @@ class ClassSum(Part):
     pods: Annotated[float, Field(ge=0, le=1e12, description="running pods, each as far as its node has evidence")]
     cpu: Annotated[float, Field(ge=0, le=1e60, description="cores that they use")]
     memory: Annotated[float, Field(ge=0, le=1e60, description="bytes that they use")]
+    soaking: Annotated[
+        float | None, Field(ge=0, le=1e12, description="those of the pods whose threads are always runnable")
+    ] = None
+    started: Annotated[float | None, Field(ge=0, le=1e12, description="starts, with a memory of an hour")] = None
+    recent: Annotated[float | None, Field(ge=0, le=1e12, description="starts, with a memory of 5 s")] = None
 
 
 class ClassRoom(Part):
@@ -28,8 +33,15 @@ class ClassRoom(Part):
     lower: Annotated[NonNegative, Field(description="one-sided 90 % lower bound of available")]
     binding: Annotated[str, Field(min_length=1, description="what runs out first; pods: the node's pod limit")]
     pods: Annotated[Count, Field(description="running pods of the class")]
-    cpu: Annotated[NonNegative, Field(description="share of the node's CPU that one pod of the class takes")]
-    memory: Annotated[NonNegative, Field(description="share of the node's memory that one pod of the class takes")]
+    cpu: Annotated[NonNegative, Field(description="share of the CPU that pods may have which one of the class takes")]
+    memory: Annotated[NonNegative, Field(description="share of such memory that one pod of the class takes")]
+    kind: Annotated[
+        Literal["serving", "soaking"] | None,
+        Field(description="soaking: its threads are always runnable; serving: it works and sleeps; null: not told"),
+    ] = None
+    prior: Annotated[
+        Ratio | None, Field(description="share of what a pod takes that is assumed, since nobody in the cluster saw it")
+    ] = None
 
 
 class Blocks(Part):
@@ -62,6 +74,10 @@ class Model(Message):
     classes: Annotated[
         dict[Text, ClassSum] | None, Field(max_length=MAXIMUM_CLASSES, description="usage by workload class")
     ] = None
+    repeats: Annotated[
+        float | None, Field(ge=0, le=1e12, description="starts of pods of the same class as the one before, faded")
+    ] = None
+    transitions: Annotated[float | None, Field(ge=0, le=1e12, description="starts that had one before, faded")] = None
     node: NodeName | None = None
     partition: Count | None = None
 
@@ -102,6 +118,18 @@ class Availability(Message):
     gap: Annotated[Ratio, Field(description="second over first eigenvalue of the model; near 1: no single direction")]
     free: Annotated[
         dict[str, Ratio] | None, Field(description="share of cpu and of memory that pods may still take, headroom off")
+    ] = None
+    limits: Annotated[
+        dict[str, NonNegative] | None,
+        Field(description="cpu, memory: cores that serving pods may demand, and bytes, of which `free` is a share"),
+    ] = None
+    mix: Annotated[
+        dict[Text, Ratio] | None,
+        Field(
+            max_length=MAXIMUM_CLASSES,
+            description="how likely the next pod is of each workload class, - for pods of unknown class: what "
+            "`available` counts; absent: reference pods, or mean pods where nobody tells what pods use",
+        ),
     ] = None
     classes: Annotated[
         dict[Text, ClassRoom] | None, Field(max_length=MAXIMUM_CLASSES, description="room by workload class")

@@ -238,13 +238,33 @@ class ModelSettings(Section):
     silent_seconds: Seconds = Field(30, description="a node without a block for so long leaves the global model")
 
 
+class Policy(Section):
+    """What fits: how much slower pods may become, and what of a node is never theirs."""
+
+    slowdown: float | None = Field(
+        None,
+        gt=1,
+        le=10,
+        description="a pod fits while the mean slowdown of CPU work stays at or below it: time taken over time alone; "
+        "default: estimate.slowdown",
+    )
+    eviction_bytes: int = Field(
+        100 << 20, ge=0, description="memory that stays available; below it the kubelet evicts (memory.available)"
+    )
+    whole: bool = Field(True, description="round lower down to whole pods, since nobody places a part of one")
+
+
 class Estimate(Section):
     """How cost and capacity are estimated, and what fits means."""
 
-    form: Literal["least_squares", "kalman_dual", "kalman_joint", "kalman_delta"] | None = Field(
-        None, description="default: least_squares; kalman_dual in the carico variant"
+    form: Literal["composed", "least_squares", "kalman_dual", "kalman_joint", "kalman_delta"] | None = Field(
+        None,
+        description="default: composed, of what pods of each workload class use, and least_squares of usage on the "
+        "number of pods where nobody tells what pods use; kalman_dual in the carico variant",
     )
-    slowdown: float = Field(2.0, ge=1, le=2, description="mean slowdown that a pod may suffer; 2 is the dissertation's")
+    slowdown: float = Field(
+        2.0, gt=1, le=2, description="mean slowdown at which the blend of utilisation and pressure is 1; 2 is its mean"
+    )
     headroom_cpu: float = Field(0.0, ge=0, lt=1, description="share of CPU never given away")
     headroom_memory: float = Field(0.0, ge=0, lt=1, description="share of memory never given away")
     memory_seconds: Seconds = Field(300, description="how long evidence of a pod's cost counts")

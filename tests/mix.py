@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from processors import slowdown
 from processors.output import Output
 from schemas.estimate import Availability, Model
 from schemas.message import Message
@@ -12,6 +13,14 @@ from schemas.settings import Settings, load
 from tests.telemetry import METRICS, block, stored, usage
 
 CORES, MEMORY = 16, 64e9
+ALLOWED = slowdown.share(2.0, CORES) * CORES  # cores that serving pods may demand
+FREE_MEMORY = MEMORY - (100 << 20)  # above the eviction threshold
+
+
+def share_of(cores: float) -> float:
+    """Return the share of what serving pods may demand that one of so many cores takes."""
+    every = slowdown.queueing(2.0, np.array([float(CORES)]))
+    return float(cores * slowdown.weight(np.array([cores]), every)[0] / ALLOWED)
 
 
 def configured(**flags: str) -> Settings:

@@ -33,6 +33,8 @@ _COLUMNS = {
     "throttled": "throttled",
 }
 
+_SUMS = ("soaking", "started", "recent")  # of a class, in maps beside the list of classes
+
 Row = Mapping[str, Any]
 
 
@@ -110,6 +112,7 @@ def _usage(rows: Iterable[Row]) -> Iterator[Beside]:
                 "system_cpu_cores": system.get("cpu_cores"),
                 "system_memory_bytes": system.get("memory_bytes"),
                 **{name: [row[column] for row in pods] for name, column in _COLUMNS.items()},
+                "ages": _ages([row.get("age") for row in pods]),
             }
         )
         yield Beside(listed[0]["place"], at_us, node, block, f"{boot}:{seq}")
@@ -130,10 +133,21 @@ def _pod_facts(rows: Iterable[Row]) -> Iterator[Beside]:
 def _models(rows: Iterable[Row]) -> Iterator[Beside]:
     for row in rows:
         known = _known(row)
+        apart = {name: known.pop(name) for name in _SUMS if name in known}
         if "classes" in known:
-            known["classes"] = {item.pop("class"): item for item in known["classes"]}
+            known["classes"] = {
+                item.pop("class"): item | {name: part[label] for name, part in apart.items() if label in part}
+                for item in known["classes"]
+                for label in (item["class"],)
+            }
         model = Model.model_validate(known)
         yield Beside(row["place"], model.at_us, "", model, str(model.at_us))
+
+
+def _ages(ages: Sequence[int | None]) -> list[int] | None:
+    """Return the pods' ages; None: the agent did not say, or the recording is older than that it does."""
+    known = [age for age in ages if age is not None]
+    return known if known and len(known) == len(ages) else None
 
 
 def _known(row: Row) -> dict[str, Any]:

@@ -24,6 +24,8 @@ _ROOM = pl.Struct(
 )
 _SUM = pl.Struct({"class": pl.String, "pods": pl.Float64, "cpu": pl.Float64, "memory": pl.Float64})
 
+SUMS = ("soaking", "started", "recent")  # fields of a class's sums that have a map of their own
+
 AVAILABILITY: Schema = {
     "node": pl.String,
     "at_us": pl.Int64,
@@ -38,7 +40,11 @@ AVAILABILITY: Schema = {
     **dict.fromkeys((f"usage_{feature}" for feature in FEATURES), pl.Float64),
     "free_cpu": pl.Float64,
     "free_memory": pl.Float64,
+    "limit_cpu": pl.Float64,
+    "limit_memory": pl.Float64,
     "classes": pl.List(_ROOM),
+    "kinds": column.TEXTS,
+    "mix": column.AMOUNTS,
 }
 MODEL: Schema = {
     "scope": pl.String,
@@ -51,6 +57,10 @@ MODEL: Schema = {
     "pods": pl.Float64,
     "cost": pl.List(pl.Float64),
     "classes": pl.List(_SUM),
+    # Beside `classes`, and not in it: a list's struct has the same fields in all files of a folder.
+    **dict.fromkeys(SUMS, column.AMOUNTS),
+    "repeats": pl.Float64,
+    "transitions": pl.Float64,
 }
 
 
@@ -61,14 +71,27 @@ def availabilities(messages: Sequence[Availability]) -> pl.DataFrame:
     }
     for resource in ("cpu", "memory"):
         spread[f"free_{resource}"] = [(message.free or {}).get(resource) for message in messages]
-    return column.frame(messages, AVAILABILITY, classes=[_listed(message.classes) for message in messages], **spread)
+        spread[f"limit_{resource}"] = [(message.limits or {}).get(resource) for message in messages]
+    spread["kinds"] = [_field(message.classes, "kind") for message in messages]
+    listed = [_listed(message.classes, _ROOM) for message in messages]
+    return column.frame(messages, AVAILABILITY, classes=listed, **spread)
 
 
 def models(messages: Sequence[Model]) -> pl.DataFrame:
     """Return one row per message."""
-    return column.frame(messages, MODEL, classes=[_listed(message.classes) for message in messages])
+    maps = {name: [_field(message.classes, name) for message in messages] for name in SUMS}
+    return column.frame(messages, MODEL, classes=[_listed(message.classes, _SUM) for message in messages], **maps)
 
 
-def _listed(classes: Mapping[str, Part] | None) -> list[dict[str, Any]] | None:
+def _listed(classes: Mapping[str, Part] | None, form: pl.Struct) -> list[dict[str, Any]] | None:
     """Return classes as structs that name themselves; None stays: the message says nothing of classes."""
-    return None if classes is None else [{"class": name, **dict(part)} for name, part in classes.items()]
+    if classes is None:
+        return None
+    fields = [field.name for field in form.fields if field.name != "class"]
+    return [{"class": name} | {field: getattr(part, field) for field in fields} for name, part in classes.items()]
+
+
+def _field(classes: Mapping[str, Part] | None, field: str) -> dict[str, Any] | None:
+    """Return one field of all classes by name; None: no class has it."""
+    found = {name: value for name, part in (classes or {}).items() if (value := getattr(part, field)) is not None}
+    return found or None

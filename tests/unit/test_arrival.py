@@ -3,6 +3,7 @@
 import itertools
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
@@ -269,6 +270,15 @@ def test_how_messages_are_grouped_changes_neither_counts_nor_times(
 def older(partition: Partition) -> bytes:
     """Return a partition's state as format 2 had it."""
     header, arrays = snapshot.unpack(partition.snapshot())
+    slots = arrays["classes.label"].shape
+    new = ("chain.level.", "classes.rest.", "classes.drift.", "classes.demand.", "classes.starts.")
+    fields = ("running", "full", "amount", "soaked", "queueing", "reserved", "most")
+    gone = {f"chain.{name}" for name in fields} | {f"classes.{name}" for name in ("kind", "most", "held", "pending")}
+    arrays = {name: part for name, part in arrays.items() if not name.startswith(new) and name not in gone}
+    arrays |= {f"classes.{name}": np.zeros((*slots, 2)) for name in ("weight", "squares", "products", "errors")}
+    arrays |= {f"classes.{name}": np.zeros((slots[0], 2)) for name in ("rest", "scatter")}
+    arrays["classes.seconds"] = np.zeros(slots[0])
+    del header["admission"]["allocatable"]
     known = header["admission"].pop("known")
     header["admission"]["marks"] = {node: come[:2] for node, (come, _, _) in known.items()}
     return snapshot.pack(header | {"format": 2, "watermark": header["watermark"][:2]}, arrays)

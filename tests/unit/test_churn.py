@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors import churn
+from processors import churn, slowdown
 from processors.output import Output
 from processors.partition import Partition
 from schemas import codec
@@ -132,7 +132,7 @@ def learned_before_and_after_a_burst(*, hold: bool, events: bool = True) -> tupl
 
 def test_a_burst_of_twenty_short_containers_moves_the_learned_cost_by_less_than_five_percent() -> None:
     before, after = learned_before_and_after_a_burst(hold=True)
-    assert before == pytest.approx(0.04, rel=0.05)
+    assert before == pytest.approx(0.08 / slowdown.share(2.0, 4), rel=0.05)
     held = abs(after / before - 1)
     before, after = learned_before_and_after_a_burst(hold=False)
     moved = abs(after / before - 1)
@@ -149,11 +149,11 @@ def test_while_containers_come_and_go_availability_rests_on_what_was_learned() -
         Partition(configured(estimate_pod_cores="0.32", estimate_pod_memory_bytes="1"), 0).fold(node.messages())[0]
     )
     calm = in_force(rows, 39)
-    assert calm.available == pytest.approx((1 - 0.05 - 4 * 0.04) / 0.04, rel=0.03)
+    assert calm.available == pytest.approx((slowdown.share(2.0, 4) - 0.1 - 4 * 0.08) / 0.08, rel=0.03)
     for second in range(40, 43):
         row = in_force(rows, second)
         assert row.churn
-        assert row.available == pytest.approx(calm.available - (row.pods - calm.pods), abs=0.6)
+        assert row.available == pytest.approx(max(0.0, calm.available - (row.pods - calm.pods)), abs=0.6)
 
 
 def test_the_block_with_the_event_in_it_and_what_smoothing_carries_on_are_held() -> None:

@@ -128,7 +128,12 @@ def wire(messages: list[Stored], kind: str) -> int:
     ("flags", "share", "signal", "times"),
     [
         ({}, 0.001, 0.2, 6),  # quotas at random make CPU jump each second: the worst for a model told seldom
-        ({"estimate_form": "kalman_joint"}, 0.01, 0.01, 4),  # its model goes along every second
+        (
+            {"estimate_form": "kalman_joint", "model_variant": "carico"},
+            0.01,
+            0.01,
+            4,
+        ),  # its model goes along every second
         ({"model_variant": "carico"}, 0.01, 0.01, 6),  # so does this one, of two features
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors import availability, least_squares
+from processors import availability, least_squares, slowdown
 from processors.partition import Partition
 from schemas.estimate import Availability
 from schemas.settings import load
@@ -103,7 +103,7 @@ def room(
         np.array([pods]),
         np.array([churn]),
         headroom=np.zeros(2),
-        max_pods=110,
+        most=110,
     )
 
 
@@ -165,7 +165,7 @@ def test_bounds_enclose_availability_and_hold_nine_times_in_ten() -> None:
         pods,
         np.zeros(nodes, bool),
         headroom=np.zeros(1),
-        max_pods=110,
+        most=110,
     )
     truth = (1 - base) / cost - pods
     assert np.all(result.lower <= result.available)
@@ -177,7 +177,9 @@ def test_bounds_enclose_availability_and_hold_nine_times_in_ten() -> None:
 def scripted(form: str) -> list[Availability]:
     """Run a node whose pods go from 1 to 5 and back; what it said, in order."""
     random = np.random.default_rng(7)
-    partition = Partition(load({"estimate_form": form, "model_global_weight": "0"}, environ={}), 0)
+    variant = "carico" if form.startswith("kalman") else "default"
+    flags = {"estimate_form": form, "model_variant": variant, "model_global_weight": "0"}
+    partition = Partition(load(flags, environ={}), 0)
     said: list[Availability] = []
     for second in range(260):
         outputs, _ = partition.fold([stored(telemetry.noisy("n", second, (second // 20) % 5 + 1, random))])
@@ -186,10 +188,10 @@ def scripted(form: str) -> list[Availability]:
 
 
 def test_the_default_estimator_finds_the_truth_of_a_scripted_node() -> None:
-    """A pod takes 4 % of the blend on a baseline of 2.5 %, and 3 % of memory on 20 %."""
+    """A pod takes 8 % of the CPUs on a baseline of 5 %, and 3 % of memory on 20 %."""
     for last in scripted("least_squares")[-20:]:
-        truth = min((1 - 0.025) / 0.04, (1 - 0.2) / 0.03) - last.pods
-        assert last.available == pytest.approx(truth, abs=1.5)
+        truth = min((slowdown.share(2.0, 4) - 0.05) / 0.08, (1 - 0.2) / 0.03) - last.pods
+        assert last.available == pytest.approx(truth, abs=0.5)
         assert last.lower <= truth
 
 

@@ -65,7 +65,7 @@ def test_every_kind_of_row_is_written_and_read_back(tmp_path: Path) -> None:
     available = query(
         tmp_path, "SELECT available, binding, usage_cpu, epoch_us(time) - at_us FROM availability LIMIT 1"
     )
-    assert available[0][1:] == ("memory", 0.0, 0)
+    assert available[0][1:] == ("cpu", 0.0, 0)
 
 
 def test_an_empty_history_has_every_table_and_column(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors import snapshot
+from processors import slowdown, snapshot
 from processors.output import Output
-from processors.partition import Partition
+from processors.partition import FORMAT, Partition
 from schemas import codec
 from schemas.estimate import Availability, ClassSum, Model
 from schemas.settings import Settings, load
@@ -193,8 +193,10 @@ def test_every_contract_field_of_a_first_availability_is_present_and_finite() ->
     outputs, _ = Partition(configured(), 0).fold([stored(block("n", 0, cpu_util=0.2, memory_util=0.3))])
     message = next(output.message for output in outputs if isinstance(output.message, Availability))
     fields = message.model_dump()
-    assert [name for name, value in fields.items() if value is None] == ["classes", "blocks", "clock"]
-    assert message.free == {"cpu": 0.9, "memory": 0.7}
+    assert [name for name, value in fields.items() if value is None] == ["mix", "classes", "blocks", "clock"]
+    allowed = slowdown.share(2.0, 4)
+    assert message.free == pytest.approx({"cpu": 1 - 0.2 / allowed, "memory": 1 - 0.3 * 8192 / (8192 - 100)}, abs=1e-5)
+    assert message.limits == pytest.approx({"cpu": 4 * allowed, "memory": (8192 - 100) << 20}, rel=1e-4)
     assert all(np.isfinite(value) for value in fields.values() if isinstance(value, float))
     assert message.lower <= message.available <= message.upper
     assert message.prior == 1.0
@@ -216,7 +218,7 @@ def test_a_damaged_state_is_refused(body: bytes) -> None:
 
 def test_a_state_of_another_version_is_refused_and_says_what_becomes_of_it() -> None:
     older = snapshot.pack({"format": 1, "settings": ""}, {})
-    with pytest.raises(ValueError, match="format 1, this version reads 3; it is built anew by replay"):
+    with pytest.raises(ValueError, match=f"format 1, this version reads {FORMAT}; it is built anew by replay"):
         Partition(configured(), 0).restore(older)
 
 
@@ -238,8 +240,10 @@ BAD_BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("form", ["least_squares", "kalman_joint"])
+@pytest.mark.parametrize(
+    ("variant", "form"),
+    [("default", "composed"), ("default", "least_squares"), ("carico", "least_squares"), ("carico", "kalman_joint")],
+)
 @pytest.mark.parametrize("bad", BAD_BLOCKS)
 def test_a_valid_block_with_odd_numbers_harms_nobody_else(variant: str, form: str, bad: SampleBlock) -> None:
     wanted = configured(model_variant=variant, estimate_form=form, model_global_weight="0")
@@ -273,11 +277,16 @@ def test_availability_is_absent_while_cpu_or_memory_is_unknown() -> None:
     assert partition.withheld == 1
 
 
-def test_without_pressure_information_a_cpu_is_full_at_its_cores() -> None:
-    message = stored(block("n", 0, cpu_util=0.1, cpu_pressure=None))
-    outputs, _ = Partition(configured(estimate_pod_memory_bytes="1"), 0).fold([message])
-    row = next(output.message for output in outputs if isinstance(output.message, Availability))
-    assert row.available == pytest.approx((1 - 0.1) * 4 / 0.1)
+@pytest.mark.parametrize("util", [0.0, 0.1, 0.4])
+def test_hosts_with_and_without_pressure_information_say_the_same(util: float) -> None:
+    rows = []
+    for pressure in (0.05 * util, None):
+        message = stored(block("n", 0, cpu_util=util, cpu_pressure=pressure, procs_running=1.0))
+        outputs, _ = Partition(configured(estimate_pod_memory_bytes="1"), 0).fold([message])
+        rows += [output.message for output in outputs if isinstance(output.message, Availability)]
+    assert rows[0].available == pytest.approx((slowdown.share(2.0, 4) - util) * 4 / 0.1, rel=1e-3)
+    assert rows[1].available == rows[0].available
+    assert rows[1].lower == rows[0].lower
 
 
 def test_a_clock_that_was_set_back_does_not_hold_churn_on() -> None:
@@ -316,7 +325,8 @@ def test_a_cluster_that_knows_what_a_pod_costs_tells_a_new_node() -> None:
     outputs, _ = pupil.fold([(NAMES.model, codec.encode(learned)), stored(block("new", 0))])
     row = next(output.message for output in outputs if isinstance(output.message, Availability))
     assert row.prior == 1.0
-    assert row.available == pytest.approx(1 / 0.04, rel=0.1)
+    # On four cores a pod took 8 % of utilisation.
+    assert row.available == pytest.approx(slowdown.share(2.0, 4) / 0.08, rel=0.1)
 
 
 def test_a_node_that_is_silent_for_an_hour_is_forgotten() -> None:

@@ -33,7 +33,8 @@ OTHER: dict[str, Any] = {
     "smoothing_form": "dynamic_ema", "smoothing_window": 9, "smoothing_publish": False,
     "model_variant": "carico", "model_features": ("memory", "cpu"), "model_rank": 2, "model_tau_seconds": 11.5,
     "model_global_weight": 0.0, "model_silent_seconds": 12,
-    "estimate_form": "kalman_joint", "estimate_slowdown": 1.5, "estimate_headroom_cpu": 0.1,
+    "policy_slowdown": 1.7, "policy_eviction_bytes": 98, "policy_whole": False,
+    "estimate_form": "least_squares", "estimate_slowdown": 1.5, "estimate_headroom_cpu": 0.1,
     "estimate_headroom_memory": 0.2, "estimate_memory_seconds": 13, "estimate_level_seconds": 14,
     "estimate_pod_cores": 0.3, "estimate_pod_memory_bytes": 99, "estimate_prior_deviation": 0.4,
     "estimate_max_pods": 250, "estimate_process_noise": 1e-7, "estimate_settle_seconds": 15,
@@ -233,7 +234,7 @@ def test_what_follows_from_other_settings() -> None:
     assert (loaded.nats_url, loaded.history_dir) == ("nats://127.0.0.1:5", Path("/d/history"))
     assert loaded.sample.samples == 20
     assert loaded.sample.node_name
-    assert (loaded.smoothing_form, loaded.estimate_form) == ("running_median", "least_squares")
+    assert (loaded.smoothing_form, loaded.estimate_form) == ("running_median", "composed")
     carico = settings.load({"model_variant": "carico", "nats_url": "n:1", "sample_node": "x"}, environ={})
     assert (carico.smoothing_form, carico.estimate_form) == ("dynamic_ema", "kalman_dual")
     assert (carico.nats_url, carico.sample.node_name) == ("n:1", "x")

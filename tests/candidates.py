@@ -44,6 +44,7 @@ def nodes(count: int, **fields: Any) -> Candidates:
         "labels": [{}] * count,
         "annotations": [{}] * count,
         "spot": np.zeros(count, dtype=np.bool_),
+        "unseen": np.zeros(count, dtype=np.bool_),
         "reserved": np.zeros(count),
         "pods": np.zeros(count),
         "recent_cpu": np.zeros(count),
@@ -52,13 +53,14 @@ def nodes(count: int, **fields: Any) -> Candidates:
         "peak": {"cpu": unknown, "memory": unknown},
         "unpredicted": {"cpu": np.zeros(count), "memory": np.zeros(count)},
     }
+    fields.setdefault("sure", fields.get("room", unknown))
     for name in ("room", "cores", "usage_cpu", "price", "median_price", "interruption_rate"):
         known[name] = unknown
     for name, value in fields.items():
         if isinstance(value, Mapping):
             known[name] = {key: _array(each, count) for key, each in value.items()}
-        elif name in ("names", "binding", "labels", "annotations", "spot"):
-            known[name] = np.array(value) if name == "spot" else value
+        elif name in ("names", "binding", "labels", "annotations", "spot", "unseen"):
+            known[name] = np.array(value) if name in ("spot", "unseen") else value
         else:
             known[name] = _array(value, count)
     known["requested"] = {key: np.zeros(count) for key in known["allocatable"]} | known["requested"]

@@ -32,6 +32,7 @@ def report(
     classes: Mapping[str, tuple[float, float]] | None = None,
     binding: str = "cpu",
     pods: int = 1,
+    free: Mapping[str, float] | None = None,
 ) -> Availability:
     rooms = {
         name: ClassRoom(available=mean, lower=least, binding=binding, pods=1, cpu=0.1, memory=0.1)
@@ -41,7 +42,8 @@ def report(
         node=node, at_us=at_us, seq=at_us // SECOND, available=available, lower=available if lower is None else lower,
         upper=available, signal=1.0, cost=0.1, capacity=1.0, pods=pods, binding=binding, mode="signal", churn=False,
         prior=prior, usage={"cpu": 0.5, "memory": 0.25}, explained=1.0, gap=0.0, since_us=at_us,
-        classes=rooms or None,
+        classes=rooms or None, free=dict.fromkeys(free, 0.5) if free else None,
+        limits={name: 2 * amount for name, amount in free.items()} if free else None,
     )  # fmt: skip
 
 

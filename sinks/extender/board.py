@@ -1,9 +1,9 @@
 """Everything the extender knows, in memory: what nodes report, what the API says, what is held.
 
 A question takes rows out of columns; it asks nobody. How many pods of a kind fit is the node's room for the pod's
-class where the node knows the class, else its room for a mean pod. The mean is believed as long as the cost of a pod
-is mostly assumed (`prior`), afterwards the lower bound is, so that a node which has measured little does not get too
-many (MODEL.md 5.2). The reference variant believes the mean always.
+class where the node knows the class. Of another class nobody has seen a pod: its requests are a hint, with a wide tail
+where it states none, and it fits at most as often as a mean pod does where the node does not say what is free. Nodes
+are asked for the lower bound and ranked by the mean. The reference variant has no bound, and takes the mean for both.
 
 A node that has fallen silent keeps its last capacity for a while: the pods that came since are still reserved, and
 those that went leave room.
@@ -23,13 +23,19 @@ from sinks.extender import market as markets
 from sinks.extender import pods as pod_sums
 from sinks.extender.book import Book
 from sinks.extender.candidate import Array, Candidates, Pod
-from sinks.extender.class_room import ClassRooms
+from sinks.extender.class_room import ClassRooms, Told
 from sinks.extender.market import Market
 from sinks.extender.pods import Pods, Terms
 from sinks.extender.reserved import Reserved
 from sinks.extender.rows import Columns, Growth, Rows, Taken
 
 _CONVERSION = 100.0
+_ASSUMED = 0.5  # share of a cost: nobody has seen a pod of the kind
+_TAIL, _WIDE_TAIL = (
+    1.64,
+    3.6,
+)  # what a pod may take, in requests that it states, and in stand-ins: one in ten takes more
+_LEAST = 1e-9
 _EMPTY: Mapping[str, str] = {}
 UNKNOWN, FRESH, STALE = 0, 1, 2
 STATES: tuple[Literal["unknown", "fresh", "stale"], ...] = ("unknown", "fresh", "stale")
@@ -53,7 +59,21 @@ class Board:
         self._predicted_us = round(settings.output.stale_seconds * 1e6)
         nothing = float("nan")
         self.rows = Rows(
-            **dict.fromkeys(("room", "usage", "cores", "price", "peak:cpu", "peak:memory"), nothing),
+            **dict.fromkeys(
+                (
+                    "room",
+                    "sure",
+                    "assumed",
+                    "free:cpu",
+                    "free:memory",
+                    "usage",
+                    "cores",
+                    "price",
+                    "peak:cpu",
+                    "peak:memory",
+                ),
+                nothing,
+            ),
             **dict.fromkeys(("median", "interruptions"), nothing),
             **dict.fromkeys(("at", "facts", "spot", "predicted", "then:cpu", "then:memory"), 0.0),
             **pod_sums.columns(),
@@ -74,13 +94,24 @@ class Board:
         row = self._row(availability.node)
         if availability.at_us < self.rows["at"][row]:
             return
-        mean = self._always_mean or availability.prior > 0.5
+        mean = self._always_mean
         self.rows["at"][row] = availability.at_us
-        self.rows["room"][row] = availability.available if mean else availability.lower
+        self.rows["room"][row] = availability.available
+        self.rows["sure"][row] = availability.available if mean else availability.lower
+        self.rows["assumed"][row] = availability.prior
+        for resource in ("cpu", "memory"):
+            share = (availability.free or {}).get(resource, float("nan"))
+            self.rows[f"free:{resource}"][row] = share * (availability.limits or {}).get(resource, float("nan"))
         self.rows["usage"][row] = availability.usage.get("cpu", float("nan"))
         self._binding[row] = availability.binding
         said = (availability.classes or {}).items()
-        self._classes.put(row, {name: each.available if mean else each.lower for name, each in said})
+        self._classes.put(
+            row,
+            {
+                name: Told(each.available, each.available if mean else each.lower, each.prior or 0.0)
+                for name, each in said
+            },
+        )
         self.pods.report(row, availability.at_us)
 
     def predict(self, prediction: Prediction) -> None:
@@ -128,7 +159,18 @@ class Board:
         if row is None:
             return
         self._extend()
-        for name in ("room", "usage", "cores", "price", "peak:cpu", "peak:memory"):
+        for name in (
+            "room",
+            "sure",
+            "assumed",
+            "free:cpu",
+            "free:memory",
+            "usage",
+            "cores",
+            "price",
+            "peak:cpu",
+            "peak:memory",
+        ):
             self.rows[name][row] = float("nan")
         self.rows["at"][row] = self.rows["facts"][row] = self.rows["predicted"][row] = 0.0
         self._facts[row], self._labels[row], self._annotations[row] = None, _EMPTY, _EMPTY
@@ -186,18 +228,20 @@ class Board:
         self._extend()
         take = self.rows
         states = self.states(rows, now_us)
-        room = self._classes.of(pod.workload, rows)
-        emptied = room
+        room, sure, assumed = self._fits(pod, rows)
+        emptied = np.zeros(len(rows))
         for kind, column in self.pods.gone.columns() if (states == STALE).any() else ():
             emptied = emptied + column[rows] * self.freed(pod.workload, kind, rows)
-        room = np.where(states == STALE, emptied, np.where(states == FRESH, room, np.nan))
+        more = np.where(states == STALE, emptied, np.where(states == FRESH, 0.0, np.nan))
         resources = sorted({"cpu", "memory", "ephemeral-storage", "pods", *pod.requests})
         both = ("cpu", "memory")
         requested = Columns(take, "requested:", resources, rows)
         then = Columns(take, "then:", both, rows)
         return Candidates(
             names=names,
-            room=room,
+            room=room + more,
+            sure=sure + more,
+            unseen=(assumed > _ASSUMED) & (states != UNKNOWN) & ~np.isnan(room),
             reserved=self._reserved(pod.workload, rows),
             binding=Taken(self._binding, rows),
             allocatable=Columns(take, "allocatable:", resources, rows, take["facts"][rows] > 0),
@@ -215,6 +259,31 @@ class Board:
             median_price=take["median"][rows],
             interruption_rate=take["interruptions"][rows],
             spot=take["spot"][rows] > 0,
+        )
+
+    def _fits(self, pod: Pod, rows: NDArray[np.intp]) -> tuple[Array, Array, Array]:
+        """Return (nodes,) pods of this pod's kind that fit, that surely do, and what share of their cost is assumed."""
+        told = self._classes.told(pod.workload, rows)
+        known = ~np.isnan(told[:, 0])
+        if known.all() or self._always_mean:
+            mean = self.rows["room"][rows]
+            room, sure = (np.where(known, column, mean) for column in told.T[:2])
+            return room, sure, np.where(known, told[:, 2], 0.0)
+        # Of a pod that states nothing the stand-ins are assumed, and it may take several times as much.
+        stated = bool(pod.requests.get("cpu") and pod.requests.get("memory"))
+        by_request = np.full(len(rows), np.inf)
+        for resource, amount in pod.nonzero.items():
+            free = self.rows[f"free:{resource}"][rows]
+            by_request = np.minimum(by_request, np.where(np.isnan(free), np.inf, free / max(amount, _LEAST)))
+        unlimited = ~np.isfinite(by_request)
+        by_request = np.where(unlimited, self.rows["room"][rows], by_request)
+        surely = np.floor(by_request / (_TAIL if stated else _WIDE_TAIL))
+        surely = np.where(unlimited, self.rows["sure"][rows], surely)
+        nobody = np.where(unlimited, self.rows["assumed"][rows], 1.0)
+        return (
+            np.where(known, told[:, 0], by_request),
+            np.where(known, told[:, 1], surely),
+            np.where(known, told[:, 2], nobody),
         )
 
     def trade(self, market: Market) -> None:

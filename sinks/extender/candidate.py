@@ -68,6 +68,8 @@ class Candidates:
     Attributes:
         names: Their names.
         room: Pods of this pod's kind that fit, before reservations.
+        sure: How many surely do: the lower bound of it.
+        unseen: What pods of the kind take is assumed there, since nobody has seen one.
         reserved: Places held on it for pods that telemetry does not show yet.
         binding: What runs out first there; empty: unknown.
         allocatable: By resource, in cores, bytes and counts; every resource that the pod requests has an entry.
@@ -90,6 +92,8 @@ class Candidates:
 
     names: Sequence[str]
     room: Array
+    sure: Array
+    unseen: Mask
     reserved: Array
     binding: Sequence[str]
     allocatable: Mapping[str, Array]

@@ -6,6 +6,7 @@ are asked about a column over all nodes besides.
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,24 @@ from sinks.extender.rows import Rows
 _COLUMNS = 32
 
 
+class Told(NamedTuple):
+    """What a node says of one class: pods that fit, how many surely do, and how much of their cost is assumed."""
+
+    room: float
+    sure: float
+    assumed: float
+
+
+_NOTHING = Told(np.nan, np.nan, np.nan)
+
+
 class ClassRooms:
     """Rooms by row and class."""
 
     def __init__(self, rows: Rows) -> None:
         """Know of no class."""
         self._rows = rows
-        self._said: dict[int, Mapping[str, float]] = {}
+        self._said: dict[int, Mapping[str, Told]] = {}
         self._reporting: Counter[str] = Counter()
         self._columns: OrderedDict[str, Array] = OrderedDict()
 
@@ -30,7 +42,7 @@ class ClassRooms:
         """Tell whether any node says something of a class."""
         return workload in self._reporting
 
-    def put(self, row: int, classes: Mapping[str, float]) -> None:
+    def put(self, row: int, classes: Mapping[str, Told]) -> None:
         """Take what a node says of all the classes that it knows."""
         before = self._said.get(row, {})
         if before.keys() != classes.keys():
@@ -45,23 +57,29 @@ class ClassRooms:
             self._said.pop(row, None)
         for workload, column in self._columns.items():
             if row < len(column):
-                column[row] = classes.get(workload, np.nan)
+                column[row] = classes.get(workload, _NOTHING)
 
     def of(self, workload: str, rows: NDArray[np.intp]) -> Array:
         """Return (nodes,) pods of a class that fit; where the node does not know the class, of its mean pod."""
         mean = self._rows["room"][rows]
         if workload not in self._reporting:
             return mean
-        own = self._column(workload)[rows]
+        own = self._column(workload)[rows, 0]
         return np.where(np.isnan(own), mean, own)
+
+    def told(self, workload: str, rows: NDArray[np.intp]) -> Array:
+        """Return (nodes, 3) what nodes say of a class, as `Told`; NaN where they do not know it."""
+        if workload not in self._reporting:
+            return np.full((len(rows), 3), np.nan)
+        return self._column(workload)[rows]
 
     def _column(self, workload: str) -> Array:
         column = self._columns.pop(workload, None)
         size = len(self._rows["room"])
         if column is None or len(column) != size:
-            column = np.full(size, np.nan)
+            column = np.full((size, 3), np.nan)
             for row, classes in self._said.items():
-                column[row] = classes.get(workload, np.nan)
+                column[row] = classes.get(workload, _NOTHING)
         self._columns[workload] = column
         if len(self._columns) > _COLUMNS:
             self._columns.popitem(last=False)

@@ -52,12 +52,13 @@ def _without(board: Board, verdict: Verdict, victims: Sequence[Sequence[str]]) -
                 requested[resource][place] += amount
             for resource, amount in pod_sums.nonzero(known.requests).items():
                 nonzero[resource][place] += amount
-    room = nodes.room.copy()
+    room = np.zeros(size)
     for kind, number in kinds.items():
         room += number * board.freed(verdict.pod.workload, kind, verdict.rows)
     return replace(
         nodes,
-        room=room,
+        room=nodes.room + room,
+        sure=nodes.sure + room,
         pods=nodes.pods - gone,
         requested={resource: nodes.requested[resource] - requested[resource] for resource in nodes.requested},
         nonzero={resource: nodes.nonzero[resource] - nonzero[resource] for resource in nodes.nonzero},

@@ -19,23 +19,45 @@ def seen(one: Replica, names: list[str], **about: str) -> Candidates:
     return one.board.candidates(parse(asked("p", **about)), names, rows, one.clock.now_us)
 
 
-def test_the_mean_counts_while_a_pod_s_cost_is_assumed_and_the_lower_bound_afterwards() -> None:
-    for prior, variant, room in ((0.6, "default", 5.0), (0.5, "default", 3.0), (0.1, "carico", 5.0)):
+def test_the_lower_bound_is_what_is_sure_and_the_mean_what_is_expected() -> None:
+    for prior, variant, sure in ((0.6, "default", 3.0), (0.1, "default", 3.0), (0.1, "carico", 5.0)):
         one = Replica(given(model_variant=variant), Clock())
         one.board.report(report("a", START, 5.0, lower=3.0, prior=prior))
-        assert seen(one, ["a"]).room.tolist() == [room]
+        found = seen(one, ["a"])
+        assert (found.room.tolist(), found.sure.tolist()) == ([5.0], [sure])
+        assert found.unseen.tolist() == [prior > 0.5]
+
+
+def test_a_class_that_nobody_has_seen_is_judged_by_its_requests_with_a_wide_tail() -> None:
+    one = Replica(given(), Clock())
+    one.board.report(report("a", START, 50.0, free={"cpu": 8.0, "memory": 8 * GIB}))
+    rows = one.board.rows.rows(["a"])
+
+    def judged(**requests: str) -> tuple[float, float, bool]:
+        question = asked("p", workload="new")
+        question["spec"]["containers"][0]["resources"] = {"requests": requests} if requests else {}
+        found = one.board.candidates(parse(question), ["a"], rows, one.clock.now_us)
+        return float(found.room[0]), float(found.sure[0]), bool(found.unseen[0])
+
+    assert judged(cpu="2", memory="1Gi") == (4.0, 2.0, True)
+    assert judged(cpu="64", memory="1Gi") == (0.125, 0.0, True)
+    room, sure, unseen = judged()
+    assert room == pytest.approx(8 * 1024 / 200)
+    assert sure < room / 3
+    assert unseen
 
 
 def test_the_room_for_the_pod_s_own_class_counts_where_the_node_knows_it() -> None:
     one = Replica(given(), Clock())
     one.board.report(report("a", START, 5.0, classes={"big": (1.5, 1.0)}))
     one.board.report(report("b", START, 7.0))
-    assert seen(one, NAMES, workload="big").room.tolist() == [1.0, 7.0]
+    assert seen(one, NAMES, workload="big").room.tolist() == [1.5, 7.0]
+    assert seen(one, NAMES, workload="big").sure.tolist() == [1.0, 7.0]
     assert seen(one, NAMES, workload="else").room.tolist() == [5.0, 7.0]
     one.board.report(report("a", START + SECOND, 5.0, classes={"big": (2.5, 2.0)}))
-    assert seen(one, NAMES, workload="big").room.tolist() == [2.0, 7.0]
+    assert seen(one, NAMES, workload="big").room.tolist() == [2.5, 7.0]
     one.board.report(report("a", START, 50.0))
-    assert seen(one, NAMES, workload="big").room.tolist() == [2.0, 7.0], "an older report is no news"
+    assert seen(one, NAMES, workload="big").room.tolist() == [2.5, 7.0], "an older report is no news"
 
 
 def test_a_silent_node_keeps_its_capacity_less_the_pods_that_came_and_with_those_that_went() -> None:

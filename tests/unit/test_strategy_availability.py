@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.extender.strategy.availability import FULL, Availability
+from sinks.extender.strategy.availability import BEYOND, FULL, LEARNING, Availability
 from tests import candidates
 
 often = settings(deadline=None, max_examples=200, derandomize=True)
@@ -26,10 +26,33 @@ def test_what_is_needed_is_said_in_numbers() -> None:
     nodes = candidates.nodes(3, room=[0.4, 5, 1.5], reserved=[0, 0, 1], binding=["cpu", "cpu", ""])
     said = [Availability().needs(candidates.pod(), nodes, place) for place in range(3)]
     assert said == [
-        ["room for 0.40 pods less 0 held, where 1 is needed; cpu runs out first"],
+        ["room for 0.40 pods for sure (0.40 expected) less 0 held, where 1 is needed; cpu runs out first"],
         [],
-        ["room for 1.50 pods less 1 held, where 1 is needed"],
+        ["room for 1.50 pods for sure (1.50 expected) less 1 held, where 1 is needed"],
     ]
+
+
+def test_a_node_is_asked_for_what_is_sure_and_ranked_by_what_is_expected() -> None:
+    nodes = candidates.nodes(2, room=[9, 5], sure=[0, 4])
+    refused = Availability().refuse(candidates.pod(), nodes)
+    assert {reason: mask.tolist() for reason, mask in refused.items()} == {FULL: [True, False]}
+    first, second = Availability().score(candidates.pod(), nodes)
+    assert first > second
+
+
+def test_of_pods_that_nobody_has_seen_a_node_takes_one_at_a_time() -> None:
+    nodes = candidates.nodes(3, room=[9, 9, 9], reserved=[0, 1, 1], unseen=[True, True, False])
+    refused = Availability().refuse(candidates.pod(), nodes)
+    assert {reason: mask.tolist() for reason, mask in refused.items()} == {LEARNING: [False, True, False]}
+    assert "unknown cost" in Availability().needs(candidates.pod(), nodes, 1)[0]
+
+
+@pytest.mark.parametrize(("asked", "fits"), [({"cpu": 64.0}, False), ({"cpu": 2.0}, True), ({"memory": 5e9}, False)])
+def test_a_pod_that_requests_more_than_a_node_has_does_not_fit(asked: dict[str, float], fits: bool) -> None:
+    pod = candidates.pod(asked)
+    for known in ({"allocatable": {"cpu": [2], "memory": [4e9]}}, {"cores": [2], "allocatable": {"memory": [4e9]}}):
+        nodes = candidates.nodes(1, room=[50], **known)
+        assert (BEYOND not in Availability().refuse(pod, nodes)) == fits
 
 
 @given(st.integers(0, 10**6), st.integers(1, 20))

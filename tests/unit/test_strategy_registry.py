@@ -105,10 +105,14 @@ def test_what_two_strategies_refuse_for_one_reason_is_refused_once() -> None:
     chosen = registry.make({"availability": 1.0, "most_allocated": 1.0, "least_allocated": 1.0}, Extender())
     refused = {reason: mask.tolist() for reason, mask in combine.refuse(chosen, pod, nodes).items()}
     assert refused == {
+        "the node is smaller than what the pod requests": [False, True, False],
         "no room for another pod of its kind": [True, False, False],
         "less cpu is left than the pod requests": [False, True, False],
     }
-    assert combine.needs(chosen, pod, nodes, 1) == ["cpu: the pod requests 2 cores, 1 cores of 1 cores are left"]
+    assert combine.needs(chosen, pod, nodes, 1) == [
+        "a node with more of what the pod requests",
+        "cpu: the pod requests 2 cores, 1 cores of 1 cores are left",
+    ]
     assert combine.needs(chosen, pod, nodes, 2) == []
 
 

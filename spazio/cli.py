@@ -49,6 +49,7 @@ def main() -> int:
         "runtime",
         "smoothing",
         "model",
+        "policy",
         "estimate",
         "predict",
         "reject",
@@ -77,7 +78,7 @@ def agent(context: typer.Context) -> int:
 
 
 @app.command()
-@with_settings(*_PIPELINE, "containers", "sample", "runtime", "edge", "smoothing", "model", "estimate")
+@with_settings(*_PIPELINE, "containers", "sample", "runtime", "edge", "smoothing", "model", "policy", "estimate")
 def edge(settings: Settings) -> int:
     """Measure and model this node, and publish only its model and last values."""
     from spazio import edge as command
@@ -86,7 +87,7 @@ def edge(settings: Settings) -> int:
 
 
 @app.command()
-@with_settings(*_PIPELINE, "smoothing", "model", "estimate", "predict", "reject", "forecast", "process")
+@with_settings(*_PIPELINE, "smoothing", "model", "policy", "estimate", "predict", "reject", "forecast", "process")
 def process(settings: Settings) -> int:
     """Fold telemetry into availability."""
     from processors import engine
@@ -111,7 +112,7 @@ def load(
 @app.command()
 @with_settings(
     *_PIPELINE,
-    *("replay", "smoothing", "model", "estimate", "predict", "reject", "forecast", "process"),
+    *("replay", "smoothing", "model", "policy", "estimate", "predict", "reject", "forecast", "process"),
     *("history_dir", "history_flush_seconds"),
 )
 def replay(
@@ -146,6 +147,23 @@ def backtest(
         return 2
     print(command.report.text(found))
     return 0
+
+
+@app.command()
+@with_settings("sample_cgroup", "sample_proc", "policy", "estimate", "model", "log")
+def truth(
+    settings: Settings,
+    out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("truth"),
+    quick: Annotated[bool, typer.Option("--quick", help="Four families, in under four minutes.")] = False,
+    only: Annotated[list[str] | None, typer.Option(help="Family to run; may be given several times.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Evaluate the recording that the folder holds.")] = False,
+    plots: Annotated[bool, typer.Option(help="Draw truth.png.")] = True,
+    json_output: Annotated[bool, typer.Option("--json", help="Print report.json.")] = False,
+) -> int:
+    """Find out how many pods really fit on this machine, beside what spazio said. Needs root, or a delegated cgroup."""
+    from spazio import truth as command
+
+    return command.run(settings, out, quick=quick, only=only or (), again=again, plots=plots, json_output=json_output)
 
 
 @histograms_app.command("export")

@@ -1,6 +1,8 @@
 """The one screen that `spazio up` prints."""
 
 import asyncio
+import sys
+from collections import deque
 from typing import Any
 
 from schemas.estimate import Availability
@@ -8,7 +10,17 @@ from schemas.settings import Settings
 from spazio import live
 
 _FIRST_SECONDS = 8.0
+_LEARNING_SECONDS = 60.0
+_LEAST_SECONDS = 8.0  # spazio's own start is over, and what it used for that is forgotten
+_LOOKED_BACK_SECONDS = 5.0
+_STEADY = 0.15  # relative: a number that still moves by more is not worth saying
 _EXAMPLE = "SELECT time, node, available, binding FROM availability ORDER BY time DESC LIMIT 5"
+_BINDING = {
+    "cpu": "CPU time runs out first",
+    "memory": "memory runs out first",
+    "pods": "the limit of pods comes first",
+}
+_NAMED = 3
 
 
 async def show(places: dict[str, Any], settings: Settings) -> None:
@@ -28,29 +40,74 @@ async def show(places: dict[str, Any], settings: Settings) -> None:
         f"    .venv/bin/spazio top{folder}",
         f'    .venv/bin/spazio sql{folder} "{_EXAMPLE}"',
         f"    .venv/bin/spazio doctor{folder}",
+        "",
     ]
     print("\n".join(lines), flush=True)
-    row = await _first(settings)
+    row = await _settled(settings)
     missing = f"no numbers after {_FIRST_SECONDS:.0f} s: `spazio doctor` says what is missing"
-    print(f"\n  {missing if row is None else sentence(row)}\n", flush=True)
+    said = [missing] if row is None else sentences(row, settings)
+    print("".join(f"  {line}\n" for line in said), flush=True)
 
 
-def sentence(row: Availability) -> str:
-    """Say one node's availability in words."""
-    assumed = f"; {row.prior:.0%} of a pod's cost is assumed until pods are seen" if row.prior > 0.05 else ""
-    return (
-        f"{row.node}: {row.available:.1f} more pods fit (90 % sure of {row.lower:.1f}), "
-        f"{row.binding} runs out first, {row.pods:.0f} running{assumed}"
-    )
+def sentences(row: Availability, settings: Settings) -> list[str]:
+    """Say one node's availability in words: what is sure, what is expected, and what a pod is."""
+    running = f"{row.pods} pod{'' if row.pods == 1 else 's'} running"
+    first = f"{row.node}: at least {row.lower:.0f} more pods fit, {row.available:.1f} expected"
+    return [
+        f"{first}; {_BINDING.get(row.binding, row.binding)}; {running}.",
+        f"A pod is {_unit(row, settings)}; it fits while CPU work takes at most {settings.slowdown:.1f} times as long "
+        "as alone, and memory holds.",
+    ]
 
 
-async def _first(settings: Settings) -> Availability | None:
-    node = settings.sample.node_name
+def _unit(row: Availability, settings: Settings) -> str:
+    """Say what is counted."""
+    if row.mix:
+        named = sorted(row.mix.items(), key=lambda item: -item[1])
+        parts = [f"{weight:.0%} {'of unknown class' if name == '-' else name}" for name, weight in named[:_NAMED]]
+        rest = ", and others" if len(named) > _NAMED else ""
+        return f"one of the mix that was started lately ({', '.join(parts)}{rest})"
+    if row.pods == 0 and row.prior > 0.99:
+        cores, memory = settings.estimate.pod_cores * 1000, settings.estimate.pod_memory_bytes >> 20
+        return f"the reference pod of {cores:.0f}m CPU and {memory} MiB, since none was seen yet"
+    return "the mean pod that was seen"
+
+
+async def _settled(settings: Settings) -> Availability | None:
+    """Return this node's availability once it holds still, or after the longest time of learning; None: it has none."""
+    loop, node = asyncio.get_running_loop(), settings.sample.node_name
+    began, newest = loop.time(), None
+    seen: deque[tuple[float, Availability]] = deque()
     try:
-        async with asyncio.timeout(_FIRST_SECONDS), live.follow(settings) as nodes:
-            while True:
-                for row in await nodes.read(1):
-                    if row.node == node:
-                        return row
-    except (TimeoutError, live.Unreachable):
-        return None
+        async with live.follow(settings) as nodes:
+            while (now := loop.time() - began) < (_LEARNING_SECONDS if newest else _FIRST_SECONDS):
+                _learning(now)
+                rows = [row for row in await nodes.read(1) if row.node == node]
+                if rows:
+                    newest = rows[0]
+                    seen.append((loop.time() - began, newest))
+                    if _steady(seen):
+                        break
+    except live.Unreachable:
+        pass
+    _learning(None)
+    return newest
+
+
+def _steady(seen: deque[tuple[float, Availability]]) -> bool:
+    """Tell whether what was said in the last seconds holds still; older rows are dropped."""
+    now = seen[-1][0]
+    enough = now - seen[0][0] >= _LOOKED_BACK_SECONDS and now >= _LEAST_SECONDS
+    while now - seen[0][0] > _LOOKED_BACK_SECONDS:
+        seen.popleft()
+    said = [row.available for _, row in seen]
+    return enough and not seen[-1][1].churn and max(said) - min(said) <= _STEADY * max(said)
+
+
+def _learning(seconds: float | None) -> None:
+    """Show on a terminal for how long we have been learning; None: we know."""
+    if not sys.stdout.isatty():
+        return
+    text = "" if seconds is None else f"  learning {seconds:.0f}/{_LEARNING_SECONDS:.0f} s"
+    sys.stdout.write(f"\r{text:<30}" + ("\r" if seconds is None else ""))
+    sys.stdout.flush()

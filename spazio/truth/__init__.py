@@ -1,0 +1,111 @@
+"""`spazio truth`: how many pods of a workload really fit on this machine, beside what spazio said.
+
+For each family of workloads pods are started one group after another, in control groups that the agent takes for
+containers, while a pipeline of the experiment's own measures the machine. The slowdown of their work says how many of
+them hold under a policy; the recorded telemetry, folded again under that policy, says what would have been said at each
+smaller number.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from schemas.settings import Settings
+from spazio.truth import evaluation, experiment, family, pod, recording, report
+from spazio.truth.evaluation import Cell
+from spazio.truth.recording import Recording
+
+SLOWDOWNS = (1.2, 1.5, 2.0, 3.0)
+FORMS = ("composed", "least_squares")
+_STEP_SECONDS = {True: 16.0, False: 32.0}
+_SECONDS = (10.0, 30.0)
+_FILLED = 0.9  # of what memory is available when it begins
+
+
+def run(
+    settings: Settings,
+    out: Path,
+    *,
+    quick: bool,
+    only: Sequence[str],
+    again: bool,
+    plots: bool,
+    json_output: bool = False,
+) -> int:
+    """Run the experiment, or (`again`) evaluate the recording of an earlier one; returns the exit status."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        found = recording.load(out) if again else asyncio.run(_record(settings, out, quick=quick, only=only))
+        forms = evaluate(found, settings, SLOWDOWNS)
+        report.write(found, forms, settings.slowdown, out)
+        if plots:
+            from spazio.truth import plot
+
+            plot.draw([cell for cell in forms[FORMS[0]] if cell.slowdown == settings.slowdown], out / "truth.png")
+    except (pod.Unusable, OSError, ValueError, RuntimeError) as error:
+        sys.stderr.write(f"spazio: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    if json_output:
+        print(json.dumps(report.document(found, forms)))
+        return 0
+    print(report.text(found, forms, settings.slowdown))
+    print(f"written to {out}: report.md, report.json" + (", truth.png" if plots else ""))
+    return 0
+
+
+def evaluate(found: Recording, settings: Settings, slowdowns: Sequence[float]) -> dict[str, list[Cell]]:
+    """Return the cells of each form at each policy, and at that of the settings."""
+    forms: dict[str, list[Cell]] = {form: [] for form in FORMS}
+    longest = max((step.end_us - step.begin_us) / 1e6 for step in found.steps)
+    seconds = [since if since < longest else float(int(longest - 1)) for since in _SECONDS]
+    for slowdown in sorted({*slowdowns, settings.slowdown}):
+        for form in FORMS:
+            policy = settings.policy.model_copy(update={"slowdown": slowdown})
+            estimate = settings.estimate.model_copy(update={"form": form})
+            said = evaluation.replay(found, settings.model_copy(update={"policy": policy, "estimate": estimate}))
+            forms[form] += evaluation.cells(found, said, slowdown, seconds)
+    return forms
+
+
+def _names() -> list[str]:
+    return [each.name for each in family.families(1, family.GIB, quick=False)]
+
+
+async def _record(settings: Settings, out: Path, *, quick: bool, only: Sequence[str]) -> Recording:
+    machine = experiment.machine(settings)
+    if unknown := set(only) - set(_names()):
+        raise ValueError(f"{', '.join(sorted(unknown))}: no such family; families are {', '.join(_names())}")
+    memory = int(_FILLED * experiment.available_bytes(settings))
+    families = [
+        each
+        for each in family.families(int(str(machine["cpus"])), memory, quick=quick and not only)
+        if not only or each.name in only
+    ]
+    step_seconds = _STEP_SECONDS[quick]
+    steps = sum(len(each.counts) + len(each.before) for each in families)
+    found = Recording(out, machine)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
+    with (
+        tempfile.TemporaryDirectory(prefix="spazio-truth-", ignore_cleanup_errors=True) as data,
+        Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar,
+    ):
+        own = settings.model_copy(update={"data": settings.data.model_copy(update={"dir": Path(data)})})
+        task = bar.add_task(f"about {steps * step_seconds / 60:.0f} minutes", total=steps)
+        began = time.monotonic()
+        async for found in experiment.record(own, families, out, step_seconds):
+            step = found.steps[-1]
+            shown = f"{step.fits} hold" if step.slowdown is None else f"slowdown {step.slowdown:.2f}"
+            bar.update(task, advance=1, description=f"{step.family} {step.pods}: {shown}")
+            if not console.is_terminal:
+                sys.stderr.write(f"{time.monotonic() - began:6.0f} s  {step.family} {step.pods}: {shown}\n")
+    return found

@@ -1,0 +1,234 @@
+"""Run the families on this machine while a pipeline of its own measures it, and record both."""
+
+import asyncio
+import contextlib
+import os
+import platform
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import fmean
+
+from nats.aio.msg import Msg
+
+from bus import connection
+from bus.connection import Connection
+from producers import memory
+from producers.file import KernelFile
+from schemas import codec
+from schemas import settings as all_settings
+from schemas.facts import PodFacts
+from schemas.settings import Settings
+from schemas.subject import Names
+from spazio import addresses
+from spazio.child import Unstartable
+from spazio.truth.family import TIMED, Family
+from spazio.truth.pod import Groups, Pod, Work
+from spazio.truth.recording import Recorder, Recording, Step
+
+_START_SECONDS = 40.0
+_LOOK_SECONDS = 0.2
+_SETTLED_SECONDS = 6.0  # after a change, before slowdown is taken
+_GONE_SECONDS = 6.0  # between families
+_MOST_SLOWDOWN = 4.0
+_KINDS = ("samples", "containers", "pods", "edge", "nodefacts", "podfacts")
+
+
+@asynccontextmanager
+async def pipeline(settings: Settings) -> AsyncIterator[Settings]:
+    """Run `spazio up` for the length of a block; yields settings that reach it.
+
+    Raises:
+        Unstartable: It does not start.
+    """
+    own = {**os.environ, **all_settings.environment(settings)}
+    command = (sys.executable, "-m", "spazio", "up", "--nats-port=0", "--http-port=0", "--extender-port=0")
+    process = await asyncio.create_subprocess_exec(
+        *command, "--data-dir", str(settings.data.dir), env=own, stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        ending = time.monotonic() + _START_SECONDS
+        while "metrics" not in addresses.read(settings).get("services", {}):
+            await asyncio.sleep(_LOOK_SECONDS)
+            if time.monotonic() > ending or process.returncode is not None:
+                raise Unstartable("`spazio up` did not start; run it by itself to see why")
+        yield addresses.located(settings)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+class Experiment:
+    """One run of the experiment."""
+
+    def __init__(self, settings: Settings, client: Connection, recorder: Recorder, folder: Path) -> None:
+        self._settings, self._client, self._recorder, self._folder = settings, client, recorder, folder
+        self._names, self._node = Names(settings.prefix), settings.sample.node_name
+        self._groups = Groups(settings.sample.cgroup)
+        self._version = time.time_ns() // 1000
+        self._pods: list[Pod] = []
+        self._started = 0
+        self._alone: dict[str, float] = {}
+
+    async def run(self, families: Sequence[Family], step_seconds: float) -> AsyncIterator[Step]:
+        """Run the families one after another; yields each step when it is over."""
+        self._groups.open()
+        for kind in (*_KINDS, "availability"):
+            await self._client.subscribe(self._names.node(kind, self._node), cb=self._heard)
+        await self._client.subscribe(self._names.model, cb=self._heard)
+        try:
+            for family in families:
+                async for step in self._family(family, step_seconds):
+                    yield step
+                await self._end(self._pods)
+                await asyncio.sleep(_GONE_SECONDS)
+        finally:
+            await self._end(self._pods)
+            self._groups.close()
+
+    async def _heard(self, message: Msg) -> None:
+        self._recorder.write(time.time_ns() // 1000, message.subject, message.data)
+
+    async def _family(self, family: Family, step_seconds: float) -> AsyncIterator[Step]:
+        for name, (program, count) in family.before.items():
+            before = [await self._start(name, program, None) for _ in range(count)]
+            await asyncio.sleep(step_seconds)
+            await self._end(before)
+        for program in family.beside:
+            await self._start(f"{family.name}-beside", program, None)
+        counted: list[Pod] = []
+        for count in family.counts:
+            while len(counted) < count:
+                index = len(counted)
+                counted.append(await self._start(family.workload(index), family.program(index), family.quota))
+            step = Step(family.name, family.limit, count, family.workload(count), time.time_ns() // 1000)
+            replaced = await self._pass(family, counted, step_seconds)
+            step.end_us = time.time_ns() // 1000
+            if family.limit == "memory":
+                left = available_bytes(self._settings) - self._settings.policy.eviction_bytes
+                step.fits = count + max(0, left) // family.size
+            else:
+                step.slowdown = self._slowdown([*counted, *replaced], step)
+            yield step
+            if step.slowdown is not None and step.slowdown > _MOST_SLOWDOWN:
+                break
+            if step.fits is not None and step.fits - count < 1:
+                break
+
+    async def _pass(self, family: Family, counted: list[Pod], seconds: float) -> list[Pod]:
+        """Let time pass, replacing pods where the family has it so; returns those that were replaced."""
+        replaced: list[Pod] = []
+        ending = time.monotonic() + seconds
+        while family.replaced_seconds and time.monotonic() < ending:
+            await asyncio.sleep(family.replaced_seconds)
+            oldest = counted.pop(0)
+            await self._end([oldest])
+            replaced.append(oldest)
+            counted.append(await self._start(family.workload(0), family.program(0), family.quota))
+        await asyncio.sleep(max(0.0, ending - time.monotonic()))
+        return replaced
+
+    def _slowdown(self, pods: Sequence[Pod], step: Step) -> float | None:
+        """Return the mean over pods of time taken over time alone, of what was finished once the step had settled."""
+        since, found = step.begin_us + _SETTLED_SECONDS * 1e6, []
+        for pod in pods:
+            ratio = _ratio([work for work in pod.work if work.end - work.took > since])
+            if ratio is not None:
+                alone = 1.0 if pod.program[0] in TIMED else self._alone.setdefault(_kind(pod.program), ratio)
+                found.append(ratio / alone)
+        return round(fmean(found), 4) if found else None
+
+    async def _start(self, name: str, program: Sequence[str], quota: float | None) -> Pod:
+        pod = Pod(name, program)
+        await self._tell(pod, "Pending")
+        self._started += 1
+        await pod.start(self._groups, seed=self._started, folder=self._folder, quota=quota)
+        await self._tell(pod, "Running")
+        self._pods.append(pod)
+        return pod
+
+    async def _end(self, pods: Sequence[Pod]) -> None:
+        for pod in list(pods):
+            await pod.end()
+            await self._tell(pod, "Succeeded", deleted=True)
+            self._pods.remove(pod)
+
+    async def _tell(self, pod: Pod, phase: str, *, deleted: bool = False) -> None:
+        """Say of a pod what the cluster watch would."""
+        self._version += 1
+        now = time.time_ns() // 1000
+        facts = PodFacts.model_validate(
+            {
+                "node": self._node,
+                "pod": pod.uid,
+                "namespace": "truth",
+                "name": pod.name,
+                "version": self._version,
+                "at_us": now,
+                "deleted": deleted,
+                "phase": phase,
+                "created_us": pod.created_us,
+                "requests": {},
+                "limits": {},
+                "labels": {},
+                "annotations": {},
+                "workload": pod.workload,
+            }
+        )
+        subject = self._names.node("podfacts", self._node)
+        await self._client.jetstream().publish(subject, codec.encode(facts))
+
+
+def _kind(program: Sequence[str]) -> str:
+    """Return what pods have in common whose time for a given amount of work is the same alone."""
+    return " ".join(
+        word for word, before in zip(program, ("", *program), strict=False) if "--work" not in (word, before)
+    )
+
+
+def _ratio(work: Sequence[Work]) -> float | None:
+    """Return time taken over time alone; where that is not known, the mean time taken."""
+    took, alone = sum(one.took for one in work), sum(one.alone for one in work)
+    if not took:
+        return None
+    return took / alone if alone else took / len(work) / 1e6
+
+
+def available_bytes(settings: Settings) -> int:
+    """Return how much memory could be given away now."""
+    _, available, _ = memory.parse(KernelFile(settings.sample.proc / "meminfo").read())
+    return available or 0
+
+
+def machine(settings: Settings) -> dict[str, object]:
+    """Return what the machine is."""
+    total, _, _ = memory.parse(KernelFile(settings.sample.proc / "meminfo").read())
+    return {
+        "node": settings.sample.node_name,
+        "cpus": os.cpu_count() or 1,
+        "memory_bytes": total,
+        "kernel": platform.release(),
+    }
+
+
+async def record(
+    settings: Settings, families: Sequence[Family], folder: Path, step_seconds: float
+) -> AsyncIterator[Recording]:
+    """Run everything and record it; yields the recording after every step."""
+    recording, recorder = Recording(folder, machine(settings)), Recorder(folder)
+    try:
+        async with (
+            pipeline(settings) as located,
+            connection.connect(located, f"{settings.prefix}-truth") as client,
+        ):
+            await asyncio.sleep(_GONE_SECONDS)
+            experiment = Experiment(located, client, recorder, folder)
+            async for step in experiment.run(families, step_seconds):
+                recording.steps.append(step)
+                recording.save()
+                yield recording
+    finally:
+        recorder.close()

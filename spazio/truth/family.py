@@ -1,0 +1,93 @@
+"""The workload families of the experiment: what a pod does, how many are started, and what limits them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+GIB = 1 << 30
+TIMED = ("serve", "think", "spike")  # programs that know how long their work takes alone
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Pods that are started one group after another, and what is measured meanwhile.
+
+    Attributes:
+        name: In reports, and the pods' workload class; with several programs the class of each has a suffix.
+        programs: Arguments of `workload`, in the order in which pods take them, again from the first.
+        counts: Numbers of pods at which it is measured.
+        limit: `cpu`: slowdown decides how many hold; `memory`: what a pod takes of the memory does.
+        quota: CPUs that each pod may use; None: all.
+        before: Pods that run first, by program, and are gone when it begins.
+        beside: Programs of pods that run all the while, and are not counted.
+        replaced_seconds: A pod is replaced by another one so often; 0: never.
+        size: Bytes that a pod holds in the end, where memory limits.
+    """
+
+    name: str
+    programs: Sequence[Sequence[str]]
+    counts: Sequence[int]
+    limit: str = "cpu"
+    quota: float | None = None
+    before: Mapping[str, tuple[Sequence[str], int]] = field(default_factory=dict)
+    beside: Sequence[Sequence[str]] = ()
+    replaced_seconds: float = 0.0
+    size: int = 0
+
+    def program(self, index: int) -> Sequence[str]:
+        """Return what the pod of this index runs."""
+        return self.programs[index % len(self.programs)]
+
+    def workload(self, index: int) -> str:
+        """Return the workload class of the pod of this index."""
+        return self.name if len(self.programs) == 1 else f"{self.name}-{index % len(self.programs)}"
+
+
+BURN = ("burn", "--work", "0.05")
+SERVICE = ("serve", "--share", "0.3")
+
+
+def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]:
+    """Return the families for a machine of this size.
+
+    Args:
+        cpus: CPUs of the machine.
+        memory_bytes: Memory that may be filled.
+        quick: Only the few that show most.
+    """
+    size = max(GIB // 4, memory_bytes // (5 if quick else 10) // GIB * GIB)
+
+    def scaled(*counts: int) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(max(1, round(count * cpus / 2)) for count in counts))
+
+    hold = ("hold", "--bytes", str(size))
+    burner = Family("burn", [BURN], scaled(1, 2, 3, 4))
+    service = Family("serve-30", [SERVICE], scaled(1, 2, 3, 4, 5, 6))
+    memory = Family("hold", [hold], range(1, 4 if quick else 8), limit="memory", size=size)
+    changed = Family(
+        "burn-after-hold", [("burn", "--work", "0.02")], scaled(1, 2, 3), before={"held": (hold, 3 if quick else 6)}
+    )
+    if quick:
+        return burner, service, memory, changed
+    constant = ("--form", "constant")
+    return (
+        burner,
+        Family("burn-4-threads", [(*BURN, "--threads", "4")], (1, 2)),
+        Family("serve-5", [("serve", "--share", "0.05", "--work", "0.02")], scaled(1, 8, 16, 24, 32)),
+        Family("serve-10", [("serve", "--share", "0.1")], scaled(1, 4, 8, 12, 16)),
+        service,
+        Family("serve-30-constant", [(*SERVICE, *constant)], scaled(1, 2, 3, 4, 5, 6)),
+        Family("think", [("think", "--share", "0.33")], scaled(1, 3, 5, 7, 9)),
+        memory,
+        Family("hold-growing", [(*hold, "--seconds", "20")], range(1, 5), limit="memory", size=size),
+        Family("stream", [("stream",)], scaled(1, 2, 3, 4)),
+        Family("write", [("write",)], (1, 2, 3)),
+        Family("quota", [("burn", "--work", "0.01")], scaled(1, 4, 8, 12, 14), quota=0.3),
+        Family("spike", [("spike", "--seconds", "2", "--share", "0.2")], scaled(1, 3, 5, 7)),
+        Family("mix", [BURN, SERVICE, ("hold", "--bytes", str(GIB))], range(1, 8)),
+        changed,
+        Family(
+            "burn-after-overload", [("burn", "--work", "0.03")], scaled(1, 2, 3), before={"flood": (BURN, 3 * cpus)}
+        ),
+        Family("churn", [("burn", "--work", "0.03")], scaled(2, 3, 4), replaced_seconds=1.0),
+        Family("serve-beside-burn", [("serve", "--share", "0.2")], scaled(1, 2, 3, 4), beside=[BURN]),
+    )

@@ -1,0 +1,165 @@
+"""Pods of the experiment: a process in control groups that an agent takes for a container's."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from producers.meter import Layout
+from spazio.truth import workload
+
+PARENT = "spazio-truth"
+_PERIOD_US = 100_000
+_END_SECONDS = 5.0
+
+
+class Unusable(RuntimeError):
+    """No control groups can be made here."""
+
+
+class Groups:
+    """Where pods get their control groups.
+
+    Args:
+        root: Where cgroups are mounted.
+    """
+
+    def __init__(self, root: Path) -> None:
+        layout = Layout(root)
+        version_2 = (root / "cgroup.controllers").exists()
+        mounts = [layout.unified, layout.memory, layout.accounting, layout.bandwidth]
+        self._version_2 = version_2
+        self._bandwidth = root if version_2 else layout.bandwidth
+        self.roots = list(dict.fromkeys(mount / PARENT for mount in mounts if mount is not None))
+        if not self.roots:
+            raise Unusable(f"{root} holds no control groups; name where they are mounted with --sample-cgroup")
+
+    def open(self) -> None:
+        """Make the parent of all groups.
+
+        Raises:
+            Unusable: It cannot be made.
+        """
+        try:
+            if self._version_2:
+                for folder in (self.roots[0].parent, self.roots[0]):
+                    folder.mkdir(exist_ok=True)
+                    (folder / "cgroup.subtree_control").write_text("+cpu +memory")
+            for folder in self.roots:
+                folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise Unusable(
+                f"{self.roots[0]} cannot be made: {error.strerror}; run this as root, or in a delegated cgroup"
+            ) from error
+
+    def make(self, name: str, quota: float | None) -> list[Path]:
+        """Make the groups of one pod and return them."""
+        made = [folder / name for folder in self.roots]
+        for folder in made:
+            folder.mkdir()
+        if quota is not None and self._bandwidth is not None:
+            own = self._bandwidth / PARENT / name
+            limit = round(quota * _PERIOD_US)
+            if self._version_2:
+                (own / "cpu.max").write_text(f"{limit} {_PERIOD_US}")
+            else:
+                (own / "cpu.cfs_quota_us").write_text(str(limit))
+        return made
+
+    def close(self) -> None:
+        """Remove what was made."""
+        for folder in self.roots:
+            with contextlib.suppress(OSError):
+                for group in folder.iterdir():
+                    if group.is_dir():
+                        group.rmdir()
+                folder.rmdir()
+
+
+class Work:
+    """One finished piece of work; times in microseconds."""
+
+    __slots__ = ("alone", "end", "took")
+
+    def __init__(self, line: bytes) -> None:
+        self.end, self.took, self.alone = map(int, line.split())
+
+
+class Pod:
+    """One pod.
+
+    Attributes:
+        uid: Its UID, and the name of its control groups.
+        workload: Its workload class.
+        work: What it has finished.
+    """
+
+    def __init__(self, workload_class: str, program: Sequence[str]) -> None:
+        self.uid, self.workload, self.program = secrets.token_hex(32), workload_class, program
+        self.name = f"{workload_class}-{uuid.uuid4().hex[:5]}"
+        self.created_us = time.time_ns() // 1000
+        self.work: list[Work] = []
+        self._process: asyncio.subprocess.Process | None = None
+        self._groups: list[Path] = []
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self, groups: Groups, *, seed: int, folder: Path, quota: float | None) -> None:
+        """Start it."""
+        self._groups = groups.make(self.uid, quota)
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", str(Path(workload.__file__)), *self.program),
+            *(f"--seed={seed}", f"--folder={folder}"),
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=partial(_join, [str(group / "cgroup.procs") for group in self._groups]),
+        )
+        self._reading = asyncio.create_task(self._read(self._process))
+
+    async def end(self) -> None:
+        """Kill it and remove its groups."""
+        if self._process is None or self._reading is None:
+            return
+        for pid in {self._process.pid, *self._pids()}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await self._process.wait()
+        self._reading.cancel()
+        await asyncio.wait({self._reading})
+        loop = asyncio.get_running_loop()
+        ending = loop.time() + _END_SECONDS
+        for group in self._groups:
+            while loop.time() < ending:
+                try:
+                    group.rmdir()
+                    break
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    await asyncio.sleep(0.02)
+
+    def _pids(self) -> list[int]:
+        with contextlib.suppress(OSError):
+            return [int(line) for line in (self._groups[0] / "cgroup.procs").read_text().split()]
+        return []
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdout is None:
+            return
+        async for line in process.stdout:
+            with contextlib.suppress(ValueError):
+                self.work.append(Work(line))
+
+
+def _join(files: Sequence[str]) -> None:
+    """Move this process into control groups; between fork and exec, so that all of the pod's start is its own."""
+    for name in files:
+        descriptor = os.open(name, os.O_WRONLY)
+        os.write(descriptor, b"0")
+        os.close(descriptor)

@@ -1,0 +1,105 @@
+"""What came of the experiment: shares of right numbers and kept bounds, by family and policy, as text and as JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from spazio.truth.evaluation import Cell
+from spazio.truth.recording import Recording
+
+# What TRUTH's policy asks of the number: shares of all cells.
+WANTED = {10: 0.8, 30: 0.9}
+BOUNDED = 0.9
+
+
+def share(flags: Sequence[bool]) -> float:
+    """Return the share of true ones; 1 of none."""
+    return sum(flags) / len(flags) if flags else 1.0
+
+
+def figures(cells: Sequence[Cell]) -> dict[str, float | int]:
+    """Return the shares and the mean error of some cells.
+
+    `right`: within a pod or 15 % of all that hold; `over`: more than twice the truth and one; `bounded`: `lower` at or
+    below the truth. `room_*`: the same of the room of the class that comes next.
+    """
+    known = [cell for cell in cells if cell.room is not None and cell.room_lower is not None]
+    return {
+        "cells": len(cells),
+        "right": round(share([cell.right() for cell in cells]), 3),
+        "over": round(share([cell.available > 2 * cell.truth + 1 for cell in cells]) if cells else 0.0, 3),
+        "bounded": round(share([cell.bounded for cell in cells]), 3),
+        "bias": round(sum(cell.available - cell.truth for cell in cells) / max(len(cells), 1), 2),
+        "room_right": round(share([cell.right(cell.room) for cell in known]), 3),
+        "room_bounded": round(share([(cell.room_lower or 0.0) <= cell.truth for cell in known]), 3),
+    }
+
+
+def text(recording: Recording, forms: Mapping[str, Sequence[Cell]], policy: float) -> str:
+    """Return the report to read, as Markdown.
+
+    Args:
+        recording: The experiment.
+        forms: Cells of each form of the estimator, the one in force first.
+        policy: The slowdown of the tables by family and of single cells.
+    """
+    machine = recording.machine
+    size = f"{machine['cpus']} CPUs, {machine['memory_bytes'] / 2**30:.1f} GiB, Linux {machine['kernel']}"
+    lines = [f"Measured on {size}; {len(recording.steps)} steps.", ""]
+    lines += ["| form | s | after | cells | right | over | `lower` holds | bias, pods | class right | class bound |"]
+    lines += ["|---|---|---|---|---|---|---|---|---|---|"]
+    for form, cells in forms.items():
+        for slowdown in sorted({cell.slowdown for cell in cells}):
+            for seconds in sorted({cell.seconds for cell in cells}):
+                chosen = [cell for cell in cells if cell.slowdown == slowdown and cell.seconds == seconds]
+                lines.append(_row(f"{form} | {slowdown:g} | {seconds:g} s", figures(chosen)))
+    first = [cell for cell in next(iter(forms.values())) if cell.slowdown == policy]
+    lines += ["", f"By family, s = {policy:g}:", ""]
+    lines += ["| family | cells | right | over | `lower` holds | bias, pods | class right | class bound |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for family in dict.fromkeys(cell.family for cell in first):
+        lines.append(_row(family, figures([cell for cell in first if cell.family == family])))
+    lines += ["", f"Every cell, s = {policy:g}; a cross marks a number that is off, or a bound that does not hold:", ""]
+    lines += ["| family | pods | after | truth | available | lower | class | class lower | |"]
+    lines += ["|---|---|---|---|---|---|---|---|---|"]
+    for cell in first:
+        room = "– | –" if cell.room is None else f"{cell.room:.1f} | {cell.room_lower:.0f}"
+        marks = ("" if cell.right() else "✗ off ") + ("" if cell.bounded else "✗ bound")
+        lines.append(
+            f"| {cell.family} | {cell.pods} | {cell.seconds:g} s | {cell.truth:g} | {cell.available:.1f} "
+            f"| {cell.lower:.0f} | {room} | {marks.strip()} |"
+        )
+    lines += ["", "Slowdown that was measured:", "", "| family | pods | slowdown |", "|---|---|---|"]
+    for step in recording.steps:
+        found = f"{step.fits} hold" if step.slowdown is None else f"{step.slowdown:.2f}"
+        lines.append(f"| {step.family} | {step.pods} | {found} |")
+    return "\n".join(lines) + "\n"
+
+
+def _row(head: str, values: Mapping[str, float | int]) -> str:
+    shares = ("right", "over", "bounded")
+    return (
+        f"| {head} | {values['cells']} | "
+        + " | ".join(f"{values[name]:.0%}" for name in shares)
+        + f" | {values['bias']:+.1f} | {values['room_right']:.0%} | {values['room_bounded']:.0%} |"
+    )
+
+
+def document(recording: Recording, forms: Mapping[str, Sequence[Cell]]) -> dict[str, Any]:
+    """Return everything as JSON types."""
+    return {
+        "machine": recording.machine,
+        "steps": [asdict(step) for step in recording.steps],
+        "forms": {
+            form: {"figures": figures(cells), "cells": [asdict(cell) for cell in cells]}
+            for form, cells in forms.items()
+        },
+    }
+
+
+def write(recording: Recording, forms: Mapping[str, Sequence[Cell]], policy: float, folder: Path) -> None:
+    """Write `report.md` and `report.json`."""
+    (folder / "report.md").write_text(text(recording, forms, policy))
+    (folder / "report.json").write_text(json.dumps(document(recording, forms), indent=1) + "\n")

@@ -118,6 +118,7 @@ def _classes(live: Sequence[Model]) -> dict[str, ClassSum] | None:
             cpu=sum(item.cpu for item in items),
             memory=sum(item.memory for item in items),
             soaking=_total([item.soaking for item in items]),
+            running=_total([item.running for item in items]),
             started=_total([item.started for item in items]),
             recent=_total([item.recent for item in items]),
         )

@@ -72,11 +72,12 @@ class Nodes(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """What the cluster knows of classes: label, running pods, share of soaking ones (classes,); cost, resources too."""
+    """What the cluster knows of classes (classes,): label, pods, shares of soaking ones and of assumed cost; cost."""
 
     label: NDArray[np.int64]
     pods: Array
     soaking: Array
+    assumed: Array
     cost: Array
 
 
@@ -164,8 +165,11 @@ def update(
         left,
         whole=settings.policy.whole,
     )
-    seen = np.isin(state.label, cluster.label)
-    assumed = np.concatenate((np.where(seen, 0.0, cost.prior.max(axis=2)), np.zeros(here.shape)), axis=1)
+    # What was seen elsewhere is known here, too.
+    same = state.label[:, :, None] == cluster.label
+    known = np.where(same, cluster.assumed, 1.0).min(axis=2, initial=1.0)
+    elsewhere_assumed = np.broadcast_to(cluster.assumed, here.shape)
+    assumed = np.concatenate((np.minimum(cost.prior.max(axis=2), known), elsewhere_assumed), axis=1)
     priors = np.concatenate((cost.prior.max(axis=2), np.ones(here.shape)), axis=1)
     binding = total.binding[:, 0]
     scarce = np.where(binding == PODS, np.argmin(free / np.maximum(mean, _LEAST), axis=1), binding)
@@ -217,7 +221,9 @@ def _free(state: classes.State, value: Array, doubt: Array, nodes: Nodes, settin
     believed = np.where(known, np.maximum(learned, 0.0), used)
     slow = level.SLOW_SECONDS
     surroundings = level.doubt(state.rest, slow=slow) + level.doubt(state.drift, slow=slow)
-    spread = np.where(known, surroundings + classes.over_slots(doubt * pods**2), level.doubt(nodes.level, slow=slow))
+    # Drift follows what pods really take, so how unsure their cost is matters only while some of them are not counted.
+    learning = np.where(nodes.churn[:, None], classes.over_slots(doubt * pods**2), 0.0)
+    spread = np.where(known, surroundings + learning, level.doubt(nodes.level, slow=slow))
     spread[:, 0] += limit.DOUBT**2
     return np.maximum(1.0 - np.array([params.headroom_cpu, params.headroom_memory]) - believed, 0.0), spread
 

@@ -42,6 +42,7 @@ _EVIDENT_SECONDS = 10.0
 _SLOW_SECONDS = 60.0
 _WANDER = np.array([0.3, 0.0])  # relative deviation of a demand that was watched for no time
 _WANDER_SECONDS = 10.0
+_SETTLING_SECONDS = 6.0
 _OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
 
 
@@ -92,6 +93,7 @@ class Usage(NamedTuple):
             of those that have not run for long.
         rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
         amount: (nodes, resources) cores and bytes that pods may have.
+        aged: (nodes,) True: the agent says for how long pods run.
         at_us: (nodes,) when it was read.
         span: (nodes,) seconds that it covers.
     """
@@ -105,6 +107,7 @@ class Usage(NamedTuple):
     young: Array
     rest: Array
     amount: Array
+    aged: NDArray[np.bool_]
     at_us: NDArray[np.int64]
     span: Array
 
@@ -115,7 +118,8 @@ class Cost(NamedTuple):
     Attributes:
         value: (nodes, slots, resources) cores and bytes, above 0.
         variance: (nodes, slots, resources) of `value`.
-        prior: (nodes, slots, resources) share of the prior in `value`, 0..1.
+        prior: (nodes, slots, resources) share of `value` that is not evidence yet, 0..1: that of the prior in it, and
+            most of it while it was watched for a few seconds only, however steady it was.
         soaking: (nodes, slots) True: its threads are always runnable.
     """
 
@@ -176,7 +180,8 @@ def cost(state: State, prior: Array, *, deviation: Array | float) -> Cost:
     assumed = 1.0 / doubt
     total = known + assumed
     value = (slope(state) * known + prior * assumed) / total
-    return Cost(value=value, variance=1.0 / total, prior=assumed / total, soaking=state.kind > SOAKING)
+    share = np.maximum(assumed / total, np.exp(-seconds / _SETTLING_SECONDS))
+    return Cost(value=value, variance=1.0 / total, prior=share, soaking=state.kind > SOAKING)
 
 
 def slope(state: State) -> Array:
@@ -208,6 +213,9 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
     wanted = usage.used[..., CPU] + np.where(soaking | (full[:, None] & ~evident), usage.waiting, 0.0)
     counted = usage.counted
+    # Where ages are not told, what came since the block before may have run for a part of it only.
+    partial = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
+    counted[..., CPU] = np.where(partial, 0.0, counted[..., CPU])
     demand = np.divide(wanted, counted[..., CPU], out=np.full_like(wanted, np.nan), where=counted[..., CPU] > 0)
     here = counted[..., MEMORY] > 0
     mean = _quotient(usage.used[..., MEMORY], counted[..., MEMORY])

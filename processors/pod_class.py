@@ -8,7 +8,7 @@ from collections.abc import Container
 from typing import Any, NamedTuple
 
 from schemas.facts import PodFacts
-from schemas.telemetry import MAXIMUM_PODS, PodUsageBlock
+from schemas.telemetry import MAXIMUM_PODS, OLD_SECONDS, PodUsageBlock
 
 UNNAMED = "-"  # class of the pods of which nobody knows the class
 
@@ -16,7 +16,6 @@ _GONE = ("Succeeded", "Failed")
 _WHOLE_SECONDS = 2  # its last second was whole
 _STARTING_SECONDS = 3  # what a pod uses while it starts is not what it takes
 _YOUNG_SECONDS = 20  # and perhaps not for longer: see `classes`
-_OLD_SECONDS = 600
 _HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses
 
 
@@ -55,6 +54,7 @@ class Tally(NamedTuple):
         pressure: `stalled` is made of pressures; else of CPU use.
         used: Cores and bytes of all pods.
         rest: Cores and bytes of everything that is in no pod; None: the agent does not know.
+        aged: The agent says for how long pods run.
     """
 
     node: str
@@ -66,6 +66,7 @@ class Tally(NamedTuple):
     pressure: bool
     used: tuple[float, float]
     rest: tuple[float | None, float | None]
+    aged: bool
 
 
 class Facts:
@@ -124,7 +125,7 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
     sums: dict[str, Sum] = {}
     total = 0.0 if pressure else (block.system_cpu_cores or 0.0)
     all_cores = all_memory = 0.0
-    ages = block.ages or (_OLD_SECONDS,) * len(block.pods)
+    ages = block.ages or (OLD_SECONDS,) * len(block.pods)
     for index, pod in enumerate(block.pods):
         cores, memory, throttled = block.cpu_cores[index], block.memory_bytes[index], block.throttled[index] or 0.0
         all_cores, all_memory = all_cores + (cores or 0.0), all_memory + (memory or 0.0)
@@ -151,7 +152,10 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
             _more(before.young, own) if grown and _STARTING_SECONDS <= age < _YOUNG_SECONDS else before.young,
         )
     rest = block.system_cpu_cores, block.system_memory_bytes
-    return Tally(block.node, block.at_us, block.span_us, churn, sums, total, pressure, (all_cores, all_memory), rest)
+    used = all_cores, all_memory
+    return Tally(
+        block.node, block.at_us, block.span_us, churn, sums, total, pressure, used, rest, block.ages is not None
+    )
 
 
 def _more(sums: tuple[int, float, float], own: tuple[int, float, float]) -> tuple[int, float, float]:

@@ -39,7 +39,7 @@ class Sums(NamedTuple):
     transitions: float
 
 
-_UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 2)))
+_UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)))
 
 
 class Workloads:
@@ -79,6 +79,7 @@ class Workloads:
             np.array([self._roll.number(name) for name, _ in evident], dtype=np.int64),
             np.array([item.pods for _, item in evident]),
             np.array([(item.soaking or 0.0) / item.pods for _, item in evident]),
+            np.array([1 - min(item.pods / (item.running or item.pods), 1.0) for _, item in evident]),
             np.array([(item.cpu / item.pods, item.memory / item.pods) for _, item in evident]).reshape(-1, 2),
         )
         self._priors = np.full((1, 2), np.nan)
@@ -106,6 +107,7 @@ class Workloads:
             young=np.zeros((*shape, 3)),
             rest=np.where(np.isnan(rest), beside, rest),
             amount=nodes.amount,
+            aged=np.array([tally.aged for tally in tallies]),
             at_us=np.array([tally.at_us for tally in tallies], dtype=np.int64),
             span=np.array([tally.span_us / 1e6 for tally in tallies]),
         )
@@ -236,12 +238,13 @@ class Workloads:
         soaking = counted * (state.kind > classes.SOAKING)
         starts = mix.faded(state.starts, np.maximum(at_us - state.at_us, 0) / 1e6)
         used = (state.label >= 0) & ((counted > 0) | (starts.started > _FORGOTTEN))
-        columns = [counted, taken[..., 0], taken[..., 1], soaking, starts.started, starts.recent]
+        running = np.where(counted > 0, state.pods, 0.0)
+        columns = [counted, taken[..., 0], taken[..., 1], soaking, starts.started, starts.recent, running]
         size = len(self._roll)
         totals = np.stack([np.bincount(state.label[used], column[used], size) for column in columns], axis=1)
         known = np.flatnonzero((totals[:, 0] > 0) | (totals[:, 4] > 0))
         found = sorted((-totals[label, 0], self._roll.names[label], label) for label in known)
-        names = ("pods", "cpu", "memory", "soaking", "started", "recent")
+        names = ("pods", "cpu", "memory", "soaking", "started", "recent", "running")
         by_class = {
             name: ClassSum(**dict(zip(names, totals[label].tolist(), strict=True)))
             for _, name, label in found[:MAXIMUM_CLASSES]

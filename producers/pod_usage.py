@@ -7,8 +7,7 @@ from producers import meter
 from producers.census import Pod
 from producers.meter import Counters, Layout, Meter, Quota
 from producers.source import clip, rate
-
-OLD_SECONDS = 600  # a pod's age is not told beyond it
+from schemas.telemetry import OLD_SECONDS
 
 _NOTHING = Counters(0, None, 0, 0, 0)
 

@@ -22,6 +22,7 @@ class ClassSum(Part):
     soaking: Annotated[
         float | None, Field(ge=0, le=1e12, description="those of the pods whose threads are always runnable")
     ] = None
+    running: Annotated[float | None, Field(ge=0, le=1e12, description="running pods, each as a whole")] = None
     started: Annotated[float | None, Field(ge=0, le=1e12, description="starts, with a memory of an hour")] = None
     recent: Annotated[float | None, Field(ge=0, le=1e12, description="starts, with a memory of 5 s")] = None
 

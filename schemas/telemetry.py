@@ -10,6 +10,7 @@ MAXIMUM_SAMPLES = 100
 MAXIMUM_US = 60_000_000
 MAXIMUM_PODS = 2048
 MAXIMUM_FEATURES = 16
+OLD_SECONDS = 600  # a pod's age is not told beyond it
 
 # Columns of a `PodUsageBlock`, beside `pods`.
 POD_COLUMNS = (

@@ -33,7 +33,7 @@ _COLUMNS = {
     "throttled": "throttled",
 }
 
-_SUMS = ("soaking", "started", "recent")  # of a class, in maps beside the list of classes
+_SUMS = ("soaking", "running", "started", "recent")  # of a class, in maps beside the list of classes
 
 Row = Mapping[str, Any]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from producers.simulated import fleet, sample
 from producers.simulated.sample import COLUMN, SAMPLES
+from schemas.telemetry import OLD_SECONDS
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -59,6 +60,7 @@ class Second(NamedTuple):
         number: Which one, from 0.
         samples: (nodes, samples, metrics) in the order of the metrics table.
         node, workload, serial: (pods,) pods at the end of the second, in order of node.
+        age: (pods,) seconds since they came, at most 600.
         cores, memory, waiting: (pods,) CPU in cores, working set in bytes, share of time waited for a CPU.
         system_cores, system_memory: (nodes,) what is in no such pod.
         changes: Pods that came and went.
@@ -69,6 +71,7 @@ class Second(NamedTuple):
     node: Rows
     workload: NDArray[np.int64]
     serial: NDArray[np.int64]
+    age: NDArray[np.int64]
     cores: Array
     memory: Array
     waiting: Array
@@ -235,6 +238,7 @@ class Cluster:
             node=rows,
             workload=pods.workload[rows, slots],
             serial=pods.serial[rows, slots],
+            age=np.clip(number + 1 - pods.born[rows, slots], 0, OLD_SECONDS).astype(np.int64),
             cores=cores,
             memory=memory,
             waiting=samples[..., COLUMN["cpu_pressure"]].mean(axis=1)[rows],

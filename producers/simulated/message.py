@@ -145,7 +145,7 @@ class Writer:
         classes = [fleet.CLASSES[workload] for workload in second.workload.tolist()]
         cores = np.round(second.cores, 4).tolist()
         memory = second.memory.tolist()
-        waiting = np.round(second.waiting, 4).tolist()
+        waiting, ages = np.round(second.waiting, 4).tolist(), second.age.tolist()
         system = zip(np.round(second.system_cores, 4).tolist(), second.system_memory.tolist(), strict=True)
         columns = (self._due(second.number + 1), self._seqs(second.number + 1), self._heads, system)
         for node, (due_us, seq, head, (system_cores, system_memory)) in enumerate(zip(*columns, strict=True)):
@@ -157,7 +157,7 @@ class Writer:
                 f'"pods":{_texts(uids[of])},"namespaces":{_texts([each[0] for each in own])},'
                 f'"names":{_texts(names[of])},"workloads":{_texts(classes[of])},"containers":{[1] * count},'
                 f'"cpu_cores":{cores[of]},"memory_bytes":{memory[of]},"cpu_pressure":{waiting[of]},'
-                f'"memory_pressure":{zeros},"io_pressure":{zeros},"throttled":{zeros}}}'
+                f'"memory_pressure":{zeros},"io_pressure":{zeros},"throttled":{zeros},"ages":{ages[of]}}}'
             )
             yield Timed(due_us, "pods", node, seq, head, body.encode())
 

@@ -106,7 +106,9 @@ class Mirror:
         samples = _samples(due, noise.normal(keys, number, 2 * sample.SAMPLES), demand, held, pods)
         used = wanted * there.mean(axis=1) * np.minimum(1.0, _cores(due) / demand.mean(axis=1))[place]
         last = (start < begins[place] + SECOND_US) & (begins[place] + SECOND_US < end)
-        usage = mirror_text.Usage(place[last], used[last], memory[last])
+        usage = mirror_text.Usage(
+            place[last], used[last], memory[last], (begins[place] + SECOND_US - start)[last] // SECOND_US
+        )
         shown = [one.facts for one, visible in zip(guests, last.tolist(), strict=True) if visible]
         yield from mirror_text.blocks(due, samples, shown, usage)
         for each, group in zip(due, groups, strict=True):

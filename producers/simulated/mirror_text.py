@@ -12,7 +12,7 @@ from producers.simulated.machine import SECOND_US, Machine
 from producers.simulated.sample import COLUMN
 from schemas import codec, metric
 from schemas.facts import PodFacts
-from schemas.telemetry import MAXIMUM_PODS, ContainerEvent
+from schemas.telemetry import MAXIMUM_PODS, OLD_SECONDS, ContainerEvent
 
 Array = NDArray[np.float64]
 
@@ -30,11 +30,12 @@ class Said(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What pods used, (pods,): number of the node, cores, bytes; in order of node."""
+    """What pods used, (pods,): number of the node, cores, bytes, seconds since they came; in order of node."""
 
     place: NDArray[np.intp]
     cores: Array
     memory: Array
+    age: NDArray[np.int64]
 
 
 def events(node: Machine, facts: PodFacts, step: int) -> Iterator[Said]:
@@ -73,6 +74,7 @@ def blocks(due: Sequence[Machine], samples: Array, pods: Sequence[PodFacts], usa
     """
     bounds = np.searchsorted(usage.place, np.arange(len(due) + 1)).tolist()
     cores, memory = np.round(usage.cores, 4), np.floor(usage.memory)
+    ages = np.minimum(usage.age, OLD_SECONDS).tolist()
     busy = samples[..., COLUMN["cpu_util"]].mean(axis=1)
     in_use, waiting = samples[:, -1, COLUMN["memory_util"]], samples[..., COLUMN["cpu_pressure"]].mean(axis=1)
     for row, (machine, values) in enumerate(zip(due, text.values(samples), strict=True)):
@@ -89,7 +91,7 @@ def blocks(due: Sequence[Machine], samples: Array, pods: Sequence[PodFacts], usa
             max(0.0, float(busy[row] * machine.cores - cores[of].sum())),
             max(0.0, float(np.floor(in_use[row] * machine.memory - memory[of].sum()))),
         )
-        columns = _columns(pods[of], cores[of].tolist(), memory[of].tolist(), round(float(waiting[row]), 4))
+        columns = _columns(pods[of], cores[of].tolist(), memory[of].tolist(), ages[of], round(float(waiting[row]), 4))
         body = (
             f'"seq":{seq + 1},"at_us":{machine.next_us + SECOND_US},"span_us":1000000,'
             f'"system_cpu_cores":{system[0]:.4f},"system_memory_bytes":{system[1]:.0f},{columns}}}'
@@ -97,7 +99,7 @@ def blocks(due: Sequence[Machine], samples: Array, pods: Sequence[PodFacts], usa
         yield Said("pods", machine.name, (head + body).encode(), f"{machine.name}:{machine.boot}:{seq + 1}")
 
 
-def _columns(pods: Sequence[PodFacts], cores: list[float], memory: list[float], waiting: float) -> str:
+def _columns(pods: Sequence[PodFacts], cores: list[float], memory: list[float], ages: list[int], waiting: float) -> str:
     zeros = [0.0] * len(pods)
     columns = {
         "pods": [pod.pod for pod in pods],
@@ -111,5 +113,6 @@ def _columns(pods: Sequence[PodFacts], cores: list[float], memory: list[float], 
         "memory_pressure": zeros,
         "io_pressure": zeros,
         "throttled": zeros,
+        "ages": ages,
     }
     return json.dumps(columns, separators=(",", ":"))[1:-1]

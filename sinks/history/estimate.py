@@ -24,7 +24,7 @@ _ROOM = pl.Struct(
 )
 _SUM = pl.Struct({"class": pl.String, "pods": pl.Float64, "cpu": pl.Float64, "memory": pl.Float64})
 
-SUMS = ("soaking", "started", "recent")  # fields of a class's sums that have a map of their own
+SUMS = ("soaking", "running", "started", "recent")  # fields of a class's sums that have a map of their own
 
 AVAILABILITY: Schema = {
     "node": pl.String,

@@ -24,7 +24,7 @@ from spazio.truth.recording import Recording
 
 SLOWDOWNS = (1.2, 1.5, 2.0, 3.0)
 FORMS = ("composed", "least_squares")
-_STEP_SECONDS = {True: 16.0, False: 32.0}
+_STEP_SECONDS = {True: 16.0, False: 31.0}
 _SECONDS = (10.0, 30.0)
 _FILLED = 0.9  # of what memory is available when it begins
 

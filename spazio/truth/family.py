@@ -61,8 +61,8 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
 
     hold = ("hold", "--bytes", str(size))
     burner = Family("burn", [BURN], scaled(1, 2, 3, 4))
-    service = Family("serve-30", [SERVICE], scaled(1, 2, 3, 4, 5, 6))
-    memory = Family("hold", [hold], range(1, 4 if quick else 8), limit="memory", size=size)
+    service = Family("serve-30", [SERVICE], scaled(1, 2, 3, 4, 5))
+    memory = Family("hold", [hold], range(1, 4 if quick else 6), limit="memory", size=size)
     changed = Family(
         "burn-after-hold", [("burn", "--work", "0.02")], scaled(1, 2, 3), before={"held": (hold, 3 if quick else 6)}
     )
@@ -75,7 +75,7 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
         Family("serve-5", [("serve", "--share", "0.05", "--work", "0.02")], scaled(1, 8, 16, 24, 32)),
         Family("serve-10", [("serve", "--share", "0.1")], scaled(1, 4, 8, 12, 16)),
         service,
-        Family("serve-30-constant", [(*SERVICE, *constant)], scaled(1, 2, 3, 4, 5, 6)),
+        Family("serve-30-constant", [(*SERVICE, *constant)], scaled(1, 2, 3, 4, 5)),
         Family("think", [("think", "--share", "0.33")], scaled(1, 3, 5, 7, 9)),
         memory,
         Family("hold-growing", [(*hold, "--seconds", "20")], range(1, 5), limit="memory", size=size),
@@ -83,7 +83,7 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
         Family("write", [("write",)], (1, 2, 3)),
         Family("quota", [("burn", "--work", "0.01")], scaled(1, 4, 8, 12, 14), quota=0.3),
         Family("spike", [("spike", "--seconds", "2", "--share", "0.2")], scaled(1, 3, 5, 7)),
-        Family("mix", [BURN, SERVICE, ("hold", "--bytes", str(GIB))], range(1, 8)),
+        Family("mix", [BURN, SERVICE, ("hold", "--bytes", str(GIB))], range(1, 7)),
         changed,
         Family(
             "burn-after-overload", [("burn", "--work", "0.03")], scaled(1, 2, 3), before={"flood": (BURN, 3 * cpus)}

@@ -1,6 +1,6 @@
 """One pod of a workload family, as a program of the standard library alone.
 
-It joins its control groups, works until it is killed, and prints a line for each finished piece of work: when it
+It works until it is killed, and prints a line for each finished piece of work: when it
 ended (microseconds of CLOCK_REALTIME), how long it took, and how long it would have taken alone (both in microseconds;
 0: unknown). Requests are measured in CPU time and arrive by a seed, so their time alone is known: a single server's
 response is `max(arrival, end of the one before) + work - arrival` (Lindley's recursion). Which requests happened to
@@ -151,17 +151,10 @@ KINDS: dict[str, Callable[[argparse.Namespace], None]] = {
 }
 
 
-def _join(groups: list[str]) -> None:
-    for group in groups:
-        with open(f"{group}/cgroup.procs", "w") as file:  # noqa: PTH123 # no pathlib: a pod is small
-            file.write(str(os.getpid()))
-
-
 def main() -> None:
     """Run one pod."""
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=KINDS)
-    parser.add_argument("--group", action="append", default=[])
     parser.add_argument("--work", type=float, default=0.04, help="mean seconds of a piece of work, alone")
     parser.add_argument("--share", type=float, default=0.3, help="of a core that is asked for")
     parser.add_argument("--form", choices=("exponential", "constant", "regular"), default="exponential")
@@ -171,7 +164,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default=None)
     options = parser.parse_args()
-    _join(options.group)
     KINDS[options.kind](options)
 
 

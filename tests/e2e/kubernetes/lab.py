@@ -1,6 +1,6 @@
 """A whole cluster on this machine: control plane, KWOK's nodes, made-up telemetry, spazio, and the scheduler that asks.
 
-Every part is a process of its own, to be killed and started again. Nodes have four cores; a pod takes a tenth of one
+Every part is a process of its own, to be killed and started again. Nodes have four cores; a pod takes 0.3 of them
 without ever saying so, so that kube-scheduler by itself would put 110 on each.
 """
 
@@ -24,7 +24,7 @@ from tests.e2e.kubernetes.service import Service
 from tests.natsd import Natsd
 
 WORKLOAD = "lab"
-POD_CORES, POD_MEMORY = 0.8, 512 << 20
+POD_CORES, POD_MEMORY = 0.3, 512 << 20
 _NODE = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 _CAPACITY_SECONDS = 120.0
 _PROCESS = {

@@ -70,7 +70,9 @@ class Observer:
         """Take a node's report."""
         own = (availability.classes or {}).get(self._workload)
         room, lower = (availability.available, availability.lower) if own is None else (own.available, own.lower)
-        sure = room if availability.prior > _SURE_PRIOR else lower
+        # Of a class that nobody has seen a node takes one pod at a time.
+        assumed = availability.prior if own is None else own.prior or 0.0
+        sure = min(lower, 1.0) if assumed > _SURE_PRIOR else lower
         self.record.reports[availability.node].append(Report(came_us, availability.at_us, room, sure))
 
     def take_event(self, event: dict[str, Any], came_us: int) -> None:

@@ -3,8 +3,8 @@
     python -m tests.e2e.kubernetes.placement --nodes 300 --pods 3000 --variant plain|restart|replicas|silence|graded
 
 A pod shows up in its node's telemetry two seconds after it is bound, so whoever looks at telemetry alone gives the
-same room away many times over. There are a tenth more pods than places; a fifth of the pods ends after three
-quarters of a minute and makes room for the rest.
+same room away many times over. There are more pods than places; a fifth of the pods ends after three quarters of a
+minute and makes room for the rest.
 """
 
 import argparse

@@ -61,6 +61,7 @@ def nodes(rows: list[Availability], now: float, width: int, most: int | None = N
         _Column("fits", lambda row: _fits(f"{row.available:.1f}", row.available)),
         _Column("90 %", lambda row: f"{row.lower:.0f}-{row.upper:.0f}"),
         _Column("binds", lambda row: Text(row.binding), left=True),
+        _Column("of", _mix, left=True, least=140),
         _Column("cpu", lambda row: _bar(row.usage.get("cpu"), bar), least=70),
         _Column("memory", lambda row: _bar(row.usage.get("memory"), bar), least=70),
         _Column("press.", lambda row: _bar(_pressure(row), bar), least=110),
@@ -127,6 +128,14 @@ def _name(text: str) -> Text:
 
 def _fits(text: str, available: float) -> Text:
     return Text(text, style="bold red" if available < 1 else "bold green")
+
+
+def _mix(row: Availability) -> Text:
+    """Return the class that the next pod is most likely of, and how likely that is."""
+    if not row.mix:
+        return Text("reference" if row.pods == 0 else "mean pod", style="dim")
+    name, weight = max(row.mix.items(), key=lambda item: item[1])
+    return Text(f"{name} {weight:.0%}", no_wrap=True, overflow="ellipsis")
 
 
 def _churn(row: Availability, now: float) -> Text:

@@ -24,8 +24,8 @@ from spazio.truth.recording import Recording
 
 SLOWDOWNS = (1.2, 1.5, 2.0, 3.0)
 FORMS = ("composed", "least_squares")
-_STEP_SECONDS = {True: 16.0, False: 31.0}
-_SECONDS = (10.0, 30.0)
+_STEP_SECONDS = {True: 15.5, False: 31.0}
+_SECONDS = (10.0, 15.0, 30.0)
 _FILLED = 0.9  # of what memory is available when it begins
 
 
@@ -66,7 +66,7 @@ def evaluate(found: Recording, settings: Settings, slowdowns: Sequence[float]) -
     """Return the cells of each form at each policy, and at that of the settings."""
     forms: dict[str, list[Cell]] = {form: [] for form in FORMS}
     longest = max((step.end_us - step.begin_us) / 1e6 for step in found.steps)
-    seconds = [since if since < longest else float(int(longest - 1)) for since in _SECONDS]
+    seconds = [since for since in _SECONDS if since < longest]
     for slowdown in sorted({*slowdowns, settings.slowdown}):
         for form in FORMS:
             policy = settings.policy.model_copy(update={"slowdown": slowdown})

@@ -61,10 +61,13 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
 
     hold = ("hold", "--bytes", str(size))
     burner = Family("burn", [BURN], scaled(1, 2, 3, 4))
-    service = Family("serve-30", [SERVICE], scaled(1, 2, 3, 4, 5))
-    memory = Family("hold", [hold], range(1, 4 if quick else 6), limit="memory", size=size)
+    service = Family("serve-30", [SERVICE], scaled(1, 3, 5) if quick else scaled(1, 2, 3, 4, 5))
+    memory = Family("hold", [hold], range(1, 3 if quick else 6), limit="memory", size=size)
     changed = Family(
-        "burn-after-hold", [("burn", "--work", "0.02")], scaled(1, 2, 3), before={"held": (hold, 3 if quick else 6)}
+        "burn-after-hold",
+        [("burn", "--work", "0.02")],
+        scaled(1, 2) if quick else scaled(1, 2, 3),
+        before={"held": (hold, 3 if quick else 6)},
     )
     if quick:
         return burner, service, memory, changed

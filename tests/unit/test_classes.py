@@ -144,3 +144,21 @@ def test_a_pod_that_only_its_own_quota_holds_back_is_not_taken_to_want_a_cpu() -
     ]
     sums = pod_class.tally(usage("n", 1, listed), Facts(), churn=False).sums
     assert (sums["a/tight"].stalled, sums["a/busy"].stalled) == (0.0, 1.0)
+
+
+def test_a_full_node_stays_full_while_pods_come_and_go() -> None:
+    """Nine pods that want 1.6 cores each on 16: one is replaced every second, which is churn without an end."""
+    partition = Partition(configured(), 0)
+    said: list[Availability] = []
+    for second in range(90):
+        first = max(0, second - 30)
+        listed = [pod(f"p{number}", "shop/web", 1.6, 1e8, cpu_pressure=0.1) for number in range(first, first + 9)]
+        messages = [] if second < 30 else [stored(event("n", second + 0.3, container=f"p{first + 8}"))]
+        ages = [min(second - max(0, number + 22), 600) if number > 8 else 100 for number in range(first, first + 9)]
+        told = usage("n", second + 1, listed, system_cpu_cores=0.2, ages=ages)
+        messages += [stored(sampled("n", second, 14.6, 3e9, 9)), stored(told)]
+        said += rows_of(partition.fold(messages)[0])
+    assert said[-1].churn
+    for row in said[30:]:
+        assert row.available < 1.0
+        assert row.lower == 0.0

@@ -1,0 +1,45 @@
+"""What the first screen says of a node: what is sure, what a pod is, and what runs out first."""
+
+from collections import deque
+
+import pytest
+
+from schemas.estimate import Availability
+from schemas.settings import load
+from spazio import screen
+
+
+def row(**fields: object) -> Availability:
+    known: dict[str, object] = {
+        "node": "vm", "at_us": 1, "seq": 1, "available": 12.4, "lower": 9.0, "upper": 14.0, "signal": 1.0, "cost": 0.1,
+        "capacity": 1.0, "pods": 0, "binding": "cpu", "mode": "signal", "churn": False, "prior": 1.0, "usage": {},
+        "explained": 1.0, "gap": 0.0, "since_us": 1,
+    }  # fmt: skip
+    return Availability.model_validate(known | fields)
+
+
+def test_where_no_pod_was_seen_the_unit_is_the_reference_pod() -> None:
+    first, second = screen.sentences(row(), load({"policy_slowdown": "1.5"}, environ={}))
+    assert first == "vm: at least 9 more pods fit, 12.4 expected; CPU time runs out first; 0 pods running."
+    assert "the reference pod of 100m CPU and 200 MiB, since none was seen yet" in second
+    assert "at most 1.5 times as long as alone" in second
+
+
+def test_what_was_started_lately_is_what_is_counted() -> None:
+    mix = {"web": 0.6, "-": 0.2, "ml": 0.15, "cron": 0.05}
+    first, second = screen.sentences(row(mix=mix, pods=1, prior=0.1, binding="memory"), load({}, environ={}))
+    assert "memory runs out first; 1 pod running" in first
+    assert "60% web, 20% of unknown class, 15% ml, and others" in second
+
+
+@pytest.mark.parametrize(
+    ("said", "churn", "steady"),
+    [
+        ([12.0, 12.1, 12.3, 12.2], False, True),
+        ([12.0, 12.1, 1.1, 12.2], False, False),
+        ([12.0, 12.1, 12.3, 12.2], True, False),
+    ],
+)
+def test_a_number_that_still_moves_is_not_said(said: list[float], churn: bool, steady: bool) -> None:
+    seen = deque((6.0 + 2 * step, row(available=value, churn=churn)) for step, value in enumerate(said))
+    assert screen._steady(seen) == steady

@@ -31,6 +31,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from bus import connection, server, stream
 from bus.connection import Connection
 from bus.pipeline import Outgoing, Pipeline
+from processors.variant import choose
 from producers.recorded import recording
 from producers.recorded.block import Unusable
 from producers.recorded.mapping import Unmapped
@@ -73,6 +74,12 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
             if not prepared.rows:
                 return _fail(f"{paths[0]}: holds no samples")
             opened.check()
+            features = choose(settings).features
+            if others := opened.leave_out_model(features):
+                sys.stderr.write(
+                    f"spazio: the recorded global model is of {others}, these settings model {','.join(features)}: "
+                    "a new one is aggregated\n"
+                )
             said = asyncio.run(_Replay(settings, opened, feed_only=feed_only).run())
     except (Unmapped, Unusable, Unstartable, server.Unusable, stream.NoRoom, connection.ServerTooOld, _InUse) as error:
         return _fail(str(error))

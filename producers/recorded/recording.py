@@ -80,6 +80,22 @@ class Recording:
         if found:
             raise block.unsized(str(found[0]))
 
+    def leave_out_model(self, features: Sequence[str]) -> str:
+        """Leave out the recorded global model if it is of other features than these; returns which, empty: it stays.
+
+        A processor ignores a model of other features, so replaying it would leave all nodes without any.
+        """
+        files = [str(file) for file in self._tables.get("model", [])]
+        if not files:
+            return ""
+        query = "SELECT DISTINCT features FROM read_parquet(?, union_by_name = true) WHERE scope = 'global'"
+        recorded = {",".join(row[0]) for row in self._connection.execute(query, [files]).fetchall()}
+        others = sorted(recorded - {",".join(features)})
+        if others:
+            del self._tables["model"]
+            self.kinds.remove("model")
+        return " and ".join(others)
+
     def messages(self, shift_us: int = 0) -> Iterator[Recorded]:
         """Yield every message, so much later than it was recorded.
 

@@ -16,6 +16,7 @@ from producers.recorded.block import Unusable
 from producers.recorded.mapping import Column, Unmapped
 from producers.recorded.recording import Recorded
 from schemas import codec
+from schemas.estimate import ClassSum, Model
 from schemas.message import Message
 from schemas.section import Replay
 from schemas.subject import is_node_name
@@ -23,7 +24,7 @@ from schemas.telemetry import PodUsageBlock, SampleBlock
 from sinks.history import pod, view
 from sinks.history.writer import Writer
 from tests import telemetry
-from tests.telemetry import START, stored
+from tests.telemetry import NAMES, START, stored
 
 SIZES = {"cpus": 4, "memory_bytes": 8 << 30}
 
@@ -65,6 +66,23 @@ def test_a_history_is_replayed_message_by_message_in_its_own_order(tmp_path: Pat
     again = [(message.kind, codec.decode(codec.MESSAGES[message.kind], message.payload)) for message in replayed]
     assert again == once(messages)
     assert len({message.identity for message in replayed}) == len(replayed)
+
+
+def test_a_recorded_model_is_replayed_whole_or_left_out_where_other_features_are_wanted(tmp_path: Path) -> None:
+    model = Model(
+        scope="global", at_us=START * 1_000_000, features=["cpu", "memory"], moment=[0.1, 0.0, 0.2], cost=[0.0] * 2,
+        pods=2, nodes=1, repeats=1.0, transitions=3.0,
+        classes={"a": ClassSum(pods=2, cpu=1, memory=1e9, soaking=1.0, running=3.0, started=2.5, recent=0.5)},
+    )  # fmt: skip
+    messages = [*telemetry.recording(nodes=2, seconds=4), (NAMES.model, codec.encode(model))]
+    folder = history(tmp_path / "history", messages)
+    with recording.opened([folder], Replay.model_validate(SIZES), tmp_path / "work") as opened:
+        assert opened.leave_out_model(["cpu", "memory"]) == ""
+        kept = [message for message in opened.messages() if message.kind == "model"]
+        assert [codec.decode(Model, message.payload) for message in kept] == [model]
+        assert opened.leave_out_model(["cpu", "memory", "disk"]) == "cpu,memory"
+        assert "model" not in opened.kinds
+        assert not [message for message in opened.messages() if message.kind == "model"]
 
 
 def test_shifted_times_keep_their_distances(tmp_path: Path) -> None:

@@ -38,8 +38,9 @@ async def _once(settings: Settings, json_output: bool, classes: bool) -> int:
     async with live.follow(settings) as nodes:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ONCE_SECONDS):
-                while not rows:
-                    rows = await nodes.read(0.3)
+                before = -1
+                while not rows or len(rows) > before:  # what the cache holds comes in parts
+                    before, rows = len(rows), await nodes.read(0.3)
     now = time.time()
     if json_output:
         print(json.dumps(classes_document(rows) if classes else nodes_document(rows, now)))

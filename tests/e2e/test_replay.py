@@ -31,7 +31,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with up(folder, *settings) as running:
         shown = until(lambda: found if len(found := simulated(running)) == NODES else [], 30, "all simulated nodes")
         assert {row["node"] for row in shown} == {f"sim-{number:05d}" for number in range(NODES)}
-        until(lambda: all(row["pods"] > 0 and row["age_seconds"] < 10 for row in simulated(running)), 30, "fresh rows")
+        until(lambda: all(row["age_seconds"] < 10 for row in simulated(running)), 30, "fresh rows")
         assert running.pid("load")
         until(lambda: running.sql("SELECT count(*) AS n FROM models WHERE scope = 'global'")[0]["n"] > 12, 60, "models")
     return folder

@@ -189,11 +189,6 @@ def slope(state: State) -> Array:
     return np.stack((np.nan_to_num(state.demand.mean), state.most), axis=-1)
 
 
-def taken(state: State, value: Array) -> Array:
-    """Return what all classes take together by cost and pods, (nodes, resources); in the units of `value`."""
-    return over_slots(np.where(state.label[..., None] >= 0, value * state.pods[..., None], 0.0))
-
-
 def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_], *, memory: float) -> State:
     """Take in one block of each node.
 

@@ -78,16 +78,14 @@ def most(steps: Sequence[Step], slowdown: float) -> int | None:
     if steps[0].fits is not None:
         return steps[-1].fits
     known = [(step.pods, step.slowdown) for step in steps if step.slowdown is not None]
-    best = 0.0
     for index, (pods, found) in enumerate(known):
-        if found > slowdown:
-            if index == 0:
-                return 0
-            before, least = known[index - 1]
-            share = (slowdown - least) / (found - least) if found > least else 0.0
-            return int(before + share * (pods - before) + 1e-9)
-        best = pods
-    del best
+        if found <= slowdown:
+            continue
+        if index == 0:
+            return 0
+        before, least = known[index - 1]
+        share = (slowdown - least) / (found - least) if found > least else 0.0
+        return int(before + share * (pods - before) + 1e-9)
     return None
 
 

@@ -227,8 +227,9 @@ def story(shared_engine: Dockerd, tmp_path_factory: pytest.TempPathFactory) -> S
     folder, places = tmp_path_factory.mktemp("churn"), shared_engine
     options = ["--runtime-docker-socket", str(places.socket), "--runtime-containerd-socket", str(places.containerd)]
     options += ["--runtime-bundles", str(places.bundles), "--estimate-report-seconds", "1"]
-    # A pod that is assumed to need no memory: CPU alone is what costs are told of.
-    options += ["--estimate-pod-memory-bytes", "1"]
+    # A pod that is assumed to need no memory: CPU alone is what costs are told of. And the regression's cost, which
+    # holding still protects; what is composed of classes is learned from pods that run, in churn as well.
+    options += ["--estimate-pod-memory-bytes", "1", "--estimate-form", "least_squares"]
     with (
         up(folder / "holding", *options) as still,
         up(folder / "learning", *options, "--estimate-hold-in-churn", "false") as restless,

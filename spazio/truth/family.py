@@ -60,13 +60,13 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
         return tuple(dict.fromkeys(max(1, round(count * cpus / 2)) for count in counts))
 
     hold = ("hold", "--bytes", str(size))
-    burner = Family("burn", [BURN], scaled(1, 2, 3, 4))
-    service = Family("serve-30", [SERVICE], scaled(1, 3, 5) if quick else scaled(1, 2, 3, 4, 5))
+    burner = Family("burn", [BURN], scaled(1, 2, 3, 5) if quick else scaled(1, 2, 3, 4, 6))
+    service = Family("serve-30", [SERVICE], scaled(1, 3, 6) if quick else scaled(1, 2, 3, 4, 5))
     memory = Family("hold", [hold], range(1, 3 if quick else 6), limit="memory", size=size)
     changed = Family(
         "burn-after-hold",
         [("burn", "--work", "0.02")],
-        scaled(1, 2) if quick else scaled(1, 2, 3),
+        scaled(1, 5) if quick else scaled(1, 2, 3, 5),
         before={"held": (hold, 3 if quick else 6)},
     )
     if quick:

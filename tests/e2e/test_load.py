@@ -58,7 +58,8 @@ def memory(share: float) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with up(tmp_path_factory.mktemp("load") / "data") as pipeline:
+    # Reference pods of 1 GiB: on an idle machine CPU binds, and memory does long before it is full.
+    with up(tmp_path_factory.mktemp("load") / "data", "--estimate-pod-memory-bytes", str(1 << 30)) as pipeline:
         until(pipeline.top, 10, "this host in the cache")
         yield pipeline
 
@@ -117,11 +118,11 @@ def test_busy_cores_lower_availability_and_bind_and_their_end_restores_it(runnin
 
 def test_full_memory_lowers_availability_and_binds_and_its_end_restores_it(running: Up) -> None:
     before = idle(running)
-    with memory(0.94):
+    with memory(0.9):
         until(lambda: running.cached()["binding"] == "memory", 10, "memory binds")
         assert running.cached()["available"] < before
         # It may have bound while the memory was still being filled.
-        until(lambda: abs(running.cached()["usage"]["memory"] - 0.94) < 0.03, 5, "so much memory in use")
+        until(lambda: abs(running.cached()["usage"]["memory"] - 0.9) < 0.03, 5, "nine tenths of memory in use")
     until(lambda: running.cached()["binding"] != "memory", 5, "memory is free again within five seconds")
     until(lambda: running.cached()["available"] > 0.75 * before, 5, "available again")
 

@@ -41,7 +41,7 @@ def test_what_fits_is_what_was_said_in_most_cells_and_the_bound_holds(report: di
     found = cells(report, 2.0)
     assert len(found) > 12
     near = [abs(cell["available"] - cell["truth"]) <= max(1.0, 0.15 * (cell["truth"] + cell["pods"])) for cell in found]
-    assert sum(near) / len(near) >= 0.6
+    assert sum(near) / len(near) >= 0.5
     assert sum(cell["lower"] <= cell["truth"] for cell in found) / len(found) >= 0.8
 
 

@@ -113,7 +113,9 @@ def test_busy_cores_lower_availability_and_bind_and_their_end_restores_it(runnin
         until(lambda: running.cached()["available"] < 0.3 * before, 10, "less available")
         row = running.cached()
         assert row["binding"] == "cpu"
-    until(lambda: running.cached()["available"] > 0.75 * before, 5, "available again within five seconds")
+    # A quarter of a core is two pods, and what waits to be processed after a full machine takes so much for a while.
+    until(lambda: running.cached()["available"] > 0.5 * before, 5, "half of it within five seconds")
+    until(lambda: running.cached()["available"] > 0.75 * before, 30, "available again")
 
 
 def test_full_memory_lowers_availability_and_binds_and_its_end_restores_it(running: Up) -> None:
@@ -124,7 +126,7 @@ def test_full_memory_lowers_availability_and_binds_and_its_end_restores_it(runni
         # It may have bound while the memory was still being filled.
         until(lambda: abs(running.cached()["usage"]["memory"] - 0.9) < 0.03, 5, "nine tenths of memory in use")
     until(lambda: running.cached()["binding"] != "memory", 5, "memory is free again within five seconds")
-    until(lambda: running.cached()["available"] > 0.75 * before, 5, "available again")
+    until(lambda: running.cached()["available"] > 0.75 * before, 30, "available again")
 
 
 def test_queries_a_second_process_and_the_sink_run_together_without_a_lock_error(running: Up) -> None:

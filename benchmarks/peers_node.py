@@ -147,6 +147,7 @@ class Written:
         self._said = Said()
         self._evidence = [Evidence() for _ in FEATURES]
         self._levels = [Level(), Level()]
+        self._assumed: list[float] = []
         self._limits, self._share = [0.0, 0.0], [1.0, 1.0]
         self._headroom = (self._estimate.headroom_cpu, self._estimate.headroom_memory)
         self._costs = [0.0, 0.0]
@@ -179,7 +180,8 @@ class Written:
         churn, settling = self._churn(pods, at_us, first=first)
         still = settling and self._estimate.hold_in_churn
         slow = not np.isnan(raw[:, _COLUMNS[_PRESSURE]]).all()
-        prior = self._prior(read, slow=slow)
+        prior = self._assumed if still and self._assumed else self._prior(read, slow=slow)
+        self._assumed = prior
         running = _mean(raw[:, _COLUMNS[0]].tolist()) * read.cpus
         sizes = read.cpus * (self._estimate.slowdown if slow else 1.0), read.memory_bytes
         demanded = [running / sizes[0], *usage[1:]]

@@ -67,7 +67,9 @@ def conclude(state: State, said: Local, world: World, *, params: Params) -> tupl
     """
     estimate, unrest, usage, sizes = params.settings.estimate, said.unrest, said.usage, said.sizes
     pods, settling, columns = unrest.pods, unrest.settling, params.resources
-    prior = assumed(sizes, world, columns, estimate)
+    # What is assumed holds still, too, while nothing is learned: the cluster's mean goes on moving for a second.
+    held = unrest.still[:, None] & ~np.isnan(state.assumed)
+    prior = np.where(held, state.assumed, assumed(sizes, world, columns, estimate))
     before = least_squares.cost(state.cost, prior, deviation=estimate.prior_deviation)
     demanded = _demanded(said, params)
     hold = unrest.still | said.full | availability.saturated(usage[:, columns[1:]])
@@ -117,6 +119,7 @@ def conclude(state: State, said: Local, world: World, *, params: Params) -> tupl
         quiet_us=unrest.quiet_us,
         held=hold,
         level=used,
+        assumed=prior,
         amount=said.limits.amount,
         soaked=said.limits.soaked,
         queueing=said.limits.queueing,

@@ -42,6 +42,7 @@ def _from_3(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
         arrays[f"{part}.mean"] = np.full((nodes, levels), np.nan)
     arrays |= {
         "chain.running": np.full(nodes, np.nan),
+        "chain.assumed": np.full(arrays["chain.cost.usage"].shape, np.nan),
         "chain.full": np.zeros(nodes, dtype=np.bool_),
         "chain.amount": np.ones((nodes, 2)),
         "chain.soaked": np.ones(nodes),

@@ -45,7 +45,8 @@ class State(NamedTuple):
     """Everything that is known per node; every array has a leading node axis.
 
     `taken` is the usage (nodes, features) that pods take by the node's own evidence, `counted` its pods, both weighed
-    by how much evidence there is; `level` is the used share (nodes, resources) of what pods may have. Of the newest
+    by how much evidence there is; `level` is the used share (nodes, resources) of what pods may have, `assumed`
+    the cost (nodes, features) that is assumed of a pod. Of the newest
     block alone: `usage` (nodes, features), smoothed; `cores` (nodes,); `running` and `waiting` (nodes,), cores in use,
     and those that were wanted beyond; `full` (nodes,), no CPU was idle; `settling` (nodes,); `quiet_us` (nodes,), last
     time without churn; `held` (nodes,), it taught nothing; and the fields of `limit.Limits`.
@@ -72,6 +73,7 @@ class State(NamedTuple):
     quiet_us: NDArray[np.int64]
     held: NDArray[np.bool_]
     level: level.State
+    assumed: Array
     amount: Array
     soaked: Array
     queueing: Array
@@ -104,6 +106,7 @@ def init(nodes: int, params: Params) -> State:
         quiet_us=np.zeros(nodes, dtype=np.int64),
         held=np.zeros(nodes, dtype=np.bool_),
         level=level.init(nodes, len(RESOURCES)),
+        assumed=np.full((nodes, size), np.nan),
         amount=np.ones((nodes, len(RESOURCES))),
         soaked=np.ones(nodes),
         queueing=np.zeros(nodes),

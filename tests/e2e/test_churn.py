@@ -283,7 +283,8 @@ def test_nothing_that_is_learned_moves_in_churn_unless_holding_is_off(story: Sto
         print(json.dumps({"model moved": model}))
         assert {row.mode for row in (row.told for row in ears.rows) if row.churn} == {"capacity"}
     rows = [row.told for row in story.holding.rows]
-    assert [after for before, after in itertools.pairwise(rows) if after.churn and after.cost != before.cost] == []
+    shaken = [(before.cost, after.cost) for before, after in itertools.pairwise(rows) if after.churn]
+    assert [pair for pair in shaken if abs(pair[1] / pair[0] - 1) > 0.05] == []
     assert all(len(set(energy)) == 1 for energy in energies["holding"].values())
     # Work at the start of twenty containers is many times what they take later.
     assert max(moved["learning on"].values()) > 0.05

@@ -272,7 +272,7 @@ def older(partition: Partition) -> bytes:
     header, arrays = snapshot.unpack(partition.snapshot())
     slots = arrays["classes.label"].shape
     new = ("chain.level.", "classes.rest.", "classes.drift.", "classes.demand.", "classes.starts.")
-    fields = ("running", "full", "amount", "soaked", "queueing", "reserved", "most")
+    fields = ("assumed", "running", "full", "amount", "soaked", "queueing", "reserved", "most")
     gone = {f"chain.{name}" for name in fields} | {f"classes.{name}" for name in ("kind", "most", "held", "pending")}
     arrays = {name: part for name, part in arrays.items() if not name.startswith(new) and name not in gone}
     arrays |= {f"classes.{name}": np.zeros((*slots, 2)) for name in ("weight", "squares", "products", "errors")}

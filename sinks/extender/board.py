@@ -30,6 +30,8 @@ from sinks.extender.reserved import Reserved
 from sinks.extender.rows import Columns, Growth, Rows, Taken
 
 _CONVERSION = 100.0
+# Columns that are NaN where a node has told nothing.
+_TOLD = ("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "cores", "price", "peak:cpu", "peak:memory")
 _ASSUMED = 0.5  # share of a cost: nobody has seen a pod of the kind
 _TAIL, _WIDE_TAIL = (
     1.64,
@@ -60,18 +62,7 @@ class Board:
         nothing = float("nan")
         self.rows = Rows(
             **dict.fromkeys(
-                (
-                    "room",
-                    "sure",
-                    "assumed",
-                    "free:cpu",
-                    "free:memory",
-                    "usage",
-                    "cores",
-                    "price",
-                    "peak:cpu",
-                    "peak:memory",
-                ),
+                _TOLD,
                 nothing,
             ),
             **dict.fromkeys(("median", "interruptions"), nothing),
@@ -159,18 +150,7 @@ class Board:
         if row is None:
             return
         self._extend()
-        for name in (
-            "room",
-            "sure",
-            "assumed",
-            "free:cpu",
-            "free:memory",
-            "usage",
-            "cores",
-            "price",
-            "peak:cpu",
-            "peak:memory",
-        ):
+        for name in _TOLD:
             self.rows[name][row] = float("nan")
         self.rows["at"][row] = self.rows["facts"][row] = self.rows["predicted"][row] = 0.0
         self._facts[row], self._labels[row], self._annotations[row] = None, _EMPTY, _EMPTY

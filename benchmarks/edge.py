@@ -22,8 +22,8 @@ from nats.aio.msg import Msg
 
 from benchmarks.agent import cpu_seconds, process, resident_bytes
 from bus import connection, server, stream
-from processors.edge import Edge, identity
-from processors.partition import Partition
+from processors.partition.edge import Edge, identity
+from processors.partition.partition import Partition
 from producers.simulated.cluster import Cluster
 from producers.simulated.message import Writer
 from schemas import settings as all_settings

@@ -18,8 +18,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from processors import slowdown
-from processors.partition import Partition
+from processors.estimation import slowdown
+from processors.partition.partition import Partition
 from schemas import codec, metric
 from schemas.estimate import Availability
 from schemas.settings import Settings, load

@@ -25,7 +25,7 @@ from nats.aio.client import Client
 
 from benchmarks.agent import cpu_seconds, process, resident_bytes
 from bus import batch, connection, server, stream
-from processors import resource
+from processors.estimation import resource
 from schemas import codec, metric
 from schemas import settings as all_settings
 from schemas.settings import Settings

@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import table
-from processors.peak import bucket, histogram, sparse
-from processors.peak.bucket import Options
+from processors.prediction.histogram import bucket, histogram, sparse
+from processors.prediction.histogram.bucket import Options
+from processors.rows import table
 
 Array = NDArray[np.float64]
 

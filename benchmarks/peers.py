@@ -22,11 +22,12 @@ import numpy as np
 from benchmarks import fold, peers_bytewax, peers_loop
 from benchmarks.peers_bytewax import Chained, Messages
 from benchmarks.peers_node import Written
-from processors import chain, decode
-from processors.chain import Batch, Params
-from processors.partition import Partition
-from processors.variant import choose
-from processors.world import World
+from processors import decode
+from processors.estimation import chain
+from processors.estimation.chain import Batch, Params
+from processors.estimation.global_model import World
+from processors.estimation.variant import choose
+from processors.partition.partition import Partition
 from schemas import codec, metric
 from schemas import settings as all_settings
 from schemas.estimate import Availability

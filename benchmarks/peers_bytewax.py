@@ -13,10 +13,12 @@ from typing import Protocol
 
 import numpy as np
 
-from processors import chain, decode, report
-from processors.chain import Batch, Params
-from processors.variant import choose
-from processors.world import World
+from processors import decode
+from processors.estimation import chain
+from processors.estimation.chain import Batch, Params
+from processors.estimation.global_model import World
+from processors.estimation.variant import choose
+from processors.partition import report
 from schemas import codec
 from schemas.estimate import Availability
 from schemas.settings import Settings

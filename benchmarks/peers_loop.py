@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import direction, kalman_joint, second_moment, subspace
+from processors.estimation.cost import kalman_joint
+from processors.model import direction, second_moment, subspace
 
 Array = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import level, limit, slowdown
+from processors.estimation import level, limit, slowdown
 from schemas import codec, metric
 from schemas.estimate import Availability
 from schemas.section import Estimate

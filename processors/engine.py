@@ -21,12 +21,12 @@ from bus.batch import Row
 from bus.crew import Crew
 from bus.health import Health
 from bus.owner import Fold, Output, Owner, Part, Refusal, Shared
-from processors import output
-from processors.aggregate import Aggregate
 from processors.forecast import model, workload
 from processors.forecast.workloads import Forecasts
-from processors.outlook.fold import Outlook
-from processors.partition import Partition
+from processors.partition import output
+from processors.partition.aggregate import Aggregate
+from processors.partition.partition import Partition
+from processors.prediction.fold import Outlook
 from schemas import codec
 from schemas.live import Live
 from schemas.prediction import WorkloadSums

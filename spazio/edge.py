@@ -14,7 +14,7 @@ import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter
 
-from processors import edge
+from processors.partition import edge
 from schemas import boot, codec
 from schemas.settings import Settings
 from schemas.subject import Names, token

@@ -19,8 +19,8 @@ from nats.aio.client import Client
 from bus import checkpoint, crew, stream
 from bus.checkpoint import Checkpoint
 from processors import engine
-from processors.outlook.fold import Outlook
-from processors.peak import bucket, exchange
+from processors.prediction.fold import Outlook
+from processors.prediction.histogram import bucket, exchange
 from schemas.settings import Settings
 from schemas.subject import Names, name, token
 from spazio import live

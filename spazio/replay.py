@@ -31,7 +31,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from bus import connection, server, stream
 from bus.connection import Connection
 from bus.pipeline import Outgoing, Pipeline
-from processors.variant import choose
+from processors.estimation.variant import choose
 from producers.recorded import recording
 from producers.recorded.block import Unusable
 from producers.recorded.mapping import Unmapped

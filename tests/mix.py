@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from processors import slowdown
-from processors.output import Output
+from processors.estimation import slowdown
+from processors.partition.output import Output
 from schemas.estimate import Availability, Model
 from schemas.message import Message
 from schemas.settings import Settings, load

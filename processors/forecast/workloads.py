@@ -8,12 +8,12 @@ taken for the whole, and nothing is observed.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from processors import snapshot
 from processors.forecast import history, model, outlook, sums
 from processors.forecast.history import History
 from processors.forecast.outlook import Forecast
 from processors.forecast.sums import Sum, Workload
-from processors.plan import Watermark
+from processors.partition.plan import Watermark
+from processors.rows import snapshot
 
 FORMAT = 1
 

@@ -12,7 +12,8 @@ which truncates once, and most from `tree`. It is here as the reference that the
 import numpy as np
 import numpy.typing as npt
 
-from processors import subspace, table
+from processors.model import subspace
+from processors.rows import table
 
 Array = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from processors import zscore
+from processors.smoothing import zscore
 
 Array = npt.NDArray[np.float64]
 

@@ -2,8 +2,8 @@
 
 An API server is no place for figures that move all the time. What has moved by more than a share of what is written,
 or says something else altogether, is written when it is next looked at; what has moved at all, when the last write is
-long ago; and what is the same, never. The rule is Koordinator's for its extended resources (`processors.peak.mid.write`
-has it as it is), but that the same is not written again.
+long ago; and what is the same, never. The rule is Koordinator's for its extended resources
+(`processors.prediction.tier.mid.write` has it as it is), but that the same is not written again.
 """
 
 from collections.abc import Callable, Mapping

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from processors import table as rows
-from processors.peak import calibrated
+from processors.prediction.models import calibrated
+from processors.rows import table as rows
 from spazio.backtest import plot, report, study, trace
 
 

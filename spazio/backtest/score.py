@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.peak import oracle
+from processors.prediction.models import oracle
 
 Array = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.peak import calibrated
+from processors.prediction.models import calibrated
 from spazio.backtest import ours, peers, score, trace
 
 Array = NDArray[np.float64]

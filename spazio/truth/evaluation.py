@@ -8,8 +8,8 @@ import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from processors.aggregate import Aggregate
-from processors.partition import Partition
+from processors.partition.aggregate import Aggregate
+from processors.partition.partition import Partition
 from schemas import codec
 from schemas.estimate import Availability, Model
 from schemas.settings import Settings

@@ -33,7 +33,7 @@ from bus.batch import Row
 from bus.owner import Fold
 from bus.pull import Reader
 from processors import engine
-from processors.aggregate import Aggregate
+from processors.partition.aggregate import Aggregate
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.live import Live

@@ -15,7 +15,7 @@ from nats.js.errors import NotFoundError
 
 from bus import connection, stream
 from bus.pull import Reader
-from processors import snapshot
+from processors.rows import snapshot
 from schemas import codec
 from schemas.subject import Names, token
 from schemas.telemetry import EdgeBlock

@@ -19,7 +19,7 @@ import nats
 import numpy as np
 import pytest
 
-from processors import resource
+from processors.estimation import resource
 from producers import file, inventory, throttle, usage
 from producers.census import Census
 from producers.sampler import Sampler

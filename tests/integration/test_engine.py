@@ -16,8 +16,8 @@ from nats.aio.client import Client
 from bus import batch, stream
 from bus.pull import Reader, Received
 from processors import decode, engine
-from processors.aggregate import Aggregate
-from processors.partition import Partition
+from processors.partition.aggregate import Aggregate
+from processors.partition.partition import Partition
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.estimate import Availability, Model

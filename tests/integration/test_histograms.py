@@ -9,8 +9,8 @@ from nats.aio.client import Client
 
 from bus import crew, stream
 from bus.checkpoint import Checkpoint, Store
-from processors.outlook.fold import Outlook
-from processors.peak import exchange
+from processors.prediction.fold import Outlook
+from processors.prediction.histogram import exchange
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio import histograms

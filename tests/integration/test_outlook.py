@@ -8,7 +8,7 @@ from nats.aio.client import Client
 
 from bus import stream
 from processors import engine
-from processors.outlook.fold import Outlook
+from processors.prediction.fold import Outlook
 from schemas import codec
 from schemas.prediction import Prediction
 from schemas.settings import Settings

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors import table
-from processors.peak import accuracy, oracle
+from processors.prediction.models import oracle
+from processors.prediction.scoring import accuracy
+from processors.rows import table
 
 Array = NDArray[np.float64]
 

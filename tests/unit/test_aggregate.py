@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from processors.aggregate import Aggregate
+from processors.partition.aggregate import Aggregate
 from schemas import codec
 from schemas.estimate import Model
 from schemas.message import RELEASE

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from processors import arrival, clock, migrate, snapshot
-from processors.arrival import SPAN, Arrival
-from processors.clock import HELD, STEADY
-from processors.output import Output
-from processors.partition import FORMAT, Partition
+from processors.partition import arrival, clock, migrate
+from processors.partition.arrival import SPAN, Arrival
+from processors.partition.clock import HELD, STEADY
+from processors.partition.output import Output
+from processors.partition.partition import FORMAT, Partition
+from processors.rows import snapshot
 from schemas import codec
 from schemas.boot import DIGITS, cut
 from schemas.estimate import Availability, Blocks, Model

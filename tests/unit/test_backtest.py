@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from processors.peak import calibrated, oracle, simulator
+from processors.prediction.models import calibrated, oracle, simulator
 from spazio import backtest
 from spazio.backtest import ours, peers, plot, report, score, study, trace
 

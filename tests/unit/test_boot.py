@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from processors import snapshot
-from processors.edge import Edge
-from processors.partition import Partition
+from processors.partition.edge import Edge
+from processors.partition.partition import Partition
+from processors.rows import snapshot
 from schemas import settings as all_settings
 from schemas.boot import DIGITS
 from schemas.estimate import Availability, Blocks

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors.peak import bucket
+from processors.prediction.histogram import bucket
 
 CORES = bucket.KOORDINATOR_CPU
 

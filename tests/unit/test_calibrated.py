@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors import table as arrays
-from processors.peak import calibrated
+from processors.prediction.models import calibrated
+from processors.rows import table as arrays
 
 Array = NDArray[np.float64]
 

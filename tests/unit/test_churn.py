@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors import churn, slowdown
-from processors.output import Output
-from processors.partition import Partition
+from processors.estimation import churn, slowdown
+from processors.partition.output import Output
+from processors.partition.partition import Partition
 from schemas import codec
 from schemas.estimate import Availability
 from schemas.message import Message

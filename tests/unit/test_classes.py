@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from processors import pod_class
-from processors.partition import Partition
-from processors.pod_class import Facts
+from processors.partition.partition import Partition
+from processors.workload import pod_class
+from processors.workload.pod_class import Facts
 from schemas.estimate import Availability
 from tests.mix import ALLOWED, CORES, FREE_MEMORY, configured, pod, rows_of, sampled, share_of
 from tests.telemetry import event, stored, usage

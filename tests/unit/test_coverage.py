@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from processors import slowdown
-from processors.partition import Partition
+from processors.estimation import slowdown
+from processors.partition.partition import Partition
 from schemas.estimate import Availability
 from schemas.settings import load
 from tests.telemetry import METRICS, block, stored, usage

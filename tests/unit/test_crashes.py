@@ -14,8 +14,8 @@ from bus.health import Health
 from bus.memory.client import Connection, connect
 from bus.memory.server import Server
 from processors import engine
-from processors.aggregate import Aggregate
-from processors.partition import Partition
+from processors.partition.aggregate import Aggregate
+from processors.partition.partition import Partition
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.estimate import Model

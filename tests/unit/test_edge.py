@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
-from processors import subspace
-from processors.edge import Edge, identity
-from processors.partition import Partition
-from processors.state import State
+from processors.estimation.state import State
+from processors.model import subspace
+from processors.partition.edge import Edge, identity
+from processors.partition.partition import Partition
 from producers.simulated.cluster import Cluster
 from producers.simulated.message import Writer
 from schemas import codec

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors import availability, least_squares, slowdown
-from processors.partition import Partition
+from processors.estimation import availability, slowdown
+from processors.estimation.cost import least_squares
+from processors.partition.partition import Partition
 from schemas.estimate import Availability
 from schemas.settings import load
 from tests import telemetry

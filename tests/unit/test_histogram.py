@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors import table
-from processors.peak import bucket, elementary, histogram
-from processors.peak.bucket import Options
+from processors.prediction.histogram import bucket, elementary, histogram
+from processors.prediction.histogram.bucket import Options
+from processors.rows import table
 
 Array = NDArray[np.float64]
 

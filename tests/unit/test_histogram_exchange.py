@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors.peak import bucket, exchange, histogram
-from processors.peak.bucket import Options
+from processors.prediction.histogram import bucket, exchange, histogram
+from processors.prediction.histogram.bucket import Options
 
 HOUR = 3600
 BEGAN = 1_234_567_890

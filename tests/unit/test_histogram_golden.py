@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from processors.peak import bucket, elementary, exchange, histogram
+from processors.prediction.histogram import bucket, elementary, exchange, histogram
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "data" / "koordinator_histogram_golden.json"
 BEGAN = 1_700_000_000

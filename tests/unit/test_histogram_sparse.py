@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors import table
-from processors.peak import bucket, histogram, sparse
+from processors.prediction.histogram import bucket, histogram, sparse
+from processors.rows import table
 
 HOUR = 3600
 BEGAN = 1_234_567_890

@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from processors.partition import Partition
+from processors.partition.partition import Partition
 from schemas import codec
 from schemas.settings import load
 from sinks.history import compaction, layout, view

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from processors import kalman_delta, kalman_dual, kalman_joint
-from processors.estimate import Estimate
+from processors.estimation.cost import kalman_delta, kalman_dual, kalman_joint
+from processors.estimation.cost.kalman import Estimate
 
 Array = NDArray[np.float64]
 FORMS = [kalman_delta, kalman_joint, kalman_dual]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors import table
-from processors.peak import koordinator
-from processors.peak.priority import Priority
+from processors.prediction.models import koordinator
+from processors.prediction.tier.priority import Priority
+from processors.rows import table
 
 NAN = np.nan
 HOUR = 3600 * 1_000_000

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from processors import level
+from processors.estimation import level
 
 ONE = np.ones(1)
 GO = np.zeros((1, 1), dtype=np.bool_)

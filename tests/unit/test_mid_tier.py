@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors.peak import batch, mid
-from processors.peak.priority import Priority
+from processors.prediction.tier import batch, mid
+from processors.prediction.tier.priority import Priority
 
 Array = NDArray[np.float64]
 NAN = np.nan

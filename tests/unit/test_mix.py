@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from processors import mix
+from processors.workload import mix
 
 NAMES = "abc"
 LABEL = np.array([[0, 1, 2]])

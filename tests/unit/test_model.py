@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from processors import direction, flat_queue, keyed_sum, second_moment, subspace
+from processors.model import direction, flat_queue, keyed_sum, second_moment, subspace
 
 Array = NDArray[np.float64]
 FOREVER = np.array([np.inf])

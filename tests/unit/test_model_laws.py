@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors import capacity_signal, direction, keyed_sum, second_moment, subspace
+from processors.model import capacity_signal, direction, keyed_sum, second_moment, subspace
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

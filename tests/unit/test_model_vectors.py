@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from processors import capacity_signal, direction, second_moment, subspace
+from processors.model import capacity_signal, direction, second_moment, subspace
 
 Array = NDArray[np.float64]
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from processors import snapshot
-from processors.outlook.fold import Outlook
-from processors.output import Output
+from processors.partition.output import Output
+from processors.prediction.fold import Outlook
+from processors.rows import snapshot
 from schemas import codec
 from schemas.facts import NodeFacts, PodFacts
 from schemas.message import Message

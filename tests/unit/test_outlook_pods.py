@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from processors import snapshot
-from processors.outlook.fold import Outlook
+from processors.prediction.fold import Outlook
+from processors.rows import snapshot
 from schemas.message import Message
 from schemas.prediction import Prediction, Resources
 from schemas.telemetry import MAXIMUM_PODS

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from processors.outlook import statistic
-from processors.outlook.fold import Outlook
+from processors.prediction import statistic
+from processors.prediction.fold import Outlook
 from schemas.live import Live
 from schemas.prediction import Prediction, Resources
 from tests import telemetry

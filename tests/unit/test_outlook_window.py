@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors.outlook import window
-from processors.outlook.window import Series, Window
+from processors.prediction import window
+from processors.prediction.window import Series, Window
 
 SECONDS = st.lists(st.floats(0, 1e12), max_size=70)
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors import slowdown, snapshot
-from processors.output import Output
-from processors.partition import FORMAT, Partition
+from processors.estimation import slowdown
+from processors.partition.output import Output
+from processors.partition.partition import FORMAT, Partition
+from processors.rows import snapshot
 from schemas import codec
 from schemas.estimate import Availability, ClassSum, Model
 from schemas.settings import Settings, load

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors import table
-from processors.peak import borg, central, pod_sum, sigma
+from processors.prediction.models import borg, central, sigma
+from processors.prediction.tier import pod_sum
+from processors.rows import table
 
 Array = NDArray[np.float64]
 NAN = np.nan

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from processors.peak import priority
-from processors.peak.priority import Priority
+from processors.prediction.tier import priority
+from processors.prediction.tier.priority import Priority
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors import subspace
+from processors.model import subspace
 from processors.reject import merge
 
 Array = NDArray[np.float64]

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors import table
 from processors.reject import align, fpca, signal, spike
+from processors.rows import table
 
 Array = NDArray[np.float64]
 Outputs = list[signal.Output]

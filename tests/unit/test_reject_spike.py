@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from processors import zscore
 from processors.reject import spike
+from processors.smoothing import zscore
 
 SERIES = np.fromstring(
     "1 1 1.1 1 0.9 1 1 1.1 1 0.9 1 1.1 1 1 0.9 1 1 1.1 1 1 1 1 1.1 0.9 1 1.1 1 1 0.9 1 1.1 1 1 1.1 1 0.8 0.9 1 1.2 "

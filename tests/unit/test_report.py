@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors import report
-from processors.partition import Partition
+from processors.partition import report
+from processors.partition.partition import Partition
 from schemas import codec
 from schemas.estimate import Availability
 from schemas.settings import load

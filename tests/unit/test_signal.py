@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from processors import capacity_signal, direction
-from processors.direction import Direction
+from processors.model import capacity_signal, direction
+from processors.model.direction import Direction
 
 Array = NDArray[np.float64]
 MAX_PODS = 110

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors import table
-from processors.peak import simulator
+from processors.prediction.models import simulator
+from processors.rows import table
 
 Array = NDArray[np.float64]
 NAN = np.nan

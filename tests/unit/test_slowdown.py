@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors import slowdown
+from processors.estimation import slowdown
 
 
 @pytest.mark.parametrize(

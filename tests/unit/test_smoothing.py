@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from processors import dynamic_ema, running_median
+from processors.smoothing import dynamic_ema, running_median
 
 Array = NDArray[np.float64]
 

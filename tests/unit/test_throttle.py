@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors import resource
+from processors.estimation import resource
 from producers import source, throttle
 
 ratios = st.floats(0, 1)

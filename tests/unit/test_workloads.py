@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors import aggregate
-from processors.partition import Partition
-from processors.pod_class import Facts
-from processors.roll import Roll
+from processors.partition import aggregate
+from processors.partition.partition import Partition
+from processors.rows.name_index import Roll
+from processors.workload.pod_class import Facts
 from schemas import codec
 from schemas.estimate import MAXIMUM_CLASSES, ClassSum, Model
 from schemas.message import Message
@@ -265,7 +265,7 @@ def test_names_that_nobody_uses_are_dropped() -> None:
 
 
 def test_jobs_that_are_called_anew_for_each_run_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("processors.roll._SPARE", 8)
+    monkeypatch.setattr("processors.rows.name_index._SPARE", 8)
     partition = Partition(configured(estimate_classes="1"), 0)
     for second in range(60):
         partition.fold([stored(block("n", second)), stored(usage("n", second, [pod("u", f"job-{second}", 0.1, 1e6)]))])

@@ -1,0 +1,1 @@
+"""One partition of nodes: messages in stream order in, messages out."""

@@ -1,0 +1,213 @@
+"""Which messages of a node are folded and at which time: each second once, in order, and events laid on its clock.
+
+Everything here is decided message by message in stream order, so it does not depend on how messages are grouped.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from processors.decode import Block, Item, Summary
+from processors.estimation import churn
+from processors.estimation.churn import Windows
+from processors.partition import arrival, clock
+from processors.partition.arrival import Arrival
+from processors.partition.clock import Clock
+from processors.partition.plan import Entry, Faults
+from processors.workload import pod_class
+from processors.workload.pod_class import Facts, Tally
+from schemas.boot import cut
+from schemas.facts import UNBOUND, NodeFacts, PodFacts
+from schemas.section import Estimate
+from schemas.telemetry import ContainerEvent, PodUsageBlock
+
+_SECOND_US = 1_000_000
+_FORGET_SECONDS = 3600
+
+
+@dataclass(slots=True)
+class _Known:
+    """A node: what has come of it, its clock if that is known, and the event second when it was last heard."""
+
+    arrival: Arrival
+    clock: Clock | None
+    heard: int
+
+
+class Admission:
+    """What was folded, clocks, windows of churn, and facts of pods; of every node of a partition.
+
+    A node is known from its first block that tells its size, and by the boot of the newest one; boots are compared by
+    what every sender tells of them. `ignored` counts events that open no window: of an unknown node or boot, or more
+    than a minute away from its newest block; and blocks that do not tell the size of an unknown node, or the time of an
+    unknown boot.
+    """
+
+    def __init__(self, estimate: Estimate, reach: int) -> None:
+        """Start without any node; `reach` is how many samples smoothing carries on."""
+        self._settle_us = round(estimate.settle_seconds * _SECOND_US)
+        self._classes, self._reach = estimate.classes, reach
+        self._known: dict[str, _Known] = {}
+        self._pod_marks: dict[str, tuple[str, int]] = {}
+        self._windows: dict[str, Windows] = {}
+        self._facts = Facts()
+        self._allocatable: dict[str, tuple[float, float, float]] = {}
+        self.ignored = 0
+
+    def admit(self, item: Item, second: int) -> Entry | Tally | None:
+        """Return what is to be folded of a message that comes in an event second of the partition, if anything."""
+        if isinstance(item, Block | Summary):
+            return self._block(item, second)
+        if isinstance(item, ContainerEvent):
+            self._event(item)
+        elif isinstance(item, NodeFacts):
+            self._describe(item)
+        elif not self._classes:
+            return None
+        elif isinstance(item, PodUsageBlock):
+            return self._usage(item)
+        elif isinstance(item, PodFacts) and item.node != UNBOUND:
+            self._facts.learn(item)
+        return None
+
+    def silent(self, second: int, since: int) -> set[str]:
+        """Return nodes that were not heard for an hour of event time, all of which the partition has seen."""
+        oldest = second - _FORGET_SECONDS
+        return {node for node, known in self._known.items() if known.heard < oldest} if since < oldest else set()
+
+    def forget(self, nodes: set[str], second: int) -> None:
+        """Drop nodes that are gone."""
+        for node in nodes:
+            self._known.pop(node, None)
+            self._pod_marks.pop(node, None)
+            self._windows.pop(node, None)
+            self._allocatable.pop(node, None)
+        self._facts.forget(nodes, self._known, second * _SECOND_US, _FORGET_SECONDS * _SECOND_US)
+
+    def dump(self) -> dict[str, Any]:
+        """Return everything as JSON types."""
+        return {
+            "known": {node: [known.arrival, known.clock, known.heard] for node, known in self._known.items()},
+            "pod_marks": self._pod_marks,
+            "windows": self._windows,
+            "allocatable": self._allocatable,
+            "facts": self._facts.dump(),
+            "ignored": self.ignored,
+        }
+
+    def load(self, dumped: dict[str, Any]) -> None:
+        """Take over what `dump` returned."""
+        self._known = {
+            node: _Known(_cut(Arrival(*come)), Clock(*told) if told else None, heard)
+            for node, (come, told, heard) in dumped["known"].items()
+        }
+        self._pod_marks = {node: (cut(boot), seq) for node, (boot, seq) in dumped["pod_marks"].items()}
+        self._windows = {
+            node: tuple((first, last) for first, last in windows) for node, windows in dumped["windows"].items()
+        }
+        self._allocatable = {node: (cpu, memory, pods) for node, (cpu, memory, pods) in dumped["allocatable"].items()}
+        self._facts.load(dumped["facts"])
+        self.ignored = dumped["ignored"]
+
+    def _block(self, block: Block | Summary, second: int) -> Entry | None:
+        """Admit a block if nothing newer of its node was folded; its time is the one that is believed."""
+        known, boot = self._known.get(block.message.node), cut(block.message.boot)
+        if isinstance(block, Summary):
+            # A new boot has another clock. A block of the boot before needs none: it is late.
+            clocked = (
+                known is not None and known.clock is not None and boot in (known.arrival.boot, known.arrival.before)
+            )
+            if (known is None and block.told.size is None) or (not clocked and block.told.at_us is None):
+                self.ignored += 1  # how large the node is, and its time, will be told soon
+                return None
+            block = _timed(block, known.clock if known else None)
+        head, node = block.message, block.message.node
+        come, fresh = arrival.update(known.arrival if known else None, boot, head.seq)
+        if known is None:
+            told = clock.update(None, head.seq, head.at_us, second)
+            self._known[node] = _Known(come, told, second)
+        else:
+            rebooted = come.boot != known.arrival.boot
+            known.arrival, known.heard = come, second
+            if not fresh:
+                return None
+            if rebooted:
+                self._windows.pop(node, None)
+                jumps = known.clock.jumps if known.clock else 0
+                told = clock.update(None, head.seq, head.at_us, second)._replace(jumps=jumps)
+            else:
+                told = clock.update(known.clock, head.seq, head.at_us, second)
+            known.clock = told
+        believed = clock.at_of(told, head.seq, head.at_us)
+        if believed != head.at_us:
+            block = block._replace(message=head._replace(at_us=believed))
+        error_us, faults = clock.error_us(told), None
+        if come.missing or come.doubled or come.late or told.jumps or error_us is not None:
+            faults = Faults(come.doubled, come.late, come.missing, told.jumps, error_us)
+        allocatable = self._allocatable.get(node)
+        if node not in self._windows:
+            return Entry(node, block, False, faults, allocatable)
+        begin = head.seq * _SECOND_US
+        carried = begin - self._reach * head.step_us
+        stirred = self._stirred(node, carried, begin + head.samples * head.step_us)
+        return Entry(node, block, stirred, faults, allocatable)
+
+    def _describe(self, facts: NodeFacts) -> None:
+        """Remember what Kubernetes lets pods have of a node; what it does not say is unlimited."""
+        if facts.deleted:
+            self._allocatable.pop(facts.node, None)
+            return
+        told = (facts.allocatable.get(name, math.nan) for name in ("cpu", "memory", "pods"))
+        cpu, memory, pods = told
+        self._allocatable[facts.node] = (cpu, memory, pods)
+
+    def _usage(self, block: PodUsageBlock) -> Tally | None:
+        boot = cut(block.boot)
+        newest = self._newest(block.node, boot)
+        if newest is None or abs(block.seq - newest) * _SECOND_US > churn.FAR_US:
+            return None
+        told_boot, last = self._pod_marks.get(block.node, ("", -1))
+        if told_boot == boot and block.seq <= last:
+            return None
+        self._pod_marks[block.node] = (boot, block.seq)
+        begin = block.seq * _SECOND_US - block.span_us
+        stirred = block.node in self._windows and self._stirred(block.node, begin, (block.seq + 1) * _SECOND_US)
+        tally = pod_class.tally(block, self._facts, churn=stirred)
+        told = self._known[block.node].clock
+        return tally if told is None else tally._replace(at_us=clock.at_of(told, block.seq, block.at_us))
+
+    def _newest(self, node: str, boot: str) -> int | None:
+        """Return the node's newest second if it is of this boot."""
+        known = self._known.get(node)
+        return known.arrival.seq if known is not None and known.arrival.boot == boot else None
+
+    def _event(self, event: ContainerEvent) -> None:
+        if not churn.stirs(event):
+            return
+        newest = self._newest(event.node, cut(event.boot))
+        if newest is None or abs(event.boottime_us - (newest + 1) * _SECOND_US) > churn.FAR_US:
+            self.ignored += 1
+            return
+        windows = self._windows.get(event.node, ())
+        self._windows[event.node] = churn.opened(windows, event.boottime_us, settle_us=self._settle_us)
+
+    def _stirred(self, node: str, begin_us: int, end_us: int) -> bool:
+        windows = churn.recent(self._windows[node], begin_us, settle_us=self._settle_us)
+        if windows:
+            self._windows[node] = windows
+            return churn.covers(windows, begin_us, end_us, settle_us=self._settle_us)
+        del self._windows[node]
+        return False
+
+
+def _cut(come: Arrival) -> Arrival:
+    """Return what an older program stored, with boots as they are compared now."""
+    boot, before = cut(come.boot), cut(come.before)
+    return come._replace(boot=boot, before="" if before == boot else before)
+
+
+def _timed(block: Summary, known: Clock | None) -> Summary:
+    """Return a block with its time by the wall clock, if it does not say it."""
+    if block.told.at_us is not None or known is None:
+        return block
+    return block._replace(message=block.message._replace(at_us=clock.carried(known, block.message.seq)))

@@ -1,0 +1,183 @@
+"""What a node sends that smooths and models itself: the last values each second, and its local model when it has moved.
+
+The node folds its own blocks and events as a partition of one node does, with the same code, and says what the centre
+needs of the state after each: CARICO's federated form (dissertation, section 4.3), in which models travel and samples
+do not. The node is to be told the global model now and then: where it has no evidence of its own, the idle baseline
+under its local model rests on the cluster's mean cost of a pod, and without that on the reference pod. Availability is
+made at the centre, from the last values, and does not rest on it.
+"""
+
+import hashlib
+import json
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.estimation.state import RESOURCES, State
+from processors.model import keyed_sum
+from processors.partition.partition import Partition
+from schemas import codec
+from schemas.message import VERSION
+from schemas.section import FEATURES
+from schemas.settings import Settings
+from schemas.subject import Names, token
+from schemas.telemetry import EdgeBlock, SampleBlock
+
+Array = NDArray[np.float64]
+
+# Of a resource a digit more than samples have: cpu is the mean of two of them, and divided by the cost of a small pod.
+_RESOURCE_DECIMALS = 5
+_OTHER_DECIMALS = 3
+_WAITING_DECIMALS = 3
+_CORES_DECIMALS = 4
+_MOMENT_DIGITS = 3
+_CLOCK_US = 5000
+_ALWAYS_DIGITS = 6
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+class Edge:
+    """One node, as it knows itself."""
+
+    def __init__(self, settings: Settings, node: str) -> None:
+        """Start without knowing anything of the node."""
+        smoothing = settings.smoothing.model_copy(update={"publish": False})
+        self._settings = settings.model_copy(update={"smoothing": smoothing})
+        self._node, names = node, Names(settings.prefix)
+        self._subjects = {kind: names.part(0, kind, token(node)) for kind in ("samples", "containers", "edge")}
+        self._world = names.model
+        self._partition, self._centre = Partition(self._settings, 0), Partition(self._settings, 0)
+        self._size: dict[str, Any] = {}
+        self._sized_seq, self._offset_us = 0, 0
+        # These forms make availability of the signal, and a ratio of two estimates is no place for a rounded one.
+        self._always = settings.estimate_form.startswith("kalman")
+
+    def event(self, payload: bytes) -> None:
+        """Take in a `ContainerEvent`."""
+        for partition in (self._partition, self._centre):
+            partition.fold([(self._subjects["containers"], payload)])
+
+    def world(self, payload: bytes) -> None:
+        """Take in the global `Model`.
+
+        Raises:
+            codec.Refused: It is none.
+        """
+        for partition in (self._partition, self._centre):
+            _, refusals = partition.fold([(self._world, payload)])
+            if refusals:
+                raise codec.Refused(refusals[0].reason)
+
+    def block(self, payload: bytes) -> bytes | None:
+        """Take in a `SampleBlock` and return the `EdgeBlock` in its place; None: it is not newer than the last.
+
+        Raises:
+            codec.Refused: It is none, or has numbers out of range.
+        """
+        block, before = codec.decode(SampleBlock, payload), self._partition.state(self._node)
+        _, refusals = self._partition.fold([(self._subjects["samples"], payload)])
+        if refusals:
+            raise codec.Refused(refusals[0].reason)
+        after = self._partition.state(self._node)
+        if after is None or (before is not None and before.at_us[0] == after.at_us[0]):
+            return None
+        made = _encode(self._fields(block, after, before)).encode()
+        self._centre.fold([(self._subjects["edge"], made)])
+        return made
+
+    def dump(self) -> bytes:
+        """Return the state as bytes."""
+        return self._partition.snapshot()
+
+    def load(self, body: bytes) -> None:
+        """Take over what `dump` returned.
+
+        Raises:
+            ValueError: It is damaged, of another node, of another version, or made under other settings.
+        """
+        both = Partition(self._settings, 0), Partition(self._settings, 0)
+        for partition in both:
+            partition.restore(body)
+        if both[0].nodes > 1 or both[0].state(self._node) is None:
+            raise ValueError(f"state is not of node {self._node}")
+        self._partition, self._centre = both
+
+    def _fields(self, block: SampleBlock, state: State, before: State | None) -> dict[str, Any]:
+        """Return the fields of a block, without what is at its default or as it was told."""
+        fields: dict[str, Any] = {"v": VERSION, "node": block.node, "boot": block.boot, "seq": block.seq}
+        if block.step_us != EdgeBlock.model_fields["step_us"].default:
+            fields["step_us"] = block.step_us
+        fields["usage"] = _usage(dict(zip(self._partition.features, state.usage[0].tolist(), strict=True)))
+        if (pods := _last(block, "pods")) is not None:
+            fields["pods"] = round(pods)
+        if waiting := round(float(state.waiting[0]), _WAITING_DECIMALS):
+            fields["waiting"] = waiting
+        if not math.isnan(cores := float(state.running[0])):
+            fields["cores"] = _short(round(cores, _CORES_DECIMALS))
+        pressure = any(value is not None for value in _column(block, "cpu_pressure"))
+        size = {"cpus": block.cpus, "memory_bytes": block.memory_bytes, "pressure": pressure}
+        sized = size != self._size or block.seq - self._sized_seq >= self._settings.edge.model_seconds
+        offset = block.at_us - block.seq * 1_000_000
+        if sized or abs(offset - self._offset_us) > _CLOCK_US:
+            fields["at_us"], self._offset_us = block.at_us, offset
+        if sized:
+            fields["size"], self._size, self._sized_seq = size, size, block.seq
+        if sized or self._always or self._astray(before):
+            fields["moment"] = self._triangle(state.moment[0])
+        return fields
+
+    def _astray(self, before: State | None) -> bool:
+        """Tell whether the centre's model was too far off after the second before.
+
+        What no signal can show does not count: the floor under a signal's step is one pod of the most that fit.
+        """
+        theirs = self._centre.state(self._node)
+        if before is None or theirs is None:
+            return True
+        ours = before.moment[0]
+        size = max(float(np.linalg.norm(ours)), self._settings.estimate.max_pods**-2.0)
+        return bool(np.linalg.norm(ours - theirs.moment[0]) > self._settings.edge.model_change * size)
+
+    def _triangle(self, moment: Array) -> list[float]:
+        """Return a moment as it is sent: of all features, a few digits, in the order of the triangle."""
+        rows = [FEATURES.index(name) for name in self._partition.features]
+        whole = np.zeros((max(rows) + 1,) * 2)
+        whole[np.ix_(rows, rows)] = moment
+        digits = _ALWAYS_DIGITS if self._always else _MOMENT_DIGITS
+        bounded = np.clip(keyed_sum.triangle(whole), -1.0, 1.0).tolist()
+        return [_short(float(f"{value:.{digits}g}")) for value in bounded]
+
+
+def identity(node: str, boot: str, seq: int) -> str:
+    """Return the message id of a block: a digest, since a readable one would be a fifth of what is sent."""
+    return hashlib.blake2b(f"edge:{node}:{boot}:{seq}".encode(), digest_size=8).hexdigest()
+
+
+def _usage(values: dict[str, float]) -> list[float | None]:
+    """Return usage in the order of all features, without the end that is not known."""
+    told: list[float | None] = []
+    for name in FEATURES:
+        value = values.get(name, math.nan)
+        digits = _RESOURCE_DECIMALS if name in RESOURCES else _OTHER_DECIMALS
+        told.append(None if math.isnan(value) else _short(round(value, digits)))
+    while told and told[-1] is None:
+        told.pop()
+    return told
+
+
+def _short(value: float) -> float:
+    """Return 0 and 1 as whole numbers, which are shorter; most pressures are 0."""
+    return int(value) if value in (0.0, 1.0) else value
+
+
+def _column(block: SampleBlock, metric: str) -> list[float | None]:
+    if metric not in block.metrics:
+        return []
+    return block.values[block.metrics.index(metric) :: len(block.metrics)]
+
+
+def _last(block: SampleBlock, metric: str) -> float | None:
+    return next((value for value in reversed(_column(block, metric)) if value is not None), None)

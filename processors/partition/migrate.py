@@ -1,0 +1,83 @@
+"""State of older formats, brought forward one format at a time.
+
+A checkpoint outlives the program that made it. Each step takes what `snapshot.unpack` returns of one format and gives
+what the next would have stored; a format without a step is not carried on, and replay builds its state anew.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.estimation import level
+from processors.partition.arrival import SPAN
+from processors.workload import mix
+
+Header = dict[str, Any]
+Arrays = dict[str, NDArray[np.generic]]
+
+
+def _from_2(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """Counts of late, doubled and missing blocks begin at 0, and clocks are learned from the next block."""
+    admission = dict(header["admission"])
+    second, far = header["watermark"]
+    # Of the seconds before the newest nobody knows which were folded; as seen, none of them is folded now.
+    seen = (1 << SPAN) - 1
+    admission["known"] = {
+        node: [[boot, seq, seq, seen, "", 0, 0, 0], None, second]
+        for node, (boot, seq) in admission.pop("marks").items()
+    }
+    return header | {"format": 3, "admission": admission, "watermark": [second, far, second]}, arrays
+
+
+def _from_3(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """Costs of pods are kept; levels, kinds and starts are learned again, within seconds."""
+    nodes, slots = arrays["classes.label"].shape
+    squares, products = (np.asarray(arrays.pop(f"classes.{name}"), np.float64) for name in ("squares", "products"))
+    cost = np.divide(products, squares, out=np.full(products.shape, np.nan), where=squares > 0)
+    weight = np.asarray(arrays.pop("classes.weight"), np.float64)
+    arrays = {name: part for name, part in arrays.items() if name not in _GONE_WITH_3}
+    for part, levels in {"chain.level": 2, "classes.rest": 2, "classes.drift": 2, "classes.demand": slots}.items():
+        arrays |= {f"{part}.{name}": np.zeros((nodes, levels)) for name in level.State._fields}
+        arrays[f"{part}.mean"] = np.full((nodes, levels), np.nan)
+    arrays |= {
+        "chain.running": np.full(nodes, np.nan),
+        "chain.assumed": np.full(arrays["chain.cost.usage"].shape, np.nan),
+        "chain.full": np.zeros(nodes, dtype=np.bool_),
+        "chain.amount": np.ones((nodes, 2)),
+        "chain.soaked": np.ones(nodes),
+        "chain.queueing": np.zeros(nodes),
+        "chain.reserved": np.zeros((nodes, 2)),
+        "chain.most": np.zeros(nodes),
+        "classes.demand.mean": cost[..., 0],
+        "classes.demand.seconds": weight[..., 0],
+        "classes.demand.age": weight[..., 0],
+        "classes.kind": np.zeros((nodes, slots)),
+        "classes.most": np.nan_to_num(cost[..., 1]),
+        "classes.held": weight[..., 1],
+        "classes.pending": np.zeros(nodes),
+    }
+    arrays |= {f"classes.starts.{name}": part for name, part in mix.init(nodes, slots)._asdict().items()}
+    return header | {"format": 4, "admission": header["admission"] | {"allocatable": {}}}, arrays
+
+
+_GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")
+STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {2: _from_2, 3: _from_3}
+
+
+def forward(header: Header, arrays: Arrays, wanted: int) -> tuple[Header, Arrays]:
+    """Return state of the wanted format.
+
+    Raises:
+        ValueError: There is no way there, or the state is not what its format says.
+    """
+    found = header.get("format")
+    try:
+        while (step := STEPS.get(header.get("format", 0))) and header["format"] < wanted:
+            header, arrays = step(header, arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"state is damaged: it is not of format {found}: {error!r}") from error
+    if header.get("format") != wanted:
+        raise ValueError(f"state has format {found}, this version reads {wanted}; it is built anew by replay")
+    return header, arrays

@@ -1,0 +1,187 @@
+"""In which order messages are folded, and when sums are due: the part that must look at messages one by one.
+
+A tick holds messages in stream order. Blocks that may be folded together form a round: at most one of each node,
+all of the same number of samples, with no global model and no due sum between them. A node's pod usage is learned
+before or after its block of the round, as it came in the stream; nodes do not look at each other. Sums of the nodes
+are due when the partition's event second moves on, before the message that moves it; so they depend on the order in
+the stream and on nothing else.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from processors.decode import Block, Item, Summary
+from processors.workload.pod_class import Tally
+from schemas.estimate import Model
+
+_FAR_SECONDS = 60
+_AGREEING = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Event second of a partition.
+
+    One node with a wrong clock must not move it: a block more than a minute away counts only once it is the third
+    such block in a row, which cannot happen while other nodes report.
+
+    Attributes:
+        second: The event second; 0: there is none yet.
+        far: Blocks in a row that were more than a minute away.
+        since: Where it began, or has begun anew after such blocks; whoever was silent before that could not be heard.
+    """
+
+    second: int = 0
+    far: int = 0
+    since: int = 0
+
+    def seen(self, second: int) -> "Watermark":
+        """Return the watermark after a block of an event second."""
+        if self.second and abs(second - self.second) > _FAR_SECONDS:
+            if self.far + 1 >= _AGREEING:
+                return Watermark(second, since=second)
+            return replace(self, far=self.far + 1)
+        if self.far or second > self.second:
+            return Watermark(max(self.second, second), since=self.since or second)
+        return self
+
+
+class Faults(NamedTuple):
+    """What was wrong with a node's blocks so far, this one included.
+
+    Attributes:
+        doubled: Blocks that had come before.
+        late: Blocks that came after newer ones.
+        missing: Seconds of which no block has come.
+        jumps: Times that its wall clock has jumped.
+        error_us: How far that clock is off now; None: it is believed.
+    """
+
+    doubled: int
+    late: int
+    missing: int
+    jumps: int
+    error_us: int | None
+
+
+class Entry(NamedTuple):
+    """A block to fold.
+
+    Attributes:
+        node: The node.
+        block: The block; its time is the one that is believed.
+        stirred: Events say that containers came or went in it.
+        faults: The node's so far; None: there are none.
+        allocatable: Cores, bytes and pods that Kubernetes lets pods have; None: nobody has said.
+    """
+
+    node: str
+    block: Block | Summary
+    stirred: bool
+    faults: Faults | None = None
+    allocatable: tuple[float, float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Fold these blocks together."""
+
+    entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Learn from these, at most one of each node."""
+
+    tallies: list[Tally]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Sum the nodes for this event second, which the message at a place has ended."""
+
+    second: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """From here on, this is the global model."""
+
+    model: Model
+
+
+Step = Fold | Learn | Sum | Adopt
+
+
+@dataclass(slots=True)
+class _Round:
+    entries: list[Entry] = field(default_factory=list)
+    nodes: set[str] = field(default_factory=set)
+    before: list[Tally] = field(default_factory=list)
+    after: list[Tally] = field(default_factory=list)
+
+    def add(self, tally: Tally) -> None:
+        (self.after if tally.node in self.nodes else self.before).append(tally)
+
+    def full(self, entry: Entry) -> bool:
+        """Tell whether a block must wait for the next round."""
+        return bool(self.entries) and (
+            entry.node in self.nodes or self.entries[0].block.message.samples != entry.block.message.samples
+        )
+
+    def steps(self) -> Iterator[Step]:
+        yield from _learning(self.before)
+        if self.entries:
+            yield Fold(self.entries)
+        yield from _learning(self.after)
+
+
+def _learning(tallies: list[Tally]) -> Iterator[Learn]:
+    batch: dict[str, Tally] = {}
+    for tally in tallies:
+        if tally.node in batch:
+            yield Learn(list(batch.values()))
+            batch = {}
+        batch[tally.node] = tally
+    if batch:
+        yield Learn(list(batch.values()))
+
+
+def steps(
+    items: Iterable[Item],
+    watermark: Watermark,
+    admit: Callable[[Item, int], Entry | Tally | None],
+) -> Iterator[tuple[Step, Watermark]]:
+    """Yield what to do, in order, each with the watermark that holds after it.
+
+    Args:
+        items: Believed messages in stream order.
+        watermark: The partition's, before them.
+        admit: Says what to fold of a message that is no global model: a block, a tally of pod usage, or nothing. Asked
+            once per message, in order, with the event second before it.
+    """
+    pending = _Round()
+    for item in items:
+        if isinstance(item, Model):
+            yield from ((step, watermark) for step in pending.steps())
+            pending = _Round()
+            yield Adopt(item), watermark
+            continue
+        admitted = admit(item, watermark.second)
+        if isinstance(admitted, Tally):
+            pending.add(admitted)
+        if not isinstance(admitted, Entry):
+            continue
+        after = watermark.seen(admitted.block.message.at_us // 1_000_000)
+        due = watermark.second and after.second != watermark.second
+        if due or pending.full(admitted):
+            yield from ((step, watermark) for step in pending.steps())
+            pending = _Round()
+        if due:
+            yield Sum(watermark.second, admitted.block.place), after
+        watermark = after
+        pending.entries.append(admitted)
+        pending.nodes.add(admitted.node)
+    yield from ((step, watermark) for step in pending.steps())

@@ -1,0 +1,266 @@
+"""Results to messages, and the rule when an availability is worth a message."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.decode import Head
+from processors.estimation import availability
+from processors.estimation.chain import RESOURCES, Result
+from processors.estimation.global_model import EVIDENT_PODS, World
+from processors.model import keyed_sum
+from processors.partition.plan import Faults
+from processors.workload import workloads
+from processors.workload.class_capacity import Room
+from schemas import metric
+from schemas.estimate import Blocks, ClassRoom, Model
+from schemas.section import Estimate
+
+Array = NDArray[np.float64]
+
+_REPORT_SLACK = 0.5
+_BINDING = {availability.PODS: "pods"} | dict(enumerate(RESOURCES))
+
+
+class State(NamedTuple):
+    """What was last said of each node; leading node axis, `at_us` 0: nothing yet.
+
+    Attributes:
+        at_us: (nodes,) time of the last report.
+        since_us: (nodes,) since when binding and mode are what they are.
+        available, pods: (nodes,) as last reported.
+        binding: (nodes,) as last computed.
+        churn: (nodes,) as last computed.
+        settling: (nodes,) as last computed.
+    """
+
+    at_us: NDArray[np.int64]
+    since_us: NDArray[np.int64]
+    available: Array
+    pods: Array
+    binding: NDArray[np.int64]
+    churn: NDArray[np.bool_]
+    settling: NDArray[np.bool_]
+
+
+def init(nodes: int) -> State:
+    """Return the state of nodes that nothing was said of."""
+    whole, real = np.zeros(nodes, dtype=np.int64), np.zeros(nodes)
+    no = np.zeros(nodes, dtype=np.bool_)
+    return State(whole, whole.copy(), real, real.copy(), whole.copy(), no, no.copy())
+
+
+def update(
+    state: State, result: Result, at_us: NDArray[np.int64], moved: NDArray[np.bool_], params: Estimate
+) -> tuple[State, NDArray[np.bool_]]:
+    """Decide which nodes' availability is published.
+
+    At once on a change of pods, binding, mode or churn, of `change_pods`, or where a class's room has moved; else after
+    `report_seconds`. Binding and mode are compared with those of the second before, so a change is told once.
+
+    Returns:
+        The state after it, and (nodes,) True where a message is due.
+    """
+    turned = (
+        (state.at_us == 0)
+        | (result.room.binding != state.binding)
+        | (result.churn != state.churn)
+        | (result.settling != state.settling)
+    )
+    waited = (at_us - state.at_us) / 1e6
+    due = (
+        turned
+        | (result.pods != state.pods)
+        | (np.abs(result.room.available - state.available) >= params.change_pods)
+        | moved
+        | (waited >= params.report_seconds - _REPORT_SLACK)
+        | (waited < 0)
+    )
+    return State(
+        at_us=np.where(due, at_us, state.at_us),
+        since_us=np.where(turned, at_us, state.since_us),
+        available=np.where(due, result.room.available, state.available),
+        pods=np.where(due, result.pods, state.pods),
+        binding=result.room.binding,
+        churn=result.churn,
+        settling=result.settling,
+    ), due
+
+
+class Words(NamedTuple):
+    """What availabilities say beside the result; each has a leading node axis.
+
+    Attributes:
+        heads: What the nodes' blocks say.
+        at_us: (nodes,) time of the last sample.
+        since_us: (nodes,) since when binding and mode are what they are.
+        free: (nodes, resources) share that pods may still take.
+        limits: (nodes, resources) cores and bytes of which it is a share.
+        room: Room by class; None: no class is known.
+        listed: Names and columns of a node's classes in `room`, by its index, in the order of the message.
+        mixed: Weights of a node's mix in `room`, by its index.
+        faults: What was wrong with each node's blocks; None: with none of them.
+    """
+
+    heads: list[Head]
+    at_us: NDArray[np.int64]
+    since_us: NDArray[np.int64]
+    free: Array
+    limits: Array
+    room: Room | None
+    listed: Callable[[int, Room], list[tuple[str, int]]]
+    mixed: Callable[[int, Room], dict[str, float]]
+    faults: Sequence[Faults | None] | None = None
+
+
+def availabilities(
+    rows: NDArray[np.intp], words: Words, result: Result, features: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    """Yield the fields of the `Availability` of some nodes, (rows,) of the node axis.
+
+    Numbers are rounded to what is meaningful, so that they stay readable. All of a field's are rounded and made
+    Python numbers together: one by one that costs more than everything that was computed of them.
+    """
+    if not rows.size:
+        return
+    room, leading = result.room, result.direction
+    at_us, since_us = words.at_us[rows], words.since_us[rows]
+    whole = {"at_us": at_us, "since_us": since_us, "pods": result.pods[rows].astype(np.int64)}
+    fields: dict[str, list[Any]] = {name: values.tolist() for name, values in whole.items()}
+    for digits, columns in (
+        (4, {"available": room.available, "lower": room.lower, "upper": room.upper, "signal": result.signal}),
+        (9, {"cost": room.cost}),
+        (6, {"capacity": room.capacity}),
+    ):
+        fields |= zip(columns, _rounded(np.stack([*columns.values()])[:, rows], digits).tolist(), strict=True)
+    ratios = {"prior": result.prior, "explained": leading.explained, "gap": leading.gap}
+    fields |= zip(ratios, _ratios(np.stack([*ratios.values()])[:, rows]).tolist(), strict=True)
+    fields["binding"] = [_BINDING[index] for index in room.binding[rows].tolist()]
+    fields["mode"] = ["capacity" if settling else "signal" for settling in result.settling[rows].tolist()]
+    fields["churn"] = result.churn[rows].tolist()
+    fields["usage"] = _named(features, _ratios(result.usage[rows]))
+    fields["free"] = _named(RESOURCES, _ratios(words.free[rows]))
+    fields["limits"] = _named(RESOURCES, _rounded(words.limits[rows], 4))
+    names = tuple(fields)
+    for index, *values in zip(rows.tolist(), *fields.values(), strict=True):
+        made = dict(zip(names, values, strict=True))
+        head = words.heads[index]
+        made["node"], made["seq"] = head.node, head.seq
+        if words.faults is not None and (faults := words.faults[index]) is not None:
+            made |= _faulty(faults)
+        if words.room is not None:
+            made["classes"] = _classes(index, words.room, words.listed(index, words.room))
+            made["mix"] = {name: _round(weight) for name, weight in words.mixed(index, words.room).items()} or None
+        yield made
+
+
+def _faulty(faults: Faults) -> dict[str, Any]:
+    counts = Blocks(doubled=faults.doubled, late=faults.late, missing=faults.missing, jumps=faults.jumps)
+    return {"blocks": counts, "clock": None if faults.error_us is None else faults.error_us / 1e6}
+
+
+def _named(names: tuple[str, ...], values: Array) -> list[dict[str, float]]:
+    """Return each row (nodes, names) as a dictionary, without what is missing."""
+    rows = [dict(zip(names, row, strict=True)) for row in values.tolist()]
+    if np.isnan(values).any():
+        return [{name: value for name, value in row.items() if not math.isnan(value)} for row in rows]
+    return rows
+
+
+def _classes(index: int, room: Room, listed: list[tuple[str, int]]) -> dict[str, ClassRoom] | None:
+    return {
+        name: ClassRoom(
+            available=_round(room.available[index, column]),
+            lower=_round(room.lower[index, column]),
+            binding=_BINDING[int(room.binding[index, column])],
+            pods=int(room.pods[index, column]),
+            prior=_round(min(room.assumed[index, column], 1.0)),
+            kind="soaking" if room.soaking[index, column] else "serving",
+            cpu=_round(room.cost[index, column, 0], 9),
+            memory=_round(room.cost[index, column, 1], 9),
+        )
+        for name, column in listed
+    } or None
+
+
+def smoothed(heads: Sequence[Head], values: Array) -> Iterator[dict[str, Any] | None]:
+    """Yield the fields of each node's `SmoothedBlock`, of smoothed (nodes, samples, metrics); None: no known metric."""
+    rounded = _rounded(values, 4)
+    missing = np.asarray(np.isnan(rounded).any(axis=1))
+    for head, row, absent in zip(heads, rounded, missing, strict=True):
+        columns = _known(head.metrics)
+        if not columns:
+            yield None
+            continue
+        told = row if len(columns) == len(metric.NAMES) else row[:, columns]
+        flat: list[float | None] = told.ravel().tolist()
+        if absent[columns].any():
+            flat = [None if value != value else value for value in flat]  # noqa: PLR0124 # only NaN differs from itself
+        yield {
+            "node": head.node,
+            "boot": head.boot,
+            "seq": head.seq,
+            "at_us": head.at_us,
+            "step_us": head.step_us,
+            "metrics": [metric.NAMES[column] for column in columns],
+            "values": flat,
+        }
+
+
+@lru_cache(maxsize=256)
+def _known(metrics: tuple[str, ...]) -> list[int]:
+    return [column for column, name in enumerate(metric.NAMES) if name in metrics]
+
+
+class Sums(NamedTuple):
+    """Sums over nodes in absolute units: `moment` (features, features), `cost` (features,), and by workload class."""
+
+    moment: Array
+    cost: Array
+    pods: float
+    nodes: int
+    classes: workloads.Sums | None
+
+
+def model_of(second: int, partition: int, features: tuple[str, ...], sums: Sums) -> Model:
+    """Return a partition's sums as a message."""
+    return Model(
+        scope="partition",
+        partition=partition,
+        at_us=second * 1_000_000,
+        features=list(features),
+        moment=keyed_sum.triangle(sums.moment).tolist(),
+        cost=sums.cost.tolist(),
+        pods=sums.pods,
+        nodes=sums.nodes,
+        classes=sums.classes and sums.classes.classes,
+        repeats=(sums.classes and sums.classes.repeats) or None,
+        transitions=(sums.classes and sums.classes.transitions) or None,
+    )
+
+
+def world_of(model: Model, features: tuple[str, ...]) -> World:
+    """Return the global model as arrays; nothing if it is empty or of other features than ours."""
+    if not model.nodes or tuple(model.features) != features:
+        return World()
+    moment = keyed_sum.from_triangle(np.asarray(model.moment)) / model.nodes
+    return World(moment, np.asarray(model.cost) / model.pods if model.pods >= EVIDENT_PODS else None)
+
+
+def _rounded(values: Array, digits: int) -> Array:
+    """Round; the quotient of two whole numbers is the number nearest to the decimal, and no zero is negative."""
+    with np.errstate(over="ignore"):  # what is infinite is in no message
+        return values.round(digits) + 0.0
+
+
+def _ratios(values: Array) -> Array:
+    clipped: Array = np.minimum(np.maximum(_rounded(values, 6), 0.0), 1.0)
+    return clipped
+
+
+def _round(value: float, digits: int = 4) -> float:
+    return round(float(value), digits)

@@ -1,1 +1,0 @@
-"""Predict how high usage will rise: decayed histograms, peak predictors, and what may be reclaimed below the peak."""

@@ -1,0 +1,86 @@
+"""What all nodes of a partition have taught the calibrated model, and what of it is in force.
+
+Counts of one day are whole numbers, so it does not matter in which order they came. When a day of event time is over
+they are put to those of the days before, which fade. What is in force changes at the end of a window only.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.prediction.models import calibrated
+from processors.prediction.models.calibrated import Table
+from schemas.outlook_section import Predict
+
+_DAY_SECONDS = 86_400
+_KEPT = 0.9  # of the weight, each day: a week ago counts half
+
+
+def params(settings: Predict, waiting: int) -> calibrated.Params:
+    """Return how the model learns, with so many predictions of a row waiting for their horizon."""
+    horizon = settings.horizon_seconds
+    return calibrated.Params(horizon_seconds=horizon, interval_seconds=horizon / waiting)
+
+
+class Lesson:
+    """The lesson so far.
+
+    Attributes:
+        today: What was learned since the day began.
+        multiple: (times of day, resources) multiple of the scale that is in force.
+        stated: (times of day, resources) probability of a violation that can be vouched for with it.
+    """
+
+    def __init__(self, resources: int, probability: float) -> None:
+        self._before = self.today = calibrated.empty(resources)
+        self._day = 0
+        self.enforce(0, probability)
+
+    def enforce(self, second: int, probability: float) -> None:
+        """Put in force what was learned until an event second."""
+        day = second // _DAY_SECONDS
+        if day != self._day:  # also after a clock that was far ahead
+            self._before = calibrated.fade(Table(self._before.counts + self.today.counts), _KEPT)
+            self.today, self._day = calibrated.empty(self.today.counts.shape[1]), day
+        learned = Table(self._before.counts + self.today.counts)
+        self.stated = calibrated.stated(learned, probability)
+        # Nothing is given away on fewer predictions than it takes to vouch for the probability.
+        vouched = self.stated <= probability
+        self.multiple = np.where(vouched, calibrated.quantile(learned, probability), np.nan)
+
+    def dump(self) -> tuple[int, dict[str, NDArray[Any]]]:
+        """Return the day, and everything else as arrays; of the counts those that are not 0, and where they are."""
+        arrays: dict[str, NDArray[Any]] = {"multiple": self.multiple, "stated": self.stated}
+        for name, counts in (("today", self.today.counts.ravel()), ("before", self._before.counts.ravel())):
+            places = np.flatnonzero(counts)
+            arrays |= {f"{name}.places": places.astype(np.int64), f"{name}.counts": counts[places]}
+        return self._day, arrays
+
+    def load(self, day: int, arrays: dict[str, NDArray[Any]]) -> None:
+        """Take over what `dump` returned.
+
+        Raises:
+            ValueError: An array is missing or of another form.
+        """
+        for name, own in (("multiple", self.multiple), ("stated", self.stated)):
+            found = arrays.get(name)
+            if found is None or found.shape != own.shape or found.dtype != own.dtype:
+                raise ValueError(f"state has no array {name} of shape {own.shape} {own.dtype}")
+        self.multiple, self.stated = arrays["multiple"].copy(), arrays["stated"].copy()
+        shape = self.today.counts.shape
+        self.today, self._before = _counts(arrays, "today", shape), _counts(arrays, "before", shape)
+        self._day = int(day)
+
+
+def _counts(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> Table:
+    places, found = arrays.get(f"{name}.places"), arrays.get(f"{name}.counts")
+    if places is None or found is None or places.shape != found.shape or places.ndim != 1:
+        raise ValueError(f"state has no counts {name}")
+    if places.dtype != np.int64 or found.dtype != np.float64 or not (found >= 0).all():
+        raise ValueError(f"state has counts {name} of another type, or below 0")
+    whole = np.zeros(int(np.prod(shape)))
+    if len(places) and not 0 <= places.min() <= places.max() < len(whole):
+        raise ValueError(f"state has counts {name} in none of {len(whole)} places")
+    whole[places] = found
+    return Table(whole.reshape(shape))

@@ -1,0 +1,47 @@
+"""Histograms of nodes and pods under the names that Koordinator gives them."""
+
+from collections.abc import Iterator
+
+from processors.prediction import statistic
+from processors.prediction.histogram.exchange import Koordinator
+from processors.prediction.node import Nodes
+from processors.prediction.pod import Pods
+from schemas.prediction import GROUPS, PRIORITIES
+
+UIDS = {
+    "node": "__node__",
+    "system": "__node-sys__",
+    **{group: f"__node-koord-{group}__" for group in PRIORITIES if group != "none"},
+    "none": "__node-__",
+}
+_GROUP_OF = {uid: GROUPS.index(group) for group, uid in UIDS.items()}
+
+
+def listed(nodes: Nodes, pods: Pods) -> Iterator[tuple[str, Koordinator]]:
+    """Yield the node and the histograms of everything that has any."""
+    for node in nodes.names:
+        for group, uid in UIDS.items():
+            yield from _model(node, uid, nodes.group(node, GROUPS.index(group)))
+        for uid, pod in pods.of(node).items():
+            yield from _model(node, uid, nodes.pod(pod.slot))
+
+
+def adopt(nodes: Nodes, pods: Pods, node: str, model: Koordinator) -> bool:
+    """Put histograms in the place of a node's or pod's own; False: it is not known here."""
+    if node not in nodes.names:
+        return False
+    if (group := _GROUP_OF.get(model.uid)) is not None:
+        own = nodes.group(node, group)
+        nodes.put_group(node, group, statistic.State(model.cpu, model.memory, own.moments))
+        return True
+    if (pod := pods.of(node).get(model.uid)) is None:
+        return False
+    pod.settled = True  # it shall not inherit over that
+    own = nodes.pod(pod.slot)
+    nodes.put_pod(pod.slot, statistic.State(model.cpu, model.memory, own.moments))
+    return True
+
+
+def _model(node: str, uid: str, own: statistic.State) -> Iterator[tuple[str, Koordinator]]:
+    if own.cpu.total.any() and own.memory.total.any():
+        yield node, Koordinator(uid, own.cpu, own.memory, float(own.moments.at_us[0] // 1_000_000))

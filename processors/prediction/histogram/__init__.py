@@ -1,0 +1,1 @@
+"""Decayed histograms of usage, and their exchange with other systems."""

@@ -1,0 +1,1 @@
+"""Peak models: one a file."""

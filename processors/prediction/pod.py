@@ -1,0 +1,192 @@
+"""The pods of a partition's nodes: what Kubernetes says of them, what they use, and how long nobody has heard of them.
+
+A pod is known from its first usage or its facts, whichever comes first, and forgotten when Kubernetes says that it is
+over. Facts are told once per change, so a pod that has some stays as long as its node is known; one that has none is
+forgotten when it was not used for a while. Where there is no Kubernetes a container is a pod without requests.
+"""
+
+from collections.abc import Container, Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+from processors.prediction.tier import pod_sum, priority
+from schemas.facts import PodFacts
+from schemas.telemetry import MAXIMUM_PODS, PodUsageBlock
+
+_OVER = ("Succeeded", "Failed")
+
+
+class Row(NamedTuple):
+    """What is looked at of a pod; fields as of `Pod`, request and usage as (cores, bytes)."""
+
+    slot: int
+    priority: int
+    request: tuple[float, float]
+    usage: tuple[float | None, float | None]
+    exclusive: bool
+    ending: bool
+    created_us: int
+
+
+def departed(priority_class: int) -> Row:
+    """Return a pod that is no longer known, and that nothing more is remembered of."""
+    return Row(pod_sum.UNBOUND, priority_class, (0.0, 0.0), (None, None), exclusive=False, ending=True, created_us=0)
+
+
+@dataclass(slots=True)
+class Pod:
+    """One pod.
+
+    Attributes:
+        uid: Its UID, or a container's id.
+        slot: Its row among the statistics of pods.
+        heard: The partition's event second in which it was last heard of; 0: there was none yet.
+        created_us: When it was made, or first seen.
+        version: Of its facts; -1: there are none.
+        workload: Workload class; empty: nobody knows.
+        priority: Class, as `priority.Priority`.
+        exclusive: It owns its cores (Koordinator's LSE).
+        cpu, memory: What it asks for, in cores and bytes.
+        ending: It is being deleted.
+        running: It has a running container.
+        used_cpu, used_memory: Its newest usage; None: not known.
+        settled: It has inherited, or there was nothing to inherit.
+    """
+
+    uid: str
+    slot: int
+    heard: int
+    created_us: int
+    version: int = -1
+    workload: str = ""
+    priority: int = priority.Priority.NONE
+    exclusive: bool = False
+    cpu: float = 0.0
+    memory: float = 0.0
+    ending: bool = False
+    running: bool = False
+    used_cpu: float | None = None
+    used_memory: float | None = None
+    settled: bool = False
+
+    @property
+    def there(self) -> bool:
+        """It runs, or Kubernetes says that it will."""
+        return self.running or self.version >= 0
+
+    @property
+    def row(self) -> "Row":
+        """The pod as it is now."""
+        used = self.used_cpu, self.used_memory
+        return Row(
+            self.slot, self.priority, (self.cpu, self.memory), used, self.exclusive, self.ending, self.created_us
+        )
+
+    def learn(self, facts: PodFacts) -> None:
+        """Take over what Kubernetes says."""
+        self.version, self.created_us = facts.version, facts.created_us
+        self.workload = facts.workload
+        self.priority = int(priority.of(facts.labels, facts.priority, facts.qos))
+        self.exclusive = facts.labels.get(priority.QOS_LABEL) == "LSE"
+        self.cpu, self.memory = facts.requests.get("cpu", 0.0), facts.requests.get("memory", 0.0)
+        self.ending = facts.terminating
+
+
+class Pods:
+    """Pods by node; slots of those that are gone are used again by none until `keep`."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, dict[str, Pod]] = {}
+        self.slots = 0
+
+    def of(self, node: str) -> dict[str, Pod]:
+        """Return a node's pods by UID."""
+        return self._nodes.get(node, {})
+
+    def all(self) -> Iterator[Pod]:
+        """Yield every pod, node by node."""
+        for pods in self._nodes.values():
+            yield from pods.values()
+
+    def learn(self, facts: PodFacts, second: int) -> None:
+        """Take in a pod's facts in an event second of the partition; an older version changes nothing."""
+        pods = self._nodes.setdefault(facts.node, {})
+        pod = pods.get(facts.pod)
+        if pod is not None and facts.version < pod.version:
+            return
+        if facts.deleted or facts.phase in _OVER:
+            pods.pop(facts.pod, None)
+            return
+        if pod is None:
+            pod = self._new(pods, facts.pod, second, facts.created_us)
+        pod.heard = max(pod.heard, second)
+        pod.learn(facts)
+
+    def use(self, block: PodUsageBlock, second: int) -> Iterator[tuple[Pod, float | None, float | None]]:
+        """Take in what was used, in an event second of the partition; yields each running pod with cores and bytes."""
+        pods = self._nodes.setdefault(block.node, {})
+        columns = zip(block.pods, block.containers, block.cpu_cores, block.memory_bytes, strict=True)
+        listed: set[str] = set()
+        for index, (uid, containers, cpu, memory) in enumerate(columns):
+            if not containers:
+                continue
+            listed.add(uid)
+            pod = pods.get(uid)
+            if pod is None:
+                pod = self._new(pods, uid, second, block.at_us)
+                pod.workload = block.workloads[index] or ""
+            pod.heard, pod.running, pod.used_cpu, pod.used_memory = second, True, cpu, memory
+            yield pod, cpu, memory
+        for uid, pod in pods.items():
+            if pod.running and uid not in listed:
+                pod.running, pod.used_cpu, pod.used_memory = False, None, None
+
+    def _new(self, pods: dict[str, Pod], uid: str, second: int, created_us: int) -> Pod:
+        if len(pods) >= MAXIMUM_PODS:
+            # What is gone goes first, or a node that runs jobs would forget what has run there the longest.
+            del pods[next((gone for gone, pod in pods.items() if not pod.there), next(iter(pods)))]
+        pod = pods[uid] = Pod(uid, self.slots, second, created_us)
+        self.slots += 1
+        return pod
+
+    def keep(self, gone: set[str], known: Container[str], oldest: int) -> list[int]:
+        """Forget nodes that are gone, and pods that were not heard of since an event second.
+
+        A pod of which Kubernetes has told stays while its node is known, heard of or not.
+
+        Returns:
+            The old slots of those that stay, in the order of their new ones.
+        """
+        slots: list[int] = []
+        for node in list(self._nodes):
+            pods, told = {} if node in gone else self._nodes[node], node in known
+            kept = {uid: pod for uid, pod in pods.items() if pod.heard >= oldest or (told and pod.version >= 0)}
+            if not kept:
+                del self._nodes[node]
+                continue
+            self._nodes[node] = kept
+            for pod in kept.values():
+                slots.append(pod.slot)
+                pod.slot = len(slots) - 1
+        self.slots = len(slots)
+        return slots
+
+    def dump(self) -> dict[str, list[dict[str, Any]]]:
+        """Return everything as JSON types."""
+        return {node: [asdict(pod) for pod in pods.values()] for node, pods in self._nodes.items()}
+
+    def load(self, dumped: dict[str, list[dict[str, Any]]], slots: int) -> None:
+        """Take over what `dump` returned.
+
+        Raises:
+            ValueError: A pod has a field too many or too few, or a slot that there is not, or is another's.
+        """
+        names = {field.name for field in fields(Pod)}
+        listed = [pod for pods in dumped.values() for pod in pods]
+        if any(pod.keys() != names for pod in listed):
+            raise ValueError("state has pods of another form")
+        used = {pod["slot"] for pod in listed}
+        if len(used) != len(listed) or not used <= set(range(slots)):
+            raise ValueError(f"state has {len(listed)} pods that do not fit into {slots} slots, each into its own")
+        self._nodes = {node: {pod["uid"]: Pod(**pod) for pod in pods} for node, pods in dumped.items()}
+        self.slots = slots

@@ -1,0 +1,165 @@
+"""When a node's prediction is told, and in which words.
+
+What has changed by more than a share since it was last told is told at the next look; what has changed at all once a
+minute; and what is the same now and then, so that silence means that nobody predicts.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.prediction import peaks
+from processors.prediction.scoring import accuracy
+from schemas.outlook_section import PEAK_MODELS, Predict
+from schemas.prediction import FORMULAS, GROUPS
+
+Array = NDArray[np.float64]
+Times = NDArray[np.int64]
+
+REASONS = ("report", "change", "force")
+_NOT = -1
+_SLACK_SECONDS = 0.5  # blocks come a little early or late
+_LEAST_SAVINGS = -1e6  # of a limit that is next to nothing
+_BYTES, _CORES, _SHARES = 0, 4, 6  # digits that mean something
+
+
+class State(NamedTuple):
+    """What was told of each node: when (0: nothing yet), and the numbers by which a change is measured."""
+
+    told_us: Times
+    told: Array
+
+
+class Words(NamedTuple):
+    """What a message says beside the result, per node.
+
+    Attributes:
+        at_us: (nodes,) time of the last sample.
+        capacity: (nodes, resources) that pods may have.
+        violation: (nodes,) probability that the chosen model states; NaN: it states none.
+        accuracy: How predictions have held.
+        windows: (nodes,) samples of the histograms so far.
+    """
+
+    at_us: Times
+    capacity: Array
+    violation: Array
+    accuracy: accuracy.Summary
+    windows: Times
+
+
+def init(nodes: int) -> State:
+    """Return the state of nodes of which nothing was told."""
+    return State(np.zeros(nodes, dtype=np.int64), np.full((nodes, 8), np.nan))
+
+
+def measures(result: peaks.Result, settings: Predict) -> Array:
+    """Return the numbers (nodes, 8) by which a change is measured: the chosen peaks, and what they leave."""
+    chosen = result.peaks[:, :, PEAK_MODELS.index(settings.model)]
+    lent = result.mid[:, FORMULAS.index(settings.formula)]
+    return np.concatenate((chosen[:, peaks.NODE], chosen[:, peaks.PROD], result.reclaimable, lent), axis=1)
+
+
+def update(
+    state: State, news: Array, at_us: Times, known: NDArray[np.bool_], settings: Predict
+) -> tuple[State, NDArray[np.int64]]:
+    """Say of which nodes to tell.
+
+    Args:
+        state: What was told.
+        news: (nodes, 8) as `measures`.
+        at_us: (nodes,) now, by their clocks; one that goes back is told at once and counts from there.
+        known: (nodes,) anything is predicted at all.
+        settings: Times and the share.
+
+    Returns:
+        The state after it, and the index (nodes,) into `REASONS`, below 0: nothing is told.
+    """
+    waited = (at_us - state.told_us) / 1e6
+    long = waited + _SLACK_SECONDS
+    before, now = np.nan_to_num(state.told, nan=-1.0), np.nan_to_num(news, nan=-1.0)
+    differs = (before != now).any(axis=1)
+    by_much = (np.abs(now - before) > settings.change * np.abs(before)).any(axis=1)
+    first = state.told_us == 0
+    reason = np.full(len(waited), _NOT, dtype=np.int64)
+    reason[long >= settings.force_seconds] = REASONS.index("force")
+    reason[by_much | (waited < 0)] = REASONS.index("change")
+    reason[(differs & (long >= settings.report_seconds)) | first] = REASONS.index("report")
+    reason[~known] = _NOT
+    due = reason >= 0
+    return State(np.where(due, at_us, state.told_us), np.where(due[:, None], news, state.told)), reason
+
+
+def fields(
+    rows: Sequence[int], nodes: Sequence[str], result: peaks.Result, words: Words, reason: Times, settings: Predict
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield index and fields of the `Prediction` of some nodes, where the chosen model says anything of it yet."""
+    chosen = PEAK_MODELS.index(settings.model)
+    by_group = _rounded(result.peaks)
+    pairs = {
+        name: _rounded(getattr(result, name)).tolist() for name in ("requested", "unpredicted", "reclaimable", "batch")
+    }
+    lent, capacity = _rounded(result.mid).tolist(), _rounded(words.capacity).tolist()
+    listed: list[Any] = by_group.tolist()
+    known: list[Any] = np.logical_not(np.isnan(by_group).any(axis=3)).tolist()
+    for row in rows:
+        if not known[row][peaks.NODE][chosen]:
+            continue
+        violation = words.violation[row]
+        yield (
+            row,
+            {
+                "node": nodes[row],
+                "at_us": int(words.at_us[row]),
+                "horizon_seconds": float(settings.horizon_seconds),
+                "model": settings.model,
+                "peak": _resources(listed[row][peaks.NODE][chosen]),
+                "violation": None if np.isnan(violation) else float(np.round(violation, _SHARES)),
+                "peaks": {
+                    group: {
+                        model: _resources(listed[row][place][number])
+                        for number, model in enumerate(PEAK_MODELS)
+                        if known[row][place][number]
+                    }
+                    for place, group in enumerate(GROUPS)
+                    if any(known[row][place])
+                },
+                "capacity": _resources(capacity[row]),
+                **{name: _resources(values[row]) for name, values in pairs.items()},
+                "formula": settings.formula,
+                "mid": {formula: _resources(lent[row][number]) for number, formula in enumerate(FORMULAS)},
+                "accuracy": _accuracies(words.accuracy, row),
+                "windows": int(words.windows[row]),
+                "reason": REASONS[reason[row]],
+            },
+        )
+
+
+def _resources(pair: Sequence[float]) -> dict[str, float]:
+    return {"cpu": pair[0], "memory": pair[1]}
+
+
+def _rounded(pairs: Array) -> Array:
+    """Return cores and bytes (..., resources) rounded to what means something, 0 at least."""
+    digits = np.stack([np.round(pairs[..., 0], _CORES), np.round(pairs[..., 1], _BYTES)], axis=-1)
+    kept: Array = np.maximum(digits, 0.0)
+    return kept
+
+
+def _accuracies(summary: accuracy.Summary, row: int) -> dict[str, dict[str, float]] | None:
+    """Return the figures by model, over both resources: the greater rate and severity, the mean savings."""
+    found = {}
+    for number, model in enumerate(PEAK_MODELS):
+        weight = summary.weight[row, number]
+        if not (weight > 0).any():
+            continue
+        judged = weight > 0
+        found[model] = {
+            "violations": float(np.round(summary.violation_rate[row, number, judged].max(), _SHARES)),
+            "severity": float(np.round(summary.severity[row, number, judged].max(), _SHARES)),
+            "savings": float(max(np.round(summary.savings[row, number, judged].mean(), _SHARES), _LEAST_SAVINGS)),
+            "settled": float(np.round(weight.max(), _CORES)),
+        }
+    return found or None

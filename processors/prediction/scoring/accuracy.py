@@ -1,0 +1,149 @@
+"""How right the predictions were, as a running metric: each is held against what usage then did.
+
+Every prediction waits for its horizon to pass (`pending`), and is then judged by the definitions of `oracle`:
+violated or not, by how much, and what it gave back. Sums per row and model fade with event time, so the figures are
+those of the last half-lives. Rows do not touch each other: the result is the same however they are batched.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.prediction.models import oracle
+from processors.prediction.scoring import pending
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Times = NDArray[np.int64]
+
+
+class Sums(NamedTuple):
+    """Faded sums over judged predictions, each (rows, models, resources).
+
+    Attributes:
+        weight: Predictions judged.
+        violated: Those that usage rose above.
+        severity: By how much of the peak, 0..1 each.
+        savings: Share of the limit given back, 0..1 each.
+    """
+
+    weight: Array
+    violated: Array
+    severity: Array
+    savings: Array
+
+
+class State(NamedTuple):
+    """Predictions that wait, and what came of those that did.
+
+    Attributes:
+        waiting: Times and highest usage since, in the resource's unit.
+        peaks: (rows, models, resources, slots) what was predicted.
+        limit: (rows, resources, slots) what was requested then.
+        sums: Judged predictions.
+        at_us: (rows,) time of the newest sample; 0: there was none.
+    """
+
+    waiting: pending.State
+    peaks: Array
+    limit: Array
+    sums: Sums
+    at_us: Times
+
+
+class Summary(NamedTuple):
+    """Figures per row, model and resource; NaN: nothing was judged.
+
+    Attributes:
+        violation_rate: Share of predictions that usage rose above, 0..1.
+        severity: Mean share of the peak that was not predicted, 0..1.
+        savings: Mean share of the limit given back, up to 1.
+        weight: Predictions behind them, faded.
+    """
+
+    violation_rate: Array
+    severity: Array
+    savings: Array
+    weight: Array
+
+
+def init(rows: int, models: int, resources: int, slots: int) -> State:
+    """Return the state before any sample."""
+    wide = (rows, models, resources)
+    return State(
+        waiting=pending.init(rows, resources, slots),
+        peaks=np.full((*wide, slots), np.nan),
+        limit=np.full((rows, resources, slots), np.nan),
+        sums=Sums(*(np.zeros(wide) for _ in Sums._fields)),
+        at_us=np.zeros(rows, dtype=np.int64),
+    )
+
+
+def update(
+    state: State,
+    usage: Array,
+    peaks: Array,
+    limit: Array,
+    at_us: Times,
+    *,
+    horizon_seconds: float,
+    interval_seconds: float,
+    half_life_seconds: float,
+    gap_seconds: float,
+) -> State:
+    """Take in one sample of each row, judge what is due and let the new predictions wait.
+
+    Args:
+        state: What the last call returned, or `init`.
+        usage: (rows, resources) in the resource's unit; NaN: missing.
+        peaks: (rows, models, resources) predicted now, same unit; NaN: the model says nothing.
+        limit: (rows, resources) requested now, same unit.
+        at_us: (rows,) time of the sample; a row whose time does not move forward is left as it is.
+        horizon_seconds: How far the predictions look.
+        interval_seconds: Time between two that are judged; slots times interval should reach the horizon.
+        half_life_seconds: Age at which a judgement counts half.
+        gap_seconds: A longer time without a sample drops what waits.
+    """
+    seen = (at_us > state.at_us) & ~np.isnan(usage).all(axis=1)
+    elapsed = np.where(seen & (state.at_us > 0), (at_us - state.at_us) / 1e6, 0.0)
+    waiting = pending.observe(state.waiting, usage, seen, elapsed > gap_seconds)
+    done = pending.due(waiting, at_us, seen, horizon_seconds=horizon_seconds)
+    sums = _judge(state, waiting.highest, done, np.exp2(-elapsed / half_life_seconds))
+    waiting, chosen = pending.place(pending.release(waiting, done), at_us, seen, interval_seconds=interval_seconds)
+    return State(
+        waiting=waiting,
+        peaks=np.where(chosen[:, None, None, :], peaks[..., None], state.peaks),
+        limit=np.where(chosen[:, None, :], limit[..., None], state.limit),
+        sums=sums,
+        at_us=np.where(seen, at_us, state.at_us),
+    )
+
+
+def summary(state: State) -> Summary:
+    """Return the figures (rows, models, resources)."""
+    sums = state.sums
+    return Summary(
+        violation_rate=_ratio(sums.violated, sums.weight),
+        severity=_ratio(sums.severity, sums.weight),
+        savings=_ratio(sums.savings, sums.weight),
+        weight=sums.weight,
+    )
+
+
+def _judge(state: State, highest: Array, done: Mask, fade: Array) -> Sums:
+    rows = np.flatnonzero(done.any(axis=1))
+    peaks = state.peaks[rows]
+    oracles, limit = (np.broadcast_to(part[rows, None], peaks.shape) for part in (highest, state.limit))
+    violated, savings = oracle.violation(peaks, oracles), oracle.savings(peaks, limit)
+    counted = done[rows, None, None, :] & ~np.isnan(violated) & ~np.isnan(savings)
+    parts = (np.ones_like(peaks), violated, oracle.severity(peaks, oracles), savings)
+    sums = Sums(*(before * fade[:, None, None] for before in state.sums))
+    for whole, part in zip(sums, parts, strict=True):
+        whole[rows] += np.where(counted, part, 0.0).sum(axis=3)
+    return sums
+
+
+def _ratio(part: Array, whole: Array) -> Array:
+    found: Array = np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
+    return found

@@ -1,0 +1,92 @@
+"""What new pods inherit: the past of another pod of their workload, alive or gone.
+
+One living pod of each workload is its donor. When it goes, what was remembered of it is kept, for a bounded number of
+workloads, until another pod of the workload is there.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.prediction import statistic
+from processors.prediction.pod import Pods
+from processors.rows import table
+
+
+class Heritage:
+    """Donors, by workload, and the pasts of workloads whose donor is gone."""
+
+    def __init__(self, most: int) -> None:
+        """Start empty; at most so many pasts are kept."""
+        self._most = most
+        self._donors: dict[str, int] = {}
+        self._past = statistic.init(0)
+        self._past_of: dict[str, int] = {}
+
+    def keep(self, pods: statistic.State, places: Mapping[int, int]) -> None:
+        """Follow donors to their new slots; what is remembered of those that have none is kept as a past.
+
+        Args:
+            pods: What is remembered of pods, by their old slots.
+            places: New slots by old ones.
+        """
+        for workload, slot in list(self._donors.items()):
+            if slot in places:
+                self._donors[workload] = places[slot]
+            else:
+                del self._donors[workload]
+                self._remember(workload, table.take(pods, np.array([slot])))
+
+    def _remember(self, workload: str, own: statistic.State) -> None:
+        if not own.moments.weight.any() or not self._most:
+            return
+        if (place := self._past_of.pop(workload, None)) is None:
+            place = len(self._past_of)
+            if place >= self._most:
+                place = self._past_of.pop(next(iter(self._past_of)))
+            else:
+                self._past = table.extend(self._past, statistic.init(1))
+        self._past_of[workload] = place
+        table.put(self._past, np.array([place]), own)
+
+    def adopt(self, pods: Pods, statistics: statistic.State) -> None:
+        """Let pods that have not inherited yet do so, in place."""
+        for pod in pods.all():
+            if not pod.workload:
+                continue
+            if not pod.settled:
+                self._inherit(pod.workload, pod.slot, statistics)
+                pod.settled = True
+            self._donors.setdefault(pod.workload, pod.slot)
+
+    def _inherit(self, workload: str, slot: int, statistics: statistic.State) -> None:
+        own = np.array([slot])
+        # A node whose clock is a little behind the others' has closed a window of it already.
+        if (statistics.moments.weight[slot] > 1.0).any():
+            return
+        if (donor := self._donors.get(workload)) is not None:
+            table.put(statistics, own, table.take(statistics, np.array([donor])))
+        elif (place := self._past_of.get(workload)) is not None:
+            table.put(statistics, own, table.take(self._past, np.array([place])))
+
+    def turn(self, old: tuple[float, float], new: tuple[float, float]) -> None:
+        """Let pasts fade with other half-lives; see `statistic.turn`."""
+        self._past = statistic.turn(self._past, old, new)
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return names as JSON types, and arrays."""
+        return {"donors": self._donors, "past": self._past_of}, statistic.dump(self._past, "past.")
+
+    def load(self, names: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], pods: int) -> None:
+        """Take over what `dump` returned; `pods` says how many slots pods have.
+
+        Raises:
+            ValueError: Something is missing, or a workload is remembered in no row.
+        """
+        self._past = statistic.load(arrays, "past.")
+        self._donors, self._past_of = names["donors"], names["past"]
+        for places, count in ((self._donors, pods), (self._past_of, len(self._past.moments.at_us))):
+            if not set(places.values()) <= set(range(count)):
+                raise ValueError(f"state has workloads that are remembered in none of {count} rows")

@@ -1,0 +1,1 @@
+"""Smoothing of samples: one filter a file."""

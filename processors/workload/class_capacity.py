@@ -1,0 +1,269 @@
+"""How many more pods fit on a node: of each workload class, and of the mix that is to come.
+
+A node is believed to use `rest + drift + sum of W_k n_k`: what no pod takes, what classes take beyond their costs now,
+and what their pods want. It is in shares of what pods may have (`limit`): a serving pod takes demand / (rho* c) of the
+CPUs, a soaking one threads / (s c), any pod bytes over bytes. Pods that have just started count with what others of
+their class take, so neither a start nor an end shakes the sum. Class w then fits `A = min over resources of free/W_w`
+more times; the node's pod limit bounds it. Each number says what fits if nothing else comes.
+
+What comes next is a mix: weights w_k by what was started lately (`mix`), so what fits of it is
+`min over resources of free / sum of w_k W_k`. Where no class is known to come, it is the reference pod.
+
+The lower bound is what fits in the bad one of ten cases, over what is not known: the level of use (V), the mean cost of
+a class (v), how far the cost of the next x pods is from that mean (b^2/x, pods of one class differ), and, of a mix,
+which classes they are of. With z the 90 % quantile,
+
+    lower = min over resources of (free - z sqrt V) / (W (1 + z sqrt(v/W^2 + b^2/x)))
+
+which charges both kinds of doubt in full, and rounds down to whole pods, since nobody places a part of one.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.estimation import level, limit, slowdown
+from processors.estimation.availability import ONE_SIDED_90, PODS
+from processors.estimation.availability import Room as Total
+from processors.workload import classes
+from processors.workload.classes import CPU, EMPTY, Cost
+from schemas.settings import Settings
+
+Array = NDArray[np.float64]
+
+_APART = np.array([0.15, 0.05])  # standard deviation of one pod's cost around its class's mean, relative
+_APART_SOAKING = 0.02
+_NEXT = 4.0  # how many pods ahead are known to be of the mix
+_LEAST = 1e-9
+
+
+class Nodes(NamedTuple):
+    """What is known of some nodes beside their classes; resources are cpu and memory.
+
+    Attributes:
+        level: Used share of what pods may have, by what the node as a whole uses.
+        amount: (nodes, resources) cores that serving pods may demand, and bytes, with the system's.
+        soaked: (nodes,) threads that may always be runnable.
+        queueing: (nodes,) by how much more than its demand a serving pod of one core counts.
+        reserved: (nodes, resources) cores and bytes that count as the system's.
+        most: (nodes,) pods that the node may run.
+        reference: (nodes, resources) cores and bytes that a pod takes of which nothing is known.
+        running: (nodes,) cores in use.
+        waiting: (nodes,) cores that are wanted beyond those.
+        cores: (nodes,) CPUs.
+        full: (nodes,) no CPU is idle.
+        pods: (nodes,) running pods.
+        churn: (nodes,) containers come or go.
+    """
+
+    level: level.State
+    amount: Array
+    soaked: Array
+    queueing: Array
+    reserved: Array
+    most: Array
+    reference: Array
+    running: Array
+    waiting: Array
+    cores: Array
+    full: NDArray[np.bool_]
+    pods: Array
+    churn: NDArray[np.bool_]
+
+
+class Cluster(NamedTuple):
+    """What the cluster knows of classes (classes,): label, pods, shares of soaking ones and of assumed cost; cost."""
+
+    label: NDArray[np.int64]
+    pods: Array
+    soaking: Array
+    assumed: Array
+    cost: Array
+
+
+class Room(NamedTuple):
+    """Room per node and class: a node's slots first, then the cluster's classes.
+
+    Attributes:
+        label: (nodes, classes) EMPTY: no class in this column.
+        pods: (nodes, classes) running pods of the class on the node.
+        cost: (nodes, classes, resources) share of what pods may have that one pod takes.
+        available: (nodes, classes) more pods that fit.
+        lower: (nodes, classes) one-sided 90 % lower bound.
+        binding: (nodes, classes) index of the resource that runs out first; `PODS` for the pod limit.
+        assumed: (nodes, classes) share of the cost that nobody in the cluster has seen.
+        soaking: (nodes, classes) True: threads of the class are always runnable.
+        free: (nodes, resources) share that pods may still take.
+        weights: (nodes, classes) of the mix that is to come; all 0: the reference pod.
+        total: Room for that mix.
+        prior: (nodes,) share of its cost that is assumed.
+        known: (nodes,) True: `total` rests on what pods were seen to take, or no pod runs.
+    """
+
+    label: NDArray[np.int64]
+    pods: Array
+    cost: Array
+    available: Array
+    lower: Array
+    binding: NDArray[np.int64]
+    assumed: Array
+    soaking: NDArray[np.bool_]
+    free: Array
+    weights: Array
+    total: Total
+    prior: Array
+    known: NDArray[np.bool_]
+
+
+def update(
+    state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, likely: Array, *, settings: Settings
+) -> Room:
+    """Compute the room of each class, and of the mix.
+
+    Args:
+        state: What the nodes run.
+        cost: What it costs, in cores and bytes.
+        cluster: Classes that are known elsewhere.
+        nodes: What else is known of the nodes.
+        likely: (nodes, classes) how likely the next pod is of each class.
+        settings: Settings.
+    """
+    params = settings.estimate
+    scale = nodes.amount[:, None, :]
+    bent = _bent(cost.soaking, cost.value[..., CPU], nodes)
+    value, doubt = cost.value / scale * bent, cost.variance / scale**2 * bent**2
+    apart = np.where(cost.soaking[..., None], _APART_SOAKING, _APART) * value
+    free, spread = _free(state, value, doubt, nodes, settings)
+
+    soaking = np.broadcast_to(cluster.soaking > classes.SOAKING, (len(free), len(cluster.label)))
+    absolute = np.maximum(cluster.cost, nodes.reference[:, None, :] / 100)
+    elsewhere = absolute / scale * _bent(soaking, absolute[..., CPU], nodes)
+    here = np.any(state.label[:, :, None] == cluster.label, axis=1)
+    every = np.concatenate((value, elsewhere), axis=1)
+    doubts = np.concatenate((doubt, (params.prior_deviation * elsewhere) ** 2), axis=1)
+    aparts = np.concatenate((apart, np.where(soaking[..., None], _APART_SOAKING, _APART) * elsewhere), axis=1) ** 2
+    left = np.maximum(nodes.most - nodes.pods, 0.0)
+    label = np.concatenate((state.label, np.where(here, EMPTY, cluster.label)), axis=1)
+    of_class = _fit(free, spread, every, doubts, aparts, left, whole=settings.policy.whole)
+
+    weights = np.where(label >= 0, likely, 0.0)
+    sums = classes.over_slots(weights[..., None])
+    weights = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
+    none = sums <= 0
+    reference = nodes.reference / nodes.amount
+    mean = np.where(none, reference, classes.over_slots(weights[..., None] * every))
+    mixed_doubt = classes.over_slots(weights[..., None] ** 2 * doubts)
+    spread_of_mix = np.maximum(classes.over_slots(weights[..., None] * (every**2 + aparts)) - mean**2, 0.0)
+    mixed_doubt += np.maximum(classes.over_slots(weights[..., None] * every**2) - mean**2, 0.0) / _NEXT * ~none
+    one = (slice(None), None)
+    total = _fit(
+        free,
+        spread,
+        mean[one],
+        mixed_doubt[one],
+        np.where(none, 0.0, spread_of_mix)[one],
+        left,
+        whole=settings.policy.whole,
+    )
+    # What was seen elsewhere is known here, too.
+    same = state.label[:, :, None] == cluster.label
+    known = np.where(same, cluster.assumed, 1.0).min(axis=2, initial=1.0)
+    elsewhere_assumed = np.broadcast_to(cluster.assumed, here.shape)
+    assumed = np.concatenate((np.minimum(cost.prior.max(axis=2), known), elsewhere_assumed), axis=1)
+    priors = np.concatenate((cost.prior.max(axis=2), np.ones(here.shape)), axis=1)
+    binding = total.binding[:, 0]
+    scarce = np.where(binding == PODS, np.argmin(free / np.maximum(mean, _LEAST), axis=1), binding)
+    rows = np.arange(len(free))
+    return Room(
+        label=label,
+        pods=np.concatenate((state.pods, np.zeros(here.shape)), axis=1),
+        cost=every,
+        available=of_class.available,
+        lower=of_class.lower,
+        binding=of_class.binding,
+        assumed=assumed,
+        soaking=np.concatenate((cost.soaking, soaking), axis=1),
+        free=free,
+        weights=weights,
+        total=Total(
+            available=total.available[:, 0],
+            lower=total.lower[:, 0],
+            upper=total.upper[:, 0],
+            binding=binding,
+            cost=mean[rows, scarce],
+            capacity=np.minimum(free[rows, scarce] + mean[rows, scarce] * nodes.pods, 1.0),
+            resource=scarce,
+        ),
+        prior=np.where(none[:, 0], 1.0, classes.over_slots(weights * priors)),
+        known=(nodes.pods == 0) | state.measured.all(axis=1),
+    )
+
+
+def _bent(soaking: NDArray[np.bool_], demand: Array, nodes: Nodes) -> Array:
+    """Return by what shares of the cores that may be demanded are multiplied, (nodes, classes, resources)."""
+    ratio = (nodes.amount[:, CPU] / nodes.soaked)[:, None]
+    serving = slowdown.weight(demand, nodes.queueing[:, None])
+    return np.stack((np.where(soaking, ratio, serving), np.ones(soaking.shape)), axis=-1)
+
+
+def _free(state: classes.State, value: Array, doubt: Array, nodes: Nodes, settings: Settings) -> tuple[Array, Array]:
+    """Return the free share (nodes, resources), and its variance."""
+    params = settings.estimate
+    occupied = state.label >= 0
+    pods = np.where(occupied, state.pods, 0.0)[..., None]
+    rest = np.maximum(state.rest.mean, nodes.reserved / nodes.amount)
+    learned = rest + np.nan_to_num(state.drift.mean) + classes.over_slots(value * pods)
+    # Memory in use is known to the byte; only what is still to come is learned.
+    used = nodes.level.mean.copy()
+    used[:, 1] += state.pending / nodes.amount[:, 1]
+    known = state.measured & ~np.isnan(state.rest.mean)
+    learned[:, 1] = np.maximum(used[:, 1], nodes.reserved[:, 1] / nodes.amount[:, 1])
+    believed = np.where(known, np.maximum(learned, 0.0), used)
+    slow = level.SLOW_SECONDS
+    surroundings = level.doubt(state.rest, slow=slow) + level.doubt(state.drift, slow=slow)
+    # Drift follows what pods really take, so how unsure their cost is matters only while some of them are not counted.
+    learning = np.where(nodes.churn[:, None], classes.over_slots(doubt * pods**2), 0.0)
+    spread = np.where(known, surroundings + learning, level.doubt(nodes.level, slow=slow))
+    spread[:, 0] += limit.DOUBT**2
+    return np.maximum(1.0 - np.array([params.headroom_cpu, params.headroom_memory]) - believed, 0.0), spread
+
+
+class _Fits(NamedTuple):
+    available: Array
+    lower: Array
+    upper: Array
+    binding: NDArray[np.int64]
+
+
+def _fit(free: Array, spread: Array, cost: Array, doubt: Array, apart: Array, left: Array, *, whole: bool) -> _Fits:
+    """Return what fits, (nodes, classes).
+
+    Args:
+        free: (nodes, resources) share that pods may still take.
+        spread: (nodes, resources) its variance.
+        cost: (nodes, classes, resources) share that one pod takes.
+        doubt: (nodes, classes, resources) variance of that.
+        apart: (nodes, classes, resources) variance of one pod's cost around it.
+        left: (nodes,) pods up to the pod limit.
+        whole: Round lower down.
+    """
+    cost = np.maximum(cost, _LEAST)
+    room = free[:, None, :] / cost
+    scarce = np.where(np.isnan(room), np.inf, room)
+    resource = np.argmin(scarce, axis=2)
+    chosen = np.min(scarce, axis=2)
+    most = np.broadcast_to(left[:, None], chosen.shape)
+    bounded = np.where(np.isfinite(chosen), chosen, most)
+    unsure = ONE_SIDED_90 * np.sqrt(spread)[:, None, :]
+    costly = 1.0 + ONE_SIDED_90 * np.sqrt(doubt + apart / np.maximum(scarce, 1.0)) / cost
+    low = np.nan_to_num(np.maximum(free[:, None, :] - unsure, 0.0) / (cost * costly), nan=np.inf)
+    high = np.nan_to_num((free[:, None, :] + unsure) / cost * costly, nan=np.inf)
+    available = np.minimum(bounded, most)
+    lower = np.minimum(low.min(axis=2), available)
+    return _Fits(
+        available=available,
+        lower=np.floor(lower + _LEAST) if whole else lower,
+        upper=np.maximum(np.minimum(high.min(axis=2), most), available),
+        binding=np.where(most < chosen, PODS, resource),
+    )

@@ -1,0 +1,299 @@
+"""What one pod of each workload class takes, by node: its demand for CPUs, its memory, and of which kind it is.
+
+One mean cost misleads where workloads differ: with two classes whose mix changes it is off by pods. So each node has a
+few slots, one per class, and in each what the mean pod of the class demands is followed as a level (`level`): a minute
+is averaged while it holds, and a pod that has done with its start is believed within seconds. It is learned whenever
+pods of the class run, also while their number stands still, since usage is told per pod. Pods that have just started
+count as running, but nothing is learned from them; nor from those a little older while they stand out from what the
+class is known to demand, since some starts take long. Usage is in cores and bytes, so it holds on any machine.
+
+What is assumed of a class (its cost elsewhere, W0) enters with the weight 1/(d max(W0, W))^2, d its relative
+deviation: an assumption that is off by a factor is given up as fast as one that is right is confirmed. What the level
+itself is unsure by is its weight on the other side, and that of one more second in which the deviation d is expected.
+
+*Kind* (see `slowdown`): threads of a soaking pod are always runnable, so what its pods use and wait for together is a
+whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class
+a soaking one; a class of which nothing is known counts as serving. A soaking pod wants what it uses and what it waits
+for, and it says so however full the machine is. A serving pod wants what it uses; on a machine that is full it gets
+less, so then nothing is learned of it.
+
+Memory grows after a start and does not shrink by much, so a pod counts with the most that the mean pod of its class
+has held, which fades with the memory of everything else.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.estimation import level
+from processors.workload import mix
+
+Array = NDArray[np.float64]
+
+CPU, MEMORY = 0, 1
+EMPTY = -1
+SOAKING = 0.5  # of the kind's evidence
+
+_KIND_SECONDS, _OTHER_KIND_SECONDS = 8.0, 3.0  # soaking shows in each second, so one that does not counts more
+_OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking pod is, relative
+_WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most so many cores
+_HELD_BACK = 0.5  # of a class's pods: a quota bounds what they use
+_EVIDENT_SECONDS = 10.0
+_SLOW_SECONDS = 60.0
+_WANDER = np.array([0.3, 0.0])  # relative deviation of a demand that was watched for no time
+_WANDER_SECONDS = 10.0
+_SETTLING_SECONDS = 6.0
+_OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
+
+
+class State(NamedTuple):
+    """Evidence per node and slot; resources are cpu and memory.
+
+    Attributes:
+        label: (nodes, slots) number of the class; EMPTY: no class.
+        pods: (nodes, slots) running pods.
+        present_us: (nodes, slots) when it last had pods.
+        demand: (nodes, slots) cores that the mean pod demands.
+        kind: (nodes, slots) how soaking, 0..1.
+        most: (nodes, slots) bytes of the mean pod at its largest, faded.
+        held: (nodes, slots) seconds that its memory is known for, faded.
+        rest: (nodes, resources) share of what pods may have that is taken by what is in no pod.
+        drift: (nodes, resources) share by which serving classes take more now than their costs say.
+        pending: (nodes,) bytes that running pods do not hold yet, but others of their class do.
+        starts: Pods that were started, by slot.
+        measured: (nodes, resources) True once any pod's usage was told.
+        at_us: (nodes,) time of the newest block; 0: there was none.
+    """
+
+    label: NDArray[np.int64]
+    pods: Array
+    present_us: NDArray[np.int64]
+    demand: level.State
+    kind: Array
+    most: Array
+    held: Array
+    rest: level.State
+    drift: level.State
+    pending: Array
+    starts: mix.State
+    measured: NDArray[np.bool_]
+    at_us: NDArray[np.int64]
+
+
+class Usage(NamedTuple):
+    """One block of each node, by slot.
+
+    Attributes:
+        pods: (nodes, slots) running pods.
+        counted: (nodes, slots, resources) those of them whose usage is known.
+        used: (nodes, slots, resources) cores and bytes that those use.
+        waiting: (nodes, slots) cores that those want beyond it.
+        held: (nodes, slots) how many of them a quota holds back.
+        starting, young: (nodes, slots, 3) number, cores and waiting cores of those of them that have just started, and
+            of those that have not run for long.
+        rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
+        amount: (nodes, resources) cores and bytes that pods may have.
+        aged: (nodes,) True: the agent says for how long pods run.
+        at_us: (nodes,) when it was read.
+        span: (nodes,) seconds that it covers.
+    """
+
+    pods: Array
+    counted: Array
+    used: Array
+    waiting: Array
+    held: Array
+    starting: Array
+    young: Array
+    rest: Array
+    amount: Array
+    aged: NDArray[np.bool_]
+    at_us: NDArray[np.int64]
+    span: Array
+
+
+class Cost(NamedTuple):
+    """What a pod of each class takes.
+
+    Attributes:
+        value: (nodes, slots, resources) cores and bytes, above 0.
+        variance: (nodes, slots, resources) of `value`.
+        prior: (nodes, slots, resources) share of `value` that is not evidence yet, 0..1: that of the prior in it, and
+            most of it while it was watched for a few seconds only, however steady it was.
+        soaking: (nodes, slots) True: its threads are always runnable.
+    """
+
+    value: Array
+    variance: Array
+    prior: Array
+    soaking: NDArray[np.bool_]
+
+
+def init(nodes: int, slots: int, resources: int = 2) -> State:
+    """Return the state of nodes that run nothing."""
+    flat, whole = (nodes, slots), (nodes, resources)
+    return State(
+        label=np.full(flat, EMPTY, dtype=np.int64),
+        pods=np.zeros(flat),
+        present_us=np.zeros(flat, dtype=np.int64),
+        demand=level.init(nodes, slots),
+        kind=np.zeros(flat),
+        most=np.zeros(flat),
+        held=np.zeros(flat),
+        rest=level.init(nodes, resources),
+        drift=level.init(nodes, resources),
+        pending=np.zeros(nodes),
+        starts=mix.init(nodes, slots),
+        measured=np.zeros(whole, dtype=np.bool_),
+        at_us=np.zeros(nodes, dtype=np.int64),
+    )
+
+
+def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
+    """Give a slot to another class, in place; what was known of the one before is lost."""
+    state.label[node, slot] = label
+    state.pods[node, slot] = state.present_us[node, slot] = 0
+    state.most[node, slot] = state.held[node, slot] = 0.0
+    state.kind[node, slot] = kind
+    state.demand.mean[node, slot] = np.nan
+    for part in (*state.demand[1:], state.starts.started, state.starts.recent):
+        part[node, slot] = 0.0
+
+
+def cost(state: State, prior: Array, *, deviation: Array | float) -> Cost:
+    """Weigh evidence and prior.
+
+    Args:
+        state: Evidence.
+        prior: (nodes, slots, resources) cost that is assumed, above 0.
+        deviation: Relative standard deviation of the prior, one or (nodes, slots, 1).
+    """
+    doubt = (deviation * np.maximum(prior, slope(state))) ** 2
+    seconds = np.stack((state.demand.seconds, state.held), axis=-1)
+    widened = state.demand.variance * level.correlated(state.demand.product, state.demand.variance)
+    noise = np.stack((widened, np.zeros_like(widened)), axis=-1)
+    # One more second with the prior's own deviation: a fresh level is believed after some seconds, not at once. And
+    # what wanders more slowly than it was watched shows in no residual.
+    wander = (_WANDER * slope(state)) ** 2 * _WANDER_SECONDS / (_WANDER_SECONDS + seconds)
+    unsure = _quotient(noise + doubt / (seconds + 1.0), seconds) + np.where(seconds > 0, wander, 0.0)
+    known = np.divide(1.0, unsure, out=np.zeros_like(unsure), where=unsure > 0)
+    assumed = 1.0 / doubt
+    total = known + assumed
+    value = (slope(state) * known + prior * assumed) / total
+    share = np.maximum(assumed / total, np.exp(-seconds / _SETTLING_SECONDS))
+    return Cost(value=value, variance=1.0 / total, prior=share, soaking=state.kind > SOAKING)
+
+
+def slope(state: State) -> Array:
+    """Return the cost (nodes, slots, resources) by evidence alone, 0 where there is none."""
+    return np.stack((np.nan_to_num(state.demand.mean), state.most), axis=-1)
+
+
+def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_], *, memory: float) -> State:
+    """Take in one block of each node.
+
+    Args:
+        state: Evidence so far, with a slot for each class of the block that is told apart.
+        usage: The block.
+        full: (nodes,) True: no CPU is idle.
+        hold: (nodes,) True: containers start or end, so what no pod takes says little.
+        memory: Seconds that evidence counts; they pass for a class without pods, too.
+    """
+    usage = _settled(state, usage)
+    elapsed = np.where(state.at_us > 0, np.maximum(usage.at_us - state.at_us, 0) / 1e6, 0.0)
+    fade = np.exp(-elapsed / memory)[:, None]
+    kind = _kind(state, usage, full)
+    soaking = kind > SOAKING
+    evident = state.demand.age > _EVIDENT_SECONDS
+    # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
+    wanted = usage.used[..., CPU] + np.where(soaking | (full[:, None] & ~evident), usage.waiting, 0.0)
+    counted = usage.counted
+    # Where ages are not told, what came since the block before may have run for a part of it only.
+    partial = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
+    counted[..., CPU] = np.where(partial, 0.0, counted[..., CPU])
+    demand = np.divide(wanted, counted[..., CPU], out=np.full_like(wanted, np.nan), where=counted[..., CPU] > 0)
+    here = counted[..., MEMORY] > 0
+    mean = _quotient(usage.used[..., MEMORY], counted[..., MEMORY])
+    faded = state.demand._replace(seconds=state.demand.seconds * fade, age=state.demand.age * fade)
+    starts = mix.update(mix.faded(state.starts, elapsed), state.label, usage.pods - state.pods, state.at_us == 0)
+    after = state._replace(
+        pods=usage.pods,
+        starts=starts,
+        present_us=np.where(usage.pods > 0, usage.at_us[:, None], state.present_us),
+        demand=level.update(faded, demand, usage.span, full[:, None] & ~soaking & evident, slow=_SLOW_SECONDS),
+        kind=kind,
+        most=np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most),
+        held=state.held * fade + np.where(here, usage.span[:, None], 0.0),
+        measured=state.measured | np.any(counted > 0, axis=1),
+        at_us=usage.at_us,
+    )
+    return _surroundings(after, usage, hold)
+
+
+def _settled(state: State, usage: Usage) -> Usage:
+    """Return the block without pods whose start it may be that shows.
+
+    Those that have just started count only where there are no others, and nothing is known of the class: pods may never
+    live for long. Young ones are left out where they stand out from older ones.
+    """
+    evident = state.demand.age > _EVIDENT_SECONDS
+    usage = _without(usage, usage.starting, evident | (usage.counted[..., CPU] > usage.starting[..., 0]))
+    number, cores, waiting = usage.young[..., 0], usage.young[..., 1], usage.young[..., 2]
+    apart = np.abs(_quotient(cores + waiting, number) - np.nan_to_num(state.demand.mean))
+    bound = _OUTSTANDING * np.sqrt(state.demand.variance) + _SLIGHT_CORES
+    return _without(usage, usage.young, (usage.counted[..., CPU] > number) & evident & (apart > bound))
+
+
+def _without(usage: Usage, some: Array, where: NDArray[np.bool_]) -> Usage:
+    """Return the block without some pods (nodes, slots, 3) of the classes where that is so."""
+    left = np.where(where, 1.0, 0.0)[..., None] * some
+    if not left.any():
+        return usage
+    counted, used = usage.counted.copy(), usage.used.copy()
+    counted[..., CPU] -= left[..., 0]
+    used[..., CPU] = np.maximum(used[..., CPU] - left[..., 1], 0.0)
+    return usage._replace(counted=counted, used=used, waiting=np.maximum(usage.waiting - left[..., 2], 0.0))
+
+
+def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
+    """Return how soaking each class is (nodes, slots) after a block."""
+    counted = usage.counted[..., CPU]
+    threads = _quotient(usage.used[..., CPU] + usage.waiting, counted)
+    # Not even a thread that never sleeps uses more than a core, which noise around a core does half of the time.
+    # What threads wait for on a full machine is less exact.
+    nearest = np.round(threads)
+    near = (threads <= (1 + _OVER) * nearest) & (threads >= (1 - _UNDER) * nearest)
+    roughly = np.abs(threads - nearest) <= np.minimum(_WHOLE * nearest, _WIDEST)
+    whole = (nearest >= 1) & np.where(full[:, None], roughly, near)
+    shows = whole | (usage.held > _HELD_BACK * counted)
+    # A serving class looks like a soaking one while the machine cannot keep up with it.
+    known = full[:, None] & (state.kind <= SOAKING) & (state.demand.age > _EVIDENT_SECONDS)
+    seconds = np.where(shows, _KIND_SECONDS, _OTHER_KIND_SECONDS)
+    gain = np.where((counted > 0) & ~known, -np.expm1(-usage.span[:, None] / seconds), 0.0)
+    moved: Array = state.kind + gain * (shows - state.kind)
+    return moved
+
+
+def _surroundings(state: State, usage: Usage, hold: NDArray[np.bool_]) -> State:
+    """Follow what no class explains: what is in no pod, and by how much classes take more than their costs."""
+    costs = np.where(state.label[..., None] >= 0, slope(state) * usage.counted, 0.0)
+    serving = np.where((state.kind <= SOAKING)[..., None], usage.used - costs, 0.0)
+    still = np.zeros((len(hold), 1), dtype=np.bool_)
+    pending = np.maximum(state.most * usage.pods - usage.used[..., MEMORY], 0.0)
+    return state._replace(
+        rest=level.update(state.rest, usage.rest / usage.amount, usage.span, hold[:, None], slow=level.SLOW_SECONDS),
+        drift=level.update(state.drift, over_slots(serving) / usage.amount, usage.span, still, slow=level.SLOW_SECONDS),
+        pending=over_slots(pending),
+    )
+
+
+def _quotient(over: Array, under: Array) -> Array:
+    """Divide; 0 where there is nothing to divide by."""
+    return np.divide(over, under, out=np.zeros(np.broadcast(over, under).shape), where=under > 0)
+
+
+def over_slots(values: Array) -> Array:
+    """Sum over slots one after another, so that a node's sum is the same alone as among others."""
+    summed: Array = np.add.accumulate(values, axis=1)[:, -1]
+    return summed

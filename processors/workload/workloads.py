@@ -1,0 +1,308 @@
+"""The workload classes of a partition: slots per node, names, and what the cluster knows of classes.
+
+A node tells as many classes apart as it has slots. When they are full, a newcomer takes the slot of the class that
+has been without pods for longest; while all have pods it is not told apart, and its usage counts as the node's own.
+A class that the node has never run is known from the cluster's sums, so every node says how many of it would fit.
+Everything here is numbers per row of the partition's nodes, and what is per node depends on that node's messages and
+on the global model alone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.estimation.global_model import EVIDENT_PODS
+from processors.rows import table
+from processors.rows.name_index import Roll
+from processors.workload import class_capacity, classes, mix
+from processors.workload.class_capacity import Cluster, Nodes, Room
+from processors.workload.classes import EMPTY
+from processors.workload.pod_class import UNNAMED, Tally
+from schemas.estimate import MAXIMUM_CLASSES, ClassSum, Model
+from schemas.settings import Settings
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+_CHANGE = 0.05
+_STRANGE = 4.0
+_LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
+_FORGOTTEN = 1e-4  # starts
+
+
+class Sums(NamedTuple):
+    """What nodes know of classes together: sums by class, and of all starts those that repeat, and that could."""
+
+    classes: dict[str, ClassSum]
+    repeats: float
+    transitions: float
+
+
+_UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)))
+
+
+class Workloads:
+    """Class state of all nodes of one partition."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._estimate = settings, settings.estimate
+        estimate = settings.estimate
+        self._roll = Roll()
+        self._slots: dict[str, dict[str, int]] = {}
+        self._state = classes.init(0, estimate.classes)
+        self._told = np.zeros((0, estimate.classes + MAXIMUM_CLASSES))
+        self._cluster = _UNKNOWN
+        self._priors = np.full((1, 2), np.nan)
+        self._mix: dict[str, float] = {}  # of the cluster
+
+    def extend(self, nodes: int) -> None:
+        """Make room for so many more nodes."""
+        self._state = table.extend(self._state, classes.init(nodes, self._estimate.classes))
+        self._told = np.concatenate((self._told, np.full((nodes, self._told.shape[1]), np.nan)))
+
+    def keep(self, rows: Rows, gone: set[str]) -> None:
+        """Keep these rows, in this order."""
+        self._state, self._told = table.take(self._state, rows), self._told[rows]
+        for node in gone:
+            self._slots.pop(node, None)
+
+    def adopt(self, model: Model) -> None:
+        """Take over what the cluster knows."""
+        if not self._estimate.classes:
+            return
+        known = model.classes
+        self._mix = _mixed(model)
+        before = {int(label): column for column, label in enumerate(self._cluster.label)}
+        evident = sorted((name, item) for name, item in (known or {}).items() if item.pods >= EVIDENT_PODS)
+        self._cluster = Cluster(
+            np.array([self._roll.number(name) for name, _ in evident], dtype=np.int64),
+            np.array([item.pods for _, item in evident]),
+            np.array([(item.soaking or 0.0) / item.pods for _, item in evident]),
+            np.array([1 - min(item.pods / (item.running or item.pods), 1.0) for _, item in evident]),
+            np.array([(item.cpu / item.pods, item.memory / item.pods) for _, item in evident]).reshape(-1, 2),
+        )
+        self._priors = np.full((1, 2), np.nan)
+        if list(before) != self._cluster.label.tolist():
+            own, told = self._estimate.classes, np.full_like(self._told, np.nan)
+            told[:, :own] = self._told[:, :own]
+            for column, label in enumerate(self._cluster.label.tolist()):
+                if label in before:
+                    told[:, own + column] = self._told[:, own + before[label]]
+            self._told = told
+
+    def learn(self, rows: Rows, tallies: Sequence[Tally], nodes: Nodes) -> None:
+        """Take in one block of pod usage of each of some nodes."""
+        shape = (len(rows), self._estimate.classes)
+        rest = np.array([tally.rest for tally in tallies], dtype=np.float64)
+        everything = np.stack((nodes.running, nodes.level.mean[:, 1] * nodes.amount[:, 1]), axis=1)
+        beside = np.maximum(everything - np.array([tally.used for tally in tallies]), 0.0)
+        usage = classes.Usage(
+            pods=np.zeros(shape),
+            counted=np.zeros((*shape, 2)),
+            used=np.zeros((*shape, 2)),
+            waiting=np.zeros(shape),
+            held=np.zeros(shape),
+            starting=np.zeros((*shape, 3)),
+            young=np.zeros((*shape, 3)),
+            rest=np.where(np.isnan(rest), beside, rest),
+            amount=nodes.amount,
+            aged=np.array([tally.aged for tally in tallies]),
+            at_us=np.array([tally.at_us for tally in tallies], dtype=np.int64),
+            span=np.array([tally.span_us / 1e6 for tally in tallies]),
+        )
+        for index, (row, tally) in enumerate(zip(rows.tolist(), tallies, strict=True)):
+            for slot, name in self._placed(row, tally):
+                item = tally.sums[name]
+                usage.pods[index, slot] = item.running
+                usage.counted[index, slot] = item.counted
+                usage.used[index, slot] = item.used
+                usage.waiting[index, slot] = item.stalled
+                usage.held[index, slot] = item.held
+                usage.starting[index, slot] = item.starting
+                usage.young[index, slot] = item.young
+        # A host whose own processes wait, and no pod does, owes its pods nothing.
+        least = np.array([tally.pressure for tally in tallies]) * nodes.waiting / nodes.cores
+        whole = np.maximum(np.array([tally.stalled for tally in tallies]), least)
+        for stalled in (usage.waiting, usage.starting[..., 2], usage.young[..., 2]):
+            # First the share, which is at most 1: what a hair's breadth of waiting is divided by may be as thin.
+            share = np.divide(stalled, whole[:, None], out=np.zeros(shape), where=whole[:, None] > 0)
+            stalled[:] = share * nodes.waiting[:, None]
+        # No class takes more than the node has, whatever somebody says.
+        size = np.stack((nodes.cores, nodes.amount[:, 1]), axis=1)
+        used = np.minimum(usage.used, size[:, None, :])
+        usage = usage._replace(used=used)
+        before = table.take(self._state, rows)
+        hold = nodes.churn & self._estimate.hold_in_churn
+        after = classes.update(before, usage, nodes.full, hold, memory=self._estimate.memory_seconds)
+        table.put(self._state, rows, after)
+
+    def _placed(self, row: int, tally: Tally) -> Iterator[tuple[int, str]]:
+        """Yield slot and name of each class of a block that is told apart, most pods first among newcomers."""
+        slots = self._slots.setdefault(tally.node, {})
+        for name in sorted(tally.sums.keys() - slots.keys(), key=lambda name: (-tally.sums[name].running, name)):
+            slot = len(slots)
+            if slot >= self._estimate.classes:
+                idle = [(self._state.present_us[row, slots[other]], other) for other in slots.keys() - tally.sums]
+                if not idle:
+                    break
+                slot = slots.pop(min(idle)[1])
+            slots[name] = slot
+            number = self._roll.number(name)
+            elsewhere = self._cluster.soaking[self._cluster.label == number]
+            classes.clear(self._state, row, slot, number, float(elsewhere[0]) if elsewhere.size else 0.0)
+            self._told[row, slot] = np.nan
+        for name in tally.sums:
+            if name in slots:
+                yield slots[name], name
+
+    def known(self, rows: Rows) -> bool:
+        """Tell whether any of these nodes, or the cluster, knows a class."""
+        return bool(len(self._cluster.label)) or bool(np.any(self._state.label[rows] >= 0))
+
+    def room(self, rows: Rows, nodes: Nodes) -> Room:
+        """Return the room of every class that these nodes or the cluster know."""
+        state = table.take(self._state, rows)
+        cost = self._cost(state, nodes.reference)
+        return class_capacity.update(state, cost, self._cluster, nodes, self._likely(state), settings=self._settings)
+
+    def _likely(self, state: classes.State) -> Array:
+        """Return how likely the next pod is of each class, (nodes, slots and the cluster's classes).
+
+        The cluster's starts say so once there are any, so that it does not depend on who shares a partition.
+        """
+        if not self._mix:
+            starts = state.starts
+            own = mix.weights(starts.started, starts.recent, state.pods, starts.repeats, starts.transitions)
+            return np.concatenate((own, np.zeros((len(own), len(self._cluster.label)))), axis=1)
+        likely = np.zeros(len(self._roll) + 1)  # the last one is that of EMPTY
+        for name, weight in self._mix.items():
+            if (number := self._roll.find(name)) is not None:
+                likely[number] = weight
+        elsewhere = np.broadcast_to(likely[self._cluster.label], (len(state.label), len(self._cluster.label)))
+        return np.concatenate((likely[state.label], elsewhere), axis=1)
+
+    def moved(self, rows: Rows, room: Room) -> NDArray[np.bool_]:
+        """Tell of which nodes (nodes,) a class's room has changed enough to be told at once.
+
+        A class that is new on the node is; one that is new in the cluster waits for the next report of each node.
+        """
+        told = self._told[rows, : room.label.shape[1]]
+        least = np.maximum(self._estimate.change_pods, _CHANGE * told)
+        changed = np.abs(room.available - told) >= least
+        changed[:, : self._estimate.classes] |= np.isnan(told[:, : self._estimate.classes])
+        return np.asarray(np.any((room.label >= 0) & changed, axis=1))
+
+    def tell(self, rows: Rows, room: Room, due: NDArray[np.bool_]) -> None:
+        """Remember what is told of those nodes (nodes,) that are due."""
+        told = np.where(room.label >= 0, room.available, np.nan)
+        self._told[rows[due], : told.shape[1]] = told[due]
+
+    def listed(self, index: int, room: Room) -> list[tuple[str, int]]:
+        """Return names and columns of a node's classes: those with most pods first, here, then in the cluster."""
+        elsewhere = dict(zip(self._cluster.label.tolist(), self._cluster.pods.tolist(), strict=True))
+        pods = room.pods[index].tolist()
+        named = [
+            (-pods[column], -elsewhere.get(label, 0.0), self._roll.names[label], column)
+            for column, label in enumerate(room.label[index].tolist())
+            if label != EMPTY and self._roll.names[label] != UNNAMED
+        ]
+        return [(name, column) for _, _, name, column in sorted(named)[:MAXIMUM_CLASSES]]
+
+    def mixed(self, index: int, room: Room) -> dict[str, float]:
+        """Return the weights of a node's mix by class, the largest ones."""
+        weights = room.weights[index]
+        columns = np.argsort(-weights, kind="stable")[:MAXIMUM_CLASSES].tolist()
+        return {
+            self._roll.names[int(room.label[index, column])]: float(weights[column])
+            for column in columns
+            if weights[column] >= _LEAST_WEIGHT
+        }
+
+    def sums(self, alive: NDArray[np.bool_], reference: Array, at_us: int) -> Sums | None:
+        """Add up pods and usage by class over live nodes, each as far as it has evidence of its own; and starts.
+
+        Args:
+            alive: (nodes,) nodes that count.
+            reference: (nodes, resources) as in `Nodes`.
+            at_us: The time.
+        """
+        self._tidy()
+        rows = np.flatnonzero(alive & np.any(self._state.label >= 0, axis=1))
+        if not rows.size:
+            return None
+        state = table.take(self._state, rows)
+        share = self._cost(state, reference[rows]).prior.max(axis=2)
+        counted = np.maximum(1.0 - share, 0.0) * state.pods
+        taken = classes.slope(state) * counted[..., None]
+        soaking = counted * (state.kind > classes.SOAKING)
+        starts = mix.faded(state.starts, np.maximum(at_us - state.at_us, 0) / 1e6)
+        used = (state.label >= 0) & ((counted > 0) | (starts.started > _FORGOTTEN))
+        running = np.where(counted > 0, state.pods, 0.0)
+        columns = [counted, taken[..., 0], taken[..., 1], soaking, starts.started, starts.recent, running]
+        size = len(self._roll)
+        totals = np.stack([np.bincount(state.label[used], column[used], size) for column in columns], axis=1)
+        known = np.flatnonzero((totals[:, 0] > 0) | (totals[:, 4] > 0))
+        found = sorted((-totals[label, 0], self._roll.names[label], label) for label in known)
+        names = ("pods", "cpu", "memory", "soaking", "started", "recent", "running")
+        by_class = {
+            name: ClassSum(**dict(zip(names, totals[label].tolist(), strict=True)))
+            for _, name, label in found[:MAXIMUM_CLASSES]
+        }
+        if not by_class:
+            return None
+        repeats, transitions = (float(np.add.accumulate(part)[-1]) for part in (starts.repeats, starts.transitions))
+        return Sums(by_class, repeats, transitions)
+
+    def dump(self, rows: Rows) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return names as JSON types, and the arrays of these rows."""
+        arrays = table.flatten(table.take(self._state, rows), "classes.")
+        names = {
+            "names": self._roll.names,
+            "slots": self._slots,
+            "cluster": self._cluster.label.tolist(),
+        }
+        return names, arrays | {"told": self._told[rows]}
+
+    def load(self, names: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Take over what `dump` returned.
+
+        Raises:
+            ValueError: An array is missing or of another shape.
+        """
+        self._roll, self._slots = Roll(names["names"]), names["slots"]
+        self._cluster = _UNKNOWN._replace(label=np.array(names["cluster"], dtype=np.int64))
+        self._state = table.restore(classes.init(0, self._estimate.classes), arrays, "classes.")
+        (self._told,) = table.restore((self._told,), {"0": arrays["told"]} if "told" in arrays else {})
+
+    def _cost(self, state: classes.State, reference: Array) -> classes.Cost:
+        """Weigh the nodes' own evidence and what is assumed: the cluster's cost of that class, else that of any pod."""
+        if len(self._priors) <= len(self._roll):
+            self._priors = np.full((len(self._roll) + 1, 2), np.nan)  # the last row is that of EMPTY
+            self._priors[self._cluster.label] = self._cluster.cost
+        of_class, of_any = self._priors[state.label], reference[:, None, :]
+        strange = np.isnan(of_class)
+        prior = np.where(strange, of_any, np.maximum(of_class, of_any / 100))
+        # What pods of other classes take says next to nothing of this one.
+        deviation = self._estimate.prior_deviation * np.where(strange[..., :1], _STRANGE, 1.0)
+        return classes.cost(state, prior, deviation=deviation)
+
+    def _tidy(self) -> None:
+        moved = self._roll.tidy(np.concatenate((self._state.label.ravel(), self._cluster.label)))
+        if moved is not None:
+            for label in (self._state.label, self._state.starts.latest):
+                label[:] = np.where(label >= 0, moved[label], EMPTY)
+            self._cluster = self._cluster._replace(label=moved[self._cluster.label])
+            self._priors = np.full((1, 2), np.nan)
+
+
+def _mixed(model: Model) -> dict[str, float]:
+    """Return how likely the next pod is of each class, by the cluster's starts; empty: it knows of none."""
+    started = {name: item for name, item in (model.classes or {}).items() if item.started}
+    if not started:
+        return {}
+    rows = np.array([[(item.started or 0.0, item.recent or 0.0, item.pods) for item in started.values()]])
+    sticky = np.array([model.repeats or 0.0]), np.array([model.transitions or 0.0])
+    likely = mix.weights(rows[..., 0], rows[..., 1], rows[..., 2], *sticky)
+    return dict(zip(started, likely[0].tolist(), strict=True))

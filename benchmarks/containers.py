@@ -26,7 +26,7 @@ from nats.aio.msg import Msg
 
 from benchmarks.agent import cpu_seconds, process, resident_bytes
 from bus import server
-from producers import cgroup
+from producers.pods import cgroup
 from schemas import settings as all_settings
 from schemas.section import Sample
 

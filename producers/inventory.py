@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from producers import cpu, disk, load, memory, network, pods, pressure, throttle
-from producers.census import Census
+from producers import cpu, disk, load, memory, network, pressure, throttle
+from producers.pods import pod_count
+from producers.pods.census import Census
 from producers.source import Source
 from schemas.section import Sample
 
@@ -27,7 +28,7 @@ def default(sample: Sample, census: Census | None = None, newest: throttle.Newes
         disk.Disk(proc),
         network.Network(proc),
         load.Load(proc),
-        pods.Pods(census or Census(sample.cgroup, proc)),
+        pod_count.Pods(census or Census(sample.cgroup, proc)),
     ]
 
 

@@ -14,12 +14,13 @@ from typing import Protocol
 sys.modules.setdefault("aiohttp", None)  # type: ignore[arg-type] # None makes the import fail, as documented
 
 from bus.outbox import Outbox
-from producers import file, inventory, usage
-from producers.census import Census
-from producers.containers import choose
+from producers import file, inventory
 from producers.containers.follow import Follower
+from producers.containers.sources import choose
+from producers.pods import usage
+from producers.pods.census import Census
+from producers.pods.ticker import Ticker
 from producers.sampler import Sampler
-from producers.ticker import Ticker
 from schemas import codec
 from schemas.subject import Names
 from schemas.telemetry import ContainerEvent

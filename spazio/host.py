@@ -10,10 +10,11 @@ from os import geteuid
 from pathlib import Path
 from platform import python_version
 
-from producers import cgroup, inventory, pods, pressure, source
 from producers import clock as grid
-from producers.census import Census
-from producers.containers import survey
+from producers import inventory, pressure, source
+from producers.containers.sources import survey
+from producers.pods import cgroup, pod_count
+from producers.pods.census import Census
 from schemas.section import Sample
 from schemas.settings import Settings
 
@@ -99,7 +100,7 @@ def cgroups(root: Path, proc: Path) -> Finding:
             "mount the host's cgroup tree and name it with --sample-cgroup",
         )
     version = "version 2" if trees == [root] else "hybrid" if trees[0].name == "unified" else "version 1"
-    (count,) = source.read(pods.Pods(Census(root, proc)), 0.0)
+    (count,) = source.read(pod_count.Pods(Census(root, proc)), 0.0)
     return Finding("cgroups", True, f"{version} in {root}; {count or 0:.0f} running pods or containers")
 
 

@@ -12,7 +12,7 @@ from nats.js.errors import NotFoundError
 from bus.pull import Reader
 from producers.containers import follow
 from producers.containers.merge import Happening, Memory, Said
-from producers.containers.source import Identity
+from producers.containers.sources.source import Identity
 from schemas import codec
 from schemas.boot import cut
 from schemas.subject import Names, token

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
-from producers.containers.source import Identity, Observation, Source
+from producers.containers.sources.source import Identity, Observation, Source
 
 Listed = Mapping[str, tuple[Identity, bool]]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from producers import clock as grid
-from producers import usage
-from producers.census import Census
-from producers.containers.source import Identity
+from producers.containers.sources.source import Identity
+from producers.pods import usage
+from producers.pods.census import Census
 from schemas import codec
 from schemas.telemetry import PodUsageBlock
 

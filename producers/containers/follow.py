@@ -20,7 +20,7 @@ from producers import clock as grid
 from producers.containers import label
 from producers.containers.merge import Happening, Memory, Merge
 from producers.containers.registry import Registry
-from producers.containers.source import Identity, Observation, Source
+from producers.containers.sources.source import Identity, Observation, Source
 from producers.source import FAILURES
 from schemas.telemetry import ContainerEvent
 

@@ -6,7 +6,7 @@ The kubelet labels containers in the same words whatever runtime makes them; Doc
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from producers.containers.source import Identity
+from producers.containers.sources.source import Identity
 from schemas.workload import CLASS, owner
 
 _LONGEST = 512

@@ -9,7 +9,7 @@ source may be late, it is of a new one.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from producers.containers.source import Event, Identity
+from producers.containers.sources.source import Event, Identity
 
 LATE_US = 5_000_000  # by so much a source may be later than another; the worst seen on a busy machine was 0.7 s
 _MOST = 64  # lives of one container within the time that a source may be late; a runtime manages 20

@@ -22,7 +22,7 @@ from prometheus_client import Counter
 from producers.containers import lifetime
 from producers.containers.lifetime import Life, Place
 from producers.containers.registry import Registry
-from producers.containers.source import Event, Identity, Observation
+from producers.containers.sources.source import Event, Identity, Observation
 
 STALE = Counter("spazio_container_stale_total", "observations of a container's life that was over already")
 

@@ -6,7 +6,7 @@ thread that follows containers, read from any.
 
 from dataclasses import dataclass, field, replace
 
-from producers.containers.source import Identity
+from producers.containers.sources.source import Identity
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from producers import cgroup
 from producers.containers import label
-from producers.containers.source import Identity
+from producers.containers.sources.source import Identity
+from producers.pods import cgroup
 
 _CRI = "io.kubernetes.cri."
 _WORDS: Mapping[str, str] = {  # what containerd's CRI plugin writes, in the kubelet's words

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from producers.meter import Layout
+from producers.pods.meter import Layout
 from spazio.truth import workload
 
 PARENT = "spazio-truth"

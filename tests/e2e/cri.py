@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from producers.containers.protobuf import field, text
+from producers.containers.wire.protobuf import field, text
 from tests.e2e.pipeline import until
 from tests.e2e.runtime import CGROUPS, Daemon, archive, compile_tick, remove_cgroups, require, short_folder
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from producers import cgroup
-from producers.containers.cgroup import Cgroup
-from producers.containers.source import Observation
+from producers.containers.sources.cgroup import Cgroup
+from producers.containers.sources.source import Observation
+from producers.pods import cgroup
 from tests.following import Recorder, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]

@@ -20,10 +20,11 @@ import numpy as np
 import pytest
 
 from processors.estimation import resource
-from producers import file, inventory, throttle, usage
-from producers.census import Census
+from producers import file, inventory, throttle
+from producers.pods import usage
+from producers.pods.census import Census
+from producers.pods.ticker import Ticker
 from producers.sampler import Sampler
-from producers.ticker import Ticker
 from schemas import codec
 from schemas.section import Sample
 from schemas.telemetry import PodUsageBlock, SampleBlock

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from producers.containers import bundle, damage, spec
-from producers.containers.bundle import Bundle
-from producers.containers.source import Identity
+from producers.containers import spec
+from producers.containers.sources import bundle, damage
+from producers.containers.sources.bundle import Bundle
+from producers.containers.sources.source import Identity
 from tests.following import running
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000f"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from producers.containers import inotify, tree
-from producers.containers.cgroup import Cgroup
+from producers.containers.sources import inotify, tree
+from producers.containers.sources.cgroup import Cgroup
 from tests.following import running
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000f"

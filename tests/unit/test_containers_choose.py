@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from producers.containers import choose, survey
-from producers.containers.patient import Patient
-from producers.containers.source import Identity, Observation, Sink
+from producers.containers.sources import choose, survey
+from producers.containers.sources.patient import Patient
+from producers.containers.sources.source import Identity, Observation, Sink
 from schemas import settings as all_settings
 from schemas.section import CONTAINER_SOURCES
 from schemas.settings import Settings

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers import clock as grid
-from producers.containers import containerd, protobuf
-from producers.containers.containerd import Containerd
-from producers.containers.damage import DAMAGED
-from producers.containers.protobuf import field
-from producers.containers.source import Identity, Observation
+from producers.containers.sources import containerd
+from producers.containers.sources.containerd import Containerd
+from producers.containers.sources.damage import DAMAGED
+from producers.containers.sources.source import Identity, Observation
+from producers.containers.wire import protobuf
+from producers.containers.wire.protobuf import field
 
 WALL = 1_795_262_670 * grid.SECOND
 UP = 3600 * grid.SECOND

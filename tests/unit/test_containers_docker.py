@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers import clock as grid
-from producers.containers import docker
-from producers.containers.damage import DAMAGED
-from producers.containers.docker import Docker
-from producers.containers.response import Decoder, Lines
-from producers.containers.source import Identity, Observation
+from producers.containers.sources import docker
+from producers.containers.sources.damage import DAMAGED
+from producers.containers.sources.docker import Docker
+from producers.containers.sources.source import Identity, Observation
+from producers.containers.wire.response import Decoder, Lines
 
 ID = "70a6514740aa20b532a49dedb5cf4ca4e045cce2a032edf9811b28aa157500cb"
 WALL = 1_795_262_670 * grid.SECOND

@@ -10,7 +10,7 @@ import pytest
 from producers.containers import follow
 from producers.containers.follow import Follower, Remembered
 from producers.containers.merge import Happening, Memory, Said
-from producers.containers.source import Identity, Observation, Sink, Source
+from producers.containers.sources.source import Identity, Observation, Sink, Source
 from producers.source import FAILURES
 from schemas import codec
 from schemas.telemetry import ContainerEvent

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from producers.containers import lifetime, merge
 from producers.containers.merge import Happening, Memory, Merge, Said
 from producers.containers.registry import Registry
-from producers.containers.source import Event, Identity, Observation
+from producers.containers.sources.source import Event, Identity, Observation
 
 ID = 64 * "a"
 LIFE: list[Event] = ["created", "started", "exited", "deleted"]

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from producers import cgroup, pods, source
-from producers.census import Census
+from producers import source
+from producers.pods import cgroup, pod_count
+from producers.pods.census import Census
 
 UIDS = [f"{n:08x}-1b2c-4d3e-8f40-{n:012x}" for n in range(1, 9)]
 STATIC = "8f1c0d9e7b6a54433221100ffeeddcca"
@@ -36,7 +37,7 @@ class Counter:
     def __init__(self, root: Path, proc: Path | None = None) -> None:
         self.now = 0.0
         self.census = Census(root, proc or root / "no-proc", clock=lambda: self.now)
-        self.source = pods.Pods(self.census)
+        self.source = pod_count.Pods(self.census)
 
     def __call__(self) -> float | None:
         self.now += 1

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from producers import clock as grid
-from producers.ticker import Ticker
+from producers.pods.ticker import Ticker
 from schemas import codec
 from schemas.telemetry import PodUsageBlock
 from tests.machine import Host, Rig, container

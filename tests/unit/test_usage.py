@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from producers import file, usage
-from producers.containers.source import Identity
+from producers import file
+from producers.containers.sources.source import Identity
+from producers.pods import usage
 from schemas import codec
 from schemas.telemetry import MAXIMUM_PODS, PodUsageBlock
 from tests.machine import LAYOUTS, MIB, POD, UID, Host, Rig, container, lines

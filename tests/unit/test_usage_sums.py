@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from producers import usage
+from producers.pods import usage
 from tests.machine import LAYOUTS, MIB, POD, UID, Host, Rig, container, lines
 
 

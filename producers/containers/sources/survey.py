@@ -14,7 +14,7 @@ from importlib import util
 from pathlib import Path
 from typing import Literal
 
-from producers import cgroup
+from producers.pods import cgroup
 from schemas.section import CONTAINER_SOURCES
 from schemas.settings import Settings
 

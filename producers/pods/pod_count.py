@@ -4,7 +4,7 @@ A pod's cgroup that holds a container beside its pause container counts one, a c
 An agent that sees only its own cgroup namespace counts nothing: mount the host's.
 """
 
-from producers.census import Census
+from producers.pods.census import Census
 from producers.source import NO_FACTS, Values
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from producers import cgroup
-from producers.cgroup import Kind
+from producers.pods import cgroup
+from producers.pods.cgroup import Kind
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from producers.containers.source import Sink, Source
+from producers.containers.sources.source import Sink, Source
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from producers import clock as grid
-from producers.containers import inotify, spec
-from producers.containers.damage import Damage
-from producers.containers.inotify import Inotify
-from producers.containers.source import Event, Identity, Observation, Sink
-from producers.containers.tree import VANISHED
+from producers.containers import spec
+from producers.containers.sources import inotify
+from producers.containers.sources.damage import Damage
+from producers.containers.sources.inotify import Inotify
+from producers.containers.sources.source import Event, Identity, Observation, Sink
+from producers.containers.sources.tree import VANISHED
 
 log = logging.getLogger(__name__)
 

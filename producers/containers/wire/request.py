@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from producers.containers.response import Decoder
+from producers.containers.wire.response import Decoder
 
 _READ = 1 << 16
 _LONGEST_REFUSAL = 1 << 16

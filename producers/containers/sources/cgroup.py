@@ -18,12 +18,12 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from producers import cgroup
 from producers import clock as grid
-from producers.containers import inotify
-from producers.containers.inotify import Inotify
-from producers.containers.source import Event, Identity, Observation, Sink
-from producers.containers.tree import VANISHED, Place, Tree
+from producers.containers.sources import inotify
+from producers.containers.sources.inotify import Inotify
+from producers.containers.sources.source import Event, Identity, Observation, Sink
+from producers.containers.sources.tree import VANISHED, Place, Tree
+from producers.pods import cgroup
 
 log = logging.getLogger(__name__)
 

@@ -4,10 +4,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from producers import cpu, memory, meter, pressure, throttle
+from producers import cpu, memory, pressure, throttle
 from producers.file import KernelFile
-from producers.meter import Layout
-from producers.pod_usage import Usage
+from producers.pods import meter
+from producers.pods.meter import Layout
+from producers.pods.pod_usage import Usage
 from producers.source import rate
 
 

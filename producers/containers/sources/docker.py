@@ -15,10 +15,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from producers import clock as grid
-from producers.containers import label, request
-from producers.containers.damage import Damage
-from producers.containers.response import Lines
-from producers.containers.source import Event, Identity, Observation, Sink
+from producers.containers import label
+from producers.containers.sources.damage import Damage
+from producers.containers.sources.source import Event, Identity, Observation, Sink
+from producers.containers.wire import request
+from producers.containers.wire.response import Lines
 
 _ANSWER_SECONDS = 5.0  # a daemon under load lists hundreds of containers in one
 _LIST_SECONDS = 30.0  # a listing costs the daemon some milliseconds a container; a connection that lives loses nothing

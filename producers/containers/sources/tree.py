@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from prometheus_client import Counter
 
-from producers import cgroup
-from producers.cgroup import Kind
-from producers.containers import inotify
-from producers.containers.inotify import Event, Inotify
+from producers.containers.sources import inotify
+from producers.containers.sources.inotify import Event, Inotify
+from producers.pods import cgroup
+from producers.pods.cgroup import Kind
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,11 @@ import re
 from pathlib import Path
 
 from producers import clock as grid
-from producers.containers import label, protobuf, request
-from producers.containers.daemon import Daemon, dial
-from producers.containers.damage import Damage
-from producers.containers.source import Event, Identity, Observation, Sink
+from producers.containers import label
+from producers.containers.sources.damage import Damage
+from producers.containers.sources.source import Event, Identity, Observation, Sink
+from producers.containers.wire import protobuf, request
+from producers.containers.wire.daemon import Daemon, dial
 
 _ANSWER_SECONDS = 5.0  # a daemon under load lists hundreds of containers in one
 _NAME_SECONDS = (

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from producers import clock as grid
-from producers import node_usage
-from producers.census import Account, Census, Pod
-from producers.containers.source import Identity
-from producers.containers.tree import VANISHED
-from producers.meter import Layout
-from producers.node_usage import Files, Reading
-from producers.pod_usage import Gauge, Usage
+from producers.containers.sources.source import Identity
+from producers.containers.sources.tree import VANISHED
+from producers.pods import node_usage
+from producers.pods.census import Account, Census, Pod
+from producers.pods.meter import Layout
+from producers.pods.node_usage import Files, Reading
+from producers.pods.pod_usage import Gauge, Usage
 from producers.source import FAILURES
 from producers.throttle import excess
 from schemas.message import VERSION

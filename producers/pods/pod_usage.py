@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from producers import meter
-from producers.census import Pod
-from producers.meter import Counters, Layout, Meter, Quota
+from producers.pods import meter
+from producers.pods.census import Pod
+from producers.pods.meter import Counters, Layout, Meter, Quota
 from producers.source import clip, rate
 from schemas.telemetry import OLD_SECONDS
 

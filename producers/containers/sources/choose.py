@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from producers.containers import survey
-from producers.containers.bundle import Bundle
-from producers.containers.cgroup import Cgroup
-from producers.containers.containerd import Containerd
-from producers.containers.docker import Docker
-from producers.containers.patient import Patient
-from producers.containers.source import Source
+from producers.containers.sources import survey
+from producers.containers.sources.bundle import Bundle
+from producers.containers.sources.cgroup import Cgroup
+from producers.containers.sources.containerd import Containerd
+from producers.containers.sources.docker import Docker
+from producers.containers.sources.patient import Patient
+from producers.containers.sources.source import Source
 from schemas.section import CONTAINER_SOURCES
 from schemas.settings import Settings
 

@@ -1,0 +1,1 @@
+"""Container sources: one a file, behind one protocol."""

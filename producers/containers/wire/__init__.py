@@ -1,0 +1,1 @@
+"""Protocols of container daemons: HTTP over a Unix socket, gRPC, Protocol Buffers."""

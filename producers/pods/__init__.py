@@ -1,0 +1,1 @@
+"""What each pod of the node uses, read from its control groups."""

@@ -36,8 +36,8 @@ from schemas.facts import NodeFacts
 from schemas.placement_section import Extender
 from schemas.settings import Settings
 from schemas.subject import Names, token
-from sinks.extender import server as http
-from sinks.extender.placer import Filtered
+from sinks.extender.web import server as http
+from sinks.extender.web.selector import Filtered
 from spazio import addresses
 
 _WARM = 100

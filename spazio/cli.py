@@ -218,7 +218,7 @@ def history(settings: Settings) -> int:
 @with_settings(*_PIPELINE, "cache")
 def metrics(settings: Settings) -> int:
     """Serve each node's availability to Prometheus."""
-    from sinks import metrics as sink
+    from sinks.metrics import service as sink
     from spazio import service
 
     return service.run("metrics", settings, lambda context: sink.run(context.client, context.settings))

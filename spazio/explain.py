@@ -21,10 +21,11 @@ from rich.table import Table
 from schemas import codec
 from schemas.placement import Decision, Ranked
 from schemas.settings import Settings
-from sinks.extender import decision, market, pod
-from sinks.extender.board import Board
-from sinks.extender.follow import Followed
-from sinks.extender.judge import Judge, Verdict
+from sinks.extender import decision, pod
+from sinks.extender.evaluator import Judge, Verdict
+from sinks.extender.state import market
+from sinks.extender.state.cluster_state import Board
+from sinks.extender.state.follow import Followed
 from spazio import live
 
 _LOAD_SECONDS = 10.0

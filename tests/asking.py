@@ -13,9 +13,9 @@ import aiohttp
 
 from bus.health import Health
 from schemas.placement_section import Extender
-from sinks.extender import server
-from sinks.extender.connection import Limits
-from sinks.extender.placer import Filtered
+from sinks.extender.web import server
+from sinks.extender.web.connection import Limits
+from sinks.extender.web.selector import Filtered
 
 POD = {"metadata": {"name": "web", "uid": "u"}, "spec": {}}
 

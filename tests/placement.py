@@ -8,10 +8,10 @@ from schemas.estimate import Availability, ClassRoom
 from schemas.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.placement import Decision, Held, Reservations
 from schemas.settings import Settings
-from sinks.extender.board import Board
-from sinks.extender.kick import Waiting
-from sinks.extender.place import Placing
-from sinks.extender.store import Conflict, Places, Unavailable
+from sinks.extender.placement import Placing
+from sinks.extender.requeue import Waiting
+from sinks.extender.state.cluster_state import Board
+from sinks.extender.state.store import Conflict, Places, Unavailable
 
 SECOND = 1_000_000
 START = 1_800_000_000 * SECOND

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from schemas.placement import MOST_RANKED, Decision, Outcome, Ranked, Refusal
-from sinks.extender.board import STATES
 from sinks.extender.candidate import Array
-from sinks.extender.judge import Verdict
+from sinks.extender.evaluator import Verdict
+from sinks.extender.state.cluster_state import STATES
 from sinks.extender.strategy import combine
 
 _MOST_NEEDS = 8

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from sinks.extender import pods as pod_sums
-from sinks.extender.board import Board
 from sinks.extender.candidate import Array, Candidates, Mask
-from sinks.extender.judge import UNHEARD, Verdict
+from sinks.extender.evaluator import UNHEARD, Verdict
+from sinks.extender.state import pods as pod_sums
+from sinks.extender.state.cluster_state import Board
 from sinks.extender.strategy import combine
 
 

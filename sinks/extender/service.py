@@ -20,13 +20,14 @@ from bus.health import Health
 from kube import answer
 from schemas.settings import Settings
 from schemas.subject import Names
-from sinks.extender import market, server
-from sinks.extender.board import Board
-from sinks.extender.follow import Followed
-from sinks.extender.kick import Waiting
-from sinks.extender.place import Placing
-from sinks.extender.store import Store
-from sinks.extender.telling import Telling
+from sinks.extender.decision_publisher import Telling
+from sinks.extender.placement import Placing
+from sinks.extender.requeue import Waiting
+from sinks.extender.state import market
+from sinks.extender.state.cluster_state import Board
+from sinks.extender.state.follow import Followed
+from sinks.extender.state.store import Store
+from sinks.extender.web import server
 
 if TYPE_CHECKING:
     from kube.api import Api  # a second of imports that who has no cluster does without

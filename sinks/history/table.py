@@ -12,8 +12,8 @@ from schemas.message import Message
 from schemas.placement import Decision
 from schemas.prediction import Forecast, Prediction, Reject
 from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock, SmoothedBlock
-from sinks.history import decision, estimate, facts, outlook, pod, sample
 from sinks.history.column import Schema
+from sinks.history.tables import decision, estimate, facts, pod, prediction, sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ TABLES: tuple[Table, ...] = (
     Table("pods", "pods", PodUsageBlock, pod.POD, pod.pods, pod.rows),
     Table("availability", "availability", Availability, estimate.AVAILABILITY, estimate.availabilities),
     Table("models", "model", Model, estimate.MODEL, estimate.models, by_node=False),
-    Table("predictions", "prediction", Prediction, outlook.PREDICTION, outlook.predictions),
-    Table("rejects", "reject", Reject, outlook.REJECT, outlook.rejects),
-    Table("forecasts", "forecast", Forecast, outlook.FORECAST, outlook.forecasts, by_node=False),
+    Table("predictions", "prediction", Prediction, prediction.PREDICTION, prediction.predictions),
+    Table("rejects", "reject", Reject, prediction.REJECT, prediction.rejects),
+    Table("forecasts", "forecast", Forecast, prediction.FORECAST, prediction.forecasts, by_node=False),
     Table(
         "decisions",
         "decision",

@@ -9,8 +9,9 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from sinks.history import capacity, layout
+from sinks.history import layout
 from sinks.history.table import TABLES, Table
+from sinks.history.tables import capacity
 
 FILE = "history.duckdb"
 # In the oldest hour there is: a query by time passes over it, and a table without rows has its columns.

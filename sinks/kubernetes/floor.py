@@ -19,8 +19,8 @@ from kube.api import Api
 from schemas.placement_section import Output
 from sinks.kubernetes import autoscaler
 from sinks.kubernetes.autoscaler import RESOURCE, Order, Scaler
+from sinks.kubernetes.latest import Said
 from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.said import Said
 from sinks.kubernetes.writer import Write, Writer
 
 log = logging.getLogger(__name__)

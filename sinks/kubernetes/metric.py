@@ -17,9 +17,9 @@ from schemas.prediction import Prediction, Resources
 from schemas.settings import Settings
 from sinks.kubernetes import change
 from sinks.kubernetes.change import Leaves, Rule
+from sinks.kubernetes.latest import Said
 from sinks.kubernetes.node import Node
 from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.said import Said
 from sinks.kubernetes.waits import Waits
 from sinks.kubernetes.writer import Write, Writer
 

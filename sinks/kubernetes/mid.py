@@ -16,9 +16,9 @@ from kube.api import Api
 from schemas.placement_section import Output
 from sinks.kubernetes import change
 from sinks.kubernetes.change import Rule
+from sinks.kubernetes.latest import Said
 from sinks.kubernetes.node import SIDES, Node
 from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.said import Said
 from sinks.kubernetes.waits import Waits
 from sinks.kubernetes.writer import Write, Writer
 

@@ -17,12 +17,12 @@ from bus.health import Health
 from kube import api
 from kube.api import Api
 from schemas.live import Live
-from sinks.kubernetes import autoscaler, metric, node, said
+from sinks.kubernetes import autoscaler, latest, metric, node
 from sinks.kubernetes.floor import Floor
+from sinks.kubernetes.latest import Said
 from sinks.kubernetes.metric import Metric
 from sinks.kubernetes.mid import Mid
 from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.said import Said
 from sinks.kubernetes.writer import Pace, Writer
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ async def run(client: Client, live: Live, health: Health, *, clock: Callable[[],
     ]
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(said.follow(client, settings, known, clock))
+            group.create_task(latest.follow(client, settings, known, clock))
             group.create_task(nodes.follow(settings.kube, partial(_say, health, "nodes", output.mid or output.metrics)))
             group.create_task(scalers.follow(settings.kube, partial(_say, health, "autoscalers", output.floor)))
             if output.metrics:

@@ -17,8 +17,8 @@ from prometheus_client import REGISTRY
 from bus.health import Health
 from schemas.placement_section import Extender
 from schemas.settings import SettingsError
-from sinks.extender import server
-from sinks.extender.connection import Limits
+from sinks.extender.web import server
+from sinks.extender.web.connection import Limits
 from tests.asking import POD, Rule, Wire, lab, post, question
 
 RECORDED = Path(__file__).parents[1] / "golden" / "extender"

@@ -9,7 +9,7 @@ import pytest
 
 from bus.health import Health
 from schemas.placement_section import Extender
-from sinks.extender import server
+from sinks.extender.web import server
 from tests.asking import Rule, make_keys
 from tests.e2e.kubernetes import control_plane
 from tests.e2e.kubernetes.control_plane import Kubectl

@@ -11,8 +11,8 @@ import pytest
 
 from schemas.placement_section import Extender
 from schemas.settings import SettingsError
-from sinks.extender import tls
-from sinks.extender.connection import Limits
+from sinks.extender.web import tls
+from sinks.extender.web.connection import Limits
 from tests.asking import Lab, lab, make_keys, question
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from schemas import codec
 from schemas.estimate import Availability, ClassRoom
 from sinks import cluster
-from sinks.history import compaction, estimate, layout, view
+from sinks.history import compaction, layout, view
+from sinks.history.tables import estimate
 from sinks.history.writer import Writer
 from tests.telemetry import NAMES, START
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.extender import wire
-from sinks.extender.placer import Filtered
+from sinks.extender.web import wire
+from sinks.extender.web.selector import Filtered
 
 RECORDED = Path(__file__).parents[1] / "golden" / "extender"
 NODES = ["lab-0", "lab-1", "lab-2"]

@@ -14,8 +14,8 @@ from schemas.section import Kube
 from sinks.kubernetes import autoscaler
 from sinks.kubernetes.autoscaler import Scaler
 from sinks.kubernetes.floor import Floor
+from sinks.kubernetes.latest import Said
 from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.said import Said
 from sinks.kubernetes.writer import Pace, Writer
 from tests.outlook import forecast
 

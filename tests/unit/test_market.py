@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.facts import NodeFacts, Taint
-from sinks.extender import market
-from sinks.extender.market import Market, Past
-from sinks.history import facts
+from sinks.extender.state import market
+from sinks.extender.state.market import Market, Past
+from sinks.history.tables import facts
 
 HOUR = 3_600_000_000
 START = 450_000 * HOUR

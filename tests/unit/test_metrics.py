@@ -6,7 +6,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas.estimate import MAXIMUM_CLASSES, Availability, Blocks, ClassRoom
-from sinks.metrics import Nodes
+from sinks.metrics.service import Nodes
 
 
 def room(pods: int = 3, available: float = 2.7) -> ClassRoom:

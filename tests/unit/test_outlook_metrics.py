@@ -5,7 +5,7 @@ import time
 from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas.prediction import Accuracy
-from sinks.outlook import Ages, Outlooks, Said
+from sinks.metrics.prediction import Ages, Outlooks, Said
 from tests import outlook
 
 

@@ -21,7 +21,8 @@ from schemas.message import Message
 from schemas.section import Replay
 from schemas.subject import is_node_name
 from schemas.telemetry import PodUsageBlock, SampleBlock
-from sinks.history import pod, view
+from sinks.history import view
+from sinks.history.tables import pod
 from sinks.history.writer import Writer
 from tests import telemetry
 from tests.telemetry import NAMES, START, stored

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sinks.extender.candidate import Candidates, Pod
-from sinks.extender.strategy import allocation
-from sinks.extender.strategy.least_allocated import LeastAllocated
-from sinks.extender.strategy.most_allocated import MostAllocated
-from sinks.extender.strategy.requested_to_capacity_ratio import RequestedToCapacityRatio, curve, points
+from sinks.extender.strategy.node_resources import allocation
+from sinks.extender.strategy.node_resources.least_allocated import LeastAllocated
+from sinks.extender.strategy.node_resources.most_allocated import MostAllocated
+from sinks.extender.strategy.node_resources.requested_to_capacity_ratio import RequestedToCapacityRatio, curve, points
 from tests import candidates
 
 EVEN = {"cpu": 1.0, "memory": 1.0}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.extender.strategy import balanced
+from sinks.extender.strategy.node_resources import balanced
 
 often = settings(deadline=None, max_examples=200, derandomize=True)
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from schemas import placement_section
 from schemas.placement_section import Extender
 from sinks.extender.strategy.availability import Availability
-from sinks.extender.strategy.least_allocated import LeastAllocated
-from sinks.extender.strategy.most_allocated import MostAllocated
+from sinks.extender.strategy.node_resources.least_allocated import LeastAllocated
+from sinks.extender.strategy.node_resources.most_allocated import MostAllocated
+from sinks.extender.strategy.node_resources.requested_to_capacity_ratio import RequestedToCapacityRatio, points
 from sinks.extender.strategy.peak import Peak
 from sinks.extender.strategy.protocol import Strategy
-from sinks.extender.strategy.requested_to_capacity_ratio import RequestedToCapacityRatio, points
 from sinks.extender.strategy.target_load_packing import TargetLoadPacking
 from sinks.extender.strategy.weighted import Weighted
 

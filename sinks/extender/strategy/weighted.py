@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
-from sinks.extender.strategy import allocation, factor
+from sinks.extender.strategy import factor
+from sinks.extender.strategy.node_resources import allocation
 
 DISK = ("spazio.disk-type", "disktype")
 NETWORK = ("spazio.network-type",)

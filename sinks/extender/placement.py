@@ -21,12 +21,12 @@ from prometheus_client import Counter
 from schemas.placement import Decision, Held, Outcome
 from schemas.placement_section import Extender
 from sinks.extender import decision, eviction, pod
-from sinks.extender.board import UNKNOWN, Board
 from sinks.extender.candidate import Pod
-from sinks.extender.judge import ALL_UNHEARD, Judge, Verdict
-from sinks.extender.kick import Waiting
-from sinks.extender.placer import Filtered, Placer
-from sinks.extender.store import Conflict, Places, Unavailable
+from sinks.extender.evaluator import ALL_UNHEARD, Judge, Verdict
+from sinks.extender.requeue import Waiting
+from sinks.extender.state.cluster_state import UNKNOWN, Board
+from sinks.extender.state.store import Conflict, Places, Unavailable
+from sinks.extender.web.selector import Filtered, Placer
 
 log = logging.getLogger(__name__)
 

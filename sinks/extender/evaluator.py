@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from schemas import placement_section
 from schemas.placement_section import Extender
-from sinks.extender.board import UNKNOWN, Board
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
+from sinks.extender.state.cluster_state import UNKNOWN, Board
 from sinks.extender.strategy import combine, registry
 from sinks.extender.strategy.protocol import Strategy
 

@@ -13,7 +13,7 @@ from bus.api import WRONG_LAST_SEQUENCE
 from schemas import codec
 from schemas.placement import Held, Reservations
 from schemas.subject import Names, token
-from sinks.extender.book import Book
+from sinks.extender.state.reservations import Book
 
 
 class Conflict(RuntimeError):

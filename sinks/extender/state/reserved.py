@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from sinks.extender.candidate import Array
-from sinks.extender.class_room import ClassRooms
-from sinks.extender.rows import Rows
+from sinks.extender.state.class_capacity import ClassRooms
+from sinks.extender.state.rows import Rows
 
 _MOST = 64
 MEAN = ""

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sinks.extender.candidate import Array, Candidates, Pod
-from sinks.extender.strategy import allocation
-from sinks.extender.strategy.allocation import Whole
+from sinks.extender.strategy.node_resources import allocation
+from sinks.extender.strategy.node_resources.allocation import Whole
 
 Points = Sequence[tuple[int, int]]
 

@@ -1,6 +1,6 @@
 """Prometheus: the newest availability of each node as gauges, and totals of the workload classes over all of them.
 
-What is to come has gauges of its own (`sinks.outlook`).
+What is to come has gauges of its own (`sinks.metrics.prediction`).
 
 A silent node's gauges go away. Names of classes come from whoever deploys, so only the classes with most running pods
 have gauges; `spazio_cluster_classes` counts all. Pods have none: there is no bound on their names.
@@ -23,7 +23,8 @@ from schemas.estimate import MAXIMUM_CLASSES, Availability
 from schemas.prediction import Forecast
 from schemas.settings import Settings
 from schemas.subject import Names
-from sinks import cluster, outlook
+from sinks import cluster
+from sinks.metrics import prediction
 
 REFUSED = Counter("spazio_metrics_refused_total", "messages that could not be read")
 
@@ -158,8 +159,8 @@ async def run(client: Client, settings: Settings) -> None:
     """Follow all that is said of nodes and workloads until cancelled."""
     names = Names(settings.prefix)
     nodes = Nodes(settings.cache.expiry_seconds)
-    ages = outlook.Ages(settings.predict.force_seconds, settings.reject.report_seconds, settings.forecast.seconds)
-    coming = outlook.Outlooks(ages)
+    ages = prediction.Ages(settings.predict.force_seconds, settings.reject.report_seconds, settings.forecast.seconds)
+    coming = prediction.Outlooks(ages)
     subjects = [
         names.of("availability", "*"),
         names.of("prediction", "*"),
@@ -180,6 +181,6 @@ async def run(client: Client, settings: Settings) -> None:
                         elif kind == "forecast":
                             coming.put(codec.decode(Forecast, message.data))
                         else:
-                            coming.put(codec.decode_from(outlook.KINDS[kind], message.data, message.subject))
+                            coming.put(codec.decode_from(prediction.KINDS[kind], message.data, message.subject))
                     except codec.Refused:
                         REFUSED.inc()

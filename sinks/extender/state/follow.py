@@ -24,7 +24,7 @@ from schemas.placement import Reservations
 from schemas.prediction import Prediction
 from schemas.settings import Settings
 from schemas.subject import Names
-from sinks.extender.board import Board
+from sinks.extender.state.cluster_state import Board
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinks.extender.candidate import Array
-from sinks.extender.rows import Rows
+from sinks.extender.state.rows import Rows
 
 _COLUMNS = 32
 

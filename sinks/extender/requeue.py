@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from prometheus_client import Counter, Gauge
 
 from schemas.placement_section import Extender
-from sinks.extender.board import Board
 from sinks.extender.candidate import Pod
-from sinks.extender.judge import Judge, Verdict
+from sinks.extender.evaluator import Judge, Verdict
+from sinks.extender.state.cluster_state import Board
 
 log = logging.getLogger(__name__)
 

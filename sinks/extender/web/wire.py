@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from sinks.extender.placer import Filtered
+from sinks.extender.web.selector import Filtered
 
 MOST_SCORE = 10  # MaxExtenderPriority
 

@@ -16,8 +16,8 @@ from kube import quantity
 from schemas.facts import UNBOUND, PodFacts
 from sinks.extender import pod
 from sinks.extender.candidate import Container
-from sinks.extender.reserved import Reserved
-from sinks.extender.rows import Rows
+from sinks.extender.state.reserved import Reserved
+from sinks.extender.state.rows import Rows
 from sinks.extender.strategy import target_load_packing
 
 _STAND_INS = {name: float(quantity.parse(amount)) for name, amount in pod.STAND_INS.items()}

@@ -23,9 +23,9 @@ from prometheus_client import Counter, Histogram
 from bus.health import Health
 from schemas.placement_section import Extender
 from schemas.settings import SettingsError
-from sinks.extender import tls, wire
-from sinks.extender.connection import Connection, Guard, Limits
-from sinks.extender.placer import Placer
+from sinks.extender.web import tls, wire
+from sinks.extender.web.connection import Connection, Guard, Limits
+from sinks.extender.web.selector import Placer
 
 log = logging.getLogger(__name__)
 

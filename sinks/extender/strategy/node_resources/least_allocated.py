@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sinks.extender.candidate import Array, Candidates, Pod
-from sinks.extender.strategy import allocation
+from sinks.extender.strategy.node_resources import allocation
 
 
 class LeastAllocated(allocation.Fit):

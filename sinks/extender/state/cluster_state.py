@@ -19,15 +19,15 @@ from schemas.estimate import Availability
 from schemas.facts import NodeFacts
 from schemas.prediction import Prediction
 from schemas.settings import Settings
-from sinks.extender import market as markets
-from sinks.extender import pods as pod_sums
-from sinks.extender.book import Book
 from sinks.extender.candidate import Array, Candidates, Pod
-from sinks.extender.class_room import ClassRooms, Told
-from sinks.extender.market import Market
-from sinks.extender.pods import Pods, Terms
-from sinks.extender.reserved import Reserved
-from sinks.extender.rows import Columns, Growth, Rows, Taken
+from sinks.extender.state import market as markets
+from sinks.extender.state import pods as pod_sums
+from sinks.extender.state.class_capacity import ClassRooms, Told
+from sinks.extender.state.market import Market
+from sinks.extender.state.pods import Pods, Terms
+from sinks.extender.state.reservations import Book
+from sinks.extender.state.reserved import Reserved
+from sinks.extender.state.rows import Columns, Growth, Rows, Taken
 
 _CONVERSION = 100.0
 # Columns that are NaN where a node has told nothing.

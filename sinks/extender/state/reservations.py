@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from schemas.placement import Held, Reservations
-from sinks.extender import pods as pod_sums
-from sinks.extender.pods import Pods
-from sinks.extender.rows import Rows
+from sinks.extender.state import pods as pod_sums
+from sinks.extender.state.pods import Pods
+from sinks.extender.state.rows import Rows
 
 _EXPIRED_US = 3_000_000  # lifetimes are whole seconds, and the server looks for what is over now and then
 _SETTLED_US = 5_000_000  # other replicas have learned by then that a pod is bound

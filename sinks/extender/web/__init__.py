@@ -1,0 +1,1 @@
+"""The HTTP side of the extender: connections, TLS, and kube-scheduler's messages."""

@@ -1,0 +1,1 @@
+"""The tables of the history: how messages become rows, one group of tables a file."""

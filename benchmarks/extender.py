@@ -38,7 +38,7 @@ from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.extender.web import server as http
 from sinks.extender.web.selector import Filtered
-from spazio import addresses
+from spazio.service import addresses
 
 _WARM = 100
 _START_SECONDS = 60.0

@@ -23,7 +23,7 @@ _STAGES = {
     "processors/workload/workloads.py": "classes",
     "processors/partition/report.py": "report",
     "processors/partition/partition.py": "fold",
-    "processors/engine.py": "engine",
+    "spazio/service/processing.py": "engine",
     "nats/protocol/parser.py": "read",
     "nats/aio/client.py": "client",
     "asyncio/base_events.py": "loop",

@@ -9,7 +9,7 @@ def main() -> int:
     """Run `spazio COMMAND …` and return its exit status."""
     try:
         if sys.argv[1:2] == ["agent"]:
-            from spazio import agent
+            from spazio.command import agent
 
             return agent.main(sys.argv[2:])
         from spazio import cli

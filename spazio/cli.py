@@ -64,7 +64,7 @@ def main() -> int:
 )
 def up(settings: Settings) -> int:
     """Run everything on this machine: NATS, agent, processors, sinks. Ctrl-C ends it."""
-    from spazio import up as command
+    from spazio.command import up as command
 
     return command.run(settings)
 
@@ -72,7 +72,7 @@ def up(settings: Settings) -> int:
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False)
 def agent(context: typer.Context) -> int:
     """Measure this node and publish one block of samples a second."""
-    from spazio import agent as command
+    from spazio.command import agent as command
 
     return command.main(context.args)
 
@@ -81,7 +81,7 @@ def agent(context: typer.Context) -> int:
 @with_settings(*_PIPELINE, "containers", "sample", "runtime", "edge", "smoothing", "model", "policy", "estimate")
 def edge(settings: Settings) -> int:
     """Measure and model this node, and publish only its model and last values."""
-    from spazio import edge as command
+    from spazio.command import edge as command
 
     return command.run(settings)
 
@@ -90,10 +90,11 @@ def edge(settings: Settings) -> int:
 @with_settings(*_PIPELINE, "smoothing", "model", "policy", "estimate", "predict", "reject", "forecast", "process")
 def process(settings: Settings) -> int:
     """Fold telemetry into availability."""
-    from processors import engine
-    from spazio import service
+    from spazio.service import processing, service
 
-    return service.run("process", settings, lambda context: engine.run(context.client, context.live, context.health))
+    return service.run(
+        "process", settings, lambda context: processing.run(context.client, context.live, context.health)
+    )
 
 
 @app.command()
@@ -103,8 +104,8 @@ def load(
     json_output: Annotated[bool, typer.Option("--json", help="Say in JSON what was reached.")] = False,
 ) -> int:
     """Simulate nodes and publish what they would, until Ctrl-C or for so many seconds."""
-    from spazio import addresses
-    from spazio import load as command
+    from spazio.command import load as command
+    from spazio.service import addresses
 
     return command.run(addresses.located(settings), json_output=json_output)
 
@@ -123,7 +124,7 @@ def replay(
     json_output: Annotated[bool, typer.Option("--json", help="Say in JSON what came of it.")] = False,
 ) -> int:
     """Put recorded telemetry through the pipeline, at any speed, and keep what comes of it."""
-    from spazio import replay as command
+    from spazio.command import replay as command
 
     return command.run(settings, files, skip_bad=skip_bad, feed_only=feed_only, json_output=json_output)
 
@@ -170,7 +171,8 @@ def truth(
 @with_settings(*_PIPELINE, "predict", "reject", "forecast", "estimate")
 def export_histograms(settings: Settings, folder: Annotated[Path, typer.Argument(help="Folder to write into.")]) -> int:
     """Write the histograms that processors have checkpointed, a file each."""
-    from spazio import addresses, histograms
+    from spazio.command import histograms
+    from spazio.service import addresses
 
     return histograms.export(addresses.located(settings), folder)
 
@@ -179,7 +181,8 @@ def export_histograms(settings: Settings, folder: Annotated[Path, typer.Argument
 @with_settings(*_PIPELINE, "predict", "reject", "forecast", "estimate")
 def import_histograms(settings: Settings, folder: Annotated[Path, typer.Argument(help="Folder to read.")]) -> int:
     """Put histograms in the place of those that are checkpointed, while no processor runs."""
-    from spazio import addresses, histograms
+    from spazio.command import histograms
+    from spazio.service import addresses
 
     return histograms.take(addresses.located(settings), folder)
 
@@ -188,7 +191,7 @@ def import_histograms(settings: Settings, folder: Annotated[Path, typer.Argument
 @with_settings(*_PIPELINE, "kube")
 def watch(settings: Settings) -> int:
     """Follow nodes and pods of a Kubernetes cluster."""
-    from spazio import watch as command
+    from spazio.command import watch as command
 
     return command.run(settings)
 
@@ -198,7 +201,7 @@ def watch(settings: Settings) -> int:
 def cache(settings: Settings) -> int:
     """Keep the scheduler cache: the newest availability of each node."""
     from sinks import cache as sink
-    from spazio import service
+    from spazio.service import service
 
     return service.run("cache", settings, lambda context: sink.run(context.client, context.settings, context.health))
 
@@ -208,7 +211,7 @@ def cache(settings: Settings) -> int:
 def history(settings: Settings) -> int:
     """Write history: Parquet files and DuckDB views over them."""
     from sinks.history import service as sink
-    from spazio import service
+    from spazio.service import service
 
     os.nice(_NICENESS)
     return service.run("history", settings, lambda context: sink.run(context.client, context.live, context.health))
@@ -219,7 +222,7 @@ def history(settings: Settings) -> int:
 def metrics(settings: Settings) -> int:
     """Serve each node's availability to Prometheus."""
     from sinks.metrics import service as sink
-    from spazio import service
+    from spazio.service import service
 
     return service.run("metrics", settings, lambda context: sink.run(context.client, context.settings))
 
@@ -228,7 +231,7 @@ def metrics(settings: Settings) -> int:
 @with_settings(*_PIPELINE, "cache", "extender", "kube", "model_variant", "history_dir")
 def extender(settings: Settings) -> int:
     """Answer kube-scheduler: which nodes a pod may go to, and which is best."""
-    from spazio import extender as command
+    from spazio.service import extender as command
 
     return command.run(settings)
 
@@ -237,7 +240,7 @@ def extender(settings: Settings) -> int:
 @with_settings(*_PIPELINE, "output", "kube")
 def kubernetes(settings: Settings) -> int:
     """Write to Kubernetes: extended resources, NodeMetrics, floors of HorizontalPodAutoscalers."""
-    from spazio import kubernetes as command
+    from spazio.service import kubernetes as command
 
     return command.run(settings)
 
@@ -250,8 +253,8 @@ def explain(
     json_output: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> int:
     """Rank nodes for a pod and say why; nothing is placed or held."""
-    from spazio import addresses
-    from spazio import explain as command
+    from spazio.command import explain as command
+    from spazio.service import addresses
 
     return command.run(addresses.located(settings), pod, json_output=json_output)
 
@@ -268,8 +271,8 @@ def top(
     ] = False,
 ) -> int:
     """Show live tables of nodes and of workload classes, or of partitions."""
-    from spazio import addresses
-    from spazio import top as command
+    from spazio.command import top as command
+    from spazio.service import addresses
 
     if (json_output and not once) or (classes and (partitions or not json_output)):
         sys.stderr.write("spazio: --json goes with --once, and --classes with both and without --partitions\n")
@@ -287,7 +290,7 @@ def sql(
     json_output: Annotated[bool, typer.Option("--json", help="Print rows as a JSON array.")] = False,
 ) -> int:
     """Query the history with DuckDB, while the pipeline runs."""
-    from spazio import sql as command
+    from spazio.command import sql as command
 
     return command.run(settings.history_dir, statement, json_output=json_output)
 
@@ -299,8 +302,8 @@ def doctor(
     json_output: Annotated[bool, typer.Option("--json", help="Print findings as a JSON array.")] = False,
 ) -> int:
     """Check what this machine offers, what is missing, and how to mend it."""
-    from spazio import addresses
-    from spazio import doctor as command
+    from spazio.command import doctor as command
+    from spazio.service import addresses
 
     return command.run(addresses.located(settings), json_output=json_output)
 
@@ -310,6 +313,6 @@ def schema(
     out: Annotated[Path | None, typer.Option(help="Folder to write into; none: print.")] = None,
 ) -> int:
     """Write JSON Schema of every message and an AsyncAPI document."""
-    from spazio import schema as command
+    from spazio.command import schema as command
 
     return command.run(out)

@@ -22,8 +22,8 @@ from schemas import settings as all_settings
 from schemas.facts import PodFacts
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio import addresses
-from spazio.child import Unstartable
+from spazio.service import addresses
+from spazio.service.child import Unstartable
 from spazio.truth.family import TIMED, Family
 from spazio.truth.pod import Groups, Pod, Work
 from spazio.truth.recording import Recorder, Recording, Step

@@ -17,11 +17,11 @@ from typing import Any
 from nats.aio.client import Client
 
 from bus import connection, stream
-from processors import engine
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.estimate import Availability
 from schemas.settings import Settings
+from spazio.service import processing
 from tests.e2e.chaos import NAMES, PARTITIONS, Service, compare_rows, ended, folded, parts, read
 from tests.e2e.servers import Servers
 
@@ -74,7 +74,7 @@ async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> d
             waiting = await stored(client)
             began = time.monotonic()
             process.start()
-            now = [part for part in parts(settings) if not part.startswith((engine.OUTLOOK, engine.FORECAST))]
+            now = [part for part in parts(settings) if not part.startswith((processing.OUTLOOK, processing.FORECAST))]
             await folded(client, seconds + 600, now, 1)
             soon = time.monotonic() - began
             await folded(client, seconds + 600, parts(settings), 1)

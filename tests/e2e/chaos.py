@@ -32,7 +32,6 @@ from bus import api, connection, crew, stream
 from bus.batch import Row
 from bus.owner import Fold
 from bus.pull import Reader
-from processors import engine
 from processors.partition.aggregate import Aggregate
 from schemas import codec
 from schemas import settings as all_settings
@@ -41,6 +40,7 @@ from schemas.section import SIMULATED_KINDS
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import layout
+from spazio.service import processing
 from tests.e2e.servers import Servers
 from tests.program import SPAZIO, Program
 
@@ -73,19 +73,19 @@ class Service(Program):
 
 def parts(settings: Settings) -> list[str]:
     """Return the parts of the work."""
-    return engine.part_names(settings, PARTITIONS)
+    return processing.part_names(settings, PARTITIONS)
 
 
 def _steady(settings: Settings) -> list[str]:
     """Return the parts that say something every second."""
-    return [part for part in parts(settings) if not part.startswith((engine.OUTLOOK, engine.FORECAST))]
+    return [part for part in parts(settings) if not part.startswith((processing.OUTLOOK, processing.FORECAST))]
 
 
 def place(part: str) -> str:
     """Return stream and consumer of a part, as the JetStream API names them."""
-    if part in (engine.AGGREGATE, engine.FORECAST):
+    if part in (processing.AGGREGATE, processing.FORECAST):
         return f"{NAMES.estimates}.{part}"
-    return f"{NAMES.telemetry}.{part if part.startswith(engine.OUTLOOK) else f'process-{part}'}"
+    return f"{NAMES.telemetry}.{part if part.startswith(processing.OUTLOOK) else f'process-{part}'}"
 
 
 @contextmanager
@@ -284,10 +284,10 @@ async def compare_rows(client: Client, settings: Settings) -> Counter[str]:
 def _folds(settings: Settings) -> Iterator[tuple[str, tuple[str, ...], Callable[[Messages], list[Row]]]]:
     """Yield each part of a partition, what it reads, and its fold."""
     for number in range(PARTITIONS):
-        partition, outlook = engine.PartitionFold(settings, number), engine.OutlookFold(Live(settings), number)
-        yield f"{number}", engine.subjects(NAMES, number), partial(_rows, partition)
-        if f"{engine.OUTLOOK}-{number}" in parts(settings):
-            yield f"{engine.OUTLOOK}-{number}", engine.outlook_subjects(NAMES, number), partial(_rows, outlook)
+        partition, outlook = processing.PartitionFold(settings, number), processing.OutlookFold(Live(settings), number)
+        yield f"{number}", processing.subjects(NAMES, number), partial(_rows, partition)
+        if f"{processing.OUTLOOK}-{number}" in parts(settings):
+            yield f"{processing.OUTLOOK}-{number}", processing.outlook_subjects(NAMES, number), partial(_rows, outlook)
 
 
 def _rows(fold: Fold, messages: Messages) -> list[Row]:
@@ -320,7 +320,7 @@ async def compare_forecasts(client: Client, settings: Settings) -> int:
     Raises:
         Difference: At the first forecast that differs.
     """
-    fold = engine.ForecastFold(Live(settings), PARTITIONS)
+    fold = processing.ForecastFold(Live(settings), PARTITIONS)
     expected: list[bytes] = []
     async for messages in read(client, NAMES.estimates, [NAMES.of("workloads", "partition", "*")]):
         expected += [row.payload for row in _rows(fold, messages)]

@@ -148,7 +148,7 @@ def test_the_agent_has_none_of_the_heavy_packages_loaded(running: Up) -> None:
     maps = Path(f"/proc/{running.pid('agent')}/maps").read_text()
     assert not [name for name in ("numpy", "polars", "_duckdb", "kubernetes") if name in maps]
     heavy = ("numpy", "polars", "duckdb", "kubernetes_asyncio", "typer", "rich", "aiohttp")
-    program = f"import sys, spazio.agent; print([name for name in {heavy} if sys.modules.get(name)])"
+    program = f"import sys, spazio.command.agent; print([name for name in {heavy} if sys.modules.get(name)])"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
     assert answer.stdout == "[]\n"
 

@@ -18,7 +18,7 @@ from schemas import codec
 from schemas.settings import Settings
 from schemas.subject import Names
 from schemas.telemetry import POD_COLUMNS, ContainerEvent, PodUsageBlock
-from spazio import remembered
+from spazio.recovery import agent_recovery
 from tests.conftest import NatsServer
 
 NAMES = Names()
@@ -139,7 +139,7 @@ def said(event: str, container: str, boottime_us: int, *, node: str = NODE, boot
 
 
 async def read(client: Client, names: Names = NAMES) -> dict[str, tuple[str, bool]]:
-    known = await remembered.read(client, names, node=NODE, boot=BOOT, timeout_seconds=1)
+    known = await agent_recovery.read(client, names, node=NODE, boot=BOOT, timeout_seconds=1)
     return {container: (item.happening.event, item.rebooted) for container, item in known.said.items()}
 
 
@@ -166,11 +166,11 @@ async def test_pods_and_containers_whose_beginning_was_forgotten_are_known_by_th
     await js.publish(NAMES.node("containers", NODE), said("deleted", B, 1))
     await js.publish(subject, usage("gone", C))
     await js.publish(subject, usage("uid", A, B))
-    memory = await remembered.read(client, NAMES, node=NODE, boot=BOOT, timeout_seconds=1)
+    memory = await agent_recovery.read(client, NAMES, node=NODE, boot=BOOT, timeout_seconds=1)
     assert {id_: item.alive for id_, item in memory.said.items()} == {A: True, B: False}
     assert memory.pods == {"uid", A, B}
     await js.publish(subject, usage("uid", A, boot="before"))
-    assert (await remembered.read(client, NAMES, node=NODE, boot=BOOT, timeout_seconds=1)).pods == frozenset()
+    assert (await agent_recovery.read(client, NAMES, node=NODE, boot=BOOT, timeout_seconds=1)).pods == frozenset()
 
 
 async def test_where_nothing_can_be_read_nothing_is_remembered_and_that_is_said(

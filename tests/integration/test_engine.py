@@ -15,7 +15,7 @@ from nats.aio.client import Client
 
 from bus import batch, stream
 from bus.pull import Reader, Received
-from processors import decode, engine
+from processors import decode
 from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
 from schemas import codec
@@ -24,6 +24,7 @@ from schemas.estimate import Availability, Model
 from schemas.message import Message
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio.service import processing
 from tests import telemetry
 from tests.conftest import NatsServer
 
@@ -63,7 +64,7 @@ async def undisturbed(client: Client, settings: Settings) -> list[list[tuple[str
     """Fold the recorded stream once, partition by partition."""
     outputs = []
     for number in range((await stream.describe(client, NAMES.telemetry)).partitions):
-        recorded = await everything(client, NAMES.telemetry, list(engine.subjects(NAMES, number)))
+        recorded = await everything(client, NAMES.telemetry, list(processing.subjects(NAMES, number)))
         rows, _ = Partition(settings, number).fold([(message.subject, message.data) for message in recorded])
         outputs.append([(row.subject, codec.encode(row.message)) for row in rows])
     return outputs
@@ -187,7 +188,7 @@ async def test_a_stop_by_signal_checkpoints_and_the_next_start_goes_on(client: C
             process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait, 5) == 0
     objects = await client.jetstream().object_store(NAMES.checkpoints)
-    names = {f"{part}.{turn}" for part in engine.part_names(settings, 2) for turn in (0, 1)}
+    names = {f"{part}.{turn}" for part in processing.part_names(settings, 2) for turn in (0, 1)}
     assert {entry.name for entry in await objects.list()} <= names
 
 

@@ -17,8 +17,8 @@ from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names, kind_and_node, token
 from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
-from spazio.follow import Follow
-from spazio.service import Context
+from spazio.generator.cluster import Follow
+from spazio.service.service import Context
 from tests.e2e.kubernetes.watching import until
 from tests.unit.test_simulate_follow import node, pod
 

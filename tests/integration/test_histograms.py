@@ -13,7 +13,7 @@ from processors.prediction.fold import Outlook
 from processors.prediction.histogram import exchange
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio import histograms
+from spazio.command import histograms
 from tests.integration.test_engine import running
 from tests.unit.test_outlook import calm, configured
 

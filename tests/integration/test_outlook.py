@@ -7,12 +7,12 @@ import pytest
 from nats.aio.client import Client
 
 from bus import stream
-from processors import engine
 from processors.prediction.fold import Outlook
 from schemas import codec
 from schemas.prediction import Prediction
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio.service import processing
 from tests.integration.test_engine import everything, running
 from tests.unit.test_outlook import FAST, recording
 
@@ -41,7 +41,7 @@ async def undisturbed(client: Client, settings: Settings) -> Rows:
     """Fold what is stored once, partition by partition."""
     rows: Rows = []
     for number in range((await stream.describe(client, NAMES.telemetry)).partitions):
-        recorded = await everything(client, NAMES.telemetry, list(engine.outlook_subjects(NAMES, number)))
+        recorded = await everything(client, NAMES.telemetry, list(processing.outlook_subjects(NAMES, number)))
         outputs = Outlook(settings, number).fold([(message.subject, message.data) for message in recorded])
         rows += [(output.subject, codec.encode(output.message)) for output in outputs]
     return [row for row in rows if row[0].split(".")[1] in ("prediction", "reject")]

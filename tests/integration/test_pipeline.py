@@ -14,8 +14,8 @@ from bus.pull import Reader
 from schemas import codec
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio import load
-from spazio.load import Load
+from spazio.command import load
+from spazio.command.load import Load
 from tests.conftest import NatsServer
 
 NAMES = Names()

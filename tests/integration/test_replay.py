@@ -11,7 +11,7 @@ from producers.recorded import recording
 from schemas.section import Replay
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio.replay import _Replay
+from spazio.command.replay import _Replay
 
 NAMES = Names()
 _SECONDS_OF_QUIET = 2.0

@@ -19,11 +19,11 @@ from bus import connection
 from bus.crew import Replica, replicas
 from bus.lease import Lease
 from bus.pull import Reader
-from processors import engine
 from schemas import codec
 from schemas.message import RELEASE
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio.service import processing
 from tests import telemetry
 from tests.integration.test_engine import aggregated, caught_up, running
 
@@ -166,7 +166,7 @@ async def test_what_a_dead_owner_was_sent_is_folded_though_nothing_new_comes(
         await client.jetstream().publish(NAMES.node("samples", "n"), codec.encode(block))
     async with connection.connect(settings, "dying") as other:
         for number in range(4):
-            wanted = engine.subjects(NAMES, number)
+            wanted = processing.subjects(NAMES, number)
             lease = Lease(
                 other,
                 NAMES.telemetry,

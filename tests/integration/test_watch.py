@@ -20,8 +20,8 @@ from schemas.live import Live
 from schemas.section import Kube
 from schemas.settings import Settings, SettingsError
 from schemas.subject import Names
-from spazio import watch
-from spazio.service import Context
+from spazio.command import watch
+from spazio.service.service import Context
 from tests.conftest import NatsServer
 from tests.integration import api_server
 from tests.integration.api_server import ApiServer, added, event, lines, page, pod, refusal

@@ -13,7 +13,6 @@ from bus import stream
 from bus.health import Health
 from bus.memory.client import Connection, connect
 from bus.memory.server import Server
-from processors import engine
 from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
 from schemas import codec
@@ -22,6 +21,7 @@ from schemas.estimate import Model
 from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio.service import processing
 from tests import telemetry, virtual
 from tests.integration.test_engine import aggregated, caught_up
 
@@ -40,7 +40,7 @@ def settings() -> Settings:
 async def replica(server: Server, given: Settings) -> AsyncIterator[Connection]:
     """Run the engine on a connection of its own; at the end it is cancelled, connected or not."""
     async with connect(server) as client:
-        working = asyncio.create_task(engine.run(client, Live(given), Health()))
+        working = asyncio.create_task(processing.run(client, Live(given), Health()))
         try:
             yield client
         finally:

@@ -17,8 +17,9 @@ from rich.console import Console
 from bus import server
 from schemas import settings as all_settings
 from schemas.settings import Settings
-from spazio import addresses, doctor, up
-from spazio.host import Finding
+from spazio.command import doctor, up
+from spazio.service import addresses
+from spazio.service.host import Finding
 
 PROC = Path(__file__).parent / "proc" / "a"
 NEW = b'INFO {"version":"2.14.0"}\r\n'

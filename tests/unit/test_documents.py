@@ -15,7 +15,7 @@ from schemas.facts import NodeFacts, PodFacts, Taint
 from schemas.message import Message
 from schemas.placement import Decision, Held, Ranked, Refusal, Reservations
 from schemas.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, Size, SmoothedBlock
-from spazio import schema
+from spazio.command import schema
 from tests import outlook
 
 DOCS = Path(__file__).parents[2] / "docs"

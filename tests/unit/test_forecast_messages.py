@@ -2,12 +2,12 @@
 
 import pytest
 
-from processors import engine
 from processors.forecast import workload
 from processors.forecast.sums import Sum, Workload
 from schemas import codec, settings
 from schemas.live import Live
 from schemas.prediction import MAXIMUM_WORKLOADS, Forecast, WorkloadSums
+from spazio.service import processing
 from tests.outlook import sums
 
 PERIOD_US = 15_000_000
@@ -32,8 +32,8 @@ def test_sums_come_back_as_they_were_in_messages_that_are_not_too_long(count: in
     assert back == named(count)
 
 
-def fold(**given: str) -> engine.ForecastFold:
-    return engine.ForecastFold(Live(settings.load(given, environ={})), 1)
+def fold(**given: str) -> processing.ForecastFold:
+    return processing.ForecastFold(Live(settings.load(given, environ={})), 1)
 
 
 def ramp(number: int) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 
 from bus.health import Health
 from spazio import health
-from spazio.monitor import Monitor
+from spazio.service.monitor import Monitor
 
 
 async def ask(monitor: Monitor, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

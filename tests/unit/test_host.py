@@ -13,8 +13,8 @@ from schemas import section
 from schemas import settings as all_settings
 from schemas.section import CONTAINER_SOURCES
 from schemas.settings import Settings
-from spazio import host
-from spazio.host import Finding
+from spazio.service import host
+from spazio.service.host import Finding
 
 FROZEN = Path(__file__).parent / "proc" / "a"
 

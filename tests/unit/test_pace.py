@@ -7,7 +7,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from spazio import pace
+from spazio.generator import pace
 from tests import virtual
 
 FIRST = 1_700_000_000

@@ -18,12 +18,12 @@ from bus.journal import Batches, Singles
 from bus.memory.client import Connection, connect
 from bus.memory.server import Server
 from bus.owner import CHECKPOINTS
-from processors import engine
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio.service import processing
 from tests import telemetry
 from tests.integration.test_engine import caught_up
 
@@ -104,7 +104,7 @@ async def fill(client: Connection) -> None:
 async def test_checkpoints_are_written_while_a_backlog_is_folded(client: Connection, settings: Settings) -> None:
     await fill(client)
     before = CHECKPOINTS.labels("written")._value.get()
-    working = asyncio.create_task(engine.run(client, Live(settings), Health()))
+    working = asyncio.create_task(processing.run(client, Live(settings), Health()))
     await caught_up(client, settings)
     written = CHECKPOINTS.labels("written")._value.get() - before
     working.cancel()
@@ -138,7 +138,7 @@ async def test_what_is_folded_again_is_checkpointed_on_the_way(
         for seconds in (3600, 0.01)
     )
     async with connect(server) as doomed:
-        working = asyncio.create_task(engine.run(doomed, Live(never), Health()))
+        working = asyncio.create_task(processing.run(doomed, Live(never), Health()))
         await caught_up(client, settings)
         doomed.sever()
         working.cancel()
@@ -148,7 +148,7 @@ async def test_what_is_folded_again_is_checkpointed_on_the_way(
     stored = await journal.covered(source)
     store = checkpoint.Store(client, NAMES.checkpoints, timeout_seconds=1)
     assert await store.load("0", source.identity) is None
-    working = asyncio.create_task(engine.run(client, Live(often), Health()))
+    working = asyncio.create_task(processing.run(client, Live(often), Health()))
     async with asyncio.timeout(20):
         while (found := await store.load("0", source.identity)) is None:  # noqa: ASYNC110 # a bucket tells nobody here
             await asyncio.sleep(0.01)

@@ -8,7 +8,8 @@ import pytest
 from schemas import live, settings
 from schemas.live import Change, Live
 from schemas.settings import Settings
-from spazio import option, reload
+from spazio import option
+from spazio.service import reload
 from tests.unit.test_settings import FIELDS, OTHER, text_of, value
 
 CHANGEABLE = {settings.option_name(section, field) for section, field in live.changeable()}

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.estimate import Availability
 from schemas.settings import load
-from spazio import screen
+from spazio.terminal import screen
 
 
 def row(**fields: object) -> Availability:

@@ -9,7 +9,7 @@ import pytest
 from schemas import codec
 from sinks.history import view
 from sinks.history.writer import Writer
-from spazio import sql
+from spazio.command import sql
 from tests.telemetry import NAMES, block, stored
 from tests.workload import of_each_kind
 

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from schemas.estimate import Availability, Blocks, ClassRoom
-from spazio import table, top
+from spazio.command import top
+from spazio.terminal import table
 
 NOW = 1_700_000_100.0
 LONG = "ip-10-0-0-7.eu-west-1.compute.internal"

@@ -124,7 +124,7 @@ async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 20, wh
 
 
 if __name__ == "__main__":
-    from spazio import service
+    from spazio.service import service
 
     chosen = all_settings.load(json.loads(sys.argv[1]), environ={})
     sys.exit(service.run("kubernetes", chosen, lambda context: sink.run(context.client, context.live, context.health)))

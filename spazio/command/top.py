@@ -13,7 +13,7 @@ from rich.live import Live
 from schemas.estimate import Availability
 from schemas.settings import Settings
 from sinks import cluster
-from spazio import live, partitions, table
+from spazio.terminal import latest, partitions, table
 
 _ONCE_SECONDS = 3.0
 _REFRESH_SECONDS = 0.5
@@ -26,7 +26,7 @@ def run(settings: Settings, *, once: bool, json_output: bool, classes: bool = Fa
             shown = partitions.once(settings, json_output=json_output) if once else partitions.follow(settings)
             return asyncio.run(shown)
         return asyncio.run(_once(settings, json_output, classes) if once else _follow(settings))
-    except live.Unreachable as error:
+    except latest.Unreachable as error:
         sys.stderr.write(f"spazio: {error}\n")
         return 1
     except KeyboardInterrupt:
@@ -35,7 +35,7 @@ def run(settings: Settings, *, once: bool, json_output: bool, classes: bool = Fa
 
 async def _once(settings: Settings, json_output: bool, classes: bool) -> int:
     rows: list[Availability] = []
-    async with live.follow(settings) as nodes:
+    async with latest.follow(settings) as nodes:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ONCE_SECONDS):
                 before = -1
@@ -51,7 +51,7 @@ async def _once(settings: Settings, json_output: bool, classes: bool) -> int:
 
 
 async def _follow(settings: Settings) -> int:
-    async with live.follow(settings) as nodes:
+    async with latest.follow(settings) as nodes:
         console = Console()
         with Live(console=console, auto_refresh=False, screen=console.is_terminal) as display:
             while True:

@@ -18,12 +18,12 @@ from nats.aio.client import Client
 
 from bus import checkpoint, crew, stream
 from bus.checkpoint import Checkpoint
-from processors import engine
 from processors.prediction.fold import Outlook
 from processors.prediction.histogram import bucket, exchange
 from schemas.settings import Settings
 from schemas.subject import Names, name, token
-from spazio import live
+from spazio.service import processing
+from spazio.terminal import latest
 
 
 class Refused(Exception):
@@ -51,7 +51,7 @@ def take(settings: Settings, folder: Path) -> int:
 async def _told(work: Awaitable[str]) -> int:
     try:
         print(await work)
-    except (Refused, live.Unreachable, nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+    except (Refused, latest.Unreachable, nats.errors.Error, OSError, TimeoutError, ValueError) as error:
         sys.stderr.write(f"spazio: {error}\n")
         return 1
     return 0
@@ -118,18 +118,18 @@ def _read(path: Path) -> exchange.Koordinator:
 @asynccontextmanager
 async def _stored(settings: Settings) -> AsyncIterator[tuple[Client, checkpoint.Store, AsyncIterator[_Stored]]]:
     names = Names(settings.prefix)
-    async with live.dial(settings) as client:
+    async with latest.dial(settings) as client:
         try:
             source = await stream.describe(client, names.telemetry)
         except nats.errors.Error as error:
-            raise live.Unreachable(f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up`") from error
+            raise latest.Unreachable(f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up`") from error
         store = checkpoint.Store(client, names.checkpoints, timeout_seconds=settings.nats.request_timeout_seconds)
         yield client, store, _outlooks(settings, store, source)
 
 
 async def _outlooks(settings: Settings, store: checkpoint.Store, source: stream.Stream) -> AsyncIterator[_Stored]:
     for number in range(source.partitions):
-        part = f"{engine.OUTLOOK}-{number}"
+        part = f"{processing.OUTLOOK}-{number}"
         found = await store.load(part, source.identity)
         if found is None:
             continue

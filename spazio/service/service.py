@@ -20,8 +20,8 @@ from bus.connection import Connection
 from bus.health import Health
 from schemas.live import Live
 from schemas.settings import Settings, SettingsError, unknown_environment
-from spazio import logs, reload
-from spazio.monitor import Monitor
+from spazio.service import logs, reload
+from spazio.service.monitor import Monitor
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from types import ModuleType
 
 from schemas.settings import Settings
 from sinks.extender import service as sink
-from spazio import addresses, service
-from spazio.service import Context
+from spazio.service import addresses, service
+from spazio.service.service import Context
 
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 

@@ -24,8 +24,10 @@ from producers.sampler import Sampler
 from schemas import codec
 from schemas.subject import Names
 from schemas.telemetry import ContainerEvent
-from spazio import option, remembered, service
-from spazio.service import Context
+from spazio import option
+from spazio.recovery import agent_recovery
+from spazio.service import service
+from spazio.service.service import Context
 
 _FLUSH_SECONDS = 2.0
 _EVENTS_IN_FLIGHT = 64  # a burst waits for one acknowledgement, not for one after the other
@@ -104,7 +106,7 @@ async def work(context: Context, refine: Refine) -> None:
 
     follower = Follower(choose.choose(settings), node=node, boot=boot, emit=tell, rescan_seconds=runtime.rescan_seconds)
     before = partial(
-        remembered.read,
+        agent_recovery.read,
         context.client,
         names,
         node=node,

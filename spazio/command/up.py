@@ -16,8 +16,9 @@ from bus import server
 from schemas import settings as all_settings
 from schemas.live import Live
 from schemas.settings import Settings, SettingsError
-from spazio import addresses, child, logs, reload, screen
-from spazio.child import Child, Recipe, Unstartable
+from spazio.service import addresses, child, logs, reload
+from spazio.service.child import Child, Recipe, Unstartable
+from spazio.terminal import screen
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bus import crew, stream
-from processors import engine
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio import live
+from spazio.service import processing
+from spazio.terminal import latest
 
 _REFRESH_SECONDS = 1.0
 
@@ -42,7 +42,7 @@ async def once(settings: Settings, *, json_output: bool) -> int:
     Raises:
         live.Unreachable: No pipeline answers.
     """
-    async with live.dial(settings) as client:
+    async with latest.dial(settings) as client:
         rows = await _rows(client, settings)
     if json_output:
         print(json.dumps([row._asdict() for row in rows]))
@@ -53,7 +53,7 @@ async def once(settings: Settings, *, json_output: bool) -> int:
 
 async def follow(settings: Settings) -> int:
     """Show all parts until Ctrl-C."""
-    async with live.dial(settings) as client:
+    async with latest.dial(settings) as client:
         console = Console()
         with Live(console=console, auto_refresh=False, screen=console.is_terminal) as display:
             while True:
@@ -66,14 +66,14 @@ async def _rows(client: Client, settings: Settings) -> list[Row]:
     try:
         shards = (await stream.describe(client, names.telemetry)).partitions
     except nats.errors.Error as error:
-        raise live.Unreachable(
+        raise latest.Unreachable(
             f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up` ({error})"
         ) from None
     replicas = await crew.replicas(client, settings.prefix)
     done = {part.split("-")[0] for replica in replicas for part in replica.parts}
     # What no replica does at all is switched off there; settings here may be others.
-    optional = {engine.OUTLOOK, engine.FORECAST} - done
-    names_of_parts = [name for name in engine.part_names(settings, shards) if name.split("-")[0] not in optional]
+    optional = {processing.OUTLOOK, processing.FORECAST} - done
+    names_of_parts = [name for name in processing.part_names(settings, shards) if name.split("-")[0] not in optional]
     rows = {name: Row(name) for name in names_of_parts}
     for replica in replicas:
         for part, said in replica.parts.items():

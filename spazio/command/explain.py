@@ -26,7 +26,7 @@ from sinks.extender.evaluator import Judge, Verdict
 from sinks.extender.state import market
 from sinks.extender.state.cluster_state import Board
 from sinks.extender.state.follow import Followed
-from spazio import live
+from spazio.terminal import latest
 
 _LOAD_SECONDS = 10.0
 _MOST_SHOWN = 20
@@ -37,7 +37,7 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
     try:
         thing = read(path)
         verdict = asyncio.run(_asked(settings, thing))
-    except (ValueError, OSError, live.Unreachable) as error:
+    except (ValueError, OSError, latest.Unreachable) as error:
         sys.stderr.write(f"spazio: {error}\n")
         return 2
     best = verdict.best()
@@ -103,14 +103,14 @@ async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:
         Unreachable: There is nothing to learn from.
     """
     asked, board = pod.parse(thing), Board(settings)
-    async with live.dial(settings) as client:
+    async with latest.dial(settings) as client:
         followed = Followed(client, settings, board)
         following = asyncio.create_task(followed.run())
         try:
             async with asyncio.timeout(_LOAD_SECONDS):
                 await followed.ready.wait()
         except (TimeoutError, nats.errors.Error):
-            raise live.Unreachable(
+            raise latest.Unreachable(
                 f"{settings.nats_shown} has not all of spazio's streams: is a pipeline running?"
             ) from None
         finally:
@@ -120,7 +120,7 @@ async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:
     board.trade(market.read(settings.history_dir / "nodes", since_us))
     names = board.nodes()
     if not names:
-        raise live.Unreachable(f"{settings.nats_shown} knows no node: neither reports nor facts have come")
+        raise latest.Unreachable(f"{settings.nats_shown} knows no node: neither reports nor facts have come")
     return Judge(settings.extender, board).judge(asked, names, time.time_ns() // 1000)
 
 

@@ -24,10 +24,10 @@ from producers.simulated.message import Timed, Writer
 from schemas.section import Http, Simulated
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio import service
-from spazio.follow import Follow
-from spazio.sending import Sending
-from spazio.service import Context
+from spazio.generator.cluster import Follow
+from spazio.generator.sending import Sending
+from spazio.service import service
+from spazio.service.service import Context
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import asyncio
 from kube import api
 from schemas.settings import Settings
 from sinks.kubernetes import service as sink
-from spazio import service
+from spazio.service import service
 
 
 def run(settings: Settings) -> int:

@@ -10,8 +10,8 @@ from typing import Self
 from bus import server
 from schemas import settings as all_settings
 from schemas.settings import Settings
-from spazio import child
-from spazio.child import Child, Recipe, Unstartable
+from spazio.service import child
+from spazio.service.child import Child, Recipe, Unstartable
 
 _START_SECONDS = 15.0
 _SERVICE_SECONDS = 20.0  # history may have much to write

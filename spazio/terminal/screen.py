@@ -7,7 +7,7 @@ from typing import Any
 
 from schemas.estimate import Availability
 from schemas.settings import Settings
-from spazio import live
+from spazio.terminal import latest
 
 _FIRST_SECONDS = 8.0
 _LEARNING_SECONDS = 60.0
@@ -79,7 +79,7 @@ async def _settled(settings: Settings) -> Availability | None:
     began, newest = loop.time(), None
     seen: deque[tuple[float, Availability]] = deque()
     try:
-        async with live.follow(settings) as nodes:
+        async with latest.follow(settings) as nodes:
             while (now := loop.time() - began) < (_LEARNING_SECONDS if newest else _FIRST_SECONDS):
                 _learning(now)
                 rows = [row for row in await nodes.read(1) if row.node == node]
@@ -88,7 +88,7 @@ async def _settled(settings: Settings) -> Availability | None:
                     seen.append((loop.time() - began, newest))
                     if _steady(seen):
                         break
-    except live.Unreachable:
+    except latest.Unreachable:
         pass
     _learning(None)
     return newest

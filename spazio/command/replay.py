@@ -40,9 +40,10 @@ from producers.recorded.recording import Recorded, Recording
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import layout
-from spazio import logs, pace
-from spazio.child import Unstartable
-from spazio.supervised import Supervised
+from spazio.generator import pace
+from spazio.service import logs
+from spazio.service.child import Unstartable
+from spazio.service.supervision import Supervised
 
 log = logging.getLogger(__name__)
 

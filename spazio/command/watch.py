@@ -24,9 +24,10 @@ from schemas import codec
 from schemas.facts import NodeFacts, PodFacts
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio import recall, service
-from spazio.recall import Memory
-from spazio.service import Context
+from spazio.recovery import cluster_recovery
+from spazio.recovery.cluster_recovery import Memory
+from spazio.service import service
+from spazio.service.service import Context
 
 _MOST_WAITING = 10_000  # then reading stops until it is said
 _UNLIMITED = 1 << 62  # facts may not be dropped; what waits is bounded before it is handed over
@@ -146,7 +147,7 @@ class Watch:
         """Keep the newest facts in their bucket; what marks the end of a pod leaves it by itself."""
         pod = isinstance(facts, PodFacts)
         bucket = self._names.pods_bucket if pod else self._names.nodes_bucket
-        subject = f"$KV.{bucket}.{recall.key(facts)}"
+        subject = f"$KV.{bucket}.{cluster_recovery.key(facts)}"
         # Of this life, so that what an earlier one has written can be written again if somebody took it away.
         identity = f"{self._life}:{_identity('copy', facts, facts.pod if isinstance(facts, PodFacts) else facts.uid)}"
         if not facts.deleted:

@@ -29,8 +29,9 @@ from bus.connection import MINIMUM_SERVER
 from producers import clock as grid
 from schemas.section import CONTAINER_SOURCES
 from schemas.settings import Settings
-from spazio import addresses, host, up
-from spazio.host import Finding
+from spazio.command import up
+from spazio.service import addresses, host
+from spazio.service.host import Finding
 
 _SECONDS = 3.0
 _PROBE_SECONDS = 0.8  # connecting, the greeting and all streams have so long each, within the 3 s of all

@@ -18,8 +18,9 @@ from processors.partition import edge
 from schemas import boot, codec
 from schemas.settings import Settings
 from schemas.subject import Names, token
-from spazio import agent, service
-from spazio.service import Context
+from spazio.command import agent
+from spazio.service import service
+from spazio.service.service import Context
 
 log = logging.getLogger(__name__)
 

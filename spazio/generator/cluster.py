@@ -23,8 +23,8 @@ from producers.simulated.mirror_text import Said
 from schemas import codec
 from schemas.facts import NodeFacts, PodFacts
 from schemas.subject import Names, kind_and_node
-from spazio.sending import Sending
-from spazio.service import Context
+from spazio.generator.sending import Sending
+from spazio.service.service import Context
 
 log = logging.getLogger(__name__)
 

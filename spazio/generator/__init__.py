@@ -1,0 +1,1 @@
+"""Load generators: nodes that exist for the pipeline only."""

@@ -1,0 +1,1 @@
+"""What every service process shares, and how each service is composed."""

@@ -24,7 +24,8 @@ import numpy as np
 from nats.aio.client import Client
 
 from benchmarks.agent import cpu_seconds, process, resident_bytes
-from bus import batch, connection, server, stream
+from bus import connection, server, stream
+from bus.publishing import batch
 from processors.estimation import resource
 from schemas import codec, metric
 from schemas import settings as all_settings

@@ -14,9 +14,9 @@ from types import FrameType
 
 _SECONDS = 0.01
 _STAGES = {
-    "bus/pull.py": "read",
-    "bus/batch.py": "publish",
-    "bus/checkpoint.py": "checkpoint",
+    "bus/reading/reader.py": "read",
+    "bus/publishing/batch.py": "publish",
+    "bus/folding/checkpoint.py": "checkpoint",
     "processors/decode.py": "decode",
     "processors/partition/plan.py": "plan",
     "processors/estimation/chain.py": "chain",

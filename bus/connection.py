@@ -18,7 +18,7 @@ from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
 from prometheus_client import Counter, Gauge
 
-from bus.tap import Parser, Tapped
+from bus.reading.tap import Parser, Tapped
 from schemas.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,10 @@ import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter, Histogram
 
-from bus import batch, dead, stream
+from bus import stream
 from bus.health import UNSTORED, Health
-from bus.pull import Reader, Received
+from bus.publishing import batch, dead
+from bus.reading.reader import Reader, Received
 from schemas import codec
 from schemas.estimate import Availability, Cursor
 from schemas.settings import Settings

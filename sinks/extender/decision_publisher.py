@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from prometheus_client import Counter
 
 from bus.health import UNSTORED, Health
-from bus.pipeline import Outgoing, Pipeline
+from bus.publishing.pipeline import Outgoing, Pipeline
 from schemas import codec
 from schemas.placement import Decision
 from schemas.subject import Names, token

@@ -16,9 +16,10 @@ import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter, Gauge
 
-from bus import dead, stream
+from bus import stream
 from bus.health import Health
-from bus.pull import Reader
+from bus.publishing import dead
+from bus.reading.reader import Reader
 from schemas import codec
 from schemas.live import Live
 from schemas.subject import Names

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from nats.aio.client import Client
 
-from bus import dead
-from bus.pull import Reader, Received
+from bus.publishing import dead
+from bus.reading.reader import Reader, Received
 from schemas import codec
 from schemas.estimate import Availability
 from schemas.prediction import Forecast, Prediction

@@ -17,7 +17,7 @@ from prometheus_client import Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from schemas import codec
 from schemas.estimate import MAXIMUM_CLASSES, Availability
 from schemas.prediction import Forecast

@@ -13,7 +13,7 @@ from typing import Protocol
 # nats-py loads aiohttp for WebSockets if it is installed; the agent does not speak them and saves 10 MB.
 sys.modules.setdefault("aiohttp", None)  # type: ignore[arg-type] # None makes the import fail, as documented
 
-from bus.outbox import Outbox
+from bus.publishing.outbox import Outbox
 from producers import file, inventory
 from producers.containers.follow import Follower
 from producers.containers.sources import choose

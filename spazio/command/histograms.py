@@ -16,8 +16,9 @@ from typing import NamedTuple
 import nats.errors
 from nats.aio.client import Client
 
-from bus import checkpoint, crew, stream
-from bus.checkpoint import Checkpoint
+from bus import stream
+from bus.folding import checkpoint, worker_pool
+from bus.folding.checkpoint import Checkpoint
 from processors.prediction.fold import Outlook
 from processors.prediction.histogram import bucket, exchange
 from schemas.settings import Settings
@@ -81,7 +82,7 @@ async def _take(settings: Settings, folder: Path) -> str:
         raise Refused(f"predict.half_life_* are {lives}, Koordinator's weights are of {theirs}: set these to import")
     left, taken = dict(models), 0
     async with _stored(settings) as (client, store, found):
-        if await crew.replicas(client, settings.prefix):
+        if await worker_pool.replicas(client, settings.prefix):
             raise Refused("processors run and would write their own state over it: stop them first")
         async for stored in found:
             changed = 0

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from nats.aio.client import Client
 
 from bus.health import Health
-from bus.pipeline import Outgoing
+from bus.publishing.pipeline import Outgoing
 from producers.simulated.cluster import Cluster
 from producers.simulated.message import Timed, Writer
 from schemas.section import Http, Simulated

@@ -30,7 +30,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from bus import connection, server, stream
 from bus.connection import Connection
-from bus.pipeline import Outgoing, Pipeline
+from bus.publishing.pipeline import Outgoing, Pipeline
 from processors.estimation.variant import choose
 from producers.recorded import recording
 from producers.recorded.block import Unusable

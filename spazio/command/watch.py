@@ -15,7 +15,7 @@ from functools import partial
 
 from prometheus_client import Counter, Gauge
 
-from bus.outbox import Outbox
+from bus.publishing.outbox import Outbox
 from kube import api, ledger
 from kube.api import Api
 from kube.follow import Follower

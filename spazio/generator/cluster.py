@@ -16,8 +16,8 @@ import nats.errors
 from nats.js.errors import NotFoundError
 
 from bus import stream
-from bus.pipeline import Outgoing
-from bus.pull import Reader, Received
+from bus.publishing.pipeline import Outgoing
+from bus.reading.reader import Reader, Received
 from producers.simulated.mirror import Mirror
 from producers.simulated.mirror_text import Said
 from schemas import codec

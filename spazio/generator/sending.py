@@ -8,7 +8,7 @@ from typing import Any
 from nats.aio.client import Client
 
 from bus.health import UNSTORED, Health
-from bus.pipeline import NO_STREAM, Pipeline
+from bus.publishing.pipeline import NO_STREAM, Pipeline
 from schemas.settings import Settings
 
 log = logging.getLogger(__name__)

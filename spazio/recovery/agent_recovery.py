@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext, api
 from nats.js.errors import NotFoundError
 
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from producers.containers import follow
 from producers.containers.merge import Happening, Memory, Said
 from producers.containers.sources.source import Identity

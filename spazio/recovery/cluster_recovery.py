@@ -17,8 +17,8 @@ from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
 from bus import stream
-from bus.checkpoint import Checkpoint, Store
-from bus.pull import Reader, Received
+from bus.folding.checkpoint import Checkpoint, Store
+from bus.reading.reader import Reader, Received
 from kube import ledger
 from kube.ledger import Ledger
 from schemas import codec

@@ -1,9 +1,9 @@
 """The one impure file of the processors: which parts of the work there are, and how each is folded and stored.
 
 Each partition is two parts, how many pods fit now and what is to come; the aggregation of the partitions' sums is one
-more. Replicas share them (`bus.crew`). What a partition says goes into the estimates stream in one atomic batch
-together with its cursor; the global model goes into the telemetry stream, where it has one place in the order of
-everything that is measured.
+more. Replicas share them (`bus.folding.worker_pool`). What a partition says goes into the estimates stream in one
+atomic batch together with its cursor; the global model goes into the telemetry stream, where it has one place in the
+order of everything that is measured.
 """
 
 import asyncio
@@ -16,11 +16,12 @@ import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Gauge
 
-from bus import journal, stream
-from bus.batch import Row
-from bus.crew import Crew
+from bus import stream
+from bus.folding import journal
+from bus.folding.task_runner import Fold, Output, Owner, Part, Refusal, Shared
+from bus.folding.worker_pool import Crew
 from bus.health import Health
-from bus.owner import Fold, Output, Owner, Part, Refusal, Shared
+from bus.publishing.batch import Row
 from processors.forecast import model, workload
 from processors.forecast.workloads import Forecasts
 from processors.partition import output

@@ -9,7 +9,7 @@ import nats.errors
 
 from bus import connection
 from bus.connection import Connection
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from schemas import codec
 from schemas.estimate import Availability
 from schemas.settings import Settings

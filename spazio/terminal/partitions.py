@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bus import crew, stream
+from bus import stream
+from bus.folding import worker_pool
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
@@ -69,7 +70,7 @@ async def _rows(client: Client, settings: Settings) -> list[Row]:
         raise latest.Unreachable(
             f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up` ({error})"
         ) from None
-    replicas = await crew.replicas(client, settings.prefix)
+    replicas = await worker_pool.replicas(client, settings.prefix)
     done = {part.split("-")[0] for replica in replicas for part in replica.parts}
     # What no replica does at all is switched off there; settings here may be others.
     optional = {processing.OUTLOOK, processing.FORECAST} - done
@@ -81,7 +82,7 @@ async def _rows(client: Client, settings: Settings) -> list[Row]:
     return list(rows.values())
 
 
-def _row(part: str, replica: crew.Replica, said: dict[str, Any]) -> Row:
+def _row(part: str, replica: worker_pool.Replica, said: dict[str, Any]) -> Row:
     counts = {name: said.get(name) for name in ("nodes", "sequence", "lag", "since_us")}
     return Row(part, replica.identity, replica.host, int(replica.pid), replica.version, **counts)
 

@@ -9,10 +9,10 @@ import pytest
 from nats.aio.client import Client
 
 from bus import connection
-from bus.memory import client as memory
-from bus.memory.server import Server
 from schemas import settings as all_settings
 from tests.conftest import NatsServer
+from tests.support.nats import client as memory
+from tests.support.nats.server import Server
 
 
 class Bus(Protocol):

@@ -3,7 +3,7 @@
 import pytest
 from nats.aio.client import Client
 
-from bus import batch
+from bus.publishing import batch
 from tests.behaviour.conftest import Bus
 from tests.raw import Answer, Puller, api, consumer, error, info, places, publish, stream
 

@@ -9,8 +9,9 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 
-from bus import checkpoint, stream
-from bus.checkpoint import Checkpoint, Overtaken, Store
+from bus import stream
+from bus.folding import checkpoint
+from bus.folding.checkpoint import Checkpoint, Overtaken, Store
 from schemas import settings as all_settings
 from schemas.subject import Names
 from tests.behaviour.conftest import Bus, Real

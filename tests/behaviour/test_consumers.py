@@ -7,7 +7,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from tests.behaviour.conftest import Bus
 from tests.raw import SECOND, Answer, Puller, api, consumer, error, eventually, fill, places, publish, stream, times
 

@@ -28,10 +28,11 @@ import nats.errors
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
-from bus import api, connection, crew, stream
-from bus.batch import Row
-from bus.owner import Fold
-from bus.pull import Reader
+from bus import api, connection, stream
+from bus.folding import worker_pool
+from bus.folding.task_runner import Fold
+from bus.publishing.batch import Row
+from bus.reading.reader import Reader
 from processors.partition.aggregate import Aggregate
 from schemas import codec
 from schemas import settings as all_settings
@@ -379,7 +380,7 @@ async def folded(client: Client, seconds: float, work: list[str], replicas: int)
 
 async def _behind(client: Client, work: list[str], replicas: int) -> bool:
     """Tell whether something is to be sent for one of these parts, or was sent and its owner has not folded it yet."""
-    answered = await crew.replicas(client, NAMES.prefix)
+    answered = await worker_pool.replicas(client, NAMES.prefix)
     if len(answered) < replicas:
         return True  # or whoever has not answered may be the owner
     owned = {part: about for one in answered for part, about in one.parts.items()}

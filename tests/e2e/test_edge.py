@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
 from bus import connection, stream
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from processors.rows import snapshot
 from schemas import codec
 from schemas.subject import Names, token

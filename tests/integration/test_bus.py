@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 import pytest
 from nats.aio.client import Client
 
-from bus import batch, checkpoint, dead, stream
+from bus import stream
+from bus.folding import checkpoint
 from bus.health import Health
-from bus.outbox import Outbox
-from bus.pull import Reader, Received
+from bus.publishing import batch, dead
+from bus.publishing.outbox import Outbox
+from bus.reading.reader import Reader, Received
 from schemas import codec
 from schemas.estimate import Cursor
 from schemas.settings import Settings

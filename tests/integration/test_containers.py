@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from nats.aio.client import Client
 
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from producers import inventory
 from schemas import codec
 from schemas.settings import Settings

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from nats.aio.client import Client
 
-from bus import batch, stream
-from bus.pull import Reader, Received
+from bus import stream
+from bus.publishing import batch
+from bus.reading.reader import Reader, Received
 from processors import decode
 from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition

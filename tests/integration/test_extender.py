@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from nats.aio.client import Client
 
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.placement import Decision, Reservations

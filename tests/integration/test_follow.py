@@ -10,7 +10,7 @@ from nats.aio.client import Client
 
 from bus import api
 from bus.health import Health
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from schemas import codec
 from schemas.facts import PodFacts
 from schemas.live import Live

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from nats.aio.client import Client
 
-from bus import crew, stream
-from bus.checkpoint import Checkpoint, Store
+from bus import stream
+from bus.folding import worker_pool
+from bus.folding.checkpoint import Checkpoint, Store
 from processors.prediction.fold import Outlook
 from processors.prediction.histogram import exchange
 from schemas.settings import Settings
@@ -91,7 +92,7 @@ async def test_nothing_is_taken_while_processors_run_and_nothing_exported_before
     place.write_text(json.dumps(exchange.write_koordinator(next(outlook.models())[1])))
     with running(settings, "process"):
         async with asyncio.timeout(20):
-            while not await crew.replicas(client, settings.prefix):  # noqa: ASYNC110 # another process starts
+            while not await worker_pool.replicas(client, settings.prefix):  # noqa: ASYNC110 # another process starts
                 await asyncio.sleep(0.1)
         assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 1
     assert "stop them first" in capsys.readouterr().err

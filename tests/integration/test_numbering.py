@@ -18,7 +18,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
-from bus import checkpoint, server
+from bus import server
+from bus.folding import checkpoint
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.estimate import Availability

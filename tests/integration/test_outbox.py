@@ -11,8 +11,8 @@ from nats.aio.msg import Msg
 from prometheus_client import REGISTRY
 
 from bus.health import Health
-from bus.outbox import Outbox
-from bus.pull import Reader
+from bus.publishing.outbox import Outbox
+from bus.reading.reader import Reader
 from schemas.subject import Names
 
 NAMES = Names()
@@ -51,7 +51,8 @@ async def test_a_message_that_no_server_takes_is_dropped_and_counted_and_stops_n
         assert await outbox.flush(10)
     assert await stored(client) == [b"first", b"last"]
     assert too_large() == before + 1
-    assert [record.message for record in caplog.records if record.name == "bus.outbox"] == ["publish.too_large"]
+    said = [record.message for record in caplog.records if record.name == "bus.publishing.outbox"]
+    assert said == ["publish.too_large"]
 
 
 async def test_several_messages_on_their_way_are_stored_in_their_order(client: Client) -> None:

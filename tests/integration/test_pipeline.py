@@ -9,8 +9,8 @@ from nats.aio.client import Client
 
 from bus import stream
 from bus.health import Health
-from bus.pipeline import Outgoing, Pipeline
-from bus.pull import Reader
+from bus.publishing.pipeline import Outgoing, Pipeline
+from bus.reading.reader import Reader
 from schemas import codec
 from schemas.settings import Settings
 from schemas.subject import Names

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bus import connection, stream
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from producers.recorded import recording
 from schemas.section import Replay
 from schemas.settings import Settings

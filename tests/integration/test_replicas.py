@@ -16,9 +16,9 @@ import pytest
 from nats.aio.client import Client
 
 from bus import connection
-from bus.crew import Replica, replicas
-from bus.lease import Lease
-from bus.pull import Reader
+from bus.folding.worker_pool import Replica, replicas
+from bus.reading.lease import Lease
+from bus.reading.reader import Reader
 from schemas import codec
 from schemas.message import RELEASE
 from schemas.settings import Settings

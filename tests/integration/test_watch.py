@@ -10,7 +10,7 @@ import pytest
 from nats.aio.client import Client
 
 from bus.health import Health
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from kube import api, follow
 from kube.api import Api
 from kube.follow import Follower, News

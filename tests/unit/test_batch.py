@@ -5,8 +5,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js import api
 
-from bus import batch
-from bus.batch import Row
+from bus.publishing import batch
+from bus.publishing.batch import Row
 
 ROWS = [
     Row("spazio.availability.n", b'{"v":1}'),

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from bus.memory.client import connect
-from bus.memory.server import Server
+from tests.support.nats.client import connect
+from tests.support.nats.server import Server
 
 
 async def test_a_request_that_is_cancelled_while_the_connection_breaks_ends_its_task() -> None:

@@ -11,8 +11,6 @@ from nats.aio.client import Client
 
 from bus import stream
 from bus.health import Health
-from bus.memory.client import Connection, connect
-from bus.memory.server import Server
 from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
 from schemas import codec
@@ -24,6 +22,8 @@ from schemas.subject import Names
 from spazio.service import processing
 from tests import telemetry, virtual
 from tests.integration.test_engine import aggregated, caught_up
+from tests.support.nats.client import Connection, connect
+from tests.support.nats.server import Server
 
 NAMES = Names()
 SECONDS = 15

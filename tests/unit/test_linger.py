@@ -1,6 +1,6 @@
 """How long messages are collected: not at all while idle, a while when busy."""
 
-from bus.linger import Linger
+from bus.reading.linger import Linger
 
 
 class Machine:

@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.batch import Row
-from bus.owner import Output, _cut
+from bus.folding.task_runner import Output, _cut
+from bus.publishing.batch import Row
 
 
 @given(st.lists(st.integers(1, 3), max_size=40), st.integers(3, 9))

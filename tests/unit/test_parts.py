@@ -10,14 +10,13 @@ import nats.errors
 import pytest
 from nats.js import JetStreamContext
 
-from bus import checkpoint, owner, stream
-from bus.batch import Row
-from bus.checkpoint import Checkpoint
+from bus import stream
+from bus.folding import checkpoint, task_runner
+from bus.folding.checkpoint import Checkpoint
+from bus.folding.journal import Batches, Singles
+from bus.folding.task_runner import CHECKPOINTS
 from bus.health import Health
-from bus.journal import Batches, Singles
-from bus.memory.client import Connection, connect
-from bus.memory.server import Server
-from bus.owner import CHECKPOINTS
+from bus.publishing.batch import Row
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.live import Live
@@ -26,6 +25,8 @@ from schemas.subject import Names
 from spazio.service import processing
 from tests import telemetry
 from tests.integration.test_engine import caught_up
+from tests.support.nats.client import Connection, connect
+from tests.support.nats.server import Server
 
 NAMES = Names()
 
@@ -131,7 +132,7 @@ async def test_a_server_that_does_not_answer_is_no_reason_to_begin_anew(
 async def test_what_is_folded_again_is_checkpointed_on_the_way(
     server: Server, client: Connection, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner, "_LONG_SECONDS", 3600)  # else what took long is checkpointed at its end
+    monkeypatch.setattr(task_runner, "_LONG_SECONDS", 3600)  # else what took long is checkpointed at its end
     await fill(client)
     never, often = (
         settings.model_copy(update={"process": settings.process.model_copy(update={"checkpoint_seconds": seconds})})

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from bus import stream
-from bus.lease import Lease
-from bus.memory.client import Connection, connect
-from bus.memory.server import Server
-from bus.pull import REPAIRED, Reader, Renewed
+from bus.reading.lease import Lease
+from bus.reading.reader import REPAIRED, Reader, Renewed
 from schemas import settings as all_settings
 from schemas.subject import Names
+from tests.support.nats.client import Connection, connect
+from tests.support.nats.server import Server
 
 NAMES = Names()
 SUBJECT = NAMES.of("samples", "n1")

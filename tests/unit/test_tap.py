@@ -6,7 +6,7 @@ import nats.protocol.parser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bus.tap import Parser, Tapped
+from bus.reading.tap import Parser, Tapped
 
 Heard = list[tuple[object, ...]]
 

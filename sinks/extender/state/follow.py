@@ -16,7 +16,7 @@ from nats.js.errors import NotFoundError
 from prometheus_client import Counter
 
 from bus import stream
-from bus.pull import Reader, Received
+from bus.reading.reader import Reader, Received
 from schemas import codec, subject
 from schemas.estimate import Availability
 from schemas.facts import NodeFacts, PodFacts

@@ -8,8 +8,8 @@ import nats.errors
 from nats.aio.client import Client
 from nats.js import api
 
-from bus import batch
 from bus.api import WRONG_LAST_SEQUENCE
+from bus.publishing import batch
 from schemas import codec
 from schemas.placement import Held, Reservations
 from schemas.subject import Names, token

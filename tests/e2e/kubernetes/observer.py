@@ -11,7 +11,7 @@ import aiohttp
 from nats.aio.client import Client
 
 from bus import stream
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from schemas import codec
 from schemas.estimate import Availability
 from schemas.placement import Decision

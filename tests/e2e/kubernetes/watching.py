@@ -13,7 +13,7 @@ import aiohttp
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from kube import ledger, pod
 from schemas import codec
 from schemas.facts import NodeFacts, PodFacts

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 from nats.nuid import NUID
 
-from bus.memory import interface
-from bus.memory.interface import Interface
-from bus.memory.message import block
-from bus.memory.routes import Routes
-from bus.memory.session import Session, Subscription
-from bus.memory.stream import Stream, instant
-from bus.memory.subject import matches
+from tests.support.nats import interface
+from tests.support.nats.interface import Interface
+from tests.support.nats.message import block
+from tests.support.nats.routes import Routes
+from tests.support.nats.session import Session, Subscription
+from tests.support.nats.stream import Stream, instant
+from tests.support.nats.subject import matches
 
 VERSION = "2.15.1"
 _INTERFACE = "$JS.API."

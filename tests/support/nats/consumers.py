@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from bus.memory import refusal
-from bus.memory.consumer import Consumer, Post
-from bus.memory.refusal import Refused
-from bus.memory.stream import Stream, instant
+from tests.support.nats import refusal
+from tests.support.nats.consumer import Consumer, Post
+from tests.support.nats.refusal import Refused
+from tests.support.nats.stream import Stream, instant
 
 _FIELDS = {
     "name",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from bus.memory.refusal import Refused
+from tests.support.nats.refusal import Refused
 
 _LINE = b"NATS/1.0"
 _END = b"\r\n\r\n"

@@ -16,8 +16,9 @@ from typing import Any, Self
 import nats.errors
 from nats.aio.client import Client
 
-from bus import api, tap
-from bus.tap import Tap
+from bus import api
+from bus.reading import tap
+from bus.reading.tap import Tap
 
 log = logging.getLogger(__name__)
 

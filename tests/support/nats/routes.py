@@ -1,7 +1,7 @@
 """Who listens on what: subjects to subscriptions."""
 
-from bus.memory.session import Subscription
-from bus.memory.subject import matches
+from tests.support.nats.session import Subscription
+from tests.support.nats.subject import matches
 
 
 class Routes:

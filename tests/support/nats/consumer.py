@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from bus.memory import message as messages
-from bus.memory import waiting
-from bus.memory.log import Log
-from bus.memory.message import Stored, block
-from bus.memory.pending import Pending
-from bus.memory.pin import Pin, status
-from bus.memory.refusal import Refused
-from bus.memory.subject import Filter
-from bus.memory.waiting import Bad, Queue, Request
+from tests.support.nats import message as messages
+from tests.support.nats import waiting
+from tests.support.nats.log import Log
+from tests.support.nats.message import Stored, block
+from tests.support.nats.pending import Pending
+from tests.support.nats.pin import Pin, status
+from tests.support.nats.refusal import Refused
+from tests.support.nats.subject import Filter
+from tests.support.nats.waiting import Bad, Queue, Request
 
 
 class Post(Protocol):

@@ -15,8 +15,8 @@ from typing import NamedTuple, Self
 from nats.aio.client import Client
 from prometheus_client import Counter, Gauge
 
-from bus import tap
-from bus.tap import Tap
+from bus.reading import tap
+from bus.reading.tap import Tap
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from nats.js.errors import NotFoundError
 from prometheus_client import Counter
 
 from bus.api import WRONG_LAST_SEQUENCE
-from bus.pull import Reader
+from bus.reading.reader import Reader
 from bus.stream import Stream
 from schemas import codec
 from schemas.estimate import Cursor

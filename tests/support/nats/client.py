@@ -10,8 +10,8 @@ from nats.aio.client import Srv
 from nats.aio.transport import Transport
 
 from bus import connection
-from bus.memory.server import Server
-from bus.memory.session import Session
+from tests.support.nats.server import Server
+from tests.support.nats.session import Session
 
 _RECONNECT_SECONDS = 0.05
 
@@ -34,7 +34,7 @@ class Wire(Transport):
     def __bool__(self) -> bool:
         return True
 
-    async def connect(self, uri: Any, buffer_size: int, connect_timeout: int) -> None:  # noqa: ARG002 # the client's
+    async def connect(self, uri: Any, buffer_size: int, connect_timeout: int) -> None:  # the client's
         """Connect to the server, wherever the address points."""
         if self.severed:
             raise ConnectionRefusedError("this connection is broken for good")

@@ -4,9 +4,9 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from bus.memory import subject as subjects
-from bus.memory.message import Stored
-from bus.memory.subject import Filter
+from tests.support.nats import subject as subjects
+from tests.support.nats.message import Stored
+from tests.support.nats.subject import Filter
 
 
 class Log:

@@ -18,13 +18,15 @@ import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter, Histogram
 
-from bus import checkpoint, dead, stream
-from bus.batch import Fenced, Row
-from bus.checkpoint import Checkpoint
+from bus import stream
+from bus.folding import checkpoint
+from bus.folding.checkpoint import Checkpoint
 from bus.health import UNSTORED, Health
-from bus.lease import Lease, Lost
-from bus.linger import Linger
-from bus.pull import Reader, Received
+from bus.publishing import dead
+from bus.publishing.batch import Fenced, Row
+from bus.reading.lease import Lease, Lost
+from bus.reading.linger import Linger
+from bus.reading.reader import Reader, Received
 from bus.stream import Stream
 from schemas.live import Live
 from schemas.subject import Names

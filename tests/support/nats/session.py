@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Protocol
 
-from bus.memory.pipe import Pipe
+from tests.support.nats.pipe import Pipe
 
 _END = b"\r\n"
 

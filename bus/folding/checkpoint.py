@@ -22,8 +22,8 @@ from nats.aio.client import Client
 from nats.js import api
 from nats.js.errors import APIError, NotFoundError
 
-from bus import batch
 from bus.api import WRONG_LAST_SEQUENCE
+from bus.publishing import batch
 
 log = logging.getLogger(__name__)
 

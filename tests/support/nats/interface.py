@@ -5,11 +5,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from bus.memory import consumers, message, refusal, subject
-from bus.memory.consumer import Post
-from bus.memory.message import Stored
-from bus.memory.refusal import Refused
-from bus.memory.stream import Stream, complete, instant
+from tests.support.nats import consumers, message, refusal, subject
+from tests.support.nats.consumer import Post
+from tests.support.nats.message import Stored
+from tests.support.nats.refusal import Refused
+from tests.support.nats.stream import Stream, complete, instant
 
 _TYPE = "io.nats.jetstream.api.v1."
 _PAGE = 256

@@ -18,9 +18,10 @@ import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter
 
-from bus import api, tap
-from bus.lease import Lease, Lost
-from bus.tap import Sink, Tap
+from bus import api
+from bus.reading import tap
+from bus.reading.lease import Lease, Lost
+from bus.reading.tap import Sink, Tap
 
 log = logging.getLogger(__name__)
 

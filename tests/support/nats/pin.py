@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bus.memory.message import block
-from bus.memory.waiting import Bad, Queue, Request
+from tests.support.nats.message import block
+from tests.support.nats.waiting import Bad, Queue, Request
 
 _WRONG = "423 Nats-Wrong-Pin-Id"
 

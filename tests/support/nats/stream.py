@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from bus.memory import refusal
-from bus.memory.consumer import Consumer, Post
-from bus.memory.intake import Intake
-from bus.memory.log import Log
-from bus.memory.message import Stored
-from bus.memory.refusal import Refused
+from tests.support.nats import refusal
+from tests.support.nats.consumer import Consumer, Post
+from tests.support.nats.intake import Intake
+from tests.support.nats.log import Log
+from tests.support.nats.message import Stored
+from tests.support.nats.refusal import Refused
 
 _DEFAULTS: dict[str, Any] = {
     "retention": "limits",

@@ -23,7 +23,7 @@ from nats.micro.request import Request
 from nats.micro.service import EndpointConfig, Service
 from prometheus_client import Gauge
 
-from bus.owner import Owner
+from bus.folding.task_runner import Owner
 from schemas.message import RELEASE
 
 log = logging.getLogger(__name__)

@@ -5,11 +5,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bus.memory import refusal
-from bus.memory.log import Log
-from bus.memory.message import Stored, fields, lifetime_seconds
-from bus.memory.refusal import Refused
-from bus.memory.subject import Transform
+from tests.support.nats import refusal
+from tests.support.nats.log import Log
+from tests.support.nats.message import Stored, fields, lifetime_seconds
+from tests.support.nats.refusal import Refused
+from tests.support.nats.subject import Transform
 
 _MOST_IN_BATCH = 1000
 _MOST_BATCHES = 50

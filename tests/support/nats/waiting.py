@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bus.memory.message import block
+from tests.support.nats.message import block
 
 
 class Bad(Exception):

@@ -7,10 +7,10 @@ from nats.aio.client import Client
 from nats.js import api
 from nats.js.errors import APIError, NotFoundError
 
-from bus import batch
 from bus.api import WRONG_LAST_SEQUENCE
-from bus.batch import Fenced, Row
-from bus.pull import Reader
+from bus.publishing import batch
+from bus.publishing.batch import Fenced, Row
+from bus.reading.reader import Reader
 from bus.stream import Stream
 from schemas import codec
 from schemas.estimate import Cursor

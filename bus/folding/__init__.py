@@ -1,0 +1,1 @@
+"""Folding streams exactly once: tasks shared by replicas, journals and checkpoints."""

@@ -1,0 +1,1 @@
+"""Writing to streams: atomic batches, pipelines, the producer's outbox, dead letters."""

@@ -1,0 +1,1 @@
+"""Reading streams: a reader without holes, leases, and when to stop collecting."""

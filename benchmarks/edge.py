@@ -28,7 +28,7 @@ from producers.simulated.cluster import Cluster
 from producers.simulated.message import Writer
 from schemas import settings as all_settings
 from schemas.boot import DIGITS
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from schemas.subject import Names, token
 

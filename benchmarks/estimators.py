@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from processors.estimation import slowdown
 from processors.partition.partition import Partition
 from schemas import codec, metric
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
+from schemas.messages.telemetry import PodUsageBlock, SampleBlock
 from schemas.settings import Settings, load
 from schemas.subject import Names
-from schemas.telemetry import PodUsageBlock, SampleBlock
 
 CPUS, MEMORY = 4, 16 << 30
 REST, COST = 0.2, 0.25

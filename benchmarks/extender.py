@@ -31,9 +31,9 @@ from bus import connection, server, stream
 from bus.health import Health
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.estimate import Availability
-from schemas.facts import NodeFacts
-from schemas.placement_section import Extender
+from schemas.messages.estimate import Availability
+from schemas.messages.facts import NodeFacts
+from schemas.sections.placement import Extender
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.extender.web import server as http

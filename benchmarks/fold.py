@@ -29,9 +29,9 @@ from bus.publishing import batch
 from processors.estimation import resource
 from schemas import codec, metric
 from schemas import settings as all_settings
+from schemas.messages.telemetry import SampleBlock
 from schemas.settings import Settings
 from schemas.subject import Names
-from schemas.telemetry import SampleBlock
 
 SAMPLES = 10
 _START = 1_700_000_000

@@ -30,7 +30,7 @@ from processors.estimation.variant import choose
 from processors.partition.partition import Partition
 from schemas import codec, metric
 from schemas import settings as all_settings
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from schemas.subject import Names
 

@@ -20,7 +20,7 @@ from processors.estimation.global_model import World
 from processors.estimation.variant import choose
 from processors.partition import report
 from schemas import codec
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 
 Messages = Sequence[tuple[str, bytes]]

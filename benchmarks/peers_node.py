@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from processors.estimation import level, limit, slowdown
 from schemas import codec, metric
-from schemas.estimate import Availability
-from schemas.section import Estimate
+from schemas.messages.estimate import Availability
+from schemas.messages.telemetry import SampleBlock
+from schemas.sections.core import Estimate
 from schemas.settings import Settings
-from schemas.telemetry import SampleBlock
 
 Array = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from prometheus_client import Counter
 
 from kube import node, pod
 from kube.follow import News
-from schemas.facts import NodeFacts, PodFacts
+from schemas.messages.facts import NodeFacts, PodFacts
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from kube import clock, quantity
-from schemas.facts import NodeFacts, Taint
+from schemas.messages.facts import NodeFacts, Taint
 
 log = logging.getLogger(__name__)
 

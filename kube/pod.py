@@ -5,7 +5,7 @@ from typing import Any
 
 from kube import clock, owner, resource
 from kube.node import own
-from schemas.facts import UNBOUND, PodFacts
+from schemas.messages.facts import UNBOUND, PodFacts
 
 
 def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float | None = None) -> PodFacts:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas import codec, metric
-from schemas.estimate import Model
-from schemas.facts import NodeFacts, PodFacts
-from schemas.message import Message
+from schemas.messages.base import Message
+from schemas.messages.estimate import Model
+from schemas.messages.facts import NodeFacts, PodFacts
+from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock
 from schemas.subject import kind_and_node
-from schemas.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock
 
 Array = NDArray[np.float64]
 

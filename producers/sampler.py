@@ -20,7 +20,7 @@ from prometheus_client import Counter, Histogram
 from producers import clock as grid
 from producers.file import Content, Files
 from producers.source import Guarded, Source
-from schemas.message import VERSION
+from schemas.messages.base import VERSION
 
 log = logging.getLogger(__name__)
 

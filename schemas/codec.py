@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from schemas import subject
-from schemas.estimate import Availability, Cursor, Model
-from schemas.facts import NodeFacts, PodFacts
-from schemas.message import VERSION, Message
-from schemas.placement import Decision, Reservations
-from schemas.prediction import Forecast, Prediction, Reject, WorkloadSums
-from schemas.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, SmoothedBlock
+from schemas.messages.base import VERSION, Message
+from schemas.messages.estimate import Availability, Cursor, Model
+from schemas.messages.facts import NodeFacts, PodFacts
+from schemas.messages.placement import Decision, Reservations
+from schemas.messages.prediction import Forecast, Prediction, Reject, WorkloadSums
+from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, SmoothedBlock
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas import codec, live, settings
-from schemas.message import VERSION
+from schemas.messages.base import VERSION
 from schemas.metric import METRICS
 from schemas.subject import Names
 

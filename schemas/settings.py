@@ -14,9 +14,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from schemas.outlook_section import Forecast, Predict, Reject
-from schemas.placement_section import Extender, Output
-from schemas.section import (
+from schemas.sections.core import (
     CONTAINER_SOURCES,
     Cache,
     Commas,
@@ -38,6 +36,8 @@ from schemas.section import (
     Simulated,
     Smoothing,
 )
+from schemas.sections.placement import Extender, Output
+from schemas.sections.prediction import Forecast, Predict, Reject
 
 ENV = "SPAZIO_"
 _OTHER_ENV = {"SPAZIO_CONFIG"}

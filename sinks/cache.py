@@ -18,7 +18,7 @@ from bus.health import UNSTORED, Health
 from bus.publishing import batch, dead
 from bus.reading.reader import Reader, Received
 from schemas import codec
-from schemas.estimate import Availability, Cursor
+from schemas.messages.estimate import Availability, Cursor
 from schemas.settings import Settings
 from schemas.subject import Names, kind_and_node
 

@@ -18,7 +18,7 @@ are left to it: no repacking makes it take more. Its free resources are stranded
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 
 # A class that takes less of a node is bound by the pod limit alone; keeps y / W finite.
 LEAST = 1e-9

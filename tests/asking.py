@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from bus.health import Health
-from schemas.placement_section import Extender
+from schemas.sections.placement import Extender
 from sinks.extender.web import server
 from sinks.extender.web.connection import Limits
 from sinks.extender.web.selector import Filtered

@@ -11,7 +11,7 @@ from producers.containers.sources.source import Identity
 from producers.pods import usage
 from producers.pods.census import Census
 from schemas import codec
-from schemas.telemetry import PodUsageBlock
+from schemas.messages.telemetry import PodUsageBlock
 
 UID = "0a1b2c3d-1b2c-4d3e-8f40-0123456789ab"
 POD = f"kubepods/burstable/pod{UID}"

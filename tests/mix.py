@@ -7,8 +7,8 @@ import numpy as np
 
 from processors.estimation import slowdown
 from processors.partition.output import Output
-from schemas.estimate import Availability, Model
-from schemas.message import Message
+from schemas.messages.base import Message
+from schemas.messages.estimate import Availability, Model
 from schemas.settings import Settings, load
 from tests.telemetry import METRICS, block, stored, usage
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.prediction import Accuracy, Forecast, Prediction, Reject, Resources, WorkloadSums
+from schemas.messages.prediction import Accuracy, Forecast, Prediction, Reject, Resources, WorkloadSums
 
 _AMOUNT = Resources(cpu=1.5, memory=2e9)
 _LESS = Resources(cpu=0.5, memory=1e9)

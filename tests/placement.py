@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas import settings as all_settings
-from schemas.estimate import Availability, ClassRoom
-from schemas.facts import UNBOUND, NodeFacts, PodFacts
-from schemas.placement import Decision, Held, Reservations
+from schemas.messages.estimate import Availability, ClassRoom
+from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
+from schemas.messages.placement import Decision, Held, Reservations
 from schemas.settings import Settings
 from sinks.extender.placement import Placing
 from sinks.extender.requeue import Waiting

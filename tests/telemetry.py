@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from schemas import codec, metric
-from schemas.facts import PodFacts
-from schemas.message import Message
+from schemas.messages.base import Message
+from schemas.messages.facts import PodFacts
+from schemas.messages.telemetry import POD_COLUMNS, ContainerEvent, PodUsageBlock, SampleBlock
 from schemas.subject import Names
-from schemas.telemetry import POD_COLUMNS, ContainerEvent, PodUsageBlock, SampleBlock
 
 METRICS = list(metric.NAMES)
 START = 1_700_000_000

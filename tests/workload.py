@@ -1,8 +1,8 @@
 """Messages about containers, pods and what Kubernetes knows, for tests: small, valid, told apart by a number."""
 
-from schemas.facts import NodeFacts, PodFacts, Taint
-from schemas.message import Message
-from schemas.telemetry import ContainerEvent, PodUsageBlock
+from schemas.messages.base import Message
+from schemas.messages.facts import NodeFacts, PodFacts, Taint
+from schemas.messages.telemetry import ContainerEvent, PodUsageBlock
 from tests.telemetry import START
 
 AT_US = START * 1_000_000

@@ -13,7 +13,7 @@ from bus.publishing.batch import Fenced, Row
 from bus.reading.reader import Reader
 from bus.stream import Stream
 from schemas import codec
-from schemas.estimate import Cursor
+from schemas.messages.estimate import Cursor
 
 log = logging.getLogger(__name__)
 

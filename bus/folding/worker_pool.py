@@ -24,7 +24,7 @@ from nats.micro.service import EndpointConfig, Service
 from prometheus_client import Gauge
 
 from bus.folding.task_runner import Owner
-from schemas.message import RELEASE
+from schemas.messages.base import RELEASE
 
 log = logging.getLogger(__name__)
 

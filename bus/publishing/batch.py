@@ -20,7 +20,7 @@ from bus.api import WRONG_LAST_SEQUENCE
 from bus.reading.reader import Reader
 from bus.stream import Stream
 from schemas import codec
-from schemas.estimate import Cursor
+from schemas.messages.estimate import Cursor
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ clock, and no step of the wall clock moves it. Intervals that lie closer than th
 events give the same windows in any order and however often they are told.
 """
 
-from schemas.telemetry import ContainerEvent
+from schemas.messages.telemetry import ContainerEvent
 
 Windows = tuple[tuple[int, int], ...]
 

@@ -8,8 +8,8 @@ Pods without an owner, and those of owners that no one scales, are left out.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from schemas.facts import UNBOUND, PodFacts
-from schemas.telemetry import MAXIMUM_PODS, PodUsageBlock
+from schemas.messages.facts import UNBOUND, PodFacts
+from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 
 RESOURCES = ("cpu", "memory")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from processors.forecast import history, outlook
 from processors.forecast.sums import Sum, Workload
 from processors.forecast.workloads import Params
-from schemas.prediction import MAXIMUM_WORKLOADS, Forecast, Resources, WorkloadSums
+from schemas.messages.prediction import MAXIMUM_WORKLOADS, Forecast, Resources, WorkloadSums
 from schemas.settings import Settings
 
 

@@ -17,9 +17,9 @@ from processors.partition.plan import Entry, Faults
 from processors.workload import pod_class
 from processors.workload.pod_class import Facts, Tally
 from schemas.boot import cut
-from schemas.facts import UNBOUND, NodeFacts, PodFacts
-from schemas.section import Estimate
-from schemas.telemetry import ContainerEvent, PodUsageBlock
+from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
+from schemas.messages.telemetry import ContainerEvent, PodUsageBlock
+from schemas.sections.core import Estimate
 
 _SECOND_US = 1_000_000
 _FORGET_SECONDS = 3600

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from processors.partition.plan import Watermark
 from schemas import codec
-from schemas.estimate import MAXIMUM_CLASSES, ClassSum, Model
+from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
 
 FORMAT = 1
 

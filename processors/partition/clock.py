@@ -10,7 +10,7 @@ event second, while a node that sends what it had to keep comes closer with each
 
 from typing import NamedTuple
 
-from schemas.telemetry import MAXIMUM_US
+from schemas.messages.telemetry import MAXIMUM_US
 
 _SECOND_US = 1_000_000
 _LATEST_US = 2**53 - 1 - MAXIMUM_US

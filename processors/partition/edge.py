@@ -19,11 +19,11 @@ from processors.estimation.state import RESOURCES, State
 from processors.model import keyed_sum
 from processors.partition.partition import Partition
 from schemas import codec
-from schemas.message import VERSION
-from schemas.section import FEATURES
+from schemas.messages.base import VERSION
+from schemas.messages.telemetry import EdgeBlock, SampleBlock
+from schemas.sections.core import FEATURES
 from schemas.settings import Settings
 from schemas.subject import Names, token
-from schemas.telemetry import EdgeBlock, SampleBlock
 
 Array = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from schemas.message import Message
+from schemas.messages.base import Message
 
 
 @dataclass(frozen=True, slots=True)

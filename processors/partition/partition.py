@@ -25,11 +25,11 @@ from processors.rows import snapshot, table
 from processors.workload.class_capacity import Nodes, Room
 from processors.workload.pod_class import Tally
 from processors.workload.workloads import Workloads
-from schemas.estimate import Availability, Model
-from schemas.message import Message
+from schemas.messages.base import Message
+from schemas.messages.estimate import Availability, Model
+from schemas.messages.telemetry import SmoothedBlock
 from schemas.settings import Settings
 from schemas.subject import Names
-from schemas.telemetry import SmoothedBlock
 
 FORMAT = 4
 

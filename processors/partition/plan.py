@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from processors.decode import Block, Item, Summary
 from processors.workload.pod_class import Tally
-from schemas.estimate import Model
+from schemas.messages.estimate import Model
 
 _FAR_SECONDS = 60
 _AGREEING = 3

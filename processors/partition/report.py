@@ -17,8 +17,8 @@ from processors.partition.plan import Faults
 from processors.workload import workloads
 from processors.workload.class_capacity import Room
 from schemas import metric
-from schemas.estimate import Blocks, ClassRoom, Model
-from schemas.section import Estimate
+from schemas.messages.estimate import Blocks, ClassRoom, Model
+from schemas.sections.core import Estimate
 
 Array = NDArray[np.float64]
 

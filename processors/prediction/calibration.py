@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from processors.prediction.models import calibrated
 from processors.prediction.models.calibrated import Table
-from schemas.outlook_section import Predict
+from schemas.sections.prediction import Predict
 
 _DAY_SECONDS = 86_400
 _KEPT = 0.9  # of the weight, each day: a week ago counts half

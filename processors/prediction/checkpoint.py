@@ -6,7 +6,7 @@ from processors.prediction import statistic
 from processors.prediction.histogram.exchange import Koordinator
 from processors.prediction.node import Nodes
 from processors.prediction.pod import Pods
-from schemas.prediction import GROUPS, PRIORITIES
+from schemas.messages.prediction import GROUPS, PRIORITIES
 
 UIDS = {
     "node": "__node__",

@@ -28,12 +28,12 @@ from processors.prediction.pod import Pods, departed
 from processors.prediction.window import Window
 from processors.rows import snapshot
 from schemas.boot import cut
-from schemas.facts import UNBOUND, NodeFacts, PodFacts
-from schemas.message import Message
-from schemas.prediction import Prediction, Reject
+from schemas.messages.base import Message
+from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
+from schemas.messages.prediction import Prediction, Reject
+from schemas.messages.telemetry import PodUsageBlock
 from schemas.settings import Settings
 from schemas.subject import Names
-from schemas.telemetry import PodUsageBlock
 
 FORMAT = 1
 _USAGE = [decode.COLUMNS["cpu_util"], decode.COLUMNS["memory_util"]]

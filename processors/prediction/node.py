@@ -21,9 +21,9 @@ from processors.prediction.scoring import accuracy
 from processors.prediction.warm_start import Heritage
 from processors.prediction.window import Series
 from processors.rows import table
-from schemas.facts import NodeFacts
-from schemas.outlook_section import PEAK_MODELS, Predict
-from schemas.prediction import GROUPS
+from schemas.messages.facts import NodeFacts
+from schemas.messages.prediction import GROUPS
+from schemas.sections.prediction import PEAK_MODELS, Predict
 from schemas.settings import Settings
 
 Array = NDArray[np.float64]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from processors.prediction import statistic
 from processors.prediction.models import borg, central, koordinator, sigma
 from processors.prediction.tier import batch, mid, pod_sum
-from schemas.outlook_section import PEAK_MODELS, Predict
-from schemas.prediction import GROUPS
+from schemas.messages.prediction import GROUPS
+from schemas.sections.prediction import PEAK_MODELS, Predict
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

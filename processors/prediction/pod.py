@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from processors.prediction.tier import pod_sum, priority
-from schemas.facts import PodFacts
-from schemas.telemetry import MAXIMUM_PODS, PodUsageBlock
+from schemas.messages.facts import PodFacts
+from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 
 _OVER = ("Succeeded", "Failed")
 

@@ -10,7 +10,7 @@ from processors.decode import Head
 from processors.reject import signal
 from processors.rows import table
 from schemas import metric
-from schemas.outlook_section import Reject
+from schemas.sections.prediction import Reject
 
 Array = NDArray[np.float64]
 Times = NDArray[np.int64]

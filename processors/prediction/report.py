@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from processors.prediction import peaks
 from processors.prediction.scoring import accuracy
-from schemas.outlook_section import PEAK_MODELS, Predict
-from schemas.prediction import FORMULAS, GROUPS
+from schemas.messages.prediction import FORMULAS, GROUPS
+from schemas.sections.prediction import PEAK_MODELS, Predict
 
 Array = NDArray[np.float64]
 Times = NDArray[np.int64]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from processors.prediction.histogram import bucket, histogram, sparse
 from processors.prediction.models import sigma
 from processors.rows import table
-from schemas.outlook_section import Predict
+from schemas.sections.prediction import Predict
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -7,8 +7,8 @@ is of no class. Facts come once per change, often before the pod runs, so they a
 from collections.abc import Container
 from typing import Any, NamedTuple
 
-from schemas.facts import PodFacts
-from schemas.telemetry import MAXIMUM_PODS, OLD_SECONDS, PodUsageBlock
+from schemas.messages.facts import PodFacts
+from schemas.messages.telemetry import MAXIMUM_PODS, OLD_SECONDS, PodUsageBlock
 
 UNNAMED = "-"  # class of the pods of which nobody knows the class
 

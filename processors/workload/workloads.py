@@ -20,7 +20,7 @@ from processors.workload import class_capacity, classes, mix
 from processors.workload.class_capacity import Cluster, Nodes, Room
 from processors.workload.classes import EMPTY
 from processors.workload.pod_class import UNNAMED, Tally
-from schemas.estimate import MAXIMUM_CLASSES, ClassSum, Model
+from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
 from schemas.settings import Settings
 
 Array = NDArray[np.float64]

@@ -22,7 +22,7 @@ from producers.containers.merge import Happening, Memory, Merge
 from producers.containers.registry import Registry
 from producers.containers.sources.source import Identity, Observation, Source
 from producers.source import FAILURES
-from schemas.telemetry import ContainerEvent
+from schemas.messages.telemetry import ContainerEvent
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from producers.pods import meter
 from producers.pods.census import Pod
 from producers.pods.meter import Counters, Layout, Meter, Quota
 from producers.source import clip, rate
-from schemas.telemetry import OLD_SECONDS
+from schemas.messages.telemetry import OLD_SECONDS
 
 _NOTHING = Counters(0, None, 0, 0, 0)
 

@@ -22,8 +22,8 @@ from producers.pods.node_usage import Files, Reading
 from producers.pods.pod_usage import Gauge, Usage
 from producers.source import FAILURES
 from producers.throttle import excess
-from schemas.message import VERSION
-from schemas.telemetry import MAXIMUM_PODS, MAXIMUM_US
+from schemas.messages.base import VERSION
+from schemas.messages.telemetry import MAXIMUM_PODS, MAXIMUM_US
 
 log = logging.getLogger(__name__)
 

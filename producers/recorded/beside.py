@@ -13,10 +13,10 @@ import duckdb
 
 from producers.recorded import prepare
 from schemas import codec
-from schemas.estimate import Model
-from schemas.facts import UNBOUND, NodeFacts, PodFacts
-from schemas.message import Message
-from schemas.telemetry import ContainerEvent, PodUsageBlock
+from schemas.messages.base import Message
+from schemas.messages.estimate import Model
+from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
+from schemas.messages.telemetry import ContainerEvent, PodUsageBlock
 
 _BATCH = 10_000
 _COLUMNS = {

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from producers.recorded.prepare import Prepared
-from schemas.message import VERSION
-from schemas.telemetry import MAXIMUM_SAMPLES, MAXIMUM_US
+from schemas.messages.base import VERSION
+from schemas.messages.telemetry import MAXIMUM_SAMPLES, MAXIMUM_US
 
 _SECOND_US = 1_000_000
 _KEY = ("node", "boot", "seq")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from producers.simulated import fleet, sample
 from producers.simulated.sample import COLUMN, SAMPLES
-from schemas.telemetry import OLD_SECONDS
+from schemas.messages.telemetry import OLD_SECONDS
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kube import quantity
 from producers.simulated import noise
-from schemas.facts import PodFacts
+from schemas.messages.facts import PodFacts
 
 USAGE = {"cpu": "spazio.usage-cpu", "memory": "spazio.usage-memory"}
 _STAND_IN = {"cpu": 0.1, "memory": 200.0 * (1 << 20)}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from producers.simulated import noise
-from schemas.facts import NodeFacts
+from schemas.messages.facts import NodeFacts
 
 SECOND_US = 1_000_000
 _LEAST_UPTIME, _MOST_UPTIME = 3600, 30 * 86_400

@@ -13,8 +13,8 @@ import numpy as np
 from producers.simulated import fleet, text
 from producers.simulated.cluster import Change, Cluster, Second
 from schemas import codec, metric
-from schemas.facts import NodeFacts, PodFacts
-from schemas.telemetry import ContainerEvent
+from schemas.messages.facts import NodeFacts, PodFacts
+from schemas.messages.telemetry import ContainerEvent
 
 _SECOND_US = 1_000_000
 _STARTS_SECONDS = 0.05  # from created to started

@@ -16,7 +16,7 @@ from producers.simulated import guest, machine, mirror_text, noise, sample
 from producers.simulated.guest import Guest
 from producers.simulated.machine import SECOND_US, Machine
 from producers.simulated.mirror_text import Said
-from schemas.facts import UNBOUND, NodeFacts, PodFacts
+from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 
 Array = NDArray[np.float64]
 

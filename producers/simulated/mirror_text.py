@@ -11,8 +11,8 @@ from producers.simulated import text
 from producers.simulated.machine import SECOND_US, Machine
 from producers.simulated.sample import COLUMN
 from schemas import codec, metric
-from schemas.facts import PodFacts
-from schemas.telemetry import MAXIMUM_PODS, OLD_SECONDS, ContainerEvent
+from schemas.messages.facts import PodFacts
+from schemas.messages.telemetry import MAXIMUM_PODS, OLD_SECONDS, ContainerEvent
 
 Array = NDArray[np.float64]
 

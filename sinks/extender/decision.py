@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from schemas.placement import MOST_RANKED, Decision, Outcome, Ranked, Refusal
+from schemas.messages.placement import MOST_RANKED, Decision, Outcome, Ranked, Refusal
 from sinks.extender.candidate import Array
 from sinks.extender.evaluator import Verdict
 from sinks.extender.state.cluster_state import STATES

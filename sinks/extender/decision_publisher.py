@@ -13,7 +13,7 @@ from prometheus_client import Counter
 from bus.health import UNSTORED, Health
 from bus.publishing.pipeline import Outgoing, Pipeline
 from schemas import codec
-from schemas.placement import Decision
+from schemas.messages.placement import Decision
 from schemas.subject import Names, token
 
 _MOST_WAITING = 10_000

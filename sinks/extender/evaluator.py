@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas import placement_section
-from schemas.placement_section import Extender
+from schemas.sections import placement
+from schemas.sections.placement import Extender
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.state.cluster_state import UNKNOWN, Board
 from sinks.extender.strategy import combine, registry
@@ -107,10 +107,10 @@ class Judge:
         default = self._profiles.get(pod.scheduler, self._settings.strategies)
         wanted, note = pod.annotations.get(STRATEGY, default), ""
         try:
-            found = self._made.get(wanted) or registry.make(placement_section.weights(wanted), self._settings)
+            found = self._made.get(wanted) or registry.make(placement.weights(wanted), self._settings)
         except ValueError as error:
             note, wanted = f"annotation {STRATEGY}: {error}"[:500], default
-            found = self._made.get(wanted) or registry.make(placement_section.weights(wanted), self._settings)
+            found = self._made.get(wanted) or registry.make(placement.weights(wanted), self._settings)
         if len(self._made) < 1000:  # annotations come from whoever deploys
             self._made[wanted] = found
         return found, note

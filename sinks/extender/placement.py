@@ -18,8 +18,8 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from schemas.placement import Decision, Held, Outcome
-from schemas.placement_section import Extender
+from schemas.messages.placement import Decision, Held, Outcome
+from schemas.sections.placement import Extender
 from sinks.extender import decision, eviction, pod
 from sinks.extender.candidate import Pod
 from sinks.extender.evaluator import ALL_UNHEARD, Judge, Verdict

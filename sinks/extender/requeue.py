@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import Counter, Gauge
 
-from schemas.placement_section import Extender
+from schemas.sections.placement import Extender
 from sinks.extender.candidate import Pod
 from sinks.extender.evaluator import Judge, Verdict
 from sinks.extender.state.cluster_state import Board

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from schemas.message import Message
+from schemas.messages.base import Message
 
 Schema = Mapping[str, pl.DataType | type[pl.DataType]]
 

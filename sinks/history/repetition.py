@@ -8,8 +8,8 @@ else the newest identities of its table are.
 from collections import OrderedDict
 from collections.abc import Hashable
 
-from schemas.message import Message
-from schemas.telemetry import Block, PodUsageBlock
+from schemas.messages.base import Message
+from schemas.messages.telemetry import Block, PodUsageBlock
 from sinks.history.table import Table
 
 # A copy follows its original by at most what all producers send at once when the server is back, one message each.

@@ -6,12 +6,12 @@ from typing import Any
 
 import polars as pl
 
-from schemas.estimate import Availability, Model
-from schemas.facts import NodeFacts, PodFacts
-from schemas.message import Message
-from schemas.placement import Decision
-from schemas.prediction import Forecast, Prediction, Reject
-from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock, SmoothedBlock
+from schemas.messages.base import Message
+from schemas.messages.estimate import Availability, Model
+from schemas.messages.facts import NodeFacts, PodFacts
+from schemas.messages.placement import Decision
+from schemas.messages.prediction import Forecast, Prediction, Reject
+from schemas.messages.telemetry import ContainerEvent, PodUsageBlock, SampleBlock, SmoothedBlock
 from sinks.history.column import Schema
 from sinks.history.tables import decision, estimate, facts, pod, prediction, sample
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from schemas import codec
-from schemas.message import Message
+from schemas.messages.base import Message
 from sinks.history import layout
 from sinks.history import table as tables
 from sinks.history.layout import HOUR_US, Name

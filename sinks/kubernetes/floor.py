@@ -16,7 +16,7 @@ from prometheus_client import Gauge
 
 from kube import answer, apply
 from kube.api import Api
-from schemas.placement_section import Output
+from schemas.sections.placement import Output
 from sinks.kubernetes import autoscaler
 from sinks.kubernetes.autoscaler import RESOURCE, Order, Scaler
 from sinks.kubernetes.latest import Said

@@ -8,8 +8,8 @@ from nats.aio.client import Client
 from bus.publishing import dead
 from bus.reading.reader import Reader, Received
 from schemas import codec
-from schemas.estimate import Availability
-from schemas.prediction import Forecast, Prediction
+from schemas.messages.estimate import Availability
+from schemas.messages.prediction import Forecast, Prediction
 from schemas.settings import Settings
 from schemas.subject import Names
 

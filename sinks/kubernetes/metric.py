@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from kube import answer, apply
 from kube.api import Api
-from schemas.estimate import Availability
-from schemas.prediction import Prediction, Resources
+from schemas.messages.estimate import Availability
+from schemas.messages.prediction import Prediction, Resources
 from schemas.settings import Settings
 from sinks.kubernetes import change
 from sinks.kubernetes.change import Leaves, Rule

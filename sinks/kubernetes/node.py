@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kube import apply, quantity
-from schemas.placement_section import Output
+from schemas.sections.placement import Output
 
 SIDES = ("capacity", "allocatable")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from schemas.prediction import Accuracy, Forecast, Prediction, Reject, Resources
+from schemas.messages.prediction import Accuracy, Forecast, Prediction, Reject, Resources
 
 Said = Prediction | Reject | Forecast
 

@@ -19,8 +19,8 @@ from prometheus_client.registry import REGISTRY, Collector
 
 from bus.reading.reader import Reader
 from schemas import codec
-from schemas.estimate import MAXIMUM_CLASSES, Availability
-from schemas.prediction import Forecast
+from schemas.messages.estimate import MAXIMUM_CLASSES, Availability
+from schemas.messages.prediction import Forecast
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks import cluster

@@ -22,8 +22,8 @@ from producers.pods.census import Census
 from producers.pods.ticker import Ticker
 from producers.sampler import Sampler
 from schemas import codec
+from schemas.messages.telemetry import ContainerEvent
 from schemas.subject import Names
-from schemas.telemetry import ContainerEvent
 from spazio import option
 from spazio.recovery import agent_recovery
 from spazio.service import service

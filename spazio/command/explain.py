@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from schemas import codec
-from schemas.placement import Decision, Ranked
+from schemas.messages.placement import Decision, Ranked
 from schemas.settings import Settings
 from sinks.extender import decision, pod
 from sinks.extender.evaluator import Judge, Verdict

@@ -21,7 +21,7 @@ from bus.health import Health
 from bus.publishing.pipeline import Outgoing
 from producers.simulated.cluster import Cluster
 from producers.simulated.message import Timed, Writer
-from schemas.section import Http, Simulated
+from schemas.sections.core import Http, Simulated
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.generator.cluster import Follow

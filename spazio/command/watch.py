@@ -21,7 +21,7 @@ from kube.api import Api
 from kube.follow import Follower
 from kube.ledger import Ledger
 from schemas import codec
-from schemas.facts import NodeFacts, PodFacts
+from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.recovery import cluster_recovery

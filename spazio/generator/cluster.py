@@ -21,7 +21,7 @@ from bus.reading.reader import Reader, Received
 from producers.simulated.mirror import Mirror
 from producers.simulated.mirror_text import Said
 from schemas import codec
-from schemas.facts import NodeFacts, PodFacts
+from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.subject import Names, kind_and_node
 from spazio.generator.sending import Sending
 from spazio.service.service import Context

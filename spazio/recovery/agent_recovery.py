@@ -15,8 +15,8 @@ from producers.containers.merge import Happening, Memory, Said
 from producers.containers.sources.source import Identity
 from schemas import codec
 from schemas.boot import cut
+from schemas.messages.telemetry import ContainerEvent, PodUsageBlock
 from schemas.subject import Names, token
-from schemas.telemetry import ContainerEvent, PodUsageBlock
 
 log = logging.getLogger(__name__)
 

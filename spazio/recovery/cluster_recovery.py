@@ -22,7 +22,7 @@ from bus.reading.reader import Reader, Received
 from kube import ledger
 from kube.ledger import Ledger
 from schemas import codec
-from schemas.facts import NodeFacts, PodFacts
+from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.settings import Settings
 from schemas.subject import Names, kind_and_node, token
 

@@ -30,7 +30,7 @@ from processors.partition.partition import Partition
 from processors.prediction.fold import Outlook
 from schemas import codec
 from schemas.live import Live
-from schemas.prediction import WorkloadSums
+from schemas.messages.prediction import WorkloadSums
 from schemas.settings import Settings
 from schemas.subject import Names, token
 

@@ -11,7 +11,7 @@ from bus import connection
 from bus.connection import Connection
 from bus.reading.reader import Reader
 from schemas import codec
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from schemas.subject import Names
 

@@ -5,7 +5,7 @@ import sys
 from collections import deque
 from typing import Any
 
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from spazio.terminal import latest
 

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from sinks import cluster
 
 # Length of a bar by the least width of the terminal; on a narrow one the number is all there is.

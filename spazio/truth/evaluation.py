@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
 from schemas import codec
-from schemas.estimate import Availability, Model
+from schemas.messages.estimate import Availability, Model
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.truth.recording import Recording, Step, of_family

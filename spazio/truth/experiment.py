@@ -19,7 +19,7 @@ from producers import memory
 from producers.file import KernelFile
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.facts import PodFacts
+from schemas.messages.facts import PodFacts
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import addresses

@@ -19,7 +19,7 @@ from nats.aio.client import Client
 from bus import connection, stream
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from spazio.service import processing
 from tests.e2e.chaos import NAMES, PARTITIONS, Service, compare_rows, ended, folded, parts, read

@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from bus import stream
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.telemetry import ContainerEvent
+from schemas.messages.telemetry import ContainerEvent
 from tests.conftest import NatsServer
 from tests.e2e.cri import Containerd
 from tests.e2e.pipeline import until

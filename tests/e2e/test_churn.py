@@ -24,8 +24,8 @@ import pytest
 from nats.aio.msg import Msg
 
 from schemas import codec
-from schemas.estimate import Availability, Model
-from schemas.telemetry import ContainerEvent
+from schemas.messages.estimate import Availability, Model
+from schemas.messages.telemetry import ContainerEvent
 from tests.e2e.pipeline import Up, until, up
 from tests.e2e.runtime import Dockerd, Times
 

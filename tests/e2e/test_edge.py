@@ -17,8 +17,8 @@ from bus import connection, stream
 from bus.reading.reader import Reader
 from processors.rows import snapshot
 from schemas import codec
+from schemas.messages.telemetry import EdgeBlock
 from schemas.subject import Names, token
-from schemas.telemetry import EdgeBlock
 from tests.e2e.regions import Region, running
 
 NAMES, NODE = Names(), "far.away"

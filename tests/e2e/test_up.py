@@ -22,7 +22,7 @@ import nats
 import nats.js.errors
 import pytest
 
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from tests.e2e.pipeline import Up, alive, spazio, until, up
 from tests.placement import asked
 

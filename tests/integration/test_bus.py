@@ -14,7 +14,7 @@ from bus.publishing import batch, dead
 from bus.publishing.outbox import Outbox
 from bus.reading.reader import Reader, Received
 from schemas import codec
-from schemas.estimate import Cursor
+from schemas.messages.estimate import Cursor
 from schemas.settings import Settings
 from schemas.subject import Names
 from tests.conftest import NatsServer

@@ -15,9 +15,9 @@ from nats.aio.client import Client
 from bus.reading.reader import Reader
 from producers import inventory
 from schemas import codec
+from schemas.messages.telemetry import POD_COLUMNS, ContainerEvent, PodUsageBlock
 from schemas.settings import Settings
 from schemas.subject import Names
-from schemas.telemetry import POD_COLUMNS, ContainerEvent, PodUsageBlock
 from spazio.recovery import agent_recovery
 from tests.conftest import NatsServer
 

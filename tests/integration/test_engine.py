@@ -21,8 +21,8 @@ from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.estimate import Availability, Model
-from schemas.message import Message
+from schemas.messages.base import Message
+from schemas.messages.estimate import Availability, Model
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing

@@ -16,7 +16,7 @@ from nats.aio.client import Client
 from bus.reading.reader import Reader
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.placement import Decision, Reservations
+from schemas.messages.placement import Decision, Reservations
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from tests.conftest import NatsServer

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from bus.health import Health
-from schemas.placement_section import Extender
+from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 from sinks.extender.web import server
 from sinks.extender.web.connection import Limits

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bus.health import Health
-from schemas.placement_section import Extender
+from schemas.sections.placement import Extender
 from sinks.extender.web import server
 from tests.asking import Rule, make_keys
 from tests.e2e.kubernetes import control_plane

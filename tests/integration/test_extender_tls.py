@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from schemas.placement_section import Extender
+from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 from sinks.extender.web import tls
 from sinks.extender.web.connection import Limits

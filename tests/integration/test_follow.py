@@ -12,11 +12,11 @@ from bus import api
 from bus.health import Health
 from bus.reading.reader import Reader
 from schemas import codec
-from schemas.facts import PodFacts
 from schemas.live import Live
+from schemas.messages.facts import PodFacts
+from schemas.messages.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
 from schemas.settings import Settings
 from schemas.subject import Names, kind_and_node, token
-from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
 from spazio.generator.cluster import Follow
 from spazio.service.service import Context
 from tests.e2e.kubernetes.watching import until

@@ -22,7 +22,7 @@ from bus import server
 from bus.folding import checkpoint
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from schemas.subject import Names
 from tests import telemetry

@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from bus import stream
 from processors.prediction.fold import Outlook
 from schemas import codec
-from schemas.prediction import Prediction
+from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing

@@ -8,7 +8,7 @@ import pytest
 from nats.aio.client import Client
 
 from schemas import codec
-from schemas.facts import PodFacts
+from schemas.messages.facts import PodFacts
 from schemas.settings import Settings
 from schemas.subject import Names, name
 from tests.e2e.kubernetes.watching import until

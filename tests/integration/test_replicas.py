@@ -20,7 +20,7 @@ from bus.folding.worker_pool import Replica, replicas
 from bus.reading.lease import Lease
 from bus.reading.reader import Reader
 from schemas import codec
-from schemas.message import RELEASE
+from schemas.messages.base import RELEASE
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing

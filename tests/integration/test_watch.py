@@ -15,9 +15,9 @@ from kube import api, follow
 from kube.api import Api
 from kube.follow import Follower, News
 from schemas import codec
-from schemas.facts import PodFacts
 from schemas.live import Live
-from schemas.section import Kube
+from schemas.messages.facts import PodFacts
+from schemas.sections.core import Kube
 from schemas.settings import Settings, SettingsError
 from schemas.subject import Names
 from spazio.command import watch

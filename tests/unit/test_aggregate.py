@@ -8,8 +8,8 @@ import pytest
 
 from processors.partition.aggregate import Aggregate
 from schemas import codec
-from schemas.estimate import Model
-from schemas.message import RELEASE
+from schemas.messages.base import RELEASE
+from schemas.messages.estimate import Model
 
 START = 1_700_000_000
 

@@ -17,9 +17,9 @@ from processors.partition.partition import FORMAT, Partition
 from processors.rows import snapshot
 from schemas import codec
 from schemas.boot import DIGITS, cut
-from schemas.estimate import Availability, Blocks, Model
+from schemas.messages.estimate import Availability, Blocks, Model
+from schemas.messages.telemetry import SampleBlock, SmoothedBlock
 from schemas.settings import Settings, load
-from schemas.telemetry import SampleBlock, SmoothedBlock
 from tests import telemetry
 from tests.telemetry import START, block, stored
 

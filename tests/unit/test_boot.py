@@ -10,8 +10,8 @@ from processors.partition.partition import Partition
 from processors.rows import snapshot
 from schemas import settings as all_settings
 from schemas.boot import DIGITS
-from schemas.estimate import Availability, Blocks
-from schemas.message import Message
+from schemas.messages.base import Message
+from schemas.messages.estimate import Availability, Blocks
 from tests import telemetry
 from tests.telemetry import NAMES, START, event, stored
 

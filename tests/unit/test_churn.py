@@ -12,8 +12,8 @@ from processors.estimation import churn, slowdown
 from processors.partition.output import Output
 from processors.partition.partition import Partition
 from schemas import codec
-from schemas.estimate import Availability
-from schemas.message import Message
+from schemas.messages.base import Message
+from schemas.messages.estimate import Availability
 from schemas.settings import Settings, load
 from tests.telemetry import METRICS, block, event, stored
 

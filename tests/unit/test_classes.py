@@ -8,7 +8,7 @@ import pytest
 from processors.partition.partition import Partition
 from processors.workload import pod_class
 from processors.workload.pod_class import Facts
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from tests.mix import ALLOWED, CORES, FREE_MEMORY, configured, pod, rows_of, sampled, share_of
 from tests.telemetry import event, stored, usage
 

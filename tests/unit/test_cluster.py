@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from schemas import codec
-from schemas.estimate import Availability, ClassRoom
+from schemas.messages.estimate import Availability, ClassRoom
 from sinks import cluster
 from sinks.history import compaction, layout, view
 from sinks.history.tables import estimate

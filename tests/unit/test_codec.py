@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from schemas import codec
 from schemas.codec import MESSAGES, Refused
-from schemas.estimate import Availability, Model
-from schemas.message import Message
-from schemas.telemetry import SampleBlock
+from schemas.messages.base import Message
+from schemas.messages.estimate import Availability, Model
+from schemas.messages.telemetry import SampleBlock
 
 BLOCK: dict[str, Any] = {
     "v": 1, "node": "n1", "boot": "b", "seq": 7, "at_us": 1_700_000_000_000_000, "step_us": 500_000,

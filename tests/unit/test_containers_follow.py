@@ -13,7 +13,7 @@ from producers.containers.merge import Happening, Memory, Said
 from producers.containers.sources.source import Identity, Observation, Sink, Source
 from producers.source import FAILURES
 from schemas import codec
-from schemas.telemetry import ContainerEvent
+from schemas.messages.telemetry import ContainerEvent
 
 A, B = (digit * 64 for digit in "ab")
 SECOND = 1_000_000_000

@@ -4,7 +4,7 @@ import pytest
 
 from producers.containers import label
 from schemas import codec
-from schemas.telemetry import ContainerEvent
+from schemas.messages.telemetry import ContainerEvent
 from tests.telemetry import event
 
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"

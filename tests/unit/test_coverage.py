@@ -12,7 +12,7 @@ import pytest
 
 from processors.estimation import slowdown
 from processors.partition.partition import Partition
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from schemas.settings import load
 from tests.telemetry import METRICS, block, stored, usage
 

@@ -15,8 +15,8 @@ from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.estimate import Model
 from schemas.live import Live
+from schemas.messages.estimate import Model
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from processors import decode
 from processors.decode import Block
 from schemas import codec, metric
-from schemas.telemetry import SampleBlock
+from schemas.messages.telemetry import SampleBlock
 from tests.telemetry import METRICS, NAMES, block, stored
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from bus import stream
 from schemas import codec, document, live, metric, settings
-from schemas.estimate import Availability, Blocks, ClassRoom, ClassSum, Cursor, Model
-from schemas.facts import NodeFacts, PodFacts, Taint
-from schemas.message import Message
-from schemas.placement import Decision, Held, Ranked, Refusal, Reservations
-from schemas.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, Size, SmoothedBlock
+from schemas.messages.base import Message
+from schemas.messages.estimate import Availability, Blocks, ClassRoom, ClassSum, Cursor, Model
+from schemas.messages.facts import NodeFacts, PodFacts, Taint
+from schemas.messages.placement import Decision, Held, Ranked, Refusal, Reservations
+from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, Size, SmoothedBlock
 from spazio.command import schema
 from tests import outlook
 

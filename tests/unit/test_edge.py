@@ -20,10 +20,10 @@ from producers.simulated.message import Writer
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.boot import DIGITS
-from schemas.estimate import Availability, Model
+from schemas.messages.estimate import Availability, Model
+from schemas.messages.telemetry import EdgeBlock
 from schemas.settings import Settings
 from schemas.subject import Names, token
-from schemas.telemetry import EdgeBlock
 from tests import telemetry
 from tests.telemetry import METRICS
 

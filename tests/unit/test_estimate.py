@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from processors.estimation import availability, slowdown
 from processors.estimation.cost import least_squares
 from processors.partition.partition import Partition
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from schemas.settings import load
 from tests import telemetry
 from tests.telemetry import block, stored

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from schemas import codec
-from schemas.placement import Decision
-from schemas.prediction import Resources
+from schemas.messages.placement import Decision
+from schemas.messages.prediction import Resources
 from sinks.extender.candidate import Candidates
 from sinks.extender.pod import parse
 from tests.outlook import prediction

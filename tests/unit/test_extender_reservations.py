@@ -8,7 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from schemas.placement import Held, Reservations
+from schemas.messages.placement import Held, Reservations
 from tests.placement import SECOND, START, Bucket, Clock, Replica, asked, given, pod, report
 
 NODES = ["a", "b"]

@@ -6,7 +6,7 @@ from processors.forecast import workload
 from processors.forecast.sums import Sum, Workload
 from schemas import codec, settings
 from schemas.live import Live
-from schemas.prediction import MAXIMUM_WORKLOADS, Forecast, WorkloadSums
+from schemas.messages.prediction import MAXIMUM_WORKLOADS, Forecast, WorkloadSums
 from spazio.service import processing
 from tests.outlook import sums
 

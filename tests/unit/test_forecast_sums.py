@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from processors.forecast.sums import Sum, Sums, Workload, add
-from schemas.message import Message
-from schemas.telemetry import MAXIMUM_PODS, PodUsageBlock
+from schemas.messages.base import Message
+from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 from tests.mix import pod
 from tests.telemetry import START, facts, usage
 

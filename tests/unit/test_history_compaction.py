@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemas import codec
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from sinks.history import compaction, layout, view
 from sinks.history.writer import Writer
 from tests import workload

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from schemas import codec
-from schemas.estimate import ClassSum, Model
-from schemas.facts import UNBOUND
-from schemas.message import Message
+from schemas.messages.base import Message
+from schemas.messages.estimate import ClassSum, Model
+from schemas.messages.facts import UNBOUND
 from sinks.history import view
 from sinks.history.column import Schema
 from sinks.history.repetition import Repetition

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube import node, owner, pod, quantity, resource
 from kube.owner import Owner
 from schemas import codec
-from schemas.facts import UNBOUND, NodeFacts, PodFacts, Taint
+from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts, Taint
 
 GOLDEN = Path(__file__).parent / "kubernetes"
 CREATED_US = 1_772_445_600_000_000  # 2026-03-02T10:00:00Z

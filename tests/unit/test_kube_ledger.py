@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kube import ledger
 from kube.follow import News
 from kube.ledger import Ledger
-from schemas.facts import NodeFacts, PodFacts
+from schemas.messages.facts import NodeFacts, PodFacts
 
 CREATED = "2026-03-02T10:00:00Z"
 

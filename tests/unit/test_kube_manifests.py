@@ -7,7 +7,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from schemas import settings as all_settings
-from schemas.message import RELEASE
+from schemas.messages.base import RELEASE
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "deploy" / "kubernetes").rglob("*.yaml"))

@@ -9,8 +9,8 @@ import pytest
 from bus.health import Health
 from kube import answer
 from kube.api import Api
-from schemas.placement_section import Output
-from schemas.section import Kube
+from schemas.sections.core import Kube
+from schemas.sections.placement import Output
 from sinks.kubernetes import autoscaler
 from sinks.kubernetes.autoscaler import Scaler
 from sinks.kubernetes.floor import Floor

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.facts import NodeFacts, Taint
+from schemas.messages.facts import NodeFacts, Taint
 from sinks.extender.state import market
 from sinks.extender.state.market import Market, Past
 from sinks.history.tables import facts

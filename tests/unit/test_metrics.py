@@ -5,7 +5,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from schemas.estimate import MAXIMUM_CLASSES, Availability, Blocks, ClassRoom
+from schemas.messages.estimate import MAXIMUM_CLASSES, Availability, Blocks, ClassRoom
 from sinks.metrics.service import Nodes
 
 

@@ -15,11 +15,11 @@ from processors.partition.output import Output
 from processors.prediction.fold import Outlook
 from processors.rows import snapshot
 from schemas import codec
-from schemas.facts import NodeFacts, PodFacts
-from schemas.message import Message
-from schemas.prediction import Prediction, Reject
+from schemas.messages.base import Message
+from schemas.messages.facts import NodeFacts, PodFacts
+from schemas.messages.prediction import Prediction, Reject
+from schemas.messages.telemetry import PodUsageBlock, SampleBlock
 from schemas.settings import Settings, load
-from schemas.telemetry import PodUsageBlock, SampleBlock
 from tests import telemetry
 from tests.telemetry import NAMES, START, block, stored
 

@@ -4,7 +4,7 @@ import time
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from schemas.prediction import Accuracy
+from schemas.messages.prediction import Accuracy
 from sinks.metrics.prediction import Ages, Outlooks, Said
 from tests import outlook
 

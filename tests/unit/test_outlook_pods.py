@@ -6,9 +6,9 @@ import pytest
 
 from processors.prediction.fold import Outlook
 from processors.rows import snapshot
-from schemas.message import Message
-from schemas.prediction import Prediction, Resources
-from schemas.telemetry import MAXIMUM_PODS
+from schemas.messages.base import Message
+from schemas.messages.prediction import Prediction, Resources
+from schemas.messages.telemetry import MAXIMUM_PODS
 from tests import telemetry
 from tests.telemetry import START, block, stored
 from tests.unit.test_outlook import BEGIN, Stream, calm, configured, node_facts, predictions

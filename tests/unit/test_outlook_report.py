@@ -9,7 +9,7 @@ import pytest
 from processors.prediction import statistic
 from processors.prediction.fold import Outlook
 from schemas.live import Live
-from schemas.prediction import Prediction, Resources
+from schemas.messages.prediction import Prediction, Resources
 from tests import telemetry
 from tests.telemetry import METRICS, START, block, stored
 from tests.unit.test_outlook import BEGIN, Stream, calm, configured, node_facts, predictions

@@ -12,9 +12,9 @@ from processors.partition.output import Output
 from processors.partition.partition import FORMAT, Partition
 from processors.rows import snapshot
 from schemas import codec
-from schemas.estimate import Availability, ClassSum, Model
+from schemas.messages.estimate import Availability, ClassSum, Model
+from schemas.messages.telemetry import SampleBlock
 from schemas.settings import Settings, load
-from schemas.telemetry import SampleBlock
 from tests import telemetry
 from tests.telemetry import NAMES, block, stored
 

@@ -16,11 +16,11 @@ from producers.recorded.block import Unusable
 from producers.recorded.mapping import Column, Unmapped
 from producers.recorded.recording import Recorded
 from schemas import codec
-from schemas.estimate import ClassSum, Model
-from schemas.message import Message
-from schemas.section import Replay
+from schemas.messages.base import Message
+from schemas.messages.estimate import ClassSum, Model
+from schemas.messages.telemetry import PodUsageBlock, SampleBlock
+from schemas.sections.core import Replay
 from schemas.subject import is_node_name
-from schemas.telemetry import PodUsageBlock, SampleBlock
 from sinks.history import view
 from sinks.history.tables import pod
 from sinks.history.writer import Writer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from processors.partition import report
 from processors.partition.partition import Partition
 from schemas import codec
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from schemas.settings import load
 from tests import telemetry
 

@@ -11,8 +11,9 @@ from prometheus_client import REGISTRY
 from producers import clock as grid
 from producers import inventory, sampler
 from producers.source import Source
-from schemas import codec, section
-from schemas.telemetry import SampleBlock
+from schemas import codec
+from schemas.messages.telemetry import SampleBlock
+from schemas.sections import core
 
 EPOCH = 1_795_242_556 * grid.SECOND
 MS = 1_000_000
@@ -330,7 +331,7 @@ def test_a_real_thread_samples_this_machine_and_stops() -> None:
         payloads.append(payload)
         done.set()
 
-    sample = section.Sample(interval_seconds=0.05)
+    sample = core.Sample(interval_seconds=0.05)
     real = sampler.Sampler(
         inventory.default(sample),
         node=sample.node_name,

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from schemas.estimate import Availability
+from schemas.messages.estimate import Availability
 from schemas.settings import load
 from spazio.terminal import screen
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import section, settings
+from schemas import settings
+from schemas.sections import core
 from schemas.settings import Settings, SettingsError
 from spazio import option
 
-FIELDS = {settings.option_name(section, field): (section, field) for section, field, _ in settings.options()}
+FIELDS = {settings.option_name(core, field): (core, field) for core, field, _ in settings.options()}
 
 # One value other than the default for every setting.
 OTHER: dict[str, Any] = {
@@ -84,8 +85,8 @@ def text_of(flat: str) -> str:
 
 
 def value(loaded: Settings, flat: str) -> Any:
-    section, field = FIELDS[flat]
-    return getattr(getattr(loaded, section) if section else loaded, field)
+    core, field = FIELDS[flat]
+    return getattr(getattr(loaded, core) if core else loaded, field)
 
 
 def faults(**given: Any) -> list[str]:
@@ -242,10 +243,10 @@ def test_what_follows_from_other_settings() -> None:
 
 def test_the_data_folder_follows_the_desktop_convention(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/x")
-    assert section.Data().dir == Path("/x/spazio")
+    assert core.Data().dir == Path("/x/spazio")
     monkeypatch.setenv("XDG_DATA_HOME", "")
     monkeypatch.setenv("HOME", "/h")
-    assert section.Data().dir == Path("/h/.local/share/spazio")
+    assert core.Data().dir == Path("/h/.local/share/spazio")
 
 
 def test_the_parser_knows_short_names_a_file_and_the_environment(

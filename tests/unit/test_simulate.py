@@ -12,9 +12,9 @@ from producers.simulated.cluster import Cluster, Second
 from producers.simulated.message import Timed, Writer
 from schemas import codec, metric
 from schemas.boot import cut
-from schemas.section import SIMULATED_KINDS
+from schemas.messages.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
+from schemas.sections.core import SIMULATED_KINDS
 from schemas.subject import Names
-from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
 
 START_US = 1_700_000_000_000_000
 COLUMN = {name: index for index, name in enumerate(metric.NAMES)}

@@ -12,8 +12,8 @@ from producers.simulated import guest, noise
 from producers.simulated.mirror import Mirror
 from producers.simulated.mirror_text import Said
 from schemas import codec, metric
-from schemas.facts import NodeFacts, PodFacts
-from schemas.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
+from schemas.messages.facts import NodeFacts, PodFacts
+from schemas.messages.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
 
 START_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000

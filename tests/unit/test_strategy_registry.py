@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.placement_section import STRATEGIES, Extender
+from schemas.sections.placement import STRATEGIES, Extender
 from sinks.extender.candidate import Candidates
 from sinks.extender.strategy import combine, registry
 from sinks.extender.strategy.combine import Chosen

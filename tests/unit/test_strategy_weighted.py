@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from schemas.placement_section import Extender, pairs
+from schemas.sections.placement import Extender, pairs
 from sinks.extender.candidate import Array
 from sinks.extender.strategy import factor
 from sinks.extender.strategy.weighted import FACTORS, Weighted

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from producers import clock as grid
 from producers.pods.ticker import Ticker
 from schemas import codec
-from schemas.telemetry import PodUsageBlock
+from schemas.messages.telemetry import PodUsageBlock
 from tests.machine import Host, Rig, container
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from schemas.estimate import Availability, Blocks, ClassRoom
+from schemas.messages.estimate import Availability, Blocks, ClassRoom
 from spazio.command import top
 from spazio.terminal import table
 

@@ -12,9 +12,9 @@ from processors.partition.partition import Partition
 from processors.rows.name_index import Roll
 from processors.workload.pod_class import Facts
 from schemas import codec
-from schemas.estimate import MAXIMUM_CLASSES, ClassSum, Model
-from schemas.message import Message
-from schemas.telemetry import MAXIMUM_PODS
+from schemas.messages.base import Message
+from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
+from schemas.messages.telemetry import MAXIMUM_PODS
 from tests.mix import ALLOWED, CORES, FREE_MEMORY, configured, pod, rows_of, sampled, share_of, steady, sums_of
 from tests.telemetry import NAMES, START, block, event, facts, stored, usage
 

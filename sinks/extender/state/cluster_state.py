@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.estimate import Availability
-from schemas.facts import NodeFacts
-from schemas.prediction import Prediction
+from schemas.messages.estimate import Availability
+from schemas.messages.facts import NodeFacts
+from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
 from sinks.extender.candidate import Array, Candidates, Pod
 from sinks.extender.state import market as markets

@@ -18,10 +18,10 @@ from prometheus_client import Counter
 from bus import stream
 from bus.reading.reader import Reader, Received
 from schemas import codec, subject
-from schemas.estimate import Availability
-from schemas.facts import NodeFacts, PodFacts
-from schemas.placement import Reservations
-from schemas.prediction import Prediction
+from schemas.messages.estimate import Availability
+from schemas.messages.facts import NodeFacts, PodFacts
+from schemas.messages.placement import Reservations
+from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.extender.state.cluster_state import Board

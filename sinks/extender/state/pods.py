@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kube import quantity
-from schemas.facts import UNBOUND, PodFacts
+from schemas.messages.facts import UNBOUND, PodFacts
 from sinks.extender import pod
 from sinks.extender.candidate import Container
 from sinks.extender.state.reserved import Reserved

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from schemas.placement import Held, Reservations
+from schemas.messages.placement import Held, Reservations
 from sinks.extender.state import pods as pod_sums
 from sinks.extender.state.pods import Pods
 from sinks.extender.state.rows import Rows

@@ -11,7 +11,7 @@ from nats.js import api
 from bus.api import WRONG_LAST_SEQUENCE
 from bus.publishing import batch
 from schemas import codec
-from schemas.placement import Held, Reservations
+from schemas.messages.placement import Held, Reservations
 from schemas.subject import Names, token
 from sinks.extender.state.reservations import Book
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from schemas import placement_section
-from schemas.placement_section import Extender
+from schemas.sections import placement
+from schemas.sections.placement import Extender
 from sinks.extender.strategy.availability import Availability
 from sinks.extender.strategy.node_resources.least_allocated import LeastAllocated
 from sinks.extender.strategy.node_resources.most_allocated import MostAllocated
@@ -15,11 +15,11 @@ from sinks.extender.strategy.weighted import Weighted
 
 _MAKERS: Mapping[str, Callable[[Extender], Strategy]] = {
     Availability.name: lambda _: Availability(),
-    Weighted.name: lambda settings: Weighted(placement_section.pairs(settings.factors), settings.high_priority),
-    MostAllocated.name: lambda settings: MostAllocated(placement_section.pairs(settings.resources)),
-    LeastAllocated.name: lambda settings: LeastAllocated(placement_section.pairs(settings.resources)),
+    Weighted.name: lambda settings: Weighted(placement.pairs(settings.factors), settings.high_priority),
+    MostAllocated.name: lambda settings: MostAllocated(placement.pairs(settings.resources)),
+    LeastAllocated.name: lambda settings: LeastAllocated(placement.pairs(settings.resources)),
     RequestedToCapacityRatio.name: lambda settings: RequestedToCapacityRatio(
-        placement_section.pairs(settings.resources), points(settings.shape)
+        placement.pairs(settings.resources), points(settings.shape)
     ),
     TargetLoadPacking.name: lambda settings: TargetLoadPacking(settings.target),
     Peak.name: lambda _: Peak(),

@@ -21,7 +21,7 @@ from aiohttp import web
 from prometheus_client import Counter, Histogram
 
 from bus.health import Health
-from schemas.placement_section import Extender
+from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 from sinks.extender.web import tls, wire
 from sinks.extender.web.connection import Connection, Guard, Limits

@@ -3,7 +3,7 @@
 import ssl
 from pathlib import Path
 
-from schemas.placement_section import Extender
+from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 
 _LEFT = "extender tls client-ca: {} has lost authorities whose certificates are taken until a restart: start it anew"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from schemas.placement import Decision
+from schemas.messages.placement import Decision
 from sinks.history import column
 from sinks.history.column import AMOUNTS, Schema
 

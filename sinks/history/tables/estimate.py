@@ -5,9 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from schemas.estimate import Availability, Model
-from schemas.message import Part
-from schemas.section import FEATURES
+from schemas.messages.base import Part
+from schemas.messages.estimate import Availability, Model
+from schemas.sections.core import FEATURES
 from sinks.history import column
 from sinks.history.column import Schema
 

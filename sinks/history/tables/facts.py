@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from schemas.facts import UNBOUND, NodeFacts, PodFacts
+from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 from sinks.history import column
 from sinks.history.column import AMOUNTS, TEXTS, Schema
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from schemas.telemetry import ContainerEvent, PodUsageBlock
+from schemas.messages.telemetry import ContainerEvent, PodUsageBlock
 from sinks.history import column
 from sinks.history.column import Schema
 

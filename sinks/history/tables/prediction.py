@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from schemas.prediction import Accuracy, Forecast, Prediction, Reject, Resources
+from schemas.messages.prediction import Accuracy, Forecast, Prediction, Reject, Resources
 from sinks.history import column
 from sinks.history.column import Schema
 

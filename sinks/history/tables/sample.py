@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from schemas import metric
-from schemas.telemetry import Block, SampleBlock
+from schemas.messages.telemetry import Block, SampleBlock
 from sinks.history.column import Schema
 
 SMOOTHED: Schema = {

@@ -13,8 +13,8 @@ from nats.aio.client import Client
 from bus import stream
 from bus.reading.reader import Reader
 from schemas import codec
-from schemas.estimate import Availability
-from schemas.placement import Decision
+from schemas.messages.estimate import Availability
+from schemas.messages.placement import Decision
 from schemas.subject import Names
 from tests.e2e.kubernetes.control_plane import ControlPlane
 from tests.e2e.kubernetes.verdict import NEVER, Pod, Record, Report

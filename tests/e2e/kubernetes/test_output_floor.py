@@ -9,7 +9,7 @@ import pytest
 from nats.aio.client import Client
 
 from schemas import codec
-from schemas.prediction import Forecast, WorkloadSums
+from schemas.messages.prediction import Forecast, WorkloadSums
 from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.writing import SCALERS, Process, configured, now_us, publish, until, writing

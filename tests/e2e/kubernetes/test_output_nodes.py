@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
-from schemas.prediction import Prediction, Resources
+from schemas.messages.prediction import Prediction, Resources
 from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.writing import METRICS, configured, install, now_us, publish, until, writing

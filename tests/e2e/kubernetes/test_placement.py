@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from schemas.placement_section import Extender
+from schemas.sections.placement import Extender
 from tests.e2e.kubernetes import cluster, placement
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]

@@ -12,8 +12,8 @@ from nats.js.errors import KeyNotFoundError
 
 from kube import api, follow
 from schemas import codec
-from schemas.facts import NodeFacts
-from schemas.section import Kube
+from schemas.messages.facts import NodeFacts
+from schemas.sections.core import Kube
 from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.watching import NAMES, Watch, all_pods, said, until

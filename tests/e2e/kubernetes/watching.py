@@ -16,7 +16,7 @@ from nats.js.errors import NotFoundError
 from bus.reading.reader import Reader
 from kube import ledger, pod
 from schemas import codec
-from schemas.facts import NodeFacts, PodFacts
+from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.settings import Settings
 from schemas.subject import Names, name
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl

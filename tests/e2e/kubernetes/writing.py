@@ -15,9 +15,9 @@ from nats.aio.client import Client
 from bus.health import Health
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.estimate import Availability
 from schemas.live import Live
-from schemas.prediction import Forecast, Prediction
+from schemas.messages.estimate import Availability
+from schemas.messages.prediction import Forecast, Prediction
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.kubernetes import service as sink

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.message import Amount, Count, Message, Microseconds, NodeName, Part, Ratio, Text
+from schemas.messages.base import Amount, Count, Message, Microseconds, NodeName, Part, Ratio, Text
 
 MAXIMUM_SAMPLES = 100
 MAXIMUM_US = 60_000_000

@@ -4,8 +4,8 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from schemas.prediction import Formula
-from schemas.section import RELOAD, Bytes, Fraction, Seconds, Section
+from schemas.messages.prediction import Formula
+from schemas.sections.core import RELOAD, Bytes, Fraction, Seconds, Section
 
 PeakModel = Literal["calibrated", "n_sigma", "pods_n_sigma", "borg_default", "resource_central", "max", "koordinator"]
 PEAK_MODELS: tuple[str, ...] = get_args(PeakModel)

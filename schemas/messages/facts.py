@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.message import Amount, Count, Message, Microseconds, NodeName, NonNegative, Part, Text
+from schemas.messages.base import Amount, Count, Message, Microseconds, NodeName, NonNegative, Part, Text
 
 # In `PodFacts.node` and in its subject: the scheduler has not bound the pod yet. No node can have this name.
 UNBOUND = "-"

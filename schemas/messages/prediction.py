@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from schemas.message import Amount, Count, Message, Microseconds, NodeName, NonNegative, Part, Ratio, Text
+from schemas.messages.base import Amount, Count, Message, Microseconds, NodeName, NonNegative, Part, Ratio, Text
 
 # Priority classes of pods; beside them the whole node, and what is in no pod.
 Priority = Literal["prod", "mid", "batch", "free", "none"]

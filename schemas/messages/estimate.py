@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.message import Count, Message, Microseconds, NodeName, NonNegative, Part, Ratio, Text
+from schemas.messages.base import Count, Message, Microseconds, NodeName, NonNegative, Part, Ratio, Text
 
 # Workload classes in one message: a cluster has more workloads, but few take most of it.
 MAXIMUM_CLASSES = 64

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.message import Count, Message, Microseconds, NodeName, NonNegative, Part, Text
+from schemas.messages.base import Count, Message, Microseconds, NodeName, NonNegative, Part, Text
 
 # Nodes that a decision tells of; the counts tell of all.
 MOST_RANKED = 10

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from schemas.section import Commas, Fraction, Port, Seconds, Section
+from schemas.sections.core import Commas, Fraction, Port, Seconds, Section
 
 StrategyName = Literal[
     "availability",

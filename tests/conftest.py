@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from bus import connection, server, stream
 from schemas import settings as all_settings
 from schemas.settings import Settings
-from tests.natsd import Natsd
+from tests.support.natsd import Natsd
 
 
 class NatsServer(Natsd):

@@ -5,7 +5,7 @@ from nats.aio.client import Client
 
 from bus.publishing import batch
 from tests.behaviour.conftest import Bus
-from tests.raw import Answer, Puller, api, consumer, error, info, places, publish, stream
+from tests.support.raw import Answer, Puller, api, consumer, error, info, places, publish, stream
 
 
 async def part(

@@ -9,7 +9,20 @@ from nats.aio.msg import Msg
 
 from bus.reading.reader import Reader
 from tests.behaviour.conftest import Bus
-from tests.raw import SECOND, Answer, Puller, api, consumer, error, eventually, fill, places, publish, stream, times
+from tests.support.raw import (
+    SECOND,
+    Answer,
+    Puller,
+    api,
+    consumer,
+    error,
+    eventually,
+    fill,
+    places,
+    publish,
+    stream,
+    times,
+)
 
 
 async def test_messages_come_in_order_without_a_hole(client: Client) -> None:

@@ -43,7 +43,7 @@ from schemas.subject import Names
 from sinks.history import layout
 from spazio.service import processing
 from tests.e2e.servers import Servers
-from tests.program import SPAZIO, Program
+from tests.support.program import SPAZIO, Program
 
 Messages = Sequence[tuple[str, bytes]]
 

@@ -24,7 +24,7 @@ from tests.conftest import NatsServer
 from tests.e2e.cri import Containerd
 from tests.e2e.pipeline import until
 from tests.e2e.runtime import Dockerd
-from tests.program import SPAZIO, Program
+from tests.support.program import SPAZIO, Program
 
 _STEP_DOWN = (
     "import encodings.idna, os, sys\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 from bus import server
 from schemas import settings as all_settings
 from schemas.settings import Settings
-from tests.natsd import Natsd
+from tests.support.natsd import Natsd
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PASSWORDS = {"SPAZIO_CENTRE_PASSWORD": "of-the-centre", "SPAZIO_REGION_PASSWORD": "of-a-region"}

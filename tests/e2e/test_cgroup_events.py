@@ -14,7 +14,7 @@ import pytest
 from producers.containers.sources.cgroup import Cgroup
 from producers.containers.sources.source import Observation
 from producers.pods import cgroup
-from tests.following import Recorder, running
+from tests.support.following import Recorder, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 

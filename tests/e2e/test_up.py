@@ -24,7 +24,7 @@ import pytest
 
 from schemas.messages.estimate import Availability
 from tests.e2e.pipeline import Up, alive, spazio, until, up
-from tests.placement import asked
+from tests.support.placement import asked
 
 README = Path(__file__).parents[2] / "README.md"
 SERVICES = ("agent", "process", "cache", "history", "metrics", "extender")

@@ -26,8 +26,8 @@ from schemas.messages.estimate import Availability, Model
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
-from tests import telemetry
 from tests.conftest import NatsServer
+from tests.support import telemetry
 
 NAMES = Names()
 

@@ -20,8 +20,8 @@ from schemas.messages.placement import Decision, Reservations
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from tests.conftest import NatsServer
-from tests.placement import asked, node, pod, report
-from tests.program import SPAZIO, Program
+from tests.support.placement import asked, node, pod, report
+from tests.support.program import SPAZIO, Program
 
 NAMES = Names()
 NODES = [f"n{number}.example" for number in range(6)]

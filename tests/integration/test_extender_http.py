@@ -19,7 +19,7 @@ from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 from sinks.extender.web import server
 from sinks.extender.web.connection import Limits
-from tests.asking import POD, Rule, Wire, lab, post, question
+from tests.support.asking import POD, Rule, Wire, lab, post, question
 
 RECORDED = Path(__file__).parents[1] / "golden" / "extender"
 FORMS = ("names", "nodes")

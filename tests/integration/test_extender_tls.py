@@ -13,7 +13,7 @@ from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 from sinks.extender.web import tls
 from sinks.extender.web.connection import Limits
-from tests.asking import Lab, lab, make_keys, question
+from tests.support.asking import Lab, lab, make_keys, question
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.history import service, view
-from tests.telemetry import block
-from tests.workload import of_each_kind
+from tests.support.telemetry import block
+from tests.support.workload import of_each_kind
 
 NAMES = Names()
 TABLES = ("samples", "containers", "pods", "nodes", "podfacts")

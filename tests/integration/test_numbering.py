@@ -25,8 +25,8 @@ from schemas import settings as all_settings
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from schemas.subject import Names
-from tests import telemetry
 from tests.conftest import NatsServer
+from tests.support import telemetry
 
 NAMES = Names()
 NODES = [f"node-{number}" for number in range(4)]

@@ -24,8 +24,8 @@ from schemas.messages.base import RELEASE
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
-from tests import telemetry
 from tests.integration.test_engine import aggregated, caught_up, running
+from tests.support import telemetry
 
 NAMES = Names()
 ALL = {"0", "1", "2", "3", "aggregate"}

@@ -20,8 +20,8 @@ from schemas.boot import DIGITS, cut
 from schemas.messages.estimate import Availability, Blocks, Model
 from schemas.messages.telemetry import SampleBlock, SmoothedBlock
 from schemas.settings import Settings, load
-from tests import telemetry
-from tests.telemetry import START, block, stored
+from tests.support import telemetry
+from tests.support.telemetry import START, block, stored
 
 HOUR = 3600
 

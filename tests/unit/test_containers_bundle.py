@@ -10,7 +10,7 @@ from producers.containers import spec
 from producers.containers.sources import bundle, damage
 from producers.containers.sources.bundle import Bundle
 from producers.containers.sources.source import Identity
-from tests.following import running
+from tests.support.following import running
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000f"
 A, B = (digit * 64 for digit in "ab")

@@ -7,7 +7,7 @@ import pytest
 
 from producers.containers.sources import inotify, tree
 from producers.containers.sources.cgroup import Cgroup
-from tests.following import running
+from tests.support.following import running
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000f"
 A, B, C = (digit * 64 for digit in "abc")

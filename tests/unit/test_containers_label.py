@@ -5,7 +5,7 @@ import pytest
 from producers.containers import label
 from schemas import codec
 from schemas.messages.telemetry import ContainerEvent
-from tests.telemetry import event
+from tests.support.telemetry import event
 
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
 KUBERNETES = {

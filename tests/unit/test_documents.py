@@ -16,7 +16,7 @@ from schemas.messages.facts import NodeFacts, PodFacts, Taint
 from schemas.messages.placement import Decision, Held, Ranked, Refusal, Reservations
 from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, Size, SmoothedBlock
 from spazio.command import schema
-from tests import outlook
+from tests.support import outlook
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK: dict[str, Any] = {

@@ -24,8 +24,8 @@ from schemas.messages.estimate import Availability, Model
 from schemas.messages.telemetry import EdgeBlock
 from schemas.settings import Settings
 from schemas.subject import Names, token
-from tests import telemetry
-from tests.telemetry import METRICS
+from tests.support import telemetry
+from tests.support.telemetry import METRICS
 
 NAMES = Names()
 START_US = 1_795_000_000_000_000

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.placement import START, Clock, Replica, given, pod, report
+from tests.support.placement import START, Clock, Replica, given, pod, report
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from schemas.messages.placement import Held, Reservations
-from tests.placement import SECOND, START, Bucket, Clock, Replica, asked, given, pod, report
+from tests.support.placement import SECOND, START, Bucket, Clock, Replica, asked, given, pod, report
 
 NODES = ["a", "b"]
 

@@ -8,7 +8,7 @@ from schemas import codec, settings
 from schemas.live import Live
 from schemas.messages.prediction import MAXIMUM_WORKLOADS, Forecast, WorkloadSums
 from spazio.service import processing
-from tests.outlook import sums
+from tests.support.outlook import sums
 
 PERIOD_US = 15_000_000
 

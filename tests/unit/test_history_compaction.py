@@ -11,8 +11,8 @@ from schemas import codec
 from schemas.messages.estimate import Availability
 from sinks.history import compaction, layout, view
 from sinks.history.writer import Writer
-from tests import workload
-from tests.telemetry import NAMES, START, block, stored
+from tests.support import workload
+from tests.support.telemetry import NAMES, START, block, stored
 
 CREATED = "20261121T063000123456Z"
 LATER_US = (START + 5 * 3600) * 1_000_000

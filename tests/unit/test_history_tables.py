@@ -14,9 +14,9 @@ from sinks.history.column import Schema
 from sinks.history.repetition import Repetition
 from sinks.history.table import TABLES, Table, of_subject
 from sinks.history.writer import Writer
-from tests import outlook
-from tests.telemetry import NAMES
-from tests.workload import AT_US, event, node, pod, usage
+from tests.support import outlook
+from tests.support.telemetry import NAMES
+from tests.support.workload import AT_US, event, node, pod, usage
 
 CREATED = "20261121T063000123456Z"
 

@@ -20,8 +20,8 @@ from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.messages.prediction import Prediction, Reject
 from schemas.messages.telemetry import PodUsageBlock, SampleBlock
 from schemas.settings import Settings, load
-from tests import telemetry
-from tests.telemetry import NAMES, START, block, stored
+from tests.support import telemetry
+from tests.support.telemetry import NAMES, START, block, stored
 
 BEGIN = 40  # START + BEGIN is a whole minute
 Stream = list[tuple[str, bytes]]

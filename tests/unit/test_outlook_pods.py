@@ -9,8 +9,8 @@ from processors.rows import snapshot
 from schemas.messages.base import Message
 from schemas.messages.prediction import Prediction, Resources
 from schemas.messages.telemetry import MAXIMUM_PODS
-from tests import telemetry
-from tests.telemetry import START, block, stored
+from tests.support import telemetry
+from tests.support.telemetry import START, block, stored
 from tests.unit.test_outlook import BEGIN, Stream, calm, configured, node_facts, predictions
 
 SETTINGS = {"predict_cold_start_seconds": "60", "predict_force_seconds": "1", "predict_model": "n_sigma"}

@@ -10,8 +10,8 @@ from processors.prediction import statistic
 from processors.prediction.fold import Outlook
 from schemas.live import Live
 from schemas.messages.prediction import Prediction, Resources
-from tests import telemetry
-from tests.telemetry import METRICS, START, block, stored
+from tests.support import telemetry
+from tests.support.telemetry import METRICS, START, block, stored
 from tests.unit.test_outlook import BEGIN, Stream, calm, configured, node_facts, predictions
 
 DAY_US = 86_400 * 1_000_000

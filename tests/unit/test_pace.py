@@ -8,7 +8,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from spazio.generator import pace
-from tests import virtual
+from tests.support import virtual
 
 FIRST = 1_700_000_000
 COMES_SECONDS = 0.3

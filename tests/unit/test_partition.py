@@ -15,8 +15,8 @@ from schemas import codec
 from schemas.messages.estimate import Availability, ClassSum, Model
 from schemas.messages.telemetry import SampleBlock
 from schemas.settings import Settings, load
-from tests import telemetry
-from tests.telemetry import NAMES, block, stored
+from tests.support import telemetry
+from tests.support.telemetry import NAMES, block, stored
 
 VARIANTS = ("default", "carico")
 

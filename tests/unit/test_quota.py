@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import LAYOUTS, POD, UID, Host, Rig, container
+from tests.support.machine import LAYOUTS, POD, UID, Host, Rig, container
 
 
 @pytest.fixture(params=LAYOUTS)

@@ -24,8 +24,8 @@ from schemas.subject import is_node_name
 from sinks.history import view
 from sinks.history.tables import pod
 from sinks.history.writer import Writer
-from tests import telemetry
-from tests.telemetry import NAMES, START, stored
+from tests.support import telemetry
+from tests.support.telemetry import NAMES, START, stored
 
 SIZES = {"cpus": 4, "memory_bytes": 8 << 30}
 

@@ -13,7 +13,7 @@ from processors.partition.partition import Partition
 from schemas import codec
 from schemas.messages.estimate import Availability
 from schemas.settings import load
-from tests import telemetry
+from tests.support import telemetry
 
 DIGITS = {"cost": 9, "capacity": 6, "prior": 6, "explained": 6, "gap": 6}
 

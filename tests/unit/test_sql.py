@@ -10,8 +10,8 @@ from schemas import codec
 from sinks.history import view
 from sinks.history.writer import Writer
 from spazio.command import sql
-from tests.telemetry import NAMES, block, stored
-from tests.workload import of_each_kind
+from tests.support.telemetry import NAMES, block, stored
+from tests.support.workload import of_each_kind
 
 
 @pytest.fixture

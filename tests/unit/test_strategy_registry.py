@@ -12,7 +12,7 @@ from sinks.extender.candidate import Candidates
 from sinks.extender.strategy import combine, registry
 from sinks.extender.strategy.combine import Chosen
 from sinks.extender.strategy.protocol import Strategy
-from tests import candidates
+from tests.support import candidates
 
 SETTINGS = Extender(resources=("cpu=1", "memory=2", "example.com/gpu=3"), shape=("0=2", "40=10", "100=0"))
 EACH = registry.make(dict.fromkeys(STRATEGIES, 1.0), SETTINGS)

@@ -12,8 +12,8 @@ from schemas.sections.placement import Extender, pairs
 from sinks.extender.candidate import Array
 from sinks.extender.strategy import factor
 from sinks.extender.strategy.weighted import FACTORS, Weighted
-from tests import candidates, literal_score
-from tests.candidates import GIB
+from tests.support import candidates, literal_score
+from tests.support.candidates import GIB
 
 NAN = np.nan
 often = settings(deadline=None, max_examples=200, derandomize=True)

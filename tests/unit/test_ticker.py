@@ -10,7 +10,7 @@ from producers import clock as grid
 from producers.pods.ticker import Ticker
 from schemas import codec
 from schemas.messages.telemetry import PodUsageBlock
-from tests.machine import Host, Rig, container
+from tests.support.machine import Host, Rig, container
 
 
 @pytest.fixture

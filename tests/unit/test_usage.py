@@ -12,7 +12,7 @@ from producers.containers.sources.source import Identity
 from producers.pods import usage
 from schemas import codec
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
-from tests.machine import LAYOUTS, MIB, POD, UID, Host, Rig, container, lines
+from tests.support.machine import LAYOUTS, MIB, POD, UID, Host, Rig, container, lines
 
 SYSTEMD_POD = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice"
 

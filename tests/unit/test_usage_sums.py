@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from producers.pods import usage
-from tests.machine import LAYOUTS, MIB, POD, UID, Host, Rig, container, lines
+from tests.support.machine import LAYOUTS, MIB, POD, UID, Host, Rig, container, lines
 
 
 @pytest.fixture(params=LAYOUTS)

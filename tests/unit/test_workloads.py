@@ -15,8 +15,8 @@ from schemas import codec
 from schemas.messages.base import Message
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
 from schemas.messages.telemetry import MAXIMUM_PODS
-from tests.mix import ALLOWED, CORES, FREE_MEMORY, configured, pod, rows_of, sampled, share_of, steady, sums_of
-from tests.telemetry import NAMES, START, block, event, facts, stored, usage
+from tests.support.mix import ALLOWED, CORES, FREE_MEMORY, configured, pod, rows_of, sampled, share_of, steady, sums_of
+from tests.support.telemetry import NAMES, START, block, event, facts, stored, usage
 
 
 def test_what_kubernetes_says_of_a_pod_comes_before_what_its_agent_says() -> None:

@@ -21,7 +21,7 @@ from tests.e2e.kubernetes import cluster
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.robin import robin
 from tests.e2e.kubernetes.service import Service
-from tests.natsd import Natsd
+from tests.support.natsd import Natsd
 
 WORKLOAD = "lab"
 POD_CORES, POD_MEMORY = 0.3, 512 << 20

@@ -14,7 +14,7 @@ from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.writing import SCALERS, Process, configured, now_us, publish, until, writing
 from tests.integration.test_engine import running
-from tests.outlook import forecast
+from tests.support.outlook import forecast
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.kubernetes import service as sink
 from tests.e2e.kubernetes.control_plane import Kubectl
-from tests.program import Program
+from tests.support.program import Program
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = ROOT / "deploy" / "kubernetes"

@@ -10,7 +10,7 @@ from processors.partition.output import Output
 from schemas.messages.base import Message
 from schemas.messages.estimate import Availability, Model
 from schemas.settings import Settings, load
-from tests.telemetry import METRICS, block, stored, usage
+from tests.support.telemetry import METRICS, block, stored, usage
 
 CORES, MEMORY = 16, 64e9
 ALLOWED = slowdown.share(2.0, CORES) * CORES  # cores that serving pods may demand

@@ -3,7 +3,7 @@
 from schemas.messages.base import Message
 from schemas.messages.facts import NodeFacts, PodFacts, Taint
 from schemas.messages.telemetry import ContainerEvent, PodUsageBlock
-from tests.telemetry import START
+from tests.support.telemetry import START
 
 AT_US = START * 1_000_000
 

@@ -16,7 +16,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.command import histograms
 from tests.integration.test_engine import running
-from tests.unit.test_outlook import calm, configured
+from tests.unit.processors.prediction.test_outlook import calm, configured
 
 NAMES = Names()
 

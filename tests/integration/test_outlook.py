@@ -14,7 +14,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
 from tests.integration.test_engine import everything, running
-from tests.unit.test_outlook import FAST, recording
+from tests.unit.processors.prediction.test_outlook import FAST, recording
 
 NAMES = Names()
 SUBJECTS = [NAMES.of("prediction", "*"), NAMES.of("reject", "*")]

@@ -13,7 +13,7 @@ from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.writing import METRICS, configured, install, now_us, publish, until, writing
 from tests.support.outlook import prediction
-from tests.unit.test_metrics import row
+from tests.unit.sinks.metrics.test_metrics import row
 
 pytestmark = pytest.mark.slow
 

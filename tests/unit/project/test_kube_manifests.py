@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]
 from schemas import settings as all_settings
 from schemas.messages.base import RELEASE
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "deploy" / "kubernetes").rglob("*.yaml"))
 THINGS = [(path.name, thing) for path in FILES for thing in yaml.safe_load_all(path.read_text()) if thing]
 PODS: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from schemas.live import Live
 from schemas.messages.prediction import Prediction, Resources
 from tests.support import telemetry
 from tests.support.telemetry import METRICS, START, block, stored
-from tests.unit.test_outlook import BEGIN, Stream, calm, configured, node_facts, predictions
+from tests.unit.processors.prediction.test_outlook import BEGIN, Stream, calm, configured, node_facts, predictions
 
 DAY_US = 86_400 * 1_000_000
 GIB = float(1 << 30)

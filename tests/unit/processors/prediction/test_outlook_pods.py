@@ -11,7 +11,7 @@ from schemas.messages.prediction import Prediction, Resources
 from schemas.messages.telemetry import MAXIMUM_PODS
 from tests.support import telemetry
 from tests.support.telemetry import START, block, stored
-from tests.unit.test_outlook import BEGIN, Stream, calm, configured, node_facts, predictions
+from tests.unit.processors.prediction.test_outlook import BEGIN, Stream, calm, configured, node_facts, predictions
 
 SETTINGS = {"predict_cold_start_seconds": "60", "predict_force_seconds": "1", "predict_model": "n_sigma"}
 NOTHING = Resources(cpu=0.0, memory=0.0)

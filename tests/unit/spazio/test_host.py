@@ -16,7 +16,7 @@ from schemas.settings import Settings
 from spazio.service import host
 from spazio.service.host import Finding
 
-FROZEN = Path(__file__).parent / "proc" / "a"
+FROZEN = Path(__file__).parents[1] / "proc" / "a"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from spazio.backtest import ours, peers, plot, report, score, study, trace
 
 Array = NDArray[np.float64]
 
-PLANETLAB = Path(__file__).parents[3] / "shared" / "data" / "planetlab_cpu_3days.parquet"
+PLANETLAB = Path(__file__).parents[4] / "shared" / "data" / "planetlab_cpu_3days.parquet"
 
 
 def recording(machines: int, days: tuple[str, ...] = ("20260101", "20260103"), seed: int = 0) -> pl.DataFrame:

@@ -90,5 +90,5 @@ def test_a_damaged_state_is_refused(body: bytes) -> None:
 
 
 def test_the_release_is_that_of_the_project() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())
     assert project["project"]["version"] == RELEASE

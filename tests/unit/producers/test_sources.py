@@ -15,7 +15,7 @@ from producers import cpu, disk, file, inventory, load, memory, network, pressur
 from schemas import metric
 from schemas.sections import core
 
-FROZEN = Path(__file__).parent / "proc"
+FROZEN = Path(__file__).parents[1] / "proc"
 A, B = 100.0, 100.1
 FILES = ("stat", "meminfo", "pressure/cpu", "pressure/memory", "pressure/io", "diskstats", "1/net/dev", "loadavg")
 

@@ -10,7 +10,7 @@ from schemas.live import Change, Live
 from schemas.settings import Settings
 from spazio import option
 from spazio.service import reload
-from tests.unit.test_settings import FIELDS, OTHER, text_of, value
+from tests.unit.schemas.test_settings import FIELDS, OTHER, text_of, value
 
 CHANGEABLE = {settings.option_name(section, field) for section, field in live.changeable()}
 

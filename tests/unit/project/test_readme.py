@@ -9,7 +9,7 @@ from schemas.codec import MESSAGES
 from sinks.history.table import TABLES
 from spazio import cli
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
 
 

@@ -21,7 +21,7 @@ from spazio.command import doctor, up
 from spazio.service import addresses
 from spazio.service.host import Finding
 
-PROC = Path(__file__).parent / "proc" / "a"
+PROC = Path(__file__).parents[1] / "proc" / "a"
 NEW = b'INFO {"version":"2.14.0"}\r\n'
 
 

@@ -18,7 +18,7 @@ from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock,
 from spazio.command import schema
 from tests.support import outlook
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 BLOCK: dict[str, Any] = {
     "node": "n1", "boot": "b", "seq": 1, "at_us": 2, "step_us": 100_000, "metrics": ["cpu_util"], "values": [0.5, None]
 }  # fmt: skip

@@ -15,7 +15,7 @@ from kube.owner import Owner
 from schemas import codec
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts, Taint
 
-GOLDEN = Path(__file__).parent / "kubernetes"
+GOLDEN = Path(__file__).parents[1] / "kubernetes"
 CREATED_US = 1_772_445_600_000_000  # 2026-03-02T10:00:00Z
 MINUTE = CREATED_US // 60_000_000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from bus import server
 from schemas.settings import Settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 

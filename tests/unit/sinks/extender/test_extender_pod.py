@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sinks.extender import pod
 from sinks.extender.candidate import Container, Pod
 
-GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "kubernetes" / "pod.json").read_text())
+GOLDEN: dict[str, Any] = json.loads((Path(__file__).parents[2] / "kubernetes" / "pod.json").read_text())
 MIB = 2**20
 BARE = {"metadata": {"uid": "u", "namespace": "shop", "name": "web-1"}, "spec": {}}
 often = settings(deadline=None, max_examples=300, derandomize=True)

@@ -1,4 +1,4 @@
-"""`spazio agent`: measures this node and its pods, publishes a block of each a second, and what happens to containers.
+"""`spazio agent` measures this node and its pods, and publishes a block of each a second and every container event.
 
 It runs on every node, so it must stay small: no numpy, no DataFrame, no command-line framework.
 """
@@ -23,6 +23,7 @@ from producers.pods.ticker import Ticker
 from producers.sampler import Sampler
 from schemas import codec
 from schemas.messages.telemetry import ContainerEvent
+from schemas.settings import Settings
 from schemas.subject import Names
 from spazio import option
 from spazio.recovery import agent_recovery
@@ -81,69 +82,112 @@ async def work(context: Context, refine: Refine) -> None:
         refine: Makes other blocks of the sampled ones.
     """
     settings, loop = context.settings, asyncio.get_running_loop()
-    sample, runtime, names = settings.sample, settings.runtime, Names(settings.prefix)
-    node, boot = sample.node_name, inventory.boot_id(sample.proc)[: refine.boot_digits]
-    blocks = _outbox(context, refine.kind, sample.buffer_blocks)
-    usages = _outbox(context, "pods", min(sample.buffer_blocks, _USAGE_BLOCKS))
-    events = _outbox(context, "containers", runtime.buffer_events, _EVENTS_IN_FLIGHT)
-
-    def hand_over(put: Callable[[int, bytes], None], seq: int, payload: bytes) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended; so will the threads
-            loop.call_soon_threadsafe(put, seq, payload)
-
-    def put_block(seq: int, payload: bytes) -> None:
-        if refined := refine.block(payload):
-            blocks.put(names.node(refine.kind, node), refined, refine.identity(node, boot, seq))
-
-    def put_usage(seq: int, payload: bytes) -> None:
-        usages.put(names.node("pods", node), payload, f"pods:{node}:{boot}:{seq}")
-
-    def tell(event: ContainerEvent) -> None:
-        identity = f"containers:{node}:{boot}:{event.boottime_us}:{event.container}:{event.event}"
-        payload = codec.encode(event)
-        refine.event(payload)
-        events.put(names.node("containers", node), payload, identity)
-
-    follower = Follower(choose.choose(settings), node=node, boot=boot, emit=tell, rescan_seconds=runtime.rescan_seconds)
-    before = partial(
+    boot = inventory.boot_id(settings.sample.proc)[: refine.boot_digits]
+    publisher = _Publisher(context, refine, boot)
+    follower = Follower(
+        choose.choose(settings),
+        node=settings.sample.node_name,
+        boot=boot,
+        emit=publisher.put_event,
+        rescan_seconds=settings.runtime.rescan_seconds,
+    )
+    recovered = partial(
         agent_recovery.read,
         context.client,
-        names,
-        node=node,
+        Names(settings.prefix),
+        node=settings.sample.node_name,
         boot=boot,
         timeout_seconds=settings.nats.request_timeout_seconds,
     )
+
+    def in_loop(put: Callable[[int, bytes], None]) -> Callable[[int, bytes], None]:
+        def hand_over(seq: int, payload: bytes) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended; so will the threads
+                loop.call_soon_threadsafe(put, seq, payload)
+
+        return hand_over
+
+    threads = _threads(settings, boot, follower, in_loop(publisher.put_block), in_loop(publisher.put_usage))
+    for thread in threads:
+        thread.start()
+    try:
+        async with asyncio.TaskGroup() as group:
+            for outbox in publisher.outboxes:
+                group.create_task(outbox.run())
+            group.create_task(follower.run(recovered))
+    finally:
+        for thread in threads:
+            thread.stop()
+        await _flush(*publisher.outboxes)
+
+
+class _Publisher:
+    """The agent's outboxes, and under which subject and id each message goes out."""
+
+    def __init__(self, context: Context, refine: Refine, boot: str) -> None:
+        sample, runtime = context.settings.sample, context.settings.runtime
+        self._names, self._node, self._boot, self._refine = (
+            Names(context.settings.prefix),
+            sample.node_name,
+            boot,
+            refine,
+        )
+        self._blocks = _outbox(context, refine.kind, sample.buffer_blocks)
+        self._usages = _outbox(context, "pods", min(sample.buffer_blocks, _USAGE_BLOCKS))
+        self._events = _outbox(context, "containers", runtime.buffer_events, _EVENTS_IN_FLIGHT)
+
+    @property
+    def outboxes(self) -> tuple[Outbox, ...]:
+        """All outboxes."""
+        return self._blocks, self._usages, self._events
+
+    def put_block(self, seq: int, payload: bytes) -> None:
+        """Take a block of samples."""
+        if refined := self._refine.block(payload):
+            kind = self._refine.kind
+            self._blocks.put(
+                self._names.node(kind, self._node), refined, self._refine.identity(self._node, self._boot, seq)
+            )
+
+    def put_usage(self, seq: int, payload: bytes) -> None:
+        """Take a block of what each pod used."""
+        self._usages.put(self._names.node("pods", self._node), payload, f"pods:{self._node}:{self._boot}:{seq}")
+
+    def put_event(self, event: ContainerEvent) -> None:
+        """Take an event of a container."""
+        identity = f"containers:{self._node}:{self._boot}:{event.boottime_us}:{event.container}:{event.event}"
+        payload = codec.encode(event)
+        self._refine.event(payload)
+        self._events.put(self._names.node("containers", self._node), payload, identity)
+
+
+def _threads(
+    settings: Settings,
+    boot: str,
+    follower: Follower,
+    emit_block: Callable[[int, bytes], None],
+    emit_usage: Callable[[int, bytes], None],
+) -> list[Sampler | Ticker]:
+    """Return the threads that measure: the sampler, and unless usage by pod is off, its reader."""
+    sample = settings.sample
     census = Census(sample.cgroup, sample.proc)
     reader = usage.Reader(
         census,
         sample.cgroup,
         sample.proc,
-        node=node,
+        node=sample.node_name,
         boot=boot,
         identify=follower.registry.get,
         descriptors=file.allow_descriptors(),
     )
-    threads: list[Sampler | Ticker] = [
-        Sampler(
-            inventory.default(sample, census, reader),
-            node=node,
-            boot=boot,
-            interval_seconds=sample.interval_seconds,
-            emit=partial(hand_over, put_block),
-        )
-    ]
-    if runtime.usage:
-        threads.append(Ticker(reader, partial(hand_over, put_usage)))
-    for thread in threads:
-        thread.start()
-    try:
-        async with asyncio.TaskGroup() as group:
-            for part in (blocks.run(), usages.run(), events.run(), follower.run(before)):
-                group.create_task(part)
-    finally:
-        for thread in threads:
-            thread.stop()
-        await _flush(blocks, usages, events)
+    sampler = Sampler(
+        inventory.default(sample, census, reader),
+        node=sample.node_name,
+        boot=boot,
+        interval_seconds=sample.interval_seconds,
+        emit=emit_block,
+    )
+    return [sampler, Ticker(reader, emit_usage)] if settings.runtime.usage else [sampler]
 
 
 def _outbox(context: Context, kind: str, limit: int, in_flight: int = 1) -> Outbox:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import peers, peers_bytewax, peers_loop
-from benchmarks.peers_bytewax import Chained, Messages, Node
-from benchmarks.peers_node import Written
+from benchmarks.peers import bytewax, comparison, loop
+from benchmarks.peers.bytewax import Chained, Messages, Node
+from benchmarks.peers.node import Written
 from schemas import metric
 from schemas import settings as all_settings
 
@@ -61,44 +61,44 @@ def without_faults(rows: list[bytes]) -> list[bytes]:
 
 
 def test_our_own_functions_say_the_same_bytes_one_node_at_a_time() -> None:
-    told = peers.messages(30, 40, noise=0.01)
-    ours = peers.pulls(SETTINGS, told)
+    told = comparison.messages(30, 40, noise=0.01)
+    ours = comparison.pulls(SETTINGS, told)
     assert len(ours) > 300
     assert sorted(one_by_one(told, Chained)) == sorted(ours)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_fold_written_for_one_node_says_the_same_to_the_last_digit(seed: int) -> None:
-    told = damaged(peers.messages(40, 50, noise=0.02), seed)
-    ours, theirs = without_faults(peers.pulls(SETTINGS, told)), without_faults(one_by_one(told, Written))
+    told = damaged(comparison.messages(40, 50, noise=0.02), seed)
+    ours, theirs = without_faults(comparison.pulls(SETTINGS, told)), without_faults(one_by_one(told, Written))
     assert len(ours) > 500
-    assert peers.difference(ours, theirs) <= 1
+    assert comparison.difference(ours, theirs) <= 1
 
 
 def test_a_row_that_only_one_side_has_and_a_number_that_differs_are_found() -> None:
-    ours = peers.pulls(SETTINGS, peers.messages(2, 5, noise=0.01))
+    ours = comparison.pulls(SETTINGS, comparison.messages(2, 5, noise=0.01))
     with pytest.raises(AssertionError, match="one side has said"):
-        peers.difference(ours, ours[1:])
+        comparison.difference(ours, ours[1:])
     row = json.loads(ours[0])
     row["available"] += 0.01
-    assert peers.difference(ours, [json.dumps(row).encode(), *ours[1:]]) == 100
+    assert comparison.difference(ours, [json.dumps(row).encode(), *ours[1:]]) == 100
 
 
 @needs("bytewax")
 def test_a_dataflow_says_what_a_partition_says_in_each_of_three_ways() -> None:
-    told = peers.messages(20, 10, noise=0.01)
-    ours = sorted(peers.pulls(SETTINGS, told))
-    assert sorted(peers_bytewax.by_node(told, lambda: Chained(SETTINGS), 64)) == ours
-    assert sorted(peers_bytewax.by_partition(told, peers.partition(SETTINGS), 64)) == ours
-    assert peers.difference(ours, peers_bytewax.by_node(told, lambda: Written(SETTINGS), 64)) <= 1
+    told = comparison.messages(20, 10, noise=0.01)
+    ours = sorted(comparison.pulls(SETTINGS, told))
+    assert sorted(bytewax.by_node(told, lambda: Chained(SETTINGS), 64)) == ours
+    assert sorted(bytewax.by_partition(told, comparison.partition(SETTINGS), 64)) == ours
+    assert comparison.difference(ours, bytewax.by_node(told, lambda: Written(SETTINGS), 64)) <= 1
 
 
 @needs("sklearn")
 def test_both_models_find_what_incremental_pca_finds() -> None:
-    assert peers_loop.moments(50, 8).error < 1e-12
-    assert peers_loop.subspaces(50, 8).error < 1e-12
+    assert loop.moments(50, 8).error < 1e-12
+    assert loop.subspaces(50, 8).error < 1e-12
 
 
 @needs("filterpy")
 def test_the_estimator_is_where_filterpy_is() -> None:
-    assert peers_loop.estimators(200, 30).error < 1e-12
+    assert loop.estimators(200, 30).error < 1e-12

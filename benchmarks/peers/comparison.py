@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fold, peers_bytewax, peers_loop
-from benchmarks.peers_bytewax import Chained, Messages
-from benchmarks.peers_node import Written
+from benchmarks import fold
+from benchmarks.peers import bytewax, loop
+from benchmarks.peers.bytewax import Chained, Messages
+from benchmarks.peers.node import Written
 from processors import decode
 from processors.estimation import chain
 from processors.estimation.chain import Batch, Params
@@ -140,9 +141,9 @@ def compare_folds(nodes: int, seconds: int, noise: float, rounds: int) -> dict[s
     batch = settings.process.batch
     sides: dict[str, Callable[[], list[bytes]]] = {
         "spazio": lambda: pulls(settings, told),
-        NODE: lambda: peers_bytewax.by_node(told, lambda: Chained(settings), batch),
-        WRITTEN: lambda: peers_bytewax.by_node(told, make, batch),
-        PARTITION: lambda: peers_bytewax.by_partition(told, partition(settings), batch),
+        NODE: lambda: bytewax.by_node(told, lambda: Chained(settings), batch),
+        WRITTEN: lambda: bytewax.by_node(told, make, batch),
+        PARTITION: lambda: bytewax.by_partition(told, partition(settings), batch),
     }
     spent: dict[str, float] = dict.fromkeys(sides, np.inf)
     said: dict[str, list[bytes]] = {}
@@ -170,7 +171,7 @@ def compare_folds(nodes: int, seconds: int, noise: float, rounds: int) -> dict[s
     }
 
 
-def compare_loops(compared: peers_loop.Compared, nodes: int, peer: str) -> dict[str, Any]:
+def compare_loops(compared: loop.Compared, nodes: int, peer: str) -> dict[str, Any]:
     """Return a comparison's figures."""
     assert compared.error < _SAME, f"results differ by {compared.error:g}"
     return {
@@ -198,9 +199,9 @@ def main() -> int:
     asked = arguments()
     with import_module("threadpoolctl").threadpool_limits(1):
         loops = {
-            "model": (peers_loop.moments, "scikit-learn"),
-            "model, reference form": (peers_loop.subspaces, "scikit-learn"),
-            "estimator": (peers_loop.estimators, "filterpy"),
+            "model": (loop.moments, "scikit-learn"),
+            "model, reference form": (loop.subspaces, "scikit-learn"),
+            "estimator": (loop.estimators, "filterpy"),
         }
         found = {"fold": compare_folds(asked.nodes, asked.seconds, asked.noise, asked.rounds)} | {
             name: compare_loops(compare(asked.loop_nodes, asked.updates), asked.loop_nodes, peer)
@@ -214,7 +215,3 @@ def main() -> int:
     versions = {"python": sys.version.split()[0]} | {name: version(name) for name in _PEERS}
     print(json.dumps(found | {"promised": promised, "missed": missed, "versions": versions}, indent=2))
     return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,1 @@
+"""spazio beside its peers: `python -m benchmarks.peers`."""

@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from nats.aio.client import Client
 
@@ -11,6 +12,10 @@ from bus import connection, server, stream
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from tests.support.natsd import Natsd
+
+# A slow machine is no fault of the code: examples are not timed.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 class NatsServer(Natsd):

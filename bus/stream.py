@@ -8,6 +8,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
@@ -193,11 +194,16 @@ async def _ensure_one(js: JetStreamContext, wanted: api.StreamConfig) -> None:
     if shards != stored:
         log.warning("stream.partitions_kept", extra={"stream": wanted.name, "kept": stored, "asked": shards})
         wanted = wanted.evolve(subject_transform=present.subject_transform, metadata=present.metadata)
-    fields = {key: value for key, value in wanted.as_dict().items() if value is not None and key != "metadata"}
-    stored_fields = present.as_dict()
+    fields = {key: value for key, value in _fields(wanted).items() if value is not None and key != "metadata"}
+    stored_fields = _fields(present)
     if any(stored_fields.get(key) != value for key, value in fields.items()):
         await js.update_stream(present.evolve(**{key: getattr(wanted, key) for key in fields}))
         log.info("stream.updated", extra={"stream": wanted.name})
+
+
+def _fields(config: api.StreamConfig) -> dict[str, Any]:
+    """Return a configuration to compare; the order of subjects means nothing."""
+    return config.as_dict() | {"subjects": sorted(config.subjects or ())}
 
 
 def _shards(config: api.StreamConfig) -> int:

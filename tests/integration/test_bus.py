@@ -80,6 +80,20 @@ async def test_ensuring_streams_again_changes_nothing_and_new_limits_are_taken_o
     assert (await stream.describe(client, NAMES.telemetry)).partitions == 2
 
 
+async def test_a_stream_whose_subjects_stand_in_another_order_is_left_as_it_is(
+    client: Client, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    js = client.jetstream()
+    present = (await js.stream_info(NAMES.estimates)).config
+    other = sorted(present.subjects or (), reverse=True)
+    assert other != present.subjects
+    await js.update_stream(present.evolve(subjects=other))
+    with caplog.at_level("INFO"):
+        await stream.ensure(client, settings)
+    assert (await js.stream_info(NAMES.estimates)).config.subjects == other
+    assert "stream.updated" not in caplog.messages
+
+
 async def test_a_reader_hands_out_every_message_once_and_in_order(client: Client) -> None:
     await publish(client, "a", range(700))
     async with Reader(client, NAMES.telemetry, [NAMES.part("*")], batch=100) as reader:

@@ -15,8 +15,10 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
+from schemas import channel
+from schemas.channel import CHANNELS, Channels, Store
 from schemas.settings import Settings
-from schemas.subject import TELEMETRY_KINDS, Names
+from schemas.subject import Names
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +54,14 @@ class Stream:
         return self.created.strftime("%Y%m%dT%H%M%S%fZ")
 
 
-def configs(settings: Settings) -> list[api.StreamConfig]:
-    """Return the wanted configuration of every stream and bucket."""
+def configs(settings: Settings, channels: Channels = CHANNELS) -> list[api.StreamConfig]:
+    """Return the wanted configuration of every stream and bucket of the channels."""
     names, bus = Names(settings.prefix), settings.nats
     shards = bus.partitions
     telemetry = api.StreamConfig(
         name=names.telemetry,
-        description="everything measured, by partition of its node, and the global model",
-        subjects=[names.of(kind, "*") for kind in TELEMETRY_KINDS] + [names.model],
+        description=channel.TELEMETRY.contents,
+        subjects=[row.filter(names) for row in channel.of_store(channel.TELEMETRY, channels)],
         subject_transform=api.SubjectTransform(
             src=names.of("*", "*"),
             dest=names.part(f"{{{{partition({shards},2)}}}}", "{{wildcard(1)}}", "{{wildcard(2)}}"),
@@ -72,70 +74,72 @@ def configs(settings: Settings) -> list[api.StreamConfig]:
     )
     estimates = api.StreamConfig(
         name=names.estimates,
-        description="everything estimated, with the cursors that say from what",
-        subjects=[
-            *(names.of(kind, "*") for kind in ("availability", "smoothed", "prediction", "reject", "cursor")),
-            names.of("forecast", "*", "*"),
-            names.of("model", "partition", "*"),
-            names.of("model", "local", "*"),
-            names.of("workloads", "partition", "*"),
-        ],
+        description=channel.ESTIMATES.contents,
+        subjects=[row.filter(names) for row in channel.of_store(channel.ESTIMATES, channels)],
         max_age=bus.estimates_max_age_seconds,
         max_bytes=bus.estimates_max_bytes,
         duplicate_window=min(bus.duplicate_window_seconds, bus.estimates_max_age_seconds),
         allow_direct=True,
         allow_atomic=True,
     )
+    # Dead letters may carry any subject, so this stream takes whatever follows a kind.
     events = api.StreamConfig(
         name=names.events,
-        description="dead letters and placement decisions",
-        subjects=[names.of("dead", ">"), names.of("decision", ">")],
+        description=channel.EVENTS.contents,
+        subjects=[names.of(row.kind, ">") for row in channel.of_store(channel.EVENTS, channels)],
         max_age=bus.events_max_age_seconds,
         max_bytes=bus.events_max_bytes,
         duplicate_window=min(bus.duplicate_window_seconds, bus.events_max_age_seconds),
         allow_direct=True,
     )
-    return [one.evolve(num_replicas=bus.replicas) for one in (telemetry, estimates, events, *_buckets(settings, names))]
+    buckets = [_bucket(settings, store) for store in channel.stores(channels) if store.bucket]
+    wanted = [telemetry, estimates, events, *buckets, _checkpoints(settings)]
+    return [one.evolve(num_replicas=bus.replicas) for one in wanted]
 
 
-def _buckets(settings: Settings, names: Names) -> list[api.StreamConfig]:
-    cache, nodes, objects = names.availability_bucket, names.nodes_bucket, names.checkpoints
-    expiry = settings.cache.expiry_seconds
-    return [
-        api.StreamConfig(
-            name=f"KV_{cache}",
-            description="scheduler cache: newest availability of each node",
-            subjects=[f"$KV.{cache}.>", names.of("cache", "cursor")],
-            max_msgs_per_subject=1,
-            max_age=expiry,
-            duplicate_window=min(expiry, settings.nats.duplicate_window_seconds),
-            discard=api.DiscardPolicy.NEW,
-            allow_rollup_hdrs=True,
-            deny_delete=True,
-            allow_direct=True,
-            allow_atomic=True,
-            allow_msg_ttl=True,
-        ),
-        _latest(settings, nodes, "newest facts of each node"),
-        _latest(settings, names.pods_bucket, "newest facts of each pod that the API server has"),
-        _latest(settings, names.reservations_bucket, "places held for pods on their way, by node"),
-        api.StreamConfig(
-            name=f"OBJ_{objects}",
-            description="checkpoints of processor state",
-            subjects=[f"$O.{objects}.C.>", f"$O.{objects}.M.>"],
-            discard=api.DiscardPolicy.NEW,
-            duplicate_window=settings.nats.duplicate_window_seconds,
-            allow_rollup_hdrs=True,
-            allow_direct=True,
-        ),
-    ]
+def _bucket(settings: Settings, store: Store) -> api.StreamConfig:
+    return _cache(settings) if store == channel.AVAILABILITY else _latest(settings, store)
 
 
-def _latest(settings: Settings, bucket: str, description: str) -> api.StreamConfig:
+def _cache(settings: Settings) -> api.StreamConfig:
+    """Return the scheduler cache: what is too old leaves it, and its cursor moves with its rows."""
+    names, expiry = Names(settings.prefix), settings.cache.expiry_seconds
+    cache = names.availability_bucket
+    return api.StreamConfig(
+        name=f"KV_{cache}",
+        description=channel.AVAILABILITY.contents,
+        subjects=[f"$KV.{cache}.>", names.of("cache", "cursor")],
+        max_msgs_per_subject=1,
+        max_age=expiry,
+        duplicate_window=min(expiry, settings.nats.duplicate_window_seconds),
+        discard=api.DiscardPolicy.NEW,
+        allow_rollup_hdrs=True,
+        deny_delete=True,
+        allow_direct=True,
+        allow_atomic=True,
+        allow_msg_ttl=True,
+    )
+
+
+def _checkpoints(settings: Settings) -> api.StreamConfig:
+    objects = Names(settings.prefix).checkpoints
+    return api.StreamConfig(
+        name=f"OBJ_{objects}",
+        description="checkpoints of processor state",
+        subjects=[f"$O.{objects}.C.>", f"$O.{objects}.M.>"],
+        discard=api.DiscardPolicy.NEW,
+        duplicate_window=settings.nats.duplicate_window_seconds,
+        allow_rollup_hdrs=True,
+        allow_direct=True,
+    )
+
+
+def _latest(settings: Settings, store: Store) -> api.StreamConfig:
     """Return a bucket whose keys come and go: what marks a deletion, or is told to, leaves it by itself."""
+    bucket = Names(settings.prefix).store(store.name)
     return api.StreamConfig(
         name=f"KV_{bucket}",
-        description=description,
+        description=store.contents,
         subjects=[f"$KV.{bucket}.>"],
         max_msgs_per_subject=1,
         duplicate_window=settings.nats.duplicate_window_seconds,

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas import codec, metric
+from schemas.channel import TELEMETRY_KINDS
 from schemas.messages.base import Message
 from schemas.messages.estimate import Model
-from schemas.messages.facts import NodeFacts, PodFacts
-from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock
+from schemas.messages.telemetry import EdgeBlock, SampleBlock
 from schemas.subject import kind_and_node
 
 Array = NDArray[np.float64]
@@ -21,10 +21,7 @@ Array = NDArray[np.float64]
 COLUMNS: dict[str, int] = {name: index for index, name in enumerate(metric.NAMES)}
 # What is read beside samples and the global model, by its kind in the subject.
 OTHERS: Mapping[str, type[Message]] = {
-    "containers": ContainerEvent,
-    "pods": PodUsageBlock,
-    "podfacts": PodFacts,
-    "nodefacts": NodeFacts,
+    kind: codec.MESSAGES[kind] for kind in TELEMETRY_KINDS if kind not in ("samples", "edge")
 }
 
 _HIGH = np.array([known.high for known in metric.METRICS])

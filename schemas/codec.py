@@ -5,34 +5,12 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from schemas import subject
+from schemas import channel, subject
 from schemas.messages.base import VERSION, Message
-from schemas.messages.estimate import Availability, Cursor, Model
-from schemas.messages.facts import NodeFacts, PodFacts
-from schemas.messages.placement import Decision, Reservations
-from schemas.messages.prediction import Forecast, Prediction, Reject, WorkloadSums
-from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, SmoothedBlock
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
-MESSAGES: Mapping[str, type[Message]] = {
-    "samples": SampleBlock,
-    "containers": ContainerEvent,
-    "pods": PodUsageBlock,
-    "edge": EdgeBlock,
-    "nodefacts": NodeFacts,
-    "podfacts": PodFacts,
-    "smoothed": SmoothedBlock,
-    "availability": Availability,
-    "model": Model,
-    "prediction": Prediction,
-    "reject": Reject,
-    "workloads": WorkloadSums,
-    "forecast": Forecast,
-    "decision": Decision,
-    "reservations": Reservations,
-    "cursor": Cursor,
-}
+MESSAGES: Mapping[str, type[Message]] = channel.messages()
 
 
 class Refused(ValueError):

@@ -5,29 +5,17 @@ against it by a test.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from schemas import codec, live, settings
+from schemas import channel, live, settings
+from schemas.channel import CHANNELS, Channel, Channels
 from schemas.messages.base import VERSION
 from schemas.metric import METRICS
 from schemas.subject import Names
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_NODE = {
-    "node": {"description": "node name as one token: a dot as _, any other byte outside A-Z a-z 0-9 - as =XX in hex"}
-}
-_WORKLOAD = {
-    "namespace": {"description": "namespace as one token"},
-    "workload": {"description": "kind and name of what owns the pods, as one token: Deployment/web"},
-}
-_POD = {
-    "namespace": {"description": "namespace as one token"},
-    "pod": {"description": "name of the pod as one token"},
-}
-_PARTITION = {"partition": {"description": "number of a shard of nodes, from 0"}}
 _DEAD = {
     "name": "dead",
     "title": "A message that nobody could use, as it came",
@@ -48,128 +36,10 @@ _DEAD = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Channel:
-    """One kind of subject: its name here, its address, what it carries, and a sentence on when."""
-
-    name: str
-    address: str
-    message: str
-    summary: str
-    parameters: dict[str, dict[str, str]]
-
-
-def _channels(prefix: str) -> Iterator[_Channel]:
-    names = Names(prefix)
-    of, stored = names.of, f"Kept in {names.telemetry}, under " + names.part("{partition}", "%s", "{node}")
-    yield _Channel("samples", of("samples", "{node}"), "samples", f"Once a second. {stored % 'samples'}", _NODE)
-    yield _Channel(
-        "containers", of("containers", "{node}"), "containers", f"At once on an event. {stored % 'containers'}", _NODE
-    )
-    yield _Channel("pods", of("pods", "{node}"), "pods", f"Once a second. {stored % 'pods'}", _NODE)
-    edge = "Once a second, instead of samples"
-    yield _Channel("edge", of("edge", "{node}"), "edge", f"{edge}. {stored % 'edge'}", _NODE)
-    yield _Channel("nodefacts", of("nodefacts", "{node}"), "nodefacts", f"On a change. {stored % 'nodefacts'}", _NODE)
-    yield _Channel(
-        "podfacts",
-        of("podfacts", "{node}"),
-        "podfacts",
-        f"On a change; {{node}} is - while the pod is bound to none. {stored % 'podfacts'}",
-        _NODE,
-    )
-    yield _Channel("model", names.model, "model", f"The global model, once a second. Kept in {names.telemetry}", {})
-    kept = f"Kept in {names.estimates}"
-    yield _Channel("smoothed", of("smoothed", "{node}"), "smoothed", f"Once a second, unless off. {kept}", _NODE)
-    yield _Channel(
-        "availability",
-        of("availability", "{node}"),
-        "availability",
-        f"At once on a change, at most once a second, else every few seconds. {kept}",
-        _NODE,
-    )
-    yield _Channel(
-        "model_partition",
-        of("model", "partition", "{partition}"),
-        "model",
-        f"Sums over the nodes of a shard, once a second. {kept}",
-        _PARTITION,
-    )
-    yield _Channel("model_local", of("model", "local", "{node}"), "model", f"One node's model. {kept}", _NODE)
-    yield _Channel(
-        "prediction",
-        of("prediction", "{node}"),
-        "prediction",
-        f"Once a minute where it has changed, at once where by much. {kept}",
-        _NODE,
-    )
-    yield _Channel(
-        "reject", of("reject", "{node}"), "reject", f"At once on a change, else every few seconds. {kept}", _NODE
-    )
-    yield _Channel(
-        "workloads",
-        of("workloads", "partition", "{partition}"),
-        "workloads",
-        f"Sums over the nodes of a shard, every 15 s. {kept}",
-        _PARTITION,
-    )
-    yield _Channel(
-        "forecast",
-        of("forecast", "{namespace}", "{workload}"),
-        "forecast",
-        f"Every 15 s for each workload. {kept}",
-        _WORKLOAD,
-    )
-    yield _Channel(
-        "cursor", of("cursor", "{partition}"), "cursor", f"With the rows of each fold, in one batch. {kept}", _PARTITION
-    )
-    yield _Channel(
-        "dead",
-        names.dead("{subject}"),
-        "dead",
-        f"On bad input. Kept in {names.events}",
-        {"subject": {"description": "subject that the message came on; several tokens"}},
-    )
-    yield _Channel(
-        "decision",
-        of("decision", "{namespace}", "{pod}"),
-        "decision",
-        f"On each attempt to place a pod. Kept in {names.events}",
-        _POD,
-    )
-    bucket = names.availability_bucket
-    yield _Channel(
-        "availability_cache",
-        f"$KV.{bucket}.{{node}}",
-        "availability",
-        f"Scheduler cache: key-value bucket {bucket}, key {{node}}; too old is absent",
-        _NODE,
-    )
-    bucket = names.nodes_bucket
-    yield _Channel(
-        "nodes_bucket", f"$KV.{bucket}.{{node}}", "nodefacts", f"Key-value bucket {bucket}, key {{node}}", _NODE
-    )
-    bucket = names.pods_bucket
-    yield _Channel(
-        "pods_bucket",
-        f"$KV.{bucket}.{{uid}}",
-        "podfacts",
-        f"Key-value bucket {bucket}, key {{uid}}: pods that the API server has",
-        {"uid": {"description": "UID of the pod"}},
-    )
-    bucket = names.reservations_bucket
-    yield _Channel(
-        "reservations_bucket",
-        f"$KV.{bucket}.{{node}}",
-        "reservations",
-        f"Key-value bucket {bucket}, key {{node}}: places held for pods that are not bound yet",
-        _NODE,
-    )
-
-
-def json_schemas() -> dict[str, dict[str, Any]]:
+def json_schemas(channels: Channels = CHANNELS) -> dict[str, dict[str, Any]]:
     """Return the JSON Schema (draft 2020-12) of every message, by file name."""
     result = {}
-    for kind, message in codec.MESSAGES.items():
+    for kind, message in channel.messages(channels).items():
         generated = _standing_alone(message.model_json_schema())
         head = {"$schema": _DIALECT, "title": message.TITLE, "description": generated["description"]}
         result[f"{kind}.json"] = head | {key: value for key, value in generated.items() if key not in head}
@@ -192,8 +62,9 @@ def _standing_alone(schema: dict[str, Any]) -> dict[str, Any]:
     return {key: resolved(value) for key, value in schema.items()}
 
 
-def asyncapi(prefix: str = "spazio") -> dict[str, Any]:
+def asyncapi(prefix: str = "spazio", channels: Channels = CHANNELS) -> dict[str, Any]:
     """Return the AsyncAPI 3.0 document of the bus; payloads refer to the files of `json_schemas` in `schemas/`."""
+    names = Names(prefix)
     messages: dict[str, Any] = {
         kind: {
             "name": kind,
@@ -201,22 +72,17 @@ def asyncapi(prefix: str = "spazio") -> dict[str, Any]:
             "contentType": "application/json",
             "payload": {"$ref": f"./schemas/{kind}.json"},
         }
-        for kind, message in codec.MESSAGES.items()
+        for kind, message in channel.messages(channels).items()
     }
-    channels, operations = {}, {}
-    for channel in _channels(prefix):
-        channels[channel.name] = {
-            "address": channel.address,
-            "description": channel.summary,
-            "messages": {channel.message: {"$ref": f"#/components/messages/{channel.message}"}},
-        }
-        if channel.parameters:
-            channels[channel.name]["parameters"] = channel.parameters
-        operations[f"publish_{channel.name}"] = {
-            "action": "send",
-            "channel": {"$ref": f"#/channels/{channel.name}"},
-            "messages": [{"$ref": f"#/channels/{channel.name}/messages/{channel.message}"}],
-        }
+    addresses, operations = {}, {}
+    for store in channel.stores(channels):
+        for row in channel.of_store(store, channels):
+            addresses[row.name] = _address(row, names)
+            operations[f"publish_{row.name}"] = {
+                "action": "send",
+                "channel": {"$ref": f"#/channels/{row.name}"},
+                "messages": [{"$ref": f"#/channels/{row.name}/messages/{row.kind}"}],
+            }
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -227,10 +93,22 @@ def asyncapi(prefix: str = "spazio") -> dict[str, Any]:
         },
         "defaultContentType": "application/json",
         "servers": {"loopback": {"host": "127.0.0.1:4222", "protocol": "nats", "description": "server of spazio up"}},
-        "channels": channels,
+        "channels": addresses,
         "operations": operations,
         "components": {"messages": messages | {"dead": _DEAD}},
     }
+
+
+def _address(row: Channel, names: Names) -> dict[str, Any]:
+    """Return one channel of AsyncAPI."""
+    described: dict[str, Any] = {
+        "address": row.address(names),
+        "description": row.description(names),
+        "messages": {row.kind: {"$ref": f"#/components/messages/{row.kind}"}},
+    }
+    if row.variables:
+        described["parameters"] = {token.name: {"description": token.description} for token in row.variables}
+    return described
 
 
 def settings_table() -> str:

@@ -13,7 +13,6 @@ _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 _TOKEN = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9A-F]{2})+")
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,253}")
 
-TELEMETRY_KINDS = ("samples", "containers", "pods", "edge", "nodefacts", "podfacts")
 PARTITIONS = 8
 # The same names come every second, each of a few hundred bytes here; more are just slower.
 _NAMES_REMEMBERED = 1 << 16
@@ -84,48 +83,49 @@ class Names:
         """Subject of the global model."""
         return self.of("model")
 
-    def _upper(self, suffix: str) -> str:
+    def store(self, suffix: str) -> str:
+        """Return the stream, bucket or object store of this name under the prefix."""
         return f"{self.prefix.upper()}_{suffix}"
 
     @property
     def telemetry(self) -> str:
         """Stream of everything that is measured, and of the global model."""
-        return self._upper("TELEMETRY")
+        return self.store("TELEMETRY")
 
     @property
     def estimates(self) -> str:
         """Stream of everything that processors say, and of their cursors."""
-        return self._upper("ESTIMATES")
+        return self.store("ESTIMATES")
 
     @property
     def events(self) -> str:
         """Stream of decisions and dead letters."""
-        return self._upper("EVENTS")
+        return self.store("EVENTS")
 
     @property
     def availability_bucket(self) -> str:
         """Bucket of the newest `Availability` of each node: the scheduler cache."""
-        return self._upper("AVAILABILITY")
+        return self.store("AVAILABILITY")
 
     @property
     def nodes_bucket(self) -> str:
         """Bucket of the newest `NodeFacts` of each node."""
-        return self._upper("NODES")
+        return self.store("NODES")
 
     @property
     def pods_bucket(self) -> str:
         """Bucket of the newest `PodFacts` of each pod that the API server has, by UID."""
-        return self._upper("PODS")
+        return self.store("PODS")
 
     @property
     def reservations_bucket(self) -> str:
         """Bucket of the places that are held on each node: `Reservations`."""
-        return self._upper("RESERVATIONS")
+        return self.store("RESERVATIONS")
 
     @property
     def checkpoints(self) -> str:
         """Object store of processor state."""
-        return self._upper("CHECKPOINTS")
+        return self.store("CHECKPOINTS")
 
 
 def kind_and_node(subject: str) -> tuple[str, str]:

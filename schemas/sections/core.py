@@ -10,10 +10,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.config import JsonDict
 
 from schemas import metric
-from schemas.subject import PARTITIONS, TELEMETRY_KINDS, is_node_name
+from schemas.subject import PARTITIONS, is_node_name
 
 FEATURES = ("cpu", "memory", "memory_pressure", "io_pressure", "disk")
-SIMULATED_KINDS = tuple(kind for kind in TELEMETRY_KINDS if kind != "edge")
+SIMULATED_KINDS = ("samples", "containers", "pods", "nodefacts", "podfacts")  # those that the simulator makes
 CONTAINER_SOURCES = ("cgroup", "bundle", "docker", "containerd")
 
 

@@ -6,14 +6,12 @@ from typing import Any
 
 import polars as pl
 
+from schemas import channel, codec
 from schemas.messages.base import Message
-from schemas.messages.estimate import Availability, Model
-from schemas.messages.facts import NodeFacts, PodFacts
-from schemas.messages.placement import Decision
-from schemas.messages.prediction import Forecast, Prediction, Reject
-from schemas.messages.telemetry import ContainerEvent, PodUsageBlock, SampleBlock, SmoothedBlock
 from sinks.history.column import Schema
 from sinks.history.tables import decision, estimate, facts, pod, prediction, sample
+
+_BY_NODE = channel.kinds_by_node()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +21,28 @@ class Table:
     Attributes:
         name: Name of its folder and of its view.
         kind: Kind of message in the subject.
-        message: What it holds.
         schema: Columns of its files.
         frame: Turns messages into a frame of that schema.
         rows: Number of rows that a message makes.
-        by_node: The last token of the subject is the node of the message.
         identity: What copies of one message have in common; None: a block's seq says it, or nothing is ever repeated.
     """
 
     name: str
     kind: str
-    message: type[Message]
     schema: Schema
     frame: Callable[[Sequence[Any]], pl.DataFrame]
     rows: Callable[[Any], int] = lambda _: 1
-    by_node: bool = True
     identity: Callable[[Any], Hashable] | None = None
+
+    @property
+    def message(self) -> type[Message]:
+        """What it holds."""
+        return codec.MESSAGES[self.kind]
+
+    @property
+    def by_node(self) -> bool:
+        """The last token of the subject is the node of the message."""
+        return self.kind in _BY_NODE
 
     @property
     def columns(self) -> Schema:
@@ -47,26 +51,18 @@ class Table:
 
 
 TABLES: tuple[Table, ...] = (
-    Table("samples", "samples", SampleBlock, sample.SAMPLE, sample.samples, sample.rows),
-    Table("smoothed", "smoothed", SmoothedBlock, sample.SMOOTHED, sample.smoothed, sample.rows),
-    Table("containers", "containers", ContainerEvent, pod.CONTAINER, pod.containers, identity=pod.event_identity),
-    Table("pods", "pods", PodUsageBlock, pod.POD, pod.pods, pod.rows),
-    Table("availability", "availability", Availability, estimate.AVAILABILITY, estimate.availabilities),
-    Table("models", "model", Model, estimate.MODEL, estimate.models, by_node=False),
-    Table("predictions", "prediction", Prediction, prediction.PREDICTION, prediction.predictions),
-    Table("rejects", "reject", Reject, prediction.REJECT, prediction.rejects),
-    Table("forecasts", "forecast", Forecast, prediction.FORECAST, prediction.forecasts, by_node=False),
-    Table(
-        "decisions",
-        "decision",
-        Decision,
-        decision.DECISION,
-        decision.decisions,
-        by_node=False,
-        identity=decision.identity,
-    ),
-    Table("nodes", "nodefacts", NodeFacts, facts.NODE, facts.nodes, identity=facts.node_identity),
-    Table("podfacts", "podfacts", PodFacts, facts.POD, facts.pods, identity=facts.pod_identity),
+    Table("samples", "samples", sample.SAMPLE, sample.samples, sample.rows),
+    Table("smoothed", "smoothed", sample.SMOOTHED, sample.smoothed, sample.rows),
+    Table("containers", "containers", pod.CONTAINER, pod.containers, identity=pod.event_identity),
+    Table("pods", "pods", pod.POD, pod.pods, pod.rows),
+    Table("availability", "availability", estimate.AVAILABILITY, estimate.availabilities),
+    Table("models", "model", estimate.MODEL, estimate.models),
+    Table("predictions", "prediction", prediction.PREDICTION, prediction.predictions),
+    Table("rejects", "reject", prediction.REJECT, prediction.rejects),
+    Table("forecasts", "forecast", prediction.FORECAST, prediction.forecasts),
+    Table("decisions", "decision", decision.DECISION, decision.decisions, identity=decision.identity),
+    Table("nodes", "nodefacts", facts.NODE, facts.nodes, identity=facts.node_identity),
+    Table("podfacts", "podfacts", facts.POD, facts.pods, identity=facts.pod_identity),
 )
 _BY_KIND = {table.kind: table for table in TABLES}
 

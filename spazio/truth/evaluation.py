@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
 from schemas import codec
+from schemas.channel import TELEMETRY_KINDS
 from schemas.messages.estimate import Availability, Model
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.truth.recording import Recording, Step, of_family
 
-_FOLDED = ("samples", "containers", "pods", "edge", "nodefacts", "podfacts")
 _AT_MOST = 0.15  # of the truth, or one pod: how far off a number may be
 
 
@@ -26,7 +26,7 @@ def replay(recording: Recording, settings: Settings) -> list[tuple[int, Availabi
     partition, aggregate = Partition(settings, 0), Aggregate(1, silent_seconds=settings.model.silent_seconds)
     said: list[tuple[int, Availability]] = []
     for at_us, subject, payload in recording.messages():
-        if subject.rsplit(".", 2)[-2] not in _FOLDED:
+        if subject.rsplit(".", 2)[-2] not in TELEMETRY_KINDS:
             continue
         outputs, _ = partition.fold([(subject, payload)])
         for output in outputs:

@@ -19,6 +19,7 @@ from producers import memory
 from producers.file import KernelFile
 from schemas import codec
 from schemas import settings as all_settings
+from schemas.channel import TELEMETRY_KINDS
 from schemas.messages.facts import PodFacts
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -33,7 +34,6 @@ _LOOK_SECONDS = 0.2
 _SETTLED_SECONDS = 6.0  # after a change, before slowdown is taken
 _GONE_SECONDS = 6.0  # between families
 _MOST_SLOWDOWN = 4.0
-_KINDS = ("samples", "containers", "pods", "edge", "nodefacts", "podfacts")
 
 
 @asynccontextmanager
@@ -76,7 +76,7 @@ class Experiment:
     async def run(self, families: Sequence[Family], step_seconds: float) -> AsyncIterator[Step]:
         """Run the families one after another; yields each step when it is over."""
         self._groups.open()
-        for kind in (*_KINDS, "availability"):
+        for kind in (*TELEMETRY_KINDS, "availability"):
             await self._client.subscribe(self._names.node(kind, self._node), cb=self._heard)
         await self._client.subscribe(self._names.model, cb=self._heard)
         try:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import subject
+from schemas.channel import TELEMETRY_KINDS
 from schemas.subject import Names
 
 GOLDEN = {
@@ -111,7 +112,7 @@ def test_streams_and_buckets_are_named_for_the_prefix() -> None:
     assert Names().telemetry == "SPAZIO_TELEMETRY"
 
 
-@given(st.sampled_from(subject.TELEMETRY_KINDS), st.text("ab._=é/", min_size=1), st.integers(0, 255))
+@given(st.sampled_from(TELEMETRY_KINDS), st.text("ab._=é/", min_size=1), st.integers(0, 255))
 def test_kind_and_node_are_found_in_a_subject_as_published_and_as_stored(kind: str, node: str, shard: int) -> None:
     names, token = Names("lab"), subject.token(node)
     assert subject.kind_and_node(names.node(kind, node)) == (kind, token)

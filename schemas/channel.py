@@ -1,0 +1,212 @@
+"""The table of messages: every kind, the subject or key that carries it, and the stream or bucket that keeps it.
+
+One row is one channel. Whatever has to know all kinds is derived from the rows: the codec, the generated documents,
+subjects of the streams, key-value buckets, what a partition decodes, and the check of the README's table. A new kind
+is one row here, the code that makes it, and the code that stores it. Functions take the rows as an argument, so that
+a test can try another table.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.messages.base import Message
+from schemas.messages.estimate import Availability, Cursor, Model
+from schemas.messages.facts import NodeFacts, PodFacts
+from schemas.messages.placement import Decision, Reservations
+from schemas.messages.prediction import Forecast, Prediction, Reject, WorkloadSums
+from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, SmoothedBlock
+from schemas.subject import Names
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A stream or a key-value bucket.
+
+    Attributes:
+        name: Its name without the prefix: `NODES` is the bucket `SPAZIO_NODES`.
+        contents: What it holds, as its description on the server.
+        bucket: It is a key-value bucket, which keeps the newest value of each key.
+    """
+
+    name: str
+    contents: str
+    bucket: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A variable part of a subject or key.
+
+    Attributes:
+        name: Its name in an address: `{node}`.
+        description: What stands there.
+        several: It covers one or more tokens and ends the subject; else it is exactly one.
+    """
+
+    name: str
+    description: str
+    several: bool = False
+
+    @property
+    def wildcard(self) -> str:
+        """What matches it in a filter."""
+        return ">" if self.several else "*"
+
+
+TELEMETRY = Store("TELEMETRY", "everything measured, by partition of its node, and the global model")
+ESTIMATES = Store("ESTIMATES", "everything estimated, with the cursors that say from what")
+EVENTS = Store("EVENTS", "dead letters and placement decisions")
+AVAILABILITY = Store("AVAILABILITY", "scheduler cache: newest availability of each node", bucket=True)
+NODES = Store("NODES", "newest facts of each node", bucket=True)
+PODS = Store("PODS", "newest facts of each pod that the API server has", bucket=True)
+RESERVATIONS = Store("RESERVATIONS", "places held for pods on their way, by node", bucket=True)
+
+NODE = Token("node", "node name as one token: a dot as _, any other byte outside A-Z a-z 0-9 - as =XX in hex")
+PARTITION = Token("partition", "number of a shard of nodes, from 0")
+NAMESPACE = Token("namespace", "namespace as one token")
+WORKLOAD = Token("workload", "kind and name of what owns the pods, as one token: Deployment/web")
+POD = Token("pod", "name of the pod as one token")
+UID = Token("uid", "UID of the pod")
+SUBJECT = Token("subject", "subject that the message came on; several tokens", several=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One kind of message under one kind of subject or key.
+
+    Attributes:
+        kind: Kind of message; first token of a subject, behind the prefix.
+        message: Type of the payload; None: bytes as they came.
+        store: Stream or bucket that keeps it.
+        cadence: When it is published. Of a bucket: what its keys are, `{bucket}` being its name.
+        tokens: What follows the kind in the subject, or makes up the key; text stands for itself.
+        alias: Name in AsyncAPI, where the kind has another channel of its own name.
+    """
+
+    kind: str
+    message: type[Message] | None
+    store: Store
+    cadence: str
+    tokens: tuple[str | Token, ...] = (NODE,)
+    alias: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the channel in AsyncAPI."""
+        return self.alias or self.kind
+
+    @property
+    def variables(self) -> tuple[Token, ...]:
+        """Variable tokens, in order."""
+        return tuple(token for token in self.tokens if isinstance(token, Token))
+
+    @property
+    def by_node(self) -> bool:
+        """Each subject is that of one node, the one that its messages are of."""
+        return self.tokens == (NODE,) and not self.store.bucket
+
+    def address(self, names: Names) -> str:
+        """Return the subject, with `{name}` for each variable token."""
+        tokens = [token if isinstance(token, str) else f"{{{token.name}}}" for token in self.tokens]
+        if self.store.bucket:
+            return ".".join(("$KV", names.store(self.store.name), *tokens))
+        return names.of(self.kind, *tokens)
+
+    def filter(self, names: Names) -> str:
+        """Return the subject that matches every message of the channel, as published; not for a bucket."""
+        return names.of(self.kind, *(token if isinstance(token, str) else token.wildcard for token in self.tokens))
+
+    def description(self, names: Names) -> str:
+        """Return a sentence on when messages come and where they are kept."""
+        kept = names.store(self.store.name)
+        if self.store.bucket:
+            return self.cadence.replace("{bucket}", kept)
+        stored = f", under {names.part('{partition}', self.kind, '{node}')}"
+        return f"{self.cadence}. Kept in {kept}{stored if self.store is TELEMETRY and self.by_node else ''}"
+
+
+Channels = Sequence[Channel]
+
+_BY_PARTITION = ("partition", PARTITION)
+
+CHANNELS: tuple[Channel, ...] = (
+    Channel("samples", SampleBlock, TELEMETRY, "Once a second"),
+    Channel("containers", ContainerEvent, TELEMETRY, "At once on an event"),
+    Channel("pods", PodUsageBlock, TELEMETRY, "Once a second"),
+    Channel("edge", EdgeBlock, TELEMETRY, "Once a second, instead of samples"),
+    Channel("nodefacts", NodeFacts, TELEMETRY, "On a change"),
+    Channel("podfacts", PodFacts, TELEMETRY, "On a change; {node} is - while the pod is bound to none"),
+    Channel("smoothed", SmoothedBlock, ESTIMATES, "Once a second, unless off"),
+    Channel(
+        "availability",
+        Availability,
+        ESTIMATES,
+        "At once on a change, at most once a second, else every few seconds",
+    ),
+    Channel("model", Model, TELEMETRY, "The global model, once a second", ()),
+    Channel(
+        "model", Model, ESTIMATES, "Sums over the nodes of a shard, once a second", _BY_PARTITION, "model_partition"
+    ),
+    Channel("model", Model, ESTIMATES, "One node's model", ("local", NODE), "model_local"),
+    Channel("prediction", Prediction, ESTIMATES, "Once a minute where it has changed, at once where by much"),
+    Channel("reject", Reject, ESTIMATES, "At once on a change, else every few seconds"),
+    Channel("workloads", WorkloadSums, ESTIMATES, "Sums over the nodes of a shard, every 15 s", _BY_PARTITION),
+    Channel("forecast", Forecast, ESTIMATES, "Every 15 s for each workload", (NAMESPACE, WORKLOAD)),
+    Channel("dead", None, EVENTS, "On bad input", (SUBJECT,)),
+    Channel("decision", Decision, EVENTS, "On each attempt to place a pod", (NAMESPACE, POD)),
+    Channel(
+        "availability",
+        Availability,
+        AVAILABILITY,
+        "Scheduler cache: key-value bucket {bucket}, key {node}; too old is absent",
+        alias="availability_cache",
+    ),
+    Channel("nodefacts", NodeFacts, NODES, "Key-value bucket {bucket}, key {node}", alias="nodes_bucket"),
+    Channel(
+        "podfacts",
+        PodFacts,
+        PODS,
+        "Key-value bucket {bucket}, key {uid}: pods that the API server has",
+        (UID,),
+        "pods_bucket",
+    ),
+    Channel(
+        "reservations",
+        Reservations,
+        RESERVATIONS,
+        "Key-value bucket {bucket}, key {node}: places held for pods that are not bound yet",
+        alias="reservations_bucket",
+    ),
+    Channel("cursor", Cursor, ESTIMATES, "With the rows of each fold, in one batch", (PARTITION,)),
+)
+
+
+def messages(channels: Channels = CHANNELS) -> dict[str, type[Message]]:
+    """Return the message type of each kind that has one."""
+    return {channel.kind: channel.message for channel in channels if channel.message is not None}
+
+
+def stores(channels: Channels = CHANNELS) -> tuple[Store, ...]:
+    """Return the streams and buckets, in the order in which the rows name them."""
+    return tuple(dict.fromkeys(channel.store for channel in channels))
+
+
+def of_store(store: Store, channels: Channels = CHANNELS) -> list[Channel]:
+    """Return the rows of what a stream or bucket keeps."""
+    return [channel for channel in channels if channel.store == store]
+
+
+def kinds_by_node(channels: Channels = CHANNELS) -> frozenset[str]:
+    """Return the kinds whose every subject is that of one node."""
+    streamed = [channel for channel in channels if not channel.store.bucket]
+    return frozenset(channel.kind for channel in streamed) - {
+        channel.kind for channel in streamed if not channel.by_node
+    }
+
+
+def telemetry_kinds(channels: Channels = CHANNELS) -> tuple[str, ...]:
+    """Return the kinds that the telemetry stream stores by partition of their node."""
+    return tuple(channel.kind for channel in of_store(TELEMETRY, channels) if channel.by_node)
+
+
+TELEMETRY_KINDS = telemetry_kinds()

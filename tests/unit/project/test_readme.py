@@ -5,7 +5,8 @@ from pathlib import Path
 
 import typer
 
-from schemas.codec import MESSAGES
+from schemas.channel import CHANNELS, stores
+from schemas.subject import Names
 from sinks.history.table import TABLES
 from spazio import cli
 
@@ -32,8 +33,15 @@ def test_the_tables_are_those_of_the_history() -> None:
 
 
 def test_the_subjects_are_those_of_the_contract() -> None:
-    listed = set(re.findall(r"spazio\.(\w+)", " ".join(first_column("subject"))))
-    assert listed == set(MESSAGES) - {"reservations"} | {"dead"}
+    listed = re.findall(r"`([^`]+)`", " ".join(first_column("subject")))
+    streamed = [row for row in CHANNELS if not row.store.bucket]
+    assert sorted(listed) == sorted(re.sub(r"{(\w+)}", r"<\1>", row.address(Names())) for row in streamed)
+
+
+def test_every_bucket_of_the_contract_is_named() -> None:
+    buckets = [store for store in stores() if store.bucket]
+    assert [store.name for store in buckets if f"`SPAZIO_{store.name}`" not in README] == []
+    assert buckets
 
 
 def test_every_link_leads_somewhere() -> None:

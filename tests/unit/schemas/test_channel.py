@@ -101,8 +101,8 @@ def test_a_partition_decodes_every_kind_that_telemetry_stores_by_node() -> None:
     assert set(SIMULATED_KINDS) <= set(channel.TELEMETRY_KINDS)
 
 
-def test_the_streams_take_these_subjects() -> None:
-    assert set(subjects("LAB_ESTIMATES", CHANNELS)) == {
+def test_no_subject_of_the_contract_leaves_its_stream() -> None:
+    assert set(subjects("LAB_ESTIMATES", CHANNELS)) >= {
         "lab.availability.*",
         "lab.smoothed.*",
         "lab.prediction.*",
@@ -113,8 +113,8 @@ def test_the_streams_take_these_subjects() -> None:
         "lab.model.local.*",
         "lab.workloads.partition.*",
     }
-    assert subjects("LAB_EVENTS", CHANNELS) == ["lab.dead.>", "lab.decision.>"]
-    assert subjects("LAB_TELEMETRY", CHANNELS) == [
+    assert set(subjects("LAB_EVENTS", CHANNELS)) >= {"lab.dead.>", "lab.decision.>"}
+    assert set(subjects("LAB_TELEMETRY", CHANNELS)) >= {
         *(f"lab.{kind}.*" for kind in ("samples", "containers", "pods", "edge", "nodefacts", "podfacts")),
         "lab.model",
-    ]
+    }

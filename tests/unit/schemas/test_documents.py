@@ -233,9 +233,9 @@ def test_an_encoded_message_has_exactly_the_fields_of_its_schema(kind: str) -> N
     codec.decode(codec.MESSAGES[kind], json.dumps(least).encode())
 
 
-def test_asyncapi_has_every_kind_of_subject() -> None:
+def test_no_subject_of_the_contract_leaves_asyncapi() -> None:
     addresses = {channel["address"] for channel in document.asyncapi("lab")["channels"].values()}
-    assert addresses == {
+    assert addresses >= {
         "lab.samples.{node}",
         "lab.containers.{node}",
         "lab.decision.{namespace}.{pod}",

@@ -238,6 +238,25 @@ async def connect(settings: Settings, name: str) -> AsyncIterator[Connection]:
             await client.close()
 
 
+@asynccontextmanager
+async def probe(settings: Settings, name: str) -> AsyncIterator[Client]:
+    """Hold a connection that is given up at the first error, for a look at a server that may not be ours to use.
+
+    Raises:
+        BusError: The server refuses; also OSError: none answers.
+    """
+    client = Client()
+    try:
+        await client.connect(settings.nats_url, name=name, allow_reconnect=False, error_cb=_quiet)
+        yield client
+    finally:
+        await client.close()
+
+
+async def _quiet(_error: Exception) -> None:
+    """Say nothing: who probes is told by what is raised."""
+
+
 async def unless_closed(client: Connection) -> None:
     """Wait for ever.
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import nats.errors
 from nats.aio.client import Client
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.5
 _NO_RESOURCES = (10023, 10047)
+_NO_MESSAGE = 10037
+_PAGE = 256  # consumers that the server lists at once
 
 
 class NoRoom(RuntimeError):
@@ -52,6 +54,27 @@ class Stream:
     def identity(self) -> str:
         """Creation time as a compact token."""
         return self.created.strftime("%Y%m%dT%H%M%S%fZ")
+
+
+class Stored(NamedTuple):
+    """A message as a stream has it; sequence 0: there is none."""
+
+    payload: bytes
+    sequence: int
+
+
+class Consumer(NamedTuple):
+    """Who reads a stream, and how far.
+
+    Attributes:
+        durable: It has a name, under which several readers share it; others are of one reader each.
+        pending: Messages that were not sent to it yet.
+        delivered: Stream sequence of the last that was.
+    """
+
+    durable: bool
+    pending: int
+    delivered: int
 
 
 def configs(settings: Settings, channels: Channels = CHANNELS) -> list[api.StreamConfig]:
@@ -218,8 +241,47 @@ async def describe(client: Client, name: str) -> Stream:
     """Return what is stored under a stream's name now.
 
     Raises:
-        nats.js.errors.NotFoundError: There is no such stream.
+        NotFound: There is no such stream.
     """
     info = await client.jetstream().stream_info(name)
     assert info.created is not None  # the server always says
     return Stream(name, info.created, info.state.first_seq, info.state.last_seq, _shards(info.config))
+
+
+async def newest(client: Client, name: str, subject: str, timeout_seconds: float) -> Stored:
+    """Return the newest message of a subject, from the stream's leader.
+
+    Raises:
+        NotFound: There is no such stream.
+        BusError: It may not be read; also TimeoutError.
+    """
+    try:
+        message = await client.jetstream(timeout=timeout_seconds).get_last_msg(name, subject)
+    except NotFoundError as error:
+        if error.err_code != _NO_MESSAGE:
+            raise
+        return Stored(b"", 0)
+    return Stored(message.data or b"", message.seq or 0)
+
+
+async def consumers(client: Client, name: str) -> list[Consumer]:
+    """Return who reads a stream."""
+    js, found = client.jetstream(), list[Consumer]()
+    while True:
+        page = await js.consumers_info(name, offset=len(found))
+        for info in page:
+            delivered = info.delivered.stream_seq if info.delivered else 0
+            found.append(Consumer(bool(info.config.durable_name), info.num_pending or 0, delivered))
+        if len(page) < _PAGE:
+            return found
+
+
+async def missing(client: Client, settings: Settings) -> list[str]:
+    """Return the names of streams and buckets that should exist and do not."""
+    js, absent = client.jetstream(), []
+    for name in [config.name or "" for config in configs(settings)]:
+        try:
+            await js.stream_info(name)
+        except NotFoundError:
+            absent.append(name)
+    return absent

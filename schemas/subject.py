@@ -136,3 +136,13 @@ def kind_and_node(subject: str) -> tuple[str, str]:
     """
     kind, node = subject.rsplit(".", 2)[-2:]
     return kind, node
+
+
+def kind_of(subject: str) -> str:
+    """Return the kind in any subject of the contract, as published or as stored by partition.
+
+    >>> kind_of("spazio.part.7.samples.n1"), kind_of("spazio.forecast.shop.web"), kind_of("spazio.model")
+    ('samples', 'forecast', 'model')
+    """
+    tokens = subject.split(".", 4)
+    return tokens[3] if tokens[1] == "part" and len(tokens) > 3 else tokens[1]

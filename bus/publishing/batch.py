@@ -16,9 +16,9 @@ from nats.js import api
 from nats.js.errors import NotFoundError
 from prometheus_client import Counter
 
-from bus.api import WRONG_LAST_SEQUENCE
+from bus.api import WRONG_LAST_SEQUENCE, Refused
 from bus.reading.reader import Reader
-from bus.stream import Stream
+from bus.stream import Stored, Stream
 from schemas import codec
 from schemas.messages.estimate import Cursor
 
@@ -44,13 +44,6 @@ class Row(NamedTuple):
     ttl_seconds: int = 0
 
 
-class Stored(NamedTuple):
-    """A cursor as the stream has it; sequence 0: there is none."""
-
-    payload: bytes
-    sequence: int
-
-
 async def last(client: Client, stream: str, subject: str, timeout_seconds: float = 5) -> Stored:
     """Return the newest message of a subject."""
     try:
@@ -58,6 +51,31 @@ async def last(client: Client, stream: str, subject: str, timeout_seconds: float
     except NotFoundError:
         return Stored(b"", 0)
     return Stored(message.data or b"", message.seq or 0)
+
+
+async def swap(client: Client, row: Row, expected: int, timeout_seconds: float) -> int:
+    """Store one message, if its subject still has the expected sequence.
+
+    Returns:
+        Its own sequence.
+
+    Raises:
+        Fenced: The subject has another sequence.
+        Refused: The server does not store it.
+        BusError: It may or may not be stored; also TimeoutError.
+    """
+    headers = {api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(expected)}
+    if row.ttl_seconds:
+        headers[api.Header.MSG_TTL.value] = str(row.ttl_seconds)
+    reply = await client.request(row.subject, row.payload, timeout=timeout_seconds, headers=headers)
+    answer = json.loads(reply.data)
+    if "error" in answer:
+        error = answer["error"]
+        if error.get("err_code") in WRONG_LAST_SEQUENCE:
+            raise Fenced(f"{row.subject} is not at {expected} any more")
+        raise Refused(error.get("description", "no reason given"), error.get("err_code", 0))
+    sequence: int = answer["seq"]
+    return sequence
 
 
 async def covered(client: Client, stream: str, subject: str, source: Stream) -> tuple[int, int]:

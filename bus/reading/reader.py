@@ -67,6 +67,7 @@ class Reader:
     Use as an async context manager.
 
     Attributes:
+        stream: Name of the stream.
         position: Sequence of the last message handed out.
         pending: Messages that were behind it when it was sent; -1: not known yet, since the consumer is not made.
     """
@@ -99,7 +100,7 @@ class Reader:
             bound: The caller keeps the position, which means nothing in a stream that was made anew: `read` raises
                 `Renewed` then, instead of beginning at the new stream's start.
         """
-        self._client, self._stream, self._subjects = client, stream, list(subjects)
+        self._client, self.stream, self._subjects = client, stream, list(subjects)
         self.position, self._newest, self._batch = after, newest, batch
         self._timeout, self._lease, self._bound = timeout_seconds, lease, bound
         self._born = ""
@@ -136,7 +137,7 @@ class Reader:
             await listening.close()
         if consumer and self._lease is None and self._client.is_connected:
             try:
-                await self._api(f"CONSUMER.DELETE.{self._stream}.{consumer}", {})
+                await self._api(f"CONSUMER.DELETE.{self.stream}.{consumer}", {})
             except (nats.errors.Error, TimeoutError):
                 log.debug("pull.consumer_left", extra={"consumer": consumer})
 
@@ -175,7 +176,7 @@ class Reader:
         """
         if not (consumer := self._consumer):
             return False
-        about = await self._api(f"CONSUMER.INFO.{self._stream}.{consumer}", {})
+        about = await self._api(f"CONSUMER.INFO.{self.stream}.{consumer}", {})
         sent: int = about["delivered"]["consumer_seq"]
         return consumer == self._consumer and not about["num_pending"] and sent <= self._counted
 
@@ -262,11 +263,11 @@ class Reader:
         return False
 
     async def _repair(self, reason: str) -> None:
-        REPAIRED.labels(self._stream).inc()
+        REPAIRED.labels(self.stream).inc()
         if self._repaired == self.position:
             await asyncio.sleep(_RETRY_SECONDS)  # the last repair has not helped
         self._repaired = self.position
-        log.info("pull.repaired", extra={"stream": self._stream, "reason": reason, "position": self.position})
+        log.info("pull.repaired", extra={"stream": self.stream, "reason": reason, "position": self.position})
         await self.close()
         if self._lease is not None and reason == _HOLE:
             # Where there are leaf servers a request outlives its inbox, and takes what is sent next.
@@ -284,7 +285,7 @@ class Reader:
                 raise
             except (nats.errors.Error, TimeoutError, OSError) as error:
                 if not said:
-                    log.warning("pull.waiting", extra={"stream": self._stream, "reason": str(error)})
+                    log.warning("pull.waiting", extra={"stream": self.stream, "reason": str(error)})
                     said = True
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -302,11 +303,11 @@ class Reader:
             self._keeping = asyncio.create_task(self._keep())
 
     async def _created(self) -> str:
-        born = (await self._api(f"STREAM.INFO.{self._stream}", {}))["created"]
+        born = (await self._api(f"STREAM.INFO.{self.stream}", {}))["created"]
         if self._born not in ("", born):
             if self._bound:
-                raise Renewed(f"stream {self._stream} was made anew")
-            log.info("pull.renewed", extra={"stream": self._stream})
+                raise Renewed(f"stream {self.stream} was made anew")
+            log.info("pull.renewed", extra={"stream": self.stream})
             self.position = 0
         self._born = born
         config: dict[str, Any] = {
@@ -320,7 +321,7 @@ class Reader:
             config["deliver_policy"] = "last_per_subject"
         else:
             config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": self.position + 1}
-        answer = await self._api(f"CONSUMER.CREATE.{self._stream}", {"stream_name": self._stream, "config": config})
+        answer = await self._api(f"CONSUMER.CREATE.{self.stream}", {"stream_name": self.stream, "config": config})
         self.pending = int(answer.get("num_pending", 0))
         name: str = answer["name"]
         return name
@@ -362,7 +363,7 @@ class Reader:
         self._wanted += batch
         self._asked = asyncio.get_running_loop().time()
         await self._client.publish(
-            f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}",
+            f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{self._consumer}",
             json.dumps(request).encode(),
             reply=f"{listening.inbox[:-1]}{self._round}",
         )

@@ -3,7 +3,10 @@
 import pytest
 from nats.aio.client import Client
 
+from bus import api as api_of
+from bus import errors
 from bus.publishing import batch
+from bus.stream import Stored
 from tests.behaviour.conftest import Bus
 from tests.support.raw import Answer, Puller, api, consumer, error, info, places, publish, stream
 
@@ -106,4 +109,22 @@ async def test_rows_and_cursor_go_through_the_batch_writer(client: Client) -> No
     assert await batch.publish(client, "S", [], batch.Row("cursor", b"3"), first, timeout_seconds=2) == first + 1
     await api(client, "STREAM.PURGE.S")
     later = await batch.publish(client, "S", [], batch.Row("cursor", b"4"), first + 1, timeout_seconds=2)
-    assert (later, await batch.last(client, "S", "cursor")) == (first + 2, batch.Stored(b"4", first + 2))
+    assert (later, await batch.last(client, "S", "cursor")) == (first + 2, Stored(b"4", first + 2))
+
+
+async def test_one_message_is_swapped_for_the_one_expected_and_for_no_other(client: Client) -> None:
+    await stream(client, allow_direct=True, allow_msg_ttl=True)
+    first = await batch.swap(client, batch.Row("s.a", b"1"), 0, 2)
+    second = await batch.swap(client, batch.Row("s.a", b"2", 60), first, 2)
+    for expected in (0, first):
+        with pytest.raises(batch.Fenced):
+            await batch.swap(client, batch.Row("s.a", b"3"), expected, 2)
+    assert (second, await batch.last(client, "S", "s.a")) == (first + 1, Stored(b"2", second))
+    with pytest.raises(errors.BusError):
+        await batch.swap(client, batch.Row("nobody.listens", b"1"), 0, 2)
+
+
+async def test_a_swap_that_the_stream_does_not_allow_is_refused_with_the_reason(client: Client) -> None:
+    await stream(client)
+    with pytest.raises(api_of.Refused, match="per-message TTL"):
+        await batch.swap(client, batch.Row("s.a", b"1", 60), 0, 2)

@@ -1,0 +1,13 @@
+"""The errors of the bus under names of its own, so that no other package imports the client library.
+
+Every error of the client, and those that the bus adds (`pull.Lost`, `pull.Renewed`, `api.Refused`), is a `BusError`.
+"""
+
+import nats.errors
+from nats.js.errors import NotFoundError
+
+BusError = nats.errors.Error
+NotFound = NotFoundError
+
+# What a request to the server can raise: it was refused, the connection broke, or no answer came in time.
+REQUEST_FAILED: tuple[type[Exception], ...] = (BusError, TimeoutError)

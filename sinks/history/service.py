@@ -12,18 +12,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import nats.errors
-from nats.aio.client import Client
 from prometheus_client import Counter, Gauge
 
-from bus import stream
+from bus import errors, stream, subscription
+from bus.client import Client
 from bus.health import Health
-from bus.publishing import dead
 from bus.reading.reader import Reader
-from schemas import codec
+from bus.subscription import Subscription
 from schemas.live import Live
+from schemas.messages.base import Message
 from schemas.subject import Names
-from sinks.history import compaction, view
+from sinks.history import compaction, table, view
 from sinks.history.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -102,55 +101,44 @@ class _Source:
         self._part = f"history of {source}"
 
     async def run(self) -> None:
-        while True:
-            try:
-                await self._follow()
-            except (nats.errors.Error, TimeoutError) as error:
-                log.warning("history.retried", extra={"stream": self._source, "reason": repr(error)})
-            except OSError as error:
-                self._health.degrade(self._part, _mend(self._settings.history_dir, error))
-            await asyncio.sleep(_AGAIN_SECONDS)
+        await subscription.keep(self._follow, self._report, also=(OSError,), pause_seconds=_AGAIN_SECONDS)
+
+    def _report(self, error: Exception) -> None:
+        if isinstance(error, OSError) and not isinstance(error, errors.REQUEST_FAILED):
+            self._health.degrade(self._part, _mend(self._settings.history_dir, error))
+        else:
+            log.warning("history.retried", extra={"stream": self._source, "reason": repr(error)})
 
     async def _follow(self) -> None:
         info = await stream.describe(self._client, self._source)
         writer = await asyncio.get_running_loop().run_in_executor(
             self._pool, Writer, self._settings.history_dir, self._source, info.identity, info.first
         )
+        timeout = self._settings.nats.request_timeout_seconds
         reader = Reader(
-            self._client,
-            self._source,
-            self._subjects,
-            after=writer.cursor,
-            timeout_seconds=self._settings.nats.request_timeout_seconds,
-            bound=True,
+            self._client, self._source, self._subjects, after=writer.cursor, timeout_seconds=timeout, bound=True
         )
-        async with reader:
+        names = Names(self._settings.prefix)
+        bury = subscription.bury(self._client, names, "history", self._source, timeout_seconds=timeout)
+        async with Subscription(reader, table.decode, bury) as messages:
             try:
-                await self._copy(reader, writer)
+                await self._copy(messages, writer)
             except asyncio.CancelledError:
                 await self._flush(writer)
                 raise
 
-    async def _copy(self, reader: Reader, writer: Writer) -> None:
+    async def _copy(self, messages: Subscription[Message | None], writer: Writer) -> None:
         loop = asyncio.get_running_loop()
         flushed = loop.time()
         while True:
             history = self._live.current.history
             left = min(flushed + history.flush_seconds - loop.time(), 1.0)
             if writer.rows < history.buffer_rows:
-                for message in await reader.read(timeout_seconds=max(0.01, left)):
-                    try:
-                        writer.append(message.subject, message.sequence, message.data)
-                    except codec.Refused as refusal:
-                        await dead.bury(
-                            self._client,
-                            Names(self._settings.prefix),
-                            "history",
-                            self._source,
-                            message,
-                            str(refusal),
-                            timeout_seconds=self._settings.nats.request_timeout_seconds,
-                        )
+                batch = await messages.read(timeout_seconds=max(0.01, left))
+                for each in batch.messages:
+                    if each.message is not None:
+                        writer.append(each.subject, each.sequence, each.message)
+                writer.cover(batch.first, batch.last)
             else:
                 await asyncio.sleep(max(0.0, left))
             LAG.labels(self._source).set(writer.rows)

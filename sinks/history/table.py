@@ -8,6 +8,7 @@ import polars as pl
 
 from schemas import channel, codec
 from schemas.messages.base import Message
+from schemas.subject import kind_of
 from sinks.history.column import Schema
 from sinks.history.tables import decision, estimate, facts, pod, prediction, sample
 
@@ -73,6 +74,18 @@ def of_subject(subject: str) -> Table | None:
     >>> of_subject("spazio.part.3.samples.n1").name, of_subject("spazio.model").name, of_subject("spazio.cursor.3")
     ('samples', 'models', None)
     """
-    tokens = subject.split(".")
-    kind = tokens[3] if tokens[1] == "part" and len(tokens) > 3 else tokens[1]
-    return _BY_KIND.get(kind)
+    return _BY_KIND.get(kind_of(subject))
+
+
+def decode(subject: str, payload: bytes) -> Message | None:
+    """Read a message that is stored under a subject; None: no table is for it.
+
+    Raises:
+        schemas.codec.Refused: The payload is not what its subject says.
+    """
+    table = of_subject(subject)
+    if table is None:
+        return None
+    if table.by_node:
+        return codec.decode_from(table.message, payload, subject)
+    return codec.decode(table.message, payload)

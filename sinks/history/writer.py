@@ -12,7 +12,6 @@ from pathlib import Path
 
 import polars as pl
 
-from schemas import codec
 from schemas.messages.base import Message
 from sinks.history import layout
 from sinks.history import table as tables
@@ -87,29 +86,32 @@ class Writer:
         """Rows that wait to be written."""
         return self._open.rows + (self._sealed.rows if self._sealed else 0)
 
-    def append(self, subject: str, sequence: int, payload: bytes) -> None:
-        """Take in one message; one that was seen, or that no table is for, changes nothing.
-
-        Raises:
-            schemas.codec.Refused: The payload is not what its subject says.
-        """
+    def append(self, subject: str, sequence: int, message: Message) -> None:
+        """Take in one message, as `table.decode` has read it; one that was seen, or has no table, changes nothing."""
         if sequence <= self._seen:
             return
-        self._seen = self._open.last = sequence
-        self._open.first = self._open.first or sequence
+        self.cover(sequence, sequence)
         table = tables.of_subject(subject)
-        if table is None:
-            return
-        if table.by_node:
-            message = codec.decode_from(table.message, payload, subject)
-        else:
-            message = codec.decode(table.message, payload)
-        if not self._repetition.new(table, message):
+        if table is None or not self._repetition.new(table, message):
             return
         self._open.messages.setdefault(table.name, []).append(message)
         rows = table.rows(message)
         self._open.sequences.setdefault(table.name, []).extend([sequence] * rows)
         self._open.rows += rows
+
+    def cover(self, first: int, last: int) -> None:
+        """Count messages as taken in, those too that no row comes of: refused ones, and those without a table.
+
+        Args:
+            first: Sequence of the first.
+            last: Sequence of the last.
+        """
+        first = max(first, (self._sealed.last if self._sealed else self._cursor) + 1)
+        if last < first:
+            return
+        self._seen = max(self._seen, last)
+        self._open.first = min(self._open.first or first, first)
+        self._open.last = max(self._open.last, last)
 
     def flush(self) -> int:
         """Write everything that waits and return the number of rows.

@@ -24,6 +24,7 @@ from schemas.subject import is_node_name
 from sinks.history import view
 from sinks.history.tables import pod
 from sinks.history.writer import Writer
+from tests.history import append
 from tests.support import telemetry
 from tests.support.telemetry import NAMES, START, stored
 
@@ -43,7 +44,7 @@ def history(folder: Path, messages: list[tuple[str, bytes]]) -> Path:
     """Write messages as the history sink does, in two flushes."""
     writer = Writer(folder, "T", "20260101T000000000000Z", 1)
     for sequence, (subject, payload) in enumerate(messages, 1):
-        writer.append(subject, sequence, payload)
+        append(writer, subject, sequence, payload)
         if sequence == len(messages) // 2:
             writer.flush()
     writer.flush()

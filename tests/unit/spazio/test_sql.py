@@ -10,6 +10,7 @@ from schemas import codec
 from sinks.history import view
 from sinks.history.writer import Writer
 from spazio.command import sql
+from tests.history import append
 from tests.support.telemetry import NAMES, block, stored
 from tests.support.workload import of_each_kind
 
@@ -19,7 +20,7 @@ def history(tmp_path: Path) -> Path:
     target = Writer(tmp_path, "S", "20261121T063000123456Z", 1)
     for second in range(3):
         subject, payload = stored(block("n", second, cpu_util=0.5, memory_pressure=None))
-        target.append(subject, second + 1, payload)
+        append(target, subject, second + 1, payload)
     target.flush()
     view.create(tmp_path)
     return tmp_path
@@ -40,7 +41,7 @@ def test_rows_are_printed_as_a_table_and_as_json(history: Path, capsys: pytest.C
 def test_maps_lists_and_structs_are_json_too(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = Writer(history, "S", "20261121T063000123456Z", 1)
     for sequence, (kind, message) in enumerate(of_each_kind(0).items(), 10):
-        target.append(NAMES.part(0, kind, "n"), sequence, codec.encode(message))
+        append(target, NAMES.part(0, kind, "n"), sequence, codec.encode(message))
     target.flush()
     statement = "SELECT labels, taints, price / 0 AS dear, histogram(time) AS hours FROM nodes GROUP BY ALL"
     assert sql.run(history, statement, json_output=True) == 0

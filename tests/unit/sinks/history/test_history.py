@@ -17,6 +17,7 @@ from schemas import codec
 from schemas.settings import load
 from sinks.history import compaction, layout, view
 from sinks.history.writer import Writer
+from tests.history import append
 from tests.support import telemetry
 from tests.support.telemetry import NAMES, block, stored
 
@@ -36,7 +37,7 @@ def writer(directory: Path, first: int = 1, created: str = CREATED) -> Writer:
 def feed(target: Writer, seconds: range, *, offset: int = 1) -> None:
     """Append one block per second; the stream sequence is the second plus an offset."""
     for second in seconds:
-        target.append(*_message(second, offset))
+        append(target, *_message(second, offset))
 
 
 def _message(second: int, offset: int = 1) -> tuple[str, int, bytes]:
@@ -52,10 +53,10 @@ def seconds_of(directory: Path) -> list[int]:
 
 def test_every_kind_of_row_is_written_and_read_back(tmp_path: Path) -> None:
     target = writer(tmp_path)
-    target.append(*_message(0))
+    append(target, *_message(0))
     outputs, _ = Partition(load({}, environ={}), 0).fold([stored(block("n", second)) for second in range(3)])
     for sequence, output in enumerate(outputs, 10):
-        target.append(output.subject, sequence, codec.encode(output.message))
+        append(target, output.subject, sequence, codec.encode(output.message))
     assert target.rows == 10 + 30 + sum("smoothed" not in output.subject for output in outputs)
     assert target.flush() > 40
     assert target.flush() == 0
@@ -91,15 +92,27 @@ def test_a_flush_over_midnight_writes_a_file_for_each_hour(tmp_path: Path) -> No
 
 def test_garbage_is_refused_and_its_neighbours_are_written(tmp_path: Path) -> None:
     target = writer(tmp_path)
-    target.append(*_message(0))
+    append(target, *_message(0))
     with pytest.raises(codec.Refused):
-        target.append(NAMES.part(0, "samples", "n"), 2, b"nonsense")
+        append(target, NAMES.part(0, "samples", "n"), 2, b"nonsense")
     with pytest.raises(codec.Refused):
-        target.append(NAMES.part(0, "samples", "other"), 3, _message(2)[2])
-    target.append(*_message(3))
+        append(target, NAMES.part(0, "samples", "other"), 3, _message(2)[2])
+    append(target, *_message(3))
     target.flush()
     assert seconds_of(tmp_path) == [0, 3]
     assert writer(tmp_path).cursor == 4
+
+
+def test_a_flush_covers_what_was_refused_before_between_and_behind_its_rows(tmp_path: Path) -> None:
+    target = writer(tmp_path)
+    for part in (range(2, 5), range(7, 9)):
+        feed(target, part)
+        target.cover(part[0], part[-1] + 3)
+        target.flush()
+        target.cover(part[0], part[0] + 1)  # covered and written already
+    assert target.flush() == 0
+    assert {(name.first, name.last) for _, name in layout.files(tmp_path)} == {(2, 7), (8, 11)}
+    assert writer(tmp_path).cursor == 11
 
 
 def test_what_was_seen_is_not_taken_in_again(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from schemas import codec
 from schemas.messages.estimate import Availability
 from sinks.history import compaction, layout, view
 from sinks.history.writer import Writer
+from tests.history import append
 from tests.support import workload
 from tests.support.telemetry import NAMES, START, block, stored
 
@@ -47,7 +48,7 @@ def put(target: Writer, sequences: range) -> None:
             subject, payload = stored(block("n", sequence, seq=sequence))
         else:
             subject, payload = NAMES.node("availability", "n"), codec.encode(availability(sequence))
-        target.append(subject, sequence, payload)
+        append(target, subject, sequence, payload)
 
 
 def availability(sequence: int) -> Availability:
@@ -119,7 +120,7 @@ def test_killed_in_a_flush_of_containers_pods_and_facts_no_row_is_lost_or_double
             for kind, message in workload.of_each_kind(number).items():
                 for _ in range(2):  # the stream has each twice
                     sequence += 1
-                    target.append(NAMES.part(0, kind, "n"), sequence, codec.encode(message))
+                    append(target, NAMES.part(0, kind, "n"), sequence, codec.encode(message))
 
     rows, killed = {"containers": 3, "pods": 9, "nodes": 3, "podfacts": 3}, 0
     for number in range(30):

@@ -14,6 +14,7 @@ from sinks.history.column import Schema
 from sinks.history.repetition import Repetition
 from sinks.history.table import TABLES, Table, of_subject
 from sinks.history.writer import Writer
+from tests.history import append
 from tests.support import outlook
 from tests.support.telemetry import NAMES
 from tests.support.workload import AT_US, event, node, pod, usage
@@ -30,7 +31,7 @@ class Stream:
 
     def put(self, kind: str, message: Message, node: str = "n") -> None:
         self.sequence += 1
-        self.writer.append(NAMES.part(0, kind, node), self.sequence, codec.encode(message))
+        append(self.writer, NAMES.part(0, kind, node), self.sequence, codec.encode(message))
 
     def ask(self, sql: str) -> list[tuple[object, ...]]:
         self.writer.flush()
@@ -164,7 +165,7 @@ def test_a_model_keeps_its_classes(stream: Stream) -> None:
         classes={"shop/web": ClassSum(pods=2.0, cpu=0.5, memory=1e9)},
     )
     stream.sequence += 1
-    stream.writer.append(NAMES.model, stream.sequence, codec.encode(model))
+    append(stream.writer, NAMES.model, stream.sequence, codec.encode(model))
     assert stream.ask("SELECT classes[1].class, classes[1].memory, length(classes) FROM models") == [
         ("shop/web", 1e9, 1)
     ]

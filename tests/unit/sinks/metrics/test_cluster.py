@@ -15,6 +15,7 @@ from sinks import cluster
 from sinks.history import compaction, layout, view
 from sinks.history.tables import estimate
 from sinks.history.writer import Writer
+from tests.history import append
 from tests.support.telemetry import NAMES, START
 
 CREATED = "20261121T063000123456Z"
@@ -56,7 +57,7 @@ def write(folder: Path, rows: list[Availability], first: int = 1) -> None:
     view.create(folder)
     target = Writer(folder, "S", CREATED, 1)
     for sequence, each in enumerate(rows, first):
-        target.append(NAMES.node("availability", each.node), sequence, codec.encode(each))
+        append(target, NAMES.node("availability", each.node), sequence, codec.encode(each))
     target.flush()
 
 

@@ -5,18 +5,19 @@ two writers never take turns with old values. A row expires when its measurement
 written.
 """
 
-import asyncio
 import logging
 import time
+from collections.abc import Sequence
+from functools import partial
 
-import nats.errors
-from nats.aio.client import Client
 from prometheus_client import Counter, Histogram
 
-from bus import stream
+from bus import stream, subscription
+from bus.client import Client
 from bus.health import UNSTORED, Health
-from bus.publishing import batch, dead
-from bus.reading.reader import Reader, Received
+from bus.publishing import batch
+from bus.reading.reader import Reader
+from bus.subscription import Decoded, Subscription
 from schemas import codec
 from schemas.messages.estimate import Availability, Cursor
 from schemas.settings import Settings
@@ -38,14 +39,15 @@ AGE = Histogram(
 
 async def run(client: Client, settings: Settings, health: Health) -> None:
     """Keep the cache current until cancelled."""
-    while True:
-        try:
-            await _follow(client, settings, health)
-        except batch.Fenced as fenced:
-            log.warning("cache.fenced", extra={"reason": str(fenced)})
-        except (nats.errors.Error, TimeoutError) as error:
-            log.warning("cache.retried", extra={"reason": repr(error)})
-        await asyncio.sleep(_AGAIN_SECONDS)
+    work = partial(_follow, client, settings, health)
+    await subscription.keep(work, _report, also=(batch.Fenced,), pause_seconds=_AGAIN_SECONDS)
+
+
+def _report(error: Exception) -> None:
+    if isinstance(error, batch.Fenced):
+        log.warning("cache.fenced", extra={"reason": str(error)})
+    else:
+        log.warning("cache.retried", extra={"reason": repr(error)})
 
 
 async def _follow(client: Client, settings: Settings, health: Health) -> None:
@@ -53,35 +55,14 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
     estimates = await stream.describe(client, names.estimates)
     bucket, subject = f"KV_{names.availability_bucket}", names.of("cache", "cursor")
     position, expected = await batch.covered(client, bucket, subject, estimates)
-    reader = Reader(
-        client,
-        names.estimates,
-        [names.of("availability", "*")],
-        after=position,
-        newest=True,
-        timeout_seconds=timeout,
-        bound=True,
-    )
-    async with reader:
-        while True:
-            messages = await reader.read()
-            rows, ages = [], []
-            for message in {message.subject: message for message in messages}.values():
-                try:
-                    availability = codec.decode_from(Availability, message.data, message.subject)
-                except codec.Refused as refusal:
-                    await dead.bury(
-                        client, names, "cache", names.estimates, message, str(refusal), timeout_seconds=timeout
-                    )
-                    continue
-                age = max(0.0, time.time() - availability.at_us / 1e6)
-                if age >= settings.cache.expiry_seconds:
-                    STALE.inc()
-                    continue
-                rows.append(_row(names, message, age, settings))
-                ages.append(availability.at_us)
+    wanted = [names.of("availability", "*")]
+    reader = Reader(client, names.estimates, wanted, after=position, newest=True, timeout_seconds=timeout, bound=True)
+    bury = subscription.bury(client, names, "cache", names.estimates, timeout_seconds=timeout)
+    async with Subscription(reader, subscription.of(Availability), bury, newest_only=True) as availabilities:
+        async for received in availabilities:
+            rows, measured_us = _rows(names, received.messages, settings)
             if rows:
-                cursor = Cursor(stream=names.estimates, created=estimates.identity, sequence=reader.position)
+                cursor = Cursor(stream=names.estimates, created=estimates.identity, sequence=received.last)
                 async with health.within("cache", _PATIENCE_SECONDS, UNSTORED):
                     expected = await batch.publish(
                         client,
@@ -92,11 +73,22 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
                         timeout_seconds=timeout,
                     )
                 WRITTEN.inc(len(rows))
-            for at_us in ages:
+            for at_us in measured_us:
                 AGE.observe(max(0.0, time.time() - at_us / 1e6))
 
 
-def _row(names: Names, message: Received, age: float, settings: Settings) -> batch.Row:
-    key = kind_and_node(message.subject)[1]
-    left = max(1, round(settings.cache.expiry_seconds - age))
-    return batch.Row(f"$KV.{names.availability_bucket}.{key}", message.data, left)
+def _rows(
+    names: Names, messages: Sequence[Decoded[Availability]], settings: Settings
+) -> tuple[list[batch.Row], list[int]]:
+    """Return a row for each message that is young enough, and the times that they were measured at."""
+    rows, measured_us = [], []
+    for each in messages:
+        age = max(0.0, time.time() - each.message.at_us / 1e6)
+        if age >= settings.cache.expiry_seconds:
+            STALE.inc()
+            continue
+        left = max(1, round(settings.cache.expiry_seconds - age))
+        key = kind_and_node(each.subject)[1]
+        rows.append(batch.Row(f"$KV.{names.availability_bucket}.{key}", each.data, left))
+        measured_us.append(each.message.at_us)
+    return rows, measured_us

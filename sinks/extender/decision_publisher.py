@@ -7,9 +7,9 @@ import asyncio
 import contextlib
 from collections import deque
 
-from nats.aio.client import Client
 from prometheus_client import Counter
 
+from bus.client import Client
 from bus.health import UNSTORED, Health
 from bus.publishing.pipeline import Outgoing, Pipeline
 from schemas import codec

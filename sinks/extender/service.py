@@ -13,9 +13,9 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from nats.aio.client import Client
 from prometheus_client import Gauge
 
+from bus.client import Client
 from bus.health import Health
 from kube import answer
 from schemas.settings import Settings

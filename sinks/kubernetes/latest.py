@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from nats.aio.client import Client
-
-from bus.publishing import dead
-from bus.reading.reader import Reader, Received
-from schemas import codec
+from bus import subscription
+from bus.client import Client
+from bus.reading.reader import Reader
+from bus.subscription import Subscription
 from schemas.messages.estimate import Availability
 from schemas.messages.prediction import Forecast, Prediction
 from schemas.settings import Settings
@@ -15,6 +14,11 @@ from schemas.subject import Names
 
 Workload = tuple[str, str, str]
 
+_KINDS: dict[str, type[Prediction] | type[Availability] | type[Forecast]] = {
+    "prediction": Prediction,
+    "availability": Availability,
+    "forecast": Forecast,
+}
 _FIRST_SECONDS = 3.0
 _TIDY_SECONDS = 600.0
 
@@ -35,22 +39,14 @@ class Said:
         self.forecasts: dict[Workload, Forecast] = {}
         self.current = asyncio.Event()
 
-    def hear(self, message: Received) -> None:
-        """Take in one message.
-
-        Raises:
-            Refused: It cannot be used.
-        """
-        kind = message.subject.split(".")[1]
-        if kind == "prediction":
-            prediction = codec.decode_from(Prediction, message.data, message.subject)
-            self.predictions[prediction.node] = prediction
-        elif kind == "availability":
-            availability = codec.decode_from(Availability, message.data, message.subject)
-            self.availabilities[availability.node] = availability
+    def hear(self, message: Prediction | Availability | Forecast) -> None:
+        """Take in one message."""
+        if isinstance(message, Prediction):
+            self.predictions[message.node] = message
+        elif isinstance(message, Availability):
+            self.availabilities[message.node] = message
         else:
-            forecast = codec.decode(Forecast, message.data)
-            self.forecasts[forecast.namespace, forecast.kind, forecast.workload] = forecast
+            self.forecasts[message.namespace, message.kind, message.workload] = message
 
     def forget(self, before_us: int) -> None:
         """Forget what is older, so that nodes and workloads that are gone take no memory."""
@@ -72,17 +68,14 @@ async def follow(client: Client, settings: Settings, said: Said, clock: Callable
     subjects = [names.of("prediction", "*"), names.of("availability", "*"), names.of("forecast", "*", "*")]
     keep = 2 * max(settings.output.stale_seconds, settings.output.forecast_seconds, settings.cache.expiry_seconds)
     tidied = clock()
-    async with Reader(client, names.estimates, subjects, newest=True, timeout_seconds=timeout) as reader:
+    reader = Reader(client, names.estimates, subjects, newest=True, timeout_seconds=timeout)
+    bury = subscription.bury(client, names, "kubernetes", names.estimates, timeout_seconds=timeout)
+    async with Subscription(reader, subscription.by_kind(_KINDS), bury) as estimates:
         while True:
-            messages = await reader.read(timeout_seconds=None if said.current.is_set() else _FIRST_SECONDS)
-            for message in messages:
-                try:
-                    said.hear(message)
-                except codec.Refused as refusal:
-                    await dead.bury(
-                        client, names, "kubernetes", names.estimates, message, str(refusal), timeout_seconds=timeout
-                    )
-            if not reader.pending:
+            batch = await estimates.read(timeout_seconds=None if said.current.is_set() else _FIRST_SECONDS)
+            for each in batch.messages:
+                said.hear(each.message)
+            if not batch.pending:
                 said.current.set()
             if clock() - tidied > _TIDY_SECONDS:
                 tidied = clock()

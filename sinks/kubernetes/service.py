@@ -11,8 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from nats.aio.client import Client
-
+from bus.client import Client
 from bus.health import Health
 from kube import api
 from kube.api import Api

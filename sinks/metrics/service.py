@@ -12,15 +12,15 @@ from contextlib import ExitStack
 from itertools import chain
 from operator import attrgetter
 
-from nats.aio.client import Client
 from prometheus_client import Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
+from bus import subscription
+from bus.client import Client
 from bus.reading.reader import Reader
-from schemas import codec
+from bus.subscription import Subscription
 from schemas.messages.estimate import MAXIMUM_CLASSES, Availability
-from schemas.messages.prediction import Forecast
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks import cluster
@@ -39,6 +39,7 @@ _GAUGES = (
     ("spazio_churn", "1 while containers start or end", "churn"),
     ("spazio_measured_timestamp_seconds", "time of the last sample behind the numbers", "at_us"),
 )
+_KINDS: dict[str, type[Availability] | type[prediction.Said]] = {"availability": Availability, **prediction.KINDS}
 _MOST_FAULTY = 100
 _TOTALS: tuple[tuple[str, str, Callable[[cluster.Total], float | None]], ...] = (
     ("spazio_cluster_nodes", "nodes that say how many pods of the class fit", attrgetter("nodes")),
@@ -171,16 +172,12 @@ async def run(client: Client, settings: Settings) -> None:
         for collector in (nodes, coming):
             REGISTRY.register(collector)
             stack.callback(REGISTRY.unregister, collector)
-        async with Reader(client, names.estimates, subjects, newest=True) as reader:
-            while True:
-                for message in await reader.read():
-                    kind = message.subject.split(".")[1]
-                    try:
-                        if kind == "availability":
-                            nodes.put(codec.decode_from(Availability, message.data, message.subject))
-                        elif kind == "forecast":
-                            coming.put(codec.decode(Forecast, message.data))
-                        else:
-                            coming.put(codec.decode_from(prediction.KINDS[kind], message.data, message.subject))
-                    except codec.Refused:
-                        REFUSED.inc()
+        reader = Reader(client, names.estimates, subjects, newest=True)
+        # Those who store these messages bury what they refuse.
+        async with Subscription(reader, subscription.by_kind(_KINDS), subscription.count(REFUSED)) as estimates:
+            async for batch in estimates:
+                for each in batch.messages:
+                    if isinstance(each.message, Availability):
+                        nodes.put(each.message)
+                    else:
+                        coming.put(each.message)

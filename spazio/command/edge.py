@@ -10,10 +10,10 @@ import contextlib
 import logging
 from pathlib import Path
 
-import nats.errors
-from nats.aio.client import Client
 from prometheus_client import Counter
 
+from bus import errors, subscription
+from bus.client import Client
 from processors.partition import edge
 from schemas import boot, codec
 from schemas.settings import Settings
@@ -99,13 +99,8 @@ class _Modelled(agent.Refine):
         """Take the global model now and then, for ever: one of those that come each second is enough."""
         while True:
             try:
-                subscription = await client.subscribe(self._model)
-                try:
-                    message = await subscription.next_msg(self._model_seconds)
-                finally:
-                    await subscription.unsubscribe()
-                self._edge.world(message.data)
-            except (nats.errors.Error, codec.Refused, TimeoutError) as error:
+                self._edge.world(await subscription.one(client, self._model, timeout_seconds=self._model_seconds))
+            except (errors.BusError, codec.Refused, TimeoutError) as error:
                 log.debug("edge.no_model", extra={"reason": repr(error)})
             await asyncio.sleep(self._model_seconds)
 

@@ -12,17 +12,14 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-import nats.errors
-from nats.js.errors import NotFoundError
-
-from bus import stream
+from bus import errors, stream, subscription
 from bus.publishing.pipeline import Outgoing
-from bus.reading.reader import Reader, Received
+from bus.reading.reader import Reader
+from bus.subscription import Subscription
 from producers.simulated.mirror import Mirror
 from producers.simulated.mirror_text import Said
-from schemas import codec
 from schemas.messages.facts import NodeFacts, PodFacts
-from schemas.subject import Names, kind_and_node
+from schemas.subject import Names
 from spazio.generator.sending import Sending
 from spazio.service.service import Context
 
@@ -36,6 +33,7 @@ _ASK_SECONDS = 0.1
 _DEAF_SECONDS = 5.0
 _DRAIN_SECONDS = 5.0
 _MOST_DOUBTS = 1000
+_KINDS: dict[str, type[NodeFacts | PodFacts]] = {"nodefacts": NodeFacts, "podfacts": PodFacts}
 
 _NO_WATCH = "there are no facts to follow yet: start `spazio watch` on this server"
 _DEAF = "the server does not say whether all facts have come: nodes are silent until it does"
@@ -86,43 +84,51 @@ class Follow:
         """Take what is there; returns the place in the stream behind which everything newer is."""
         last = (await self._described(self._names.telemetry)).last
         self._vouched = self._loop.time()
-        for bucket in (self._names.nodes_bucket, self._names.pods_bucket):
-            name = f"KV_{bucket}"
-            there = (await self._described(name)).last
-            async with Reader(
-                self._client, name, [f"$KV.{bucket}.>"], newest=True, timeout_seconds=self._timeout
-            ) as all_:
-                while all_.position < there:
-                    messages = await all_.read(timeout_seconds=_SILENCE_SECONDS)
-                    kind = "nodefacts" if bucket == self._names.nodes_bucket else "podfacts"
-                    for message in messages:
-                        self._take(kind, message)
-                    if not messages and not all_.pending:
-                        break  # the last one is gone meanwhile
+        buckets: list[tuple[str, type[NodeFacts | PodFacts]]] = [
+            (self._names.nodes_bucket, NodeFacts),
+            (self._names.pods_bucket, PodFacts),
+        ]
+        for bucket, kind in buckets:
+            await self._fill_from(bucket, kind)
         self._health.recover("follow")
         return last
+
+    async def _fill_from(self, bucket: str, kind: type[NodeFacts | PodFacts]) -> None:
+        name = f"KV_{bucket}"
+        there = (await self._described(name)).last
+        reader = Reader(self._client, name, [f"$KV.{bucket}.>"], newest=True, timeout_seconds=self._timeout)
+        # What is refused marks a deletion, or is left to those whose task it is to bury it.
+        async with Subscription(reader, subscription.of(kind, by_node=False), subscription.ignore) as facts:
+            while facts.position < there:
+                batch = await facts.read(timeout_seconds=_SILENCE_SECONDS)
+                for each in batch.messages:
+                    self._take(each.message)
+                if not batch.received and not batch.pending:
+                    return  # the last one is gone meanwhile
 
     async def _described(self, name: str) -> stream.Stream:
         while True:
             try:
                 return await stream.describe(self._client, name)
-            except NotFoundError:
+            except errors.NotFound:
                 self._health.degrade("follow", _NO_WATCH)
-            except (nats.errors.Error, TimeoutError) as error:
+            except errors.REQUEST_FAILED as error:
                 log.debug("follow.waiting", extra={"stream": name, "reason": repr(error)})
             await asyncio.sleep(_AWAY_SECONDS)
 
     async def _hear(self, after: int) -> None:
-        subjects = [self._names.part("*", kind) for kind in ("nodefacts", "podfacts")]
+        subjects = [self._names.part("*", kind) for kind in _KINDS]
+        reader = Reader(self._client, self._names.telemetry, subjects, after=after, timeout_seconds=self._timeout)
+        decode = subscription.by_kind(_KINDS, by_node=False)
         async with (
-            Reader(self._client, self._names.telemetry, subjects, after=after, timeout_seconds=self._timeout) as reader,
+            Subscription(reader, decode, subscription.ignore) as facts,  # those who store them bury what is refused
             asyncio.TaskGroup() as group,
         ):
             group.create_task(self._vouch(reader))
-            while True:
+            async for batch in facts:
                 said: list[Said] = []
-                for message in await reader.read():
-                    said += self._take(kind_and_node(message.subject)[0], message)
+                for each in batch.messages:
+                    said += self._take(each.message)
                 await self._send(said)
 
     async def _vouch(self, reader: Reader) -> None:
@@ -132,19 +138,15 @@ class Follow:
             try:
                 if await reader.whole():
                     self._vouched = asked
-            except (nats.errors.Error, TimeoutError) as error:
+            except errors.REQUEST_FAILED as error:
                 log.debug("follow.unsaid", extra={"reason": repr(error)})
             await asyncio.sleep(_ASK_SECONDS)
 
-    def _take(self, kind: str, message: Received) -> list[Said]:
-        """Take one message; what is none is left to those whose task it is to bury it, as is what marks a deletion."""
-        try:
-            if kind == "nodefacts":
-                self._mirror.hear_node(codec.decode(NodeFacts, message.data))
-                return []
-            return list(self._mirror.hear_pod(codec.decode(PodFacts, message.data)))
-        except codec.Refused:
-            return []
+    def _take(self, facts: NodeFacts | PodFacts) -> list[Said]:
+        if isinstance(facts, PodFacts):
+            return list(self._mirror.hear_pod(facts))
+        self._mirror.hear_node(facts)
+        return []
 
     def _doubt(self, reason: str) -> None:
         """Say once what many pods may have."""

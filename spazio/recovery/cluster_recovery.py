@@ -5,26 +5,24 @@ enough either, since it forgets. Together they are exact, wherever the watch was
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import nats.errors
-from nats.aio.client import Client
-from nats.js.errors import NotFoundError
-
-from bus import stream
+from bus import errors, stream, subscription
+from bus.client import Client
 from bus.folding.checkpoint import Checkpoint, Store
 from bus.reading.reader import Reader, Received
+from bus.subscription import Decode, Decoded, Refuse, Subscription
 from kube import ledger
 from kube.ledger import Ledger
-from schemas import codec
 from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.settings import Settings
-from schemas.subject import Names, kind_and_node, token
+from schemas.subject import Names, token
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +30,8 @@ _NAME = "watch"
 _SILENCE_SECONDS = 2.0
 
 Facts = TypeVar("Facts", bound=NodeFacts | PodFacts)
+
+_KINDS: dict[str, type[NodeFacts | PodFacts]] = {"nodefacts": NodeFacts, "podfacts": PodFacts}
 
 
 class Memory:
@@ -72,12 +72,9 @@ class Memory:
         if checkpoint is not None:
             self._restore(checkpoint.body)
         after = 0 if checkpoint is None else checkpoint.sequence
-        subjects = [self._names.part("*", kind) for kind in ("nodefacts", "podfacts")]
-        for message in await self._read(self._names.telemetry, subjects, after, newest=False):
-            if kind_and_node(message.subject)[0] == "nodefacts":
-                _take(self._nodes, NodeFacts, message)
-            else:
-                _take(self._pods, PodFacts, message)
+        subjects = [self._names.part("*", kind) for kind in _KINDS]
+        reader = Reader(self._client, self._names.telemetry, subjects, after=after, timeout_seconds=self._timeout)
+        await self._read(reader, subjects, subscription.by_kind(_KINDS), _foreign, self._take)
         wanted = await self._compare()
         log.info(
             "watch.recalled",
@@ -105,7 +102,7 @@ class Memory:
             sequence = (await stream.describe(self._client, self._names.telemetry)).last
             body = await asyncio.to_thread(zlib.compress, snapshot, 1)
             await self._store.save(_NAME, Checkpoint(self._stream, sequence, body))
-        except (nats.errors.Error, TimeoutError) as error:
+        except errors.REQUEST_FAILED as error:
             log.warning("watch.unsaved", extra={"reason": repr(error)})
 
     def _restore(self, body: bytes) -> None:
@@ -133,37 +130,48 @@ class Memory:
         return [*self._nodes.mend(nodes, at_us), *self._pods.mend(pods, at_us)]
 
     async def _copies(self, bucket: str, kind: type[Facts]) -> list[Facts]:
-        copies = []
-        for message in await self._read(f"KV_{bucket}", [f"$KV.{bucket}.>"], 0, newest=True):
-            try:
-                copy = codec.decode(kind, message.data)
-            except codec.Refused:
-                continue  # what marks a deleted key is empty
-            if message.subject == f"$KV.{bucket}.{key(copy)}" and not copy.deleted:
+        name, subjects = f"KV_{bucket}", [f"$KV.{bucket}.>"]
+        reader = Reader(self._client, name, subjects, newest=True, timeout_seconds=self._timeout)
+        copies: list[Facts] = []
+
+        def take(received: Decoded[Facts]) -> None:
+            copy = received.message
+            if received.subject == f"$KV.{bucket}.{key(copy)}" and not copy.deleted:
                 copies.append(copy)
+
+        # What marks a deleted key is empty, and refused.
+        await self._read(reader, subjects, subscription.of(kind, by_node=False), subscription.ignore, take)
         return copies
 
-    async def _read(self, name: str, subjects: Sequence[str], after: int, *, newest: bool) -> list[Received]:
-        """Return what a stream holds now."""
-        found: list[Received] = []
-        async with Reader(
-            self._client, name, subjects, after=after, newest=newest, timeout_seconds=self._timeout
-        ) as reader:
-            while reader.position < (last := await self._last(name, subjects)):
-                messages = await reader.read(timeout_seconds=_SILENCE_SECONDS)
-                found += messages
-                if not messages and not reader.pending and last == await self._last(name, subjects):
+    async def _read(
+        self,
+        reader: Reader,
+        subjects: Sequence[str],
+        decode: Decode[Facts],
+        refuse: Refuse,
+        take: Callable[[Decoded[Facts]], None],
+    ) -> None:
+        """Hand over what a stream holds now."""
+        async with Subscription(reader, decode, refuse) as facts:
+            while facts.position < (last := await self._last(reader.stream, subjects)):
+                batch = await facts.read(timeout_seconds=_SILENCE_SECONDS)
+                for received in batch.messages:
+                    take(received)
+                if not batch.received and not batch.pending and last == await self._last(reader.stream, subjects):
                     break  # the last one has been removed since
-        return found
+
+    def _take(self, received: Decoded[NodeFacts | PodFacts]) -> None:
+        if isinstance(received.message, NodeFacts):
+            self._nodes.recall(received.message)
+        else:
+            self._pods.recall(received.message)
 
     async def _last(self, name: str, subjects: Sequence[str]) -> int:
         """Return the highest sequence that any of the subjects has."""
-        js, last = self._client.jetstream(timeout=self._timeout), 0
+        last = 0
         for subject in subjects:
-            try:
-                last = max(last, (await js.get_msg(name, subject=subject)).seq or 0)
-            except NotFoundError:
-                continue
+            with contextlib.suppress(errors.NotFound):
+                last = max(last, (await stream.newest(self._client, name, subject, self._timeout)).sequence)
         return last
 
 
@@ -172,8 +180,5 @@ def key(facts: NodeFacts | PodFacts) -> str:
     return token(facts.node if isinstance(facts, NodeFacts) else facts.pod)
 
 
-def _take(account: Ledger[Facts], kind: type[Facts], message: Received) -> None:
-    try:
-        account.recall(codec.decode_from(kind, message.data, message.subject))
-    except codec.Refused as refusal:
-        log.warning("watch.foreign", extra={"subject": message.subject, "reason": str(refusal)})
+async def _foreign(message: Received, reason: str) -> None:
+    log.warning("watch.foreign", extra={"subject": message.subject, "reason": reason})

@@ -5,12 +5,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import nats.errors
-
-from bus import connection
+from bus import connection, errors, subscription
 from bus.connection import Connection
 from bus.reading.reader import Reader
-from schemas import codec
+from bus.subscription import Subscription
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -23,18 +21,14 @@ class Unreachable(RuntimeError):
 class Nodes:
     """What the scheduler cache holds, as it changes."""
 
-    def __init__(self, reader: Reader, expiry_seconds: float) -> None:
-        self._reader, self._expiry = reader, expiry_seconds
+    def __init__(self, changes: Subscription[Availability], expiry_seconds: float) -> None:
+        self._changes, self._expiry = changes, expiry_seconds
         self._rows: dict[str, Availability] = {}
 
     async def read(self, timeout_seconds: float) -> list[Availability]:
         """Wait for changes at most so long and return all nodes by name; a node that expired is gone."""
-        for message in await self._reader.read(timeout_seconds=timeout_seconds):
-            try:
-                row = codec.decode_from(Availability, message.data, message.subject)
-            except codec.Refused:
-                continue  # a deleted key, or another writer's; the cache sink itself writes nothing else
-            self._rows[row.node] = row
+        batch = await self._changes.read(timeout_seconds=timeout_seconds)
+        self._rows |= {each.message.node: each.message for each in batch.messages}
         oldest = (time.time() - self._expiry) * 1e6
         self._rows = {node: row for node, row in self._rows.items() if row.at_us >= oldest}
         return [self._rows[node] for node in sorted(self._rows)]
@@ -69,7 +63,9 @@ async def follow(settings: Settings) -> AsyncIterator[Nodes]:
     async with dial(settings) as client:
         try:
             await client.jetstream().stream_info(f"KV_{bucket}")
-        except nats.errors.Error as error:
+        except errors.BusError as error:
             raise Unreachable(f"{settings.nats_shown} has no bucket {bucket}: start the cache sink ({error})") from None
-        async with Reader(client, f"KV_{bucket}", [f"$KV.{bucket}.>"], newest=True) as reader:
-            yield Nodes(reader, settings.cache.expiry_seconds)
+        reader = Reader(client, f"KV_{bucket}", [f"$KV.{bucket}.>"], newest=True)
+        # What is refused is a deleted key, or another writer's; the cache sink itself writes nothing else.
+        async with Subscription(reader, subscription.of(Availability), subscription.ignore) as changes:
+            yield Nodes(changes, settings.cache.expiry_seconds)

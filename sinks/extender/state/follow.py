@@ -8,16 +8,17 @@ loses messages when a connection breaks, and says nothing.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-import nats.errors
-from nats.aio.client import Client
-from nats.js.errors import NotFoundError
 from prometheus_client import Counter
 
-from bus import stream
+from bus import stream, subscription
+from bus.client import Client
 from bus.reading.reader import Reader, Received
-from schemas import codec, subject
+from bus.subscription import Batch, Decode, Decoded, Subscription
+from schemas import subject
 from schemas.messages.estimate import Availability
 from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.messages.placement import Reservations
@@ -40,7 +41,28 @@ _WARNED = 1000
 TAKEN = Counter("spazio_extender_messages_total", "messages taken, by kind", ["kind"])
 REFUSED = Counter("spazio_extender_refused_total", "messages that could not be read, by kind", ["kind"])
 
-Take = Callable[[Received], None]
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source(Generic[M]):
+    """One kind of message that the board learns from.
+
+    Attributes:
+        kind: What counters call it.
+        stream: Where it is stored.
+        subjects: Filter in that stream.
+        decode: Reads a message.
+        take: Tells the board.
+        newest: Begin with the last message of each subject.
+    """
+
+    kind: str
+    stream: str
+    subjects: str
+    decode: Decode[M]
+    take: Callable[[Decoded[M]], None]
+    newest: bool = True
 
 
 class Followed:
@@ -60,78 +82,35 @@ class Followed:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        names = self._names
-        cache, nodes = names.availability_bucket, names.nodes_bucket
-        pods, places = names.pods_bucket, names.reservations_bucket
-        sources: list[tuple[str, str, str, bool, Take]] = [
-            ("availability", f"KV_{cache}", f"$KV.{cache}.>", True, self._availability),
-            ("reservations", f"KV_{places}", f"$KV.{places}.>", True, self._reservations),
-            ("nodes", f"KV_{nodes}", f"$KV.{nodes}.>", True, self._node),
-            ("pods", f"KV_{pods}", f"$KV.{pods}.>", True, self._pod),
-            # Whoever makes facts without the buckets is heard too; what both say is taken once.
-            ("nodefacts", names.telemetry, names.part("*", "nodefacts"), True, self._node),
-            ("podfacts", names.telemetry, names.part("*", "podfacts"), False, self._pod),
-            ("prediction", names.estimates, names.of("prediction", "*"), True, self._prediction),
-        ]
+        sources = self._sources()
         self._loading = len(sources)
         async with asyncio.TaskGroup() as group:
-            for kind, source, wanted, newest, take in sources:
-                group.create_task(self._follow(kind, source, wanted, newest, take), name=kind)
+            for source in sources:
+                work = _Following(self._client, self._settings, self._board, source, self._loaded, self._refused)
+                group.create_task(work.run(), name=source.kind)
 
-    async def _follow(self, kind: str, source: str, wanted: str, newest: bool, take: Take) -> None:
-        position = 0
-        identity = ""
-        loaded, silences = False, 0
-        while True:
-            try:
-                described = await stream.describe(self._client, source)
-                if described.identity != identity:
-                    identity, position = described.identity, 0
-                    if kind == "reservations":
-                        self._board.book.renewed()
-                reader = Reader(
-                    self._client,
-                    source,
-                    [wanted],
-                    after=position,
-                    newest=newest,
-                    timeout_seconds=self._settings.nats.request_timeout_seconds,
-                    bound=True,
-                )
-                async with reader:
-                    while True:
-                        linger = _PLACES_LINGER_SECONDS if kind == "reservations" else _LINGER_SECONDS
-                        timeout = None if loaded else _PATIENCE_SECONDS
-                        messages = await reader.read(linger_seconds=linger, timeout_seconds=timeout)
-                        await self._take(kind, messages, take)
-                        position = reader.position
-                        # What was counted may have expired before it was sent; then there is only silence.
-                        silences = silences + 1 if not messages and reader.pending >= 0 else 0
-                        if not loaded and (reader.pending == 0 or silences >= _SILENCES):
-                            loaded = True
-                            self._loaded()
-            except (nats.errors.Error, NotFoundError, TimeoutError) as error:
-                log.warning("extender.waiting", extra={"stream": source, "reason": repr(error)})
-                await asyncio.sleep(_AGAIN_SECONDS)
+    def _sources(self) -> list[_Source[Any]]:
+        names, of, or_deleted = self._names, subscription.of, subscription.or_deleted
+        node, pod = or_deleted(of(NodeFacts)), or_deleted(of(PodFacts, by_node=False))
+
+        def bucket(kind: str, name: str, decode: Decode[M], take: Callable[[Decoded[M]], None]) -> _Source[M]:
+            return _Source(kind, f"KV_{name}", f"$KV.{name}.>", decode, take)
+
+        return [
+            bucket("availability", names.availability_bucket, or_deleted(of(Availability)), self._availability),
+            bucket("reservations", names.reservations_bucket, or_deleted(of(Reservations)), self._reservations),
+            bucket("nodes", names.nodes_bucket, node, self._node),
+            bucket("pods", names.pods_bucket, pod, self._pod),
+            # Whoever makes facts without the buckets is heard too; what both say is taken once.
+            _Source("nodefacts", names.telemetry, names.part("*", "nodefacts"), node, self._node),
+            _Source("podfacts", names.telemetry, names.part("*", "podfacts"), pod, self._pod, newest=False),
+            _Source("prediction", names.estimates, names.of("prediction", "*"), of(Prediction), self._prediction),
+        ]
 
     def _loaded(self) -> None:
         self._loading -= 1
         if not self._loading:
             self.ready.set()
-
-    async def _take(self, kind: str, messages: Sequence[Received], take: Take) -> None:
-        for number, message in enumerate(messages, 1):
-            try:
-                take(message)
-            except ValueError as refused:
-                REFUSED.labels(kind).inc()
-                self._refused(message.subject, str(refused))
-            except Exception:  # one message must not end the answers
-                REFUSED.labels(kind).inc()
-                log.exception("extender.untaken", extra={"subject": message.subject})
-            if number % _PART == 0:
-                await asyncio.sleep(0)
-        TAKEN.labels(kind).inc(len(messages))
 
     def _refused(self, subject: str, reason: str) -> None:
         """Say it once for each subject; a node whose clock is wrong says the same every second."""
@@ -141,27 +120,26 @@ class Followed:
         level = logging.WARNING if first else logging.DEBUG
         log.log(level, "extender.refused", extra={"subject": subject, "reason": reason})
 
-    def _availability(self, message: Received) -> None:
-        if not message.data:  # one that expires leaves no message; what it said grows old by itself
+    def _availability(self, received: Decoded[Availability | None]) -> None:
+        availability = received.message
+        if availability is None:  # one that expires leaves no message; what it said grows old by itself
             return
-        availability = codec.decode_from(Availability, message.data, message.subject)
         if availability.at_us > time.time_ns() // 1000 + _AHEAD_US:
             raise ValueError(f"{availability.node} reports from the future: look after its clock")
         self._board.report(availability)
 
-    def _prediction(self, message: Received) -> None:
-        self._board.predict(codec.decode_from(Prediction, message.data, message.subject))
+    def _prediction(self, received: Decoded[Prediction]) -> None:
+        self._board.predict(received.message)
 
-    def _node(self, message: Received) -> None:
-        if message.data:
-            self._board.describe(codec.decode_from(NodeFacts, message.data, message.subject))
+    def _node(self, received: Decoded[NodeFacts | None]) -> None:
+        if received.message is not None:
+            self._board.describe(received.message)
         else:
-            self._board.leave(subject.name(message.subject.rpartition(".")[2]))
+            self._board.leave(_name(received.subject))
 
-    def _pod(self, message: Received) -> None:
-        uid = subject.name(message.subject.rpartition(".")[2])
-        if message.data:
-            facts = codec.decode(PodFacts, message.data)
+    def _pod(self, received: Decoded[PodFacts | None]) -> None:
+        uid, facts = _name(received.subject), received.message
+        if facts is not None:
             uid = facts.pod
             self._board.pods.hear(facts)
         else:
@@ -169,11 +147,92 @@ class Followed:
         self._board.book.settle(uid)
         self._board.pods.trim(_OVER)
 
-    def _reservations(self, message: Received) -> None:
-        node = subject.name(message.subject.rpartition(".")[2])
-        if self._board.book.sequence(self._board.rows.row(node)) >= message.sequence:
+    def _reservations(self, received: Decoded[Reservations | None]) -> None:
+        node, book = _name(received.subject), self._board.book
+        if book.sequence(self._board.rows.row(node)) >= received.sequence:
             return  # we wrote it
-        if message.data:
-            self._board.book.hear(codec.decode_from(Reservations, message.data, message.subject), message.sequence)
+        if received.message is not None:
+            book.hear(received.message, received.sequence)
         else:
-            self._board.book.gone(node, message.sequence)
+            book.gone(node, received.sequence)
+
+
+def _name(source: str) -> str:
+    return subject.name(source.rpartition(".")[2])
+
+
+class _Following(Generic[M]):
+    """Reads one source, and begins again where it was when the stream or the connection has gone."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        board: Board,
+        source: _Source[M],
+        loaded: Callable[[], None],
+        refused: Callable[[str, str], None],
+    ) -> None:
+        self._client, self._timeout = client, settings.nats.request_timeout_seconds
+        self._board, self._source = board, source
+        self._report_loaded, self._report_refused = loaded, refused
+        self._identity, self._position = "", 0
+        self._loaded, self._silences = False, 0
+        self._linger = _PLACES_LINGER_SECONDS if source.kind == "reservations" else _LINGER_SECONDS
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        await subscription.keep(self._follow, self._waiting, pause_seconds=_AGAIN_SECONDS)
+
+    def _waiting(self, error: Exception) -> None:
+        log.warning("extender.waiting", extra={"stream": self._source.stream, "reason": repr(error)})
+
+    async def _follow(self) -> None:
+        source = self._source
+        identity = (await stream.describe(self._client, source.stream)).identity
+        if identity != self._identity:
+            self._identity, self._position = identity, 0
+            if source.kind == "reservations":
+                self._board.book.renewed()
+        reader = Reader(
+            self._client,
+            source.stream,
+            [source.subjects],
+            after=self._position,
+            newest=source.newest,
+            timeout_seconds=self._timeout,
+            bound=True,
+        )
+        async with Subscription(reader, source.decode, self._refuse, most=_PART) as messages:
+            while True:
+                timeout = None if self._loaded else _PATIENCE_SECONDS
+                batch = await messages.read(linger_seconds=self._linger, timeout_seconds=timeout)
+                self._take(batch)
+                self._position = messages.position
+                self._note_loaded(batch)
+
+    def _take(self, batch: Batch[M]) -> None:
+        for received in batch.messages:
+            try:
+                self._source.take(received)
+            except ValueError as refused:
+                self._count_refused(received.subject, str(refused))
+            except Exception:  # one message must not end the answers
+                REFUSED.labels(self._source.kind).inc()
+                log.exception("extender.untaken", extra={"subject": received.subject})
+        TAKEN.labels(self._source.kind).inc(batch.received)
+
+    async def _refuse(self, message: Received, reason: str) -> None:
+        """Count and log it: a bucket's messages are no dead letters, and the sinks that keep the others bury them."""
+        self._count_refused(message.subject, reason)
+
+    def _count_refused(self, subject: str, reason: str) -> None:
+        REFUSED.labels(self._source.kind).inc()
+        self._report_refused(subject, reason)
+
+    def _note_loaded(self, batch: Batch[M]) -> None:
+        # What was counted may have expired before it was sent; then there is only silence.
+        self._silences = self._silences + 1 if not batch.received and batch.pending >= 0 else 0
+        if not self._loaded and (batch.pending == 0 or self._silences >= _SILENCES):
+            self._loaded = True
+            self._report_loaded()

@@ -1,14 +1,10 @@
 """Places in the bucket: one compare-and-swap write for a decision, before anybody hears of it."""
 
-import json
 import math
 from typing import Protocol
 
-import nats.errors
-from nats.aio.client import Client
-from nats.js import api
-
-from bus.api import WRONG_LAST_SEQUENCE
+from bus import api, errors
+from bus.client import Client
 from bus.publishing import batch
 from schemas import codec
 from schemas.messages.placement import Held, Reservations
@@ -67,21 +63,18 @@ class Store(Places):
         subject = f"$KV.{self._bucket}.{token(node)}"
         message = Reservations(node=node, pods=pods)
         last = max((held.until_us for held in pods.values()), default=now_us)
-        headers = {
-            api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(expected),
-            api.Header.MSG_TTL.value: str(max(1, math.ceil((last - now_us) / 1e6))),
-        }
+        row = batch.Row(subject, codec.encode(message), max(1, math.ceil((last - now_us) / 1e6)))
         try:
-            reply = await self._client.request(subject, codec.encode(message), timeout=self._timeout, headers=headers)
-            answer = json.loads(reply.data)
-            if answer.get("error", {}).get("err_code") in WRONG_LAST_SEQUENCE:
+            try:
+                sequence = await batch.swap(self._client, row, expected, self._timeout)
+            except batch.Fenced:
                 await self._refresh(node, subject)
-                raise Conflict(node)
-        except (nats.errors.Error, TimeoutError) as error:
+                raise Conflict(node) from None
+        except api.Refused as refused:
+            raise Unavailable(f"bucket {self._bucket} refuses: {refused}") from refused
+        except errors.REQUEST_FAILED as error:
             raise Unavailable(f"NATS does not answer for bucket {self._bucket}: {error!r}") from error
-        if "error" in answer:
-            raise Unavailable(f"bucket {self._bucket} refuses: {answer['error'].get('description')}")
-        self._book.hear(message, answer["seq"])
+        self._book.hear(message, sequence)
 
     async def _refresh(self, node: str, subject: str) -> None:
         stored = await batch.last(self._client, f"KV_{self._bucket}", subject, self._timeout)

@@ -17,14 +17,11 @@ from dataclasses import asdict
 from functools import partial
 from urllib.parse import urlsplit
 
-import nats.errors
-from nats.aio.client import Client
-from nats.js.errors import NotFoundError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bus import server, stream
+from bus import connection, errors, server, stream
 from bus.connection import MINIMUM_SERVER
 from producers import clock as grid
 from schemas.sections.core import CONTAINER_SOURCES
@@ -142,7 +139,7 @@ def streams(settings: Settings) -> Finding:
         return Finding("streams", None, "not looked for: there is no server", cost, mend)
     try:
         missing = asyncio.run(_missing(settings))
-    except (nats.errors.Error, TimeoutError, OSError) as error:
+    except (errors.BusError, TimeoutError, OSError) as error:
         mend = "start it with JetStream (-js), and let this user publish to $JS.API.>"
         return Finding("streams", False, f"the server does not tell: {str(error) or repr(error)}", cost, mend)
     if missing:
@@ -151,23 +148,8 @@ def streams(settings: Settings) -> Finding:
 
 
 async def _missing(settings: Settings) -> list[str]:
-    client, missing = Client(), []
-    try:
-        async with asyncio.timeout(_PROBE_SECONDS):
-            await client.connect(settings.nats_url, name="spazio-doctor", allow_reconnect=False, error_cb=_quiet)
-            js = client.jetstream()
-            for name in [config.name or "" for config in stream.configs(settings)]:
-                try:
-                    await js.stream_info(name)
-                except NotFoundError:
-                    missing.append(name)
-    finally:
-        await client.close()
-    return missing
-
-
-async def _quiet(_error: Exception) -> None:
-    """Say nothing: what goes wrong is the finding."""
+    async with asyncio.timeout(_PROBE_SECONDS), connection.probe(settings, "spazio-doctor") as client:
+        return await stream.missing(client, settings)
 
 
 def _greeting(url: str) -> tuple[str, str]:

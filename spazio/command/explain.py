@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import nats.errors
 import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 
+from bus import errors
 from schemas import codec
 from schemas.messages.placement import Decision, Ranked
 from schemas.settings import Settings
@@ -109,7 +109,7 @@ async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:
         try:
             async with asyncio.timeout(_LOAD_SECONDS):
                 await followed.ready.wait()
-        except (TimeoutError, nats.errors.Error):
+        except errors.REQUEST_FAILED:
             raise latest.Unreachable(
                 f"{settings.nats_shown} has not all of spazio's streams: is a pipeline running?"
             ) from None

@@ -13,10 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import nats.errors
-from nats.aio.client import Client
-
-from bus import stream
+from bus import errors, stream
+from bus.client import Client
 from bus.folding import checkpoint, worker_pool
 from bus.folding.checkpoint import Checkpoint
 from processors.prediction.fold import Outlook
@@ -52,7 +50,7 @@ def take(settings: Settings, folder: Path) -> int:
 async def _told(work: Awaitable[str]) -> int:
     try:
         print(await work)
-    except (Refused, latest.Unreachable, nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+    except (Refused, latest.Unreachable, errors.BusError, OSError, TimeoutError, ValueError) as error:
         sys.stderr.write(f"spazio: {error}\n")
         return 1
     return 0
@@ -122,7 +120,7 @@ async def _stored(settings: Settings) -> AsyncIterator[tuple[Client, checkpoint.
     async with latest.dial(settings) as client:
         try:
             source = await stream.describe(client, names.telemetry)
-        except nats.errors.Error as error:
+        except errors.BusError as error:
             raise latest.Unreachable(f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up`") from error
         store = checkpoint.Store(client, names.checkpoints, timeout_seconds=settings.nats.request_timeout_seconds)
         yield client, store, _outlooks(settings, store, source)

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from nats.aio.client import Client
-
+from bus.client import Client
 from bus.health import Health
 from bus.publishing.pipeline import Outgoing
 from producers.simulated.cluster import Cluster

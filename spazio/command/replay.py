@@ -23,12 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import nats.errors
-from nats.js.api import ConsumerInfo
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from bus import connection, server, stream
+from bus import connection, errors, server, stream
 from bus.connection import Connection
 from bus.publishing.pipeline import Outgoing, Pipeline
 from processors.estimation.variant import choose
@@ -51,7 +49,6 @@ PREFIX = "replay"
 _AT_ONCE = 500
 _LOOK_SECONDS = 0.2
 _QUIET_SECONDS = 2.0
-_PAGE = 256  # consumers that the server lists at once
 _STARTING_SECONDS = 30.0
 _DRAIN_SECONDS = 30.0
 _EXAMPLE = "SELECT * FROM availability ORDER BY at_us LIMIT 5"
@@ -264,10 +261,10 @@ class _Replay:
         readers = unread = 0
         try:
             for name in (self._names.telemetry, self._names.estimates):
-                found = await _consumers(client, name)
-                unread += sum(info.num_pending or 0 for info in found)
+                found = await stream.consumers(client, name)
+                unread += sum(consumer.pending for consumer in found)
                 readers += len(found) if name == self._names.telemetry else 0
-        except (nats.errors.Error, TimeoutError) as error:
+        except errors.REQUEST_FAILED as error:
             log.info("replay.unanswered", extra={"reason": str(error)})
             return
         self._readers, self._unread = readers, unread
@@ -296,7 +293,7 @@ class _Replay:
             try:
                 now = (await stream.describe(client, self._names.estimates)).last
                 quiet = now == last and not self._unread and await self._written(client)
-            except (nats.errors.Error, TimeoutError):
+            except errors.REQUEST_FAILED:
                 quiet = False  # it is not known
             if not quiet:
                 last, since = now, loop.time()
@@ -306,9 +303,8 @@ class _Replay:
         done = layout.committed(self._settings.history_dir)
         for name in (self._names.telemetry, self._names.estimates):
             identity = (await stream.describe(client, name)).identity
-            for info in await _consumers(client, name):
-                read = info.delivered.stream_seq if info.delivered else 0
-                if not info.config.durable_name and read > done.get(identity, 0):
+            for consumer in await stream.consumers(client, name):
+                if not consumer.durable and consumer.delivered > done.get(identity, 0):
                     return False
         return True
 
@@ -326,16 +322,6 @@ def _bar(console: Console) -> Progress:
 
 def _take(messages: Any, count: int) -> list[Recorded]:
     return list(itertools.islice(messages, count))
-
-
-async def _consumers(client: Connection, name: str) -> list[ConsumerInfo]:
-    """Return who reads a stream, and how far; processors share consumers that have a name, others have their own."""
-    js, everyone = client.jetstream(), list[ConsumerInfo]()
-    while True:
-        found = await js.consumers_info(name, offset=len(everyone))
-        everyone += found
-        if len(found) < _PAGE:
-            return everyone
 
 
 def _availabilities(history: Path) -> int:

@@ -4,8 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 
-from nats.aio.msg import Msg
-
+from bus.client import Message
 from producers.recorded.recording import Recorded
 
 _FIRST_MODEL_SECONDS, _MODEL_SECONDS = 10.0, 1.0
@@ -25,7 +24,7 @@ class Model:
         self._patience = _FIRST_MODEL_SECONDS
         self._news = asyncio.Event()
 
-    async def heard(self, message: Msg) -> None:
+    async def heard(self, message: Message) -> None:
         """Take note of a model."""
         self._second = json.loads(message.data)["at_us"] // 1_000_000
         self._patience = _MODEL_SECONDS

@@ -5,8 +5,7 @@ import logging
 import resource
 from typing import Any
 
-from nats.aio.client import Client
-
+from bus.client import Client
 from bus.health import UNSTORED, Health
 from bus.publishing.pipeline import NO_STREAM, Pipeline
 from schemas.settings import Settings

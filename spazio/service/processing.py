@@ -12,11 +12,10 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import nats.errors
-from nats.aio.client import Client
 from prometheus_client import Gauge
 
-from bus import stream
+from bus import errors, stream
+from bus.client import Client
 from bus.folding import journal
 from bus.folding.task_runner import Fold, Output, Owner, Part, Refusal, Shared
 from bus.folding.worker_pool import Crew
@@ -126,7 +125,7 @@ async def _shards(client: Client, names: Names) -> int:
     while True:
         try:
             return (await stream.describe(client, names.telemetry)).partitions
-        except (nats.errors.Error, TimeoutError) as error:
+        except errors.REQUEST_FAILED as error:
             log.warning("fold.waiting", extra={"reason": repr(error)})
             await asyncio.sleep(_AGAIN_SECONDS)
 

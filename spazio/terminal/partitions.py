@@ -5,15 +5,14 @@ import json
 import time
 from typing import Any, NamedTuple
 
-import nats.errors
-from nats.aio.client import Client
 from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bus import stream
+from bus import errors, stream
+from bus.client import Client
 from bus.folding import worker_pool
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -66,7 +65,7 @@ async def _rows(client: Client, settings: Settings) -> list[Row]:
     names = Names(settings.prefix)
     try:
         shards = (await stream.describe(client, names.telemetry)).partitions
-    except nats.errors.Error as error:
+    except errors.BusError as error:
         raise latest.Unreachable(
             f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up` ({error})"
         ) from None

@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import fmean
 
-from nats.aio.msg import Msg
-
 from bus import connection
+from bus.client import Message
 from bus.connection import Connection
 from producers import memory
 from producers.file import KernelFile
@@ -89,7 +88,7 @@ class Experiment:
             await self._end(self._pods)
             self._groups.close()
 
-    async def _heard(self, message: Msg) -> None:
+    async def _heard(self, message: Message) -> None:
         self._recorder.write(time.time_ns() // 1000, message.subject, message.data)
 
     async def _family(self, family: Family, step_seconds: float) -> AsyncIterator[Step]:

@@ -1,6 +1,6 @@
 """The errors of the bus under names of its own, so that no other package imports the client library.
 
-Every error of the client, and those that the bus adds (`pull.Lost`, `pull.Renewed`, `api.Refused`), is a `BusError`.
+Every error of the client, and those that the bus adds (`lease.Lost`, `pull.Renewed`, `api.Refused`), is a `BusError`.
 """
 
 import nats.errors

@@ -20,8 +20,9 @@ from prometheus_client import Counter
 
 from bus import errors
 from bus.client import Client
+from bus.progress import Received
 from bus.publishing import dead
-from bus.reading.reader import Reader, Received
+from bus.reading.reader import Reader
 from schemas import codec
 from schemas.codec import AnyMessage
 from schemas.subject import Names, kind_of

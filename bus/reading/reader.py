@@ -12,13 +12,14 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter
 
-from bus import api
+from bus import api, progress
+from bus.progress import HEARTBEATS, HOLE, Arrival, Progress, Received
 from bus.reading import tap
 from bus.reading.lease import Lease, Lost
 from bus.reading.tap import Sink, Tap
@@ -27,12 +28,8 @@ log = logging.getLogger(__name__)
 
 _EXPIRES_SECONDS = 30.0
 _HEARTBEAT_SECONDS = 2.0
-_HEARTBEATS = 2.5  # in an expiry, and missed before the consumer is given up
-_NUDGES = 2  # of a lease's requests, made anew before its consumer is set back
 _RETRY_SECONDS = 0.5
 _GRACE_SECONDS = 0.1
-_DELIVERY = b"$JS.ACK."
-_HOLE = "hole"
 _IDLE_CONSUMER_SECONDS = 300
 
 REPAIRED = Counter("spazio_pull_repaired_total", "times that a consumer was made anew to close a hole", ["stream"])
@@ -42,25 +39,6 @@ class Renewed(nats.errors.Error):
     """The stream is not the one any more that the position is of: it was deleted and made anew."""
 
 
-class Received(NamedTuple):
-    """One stored message: the subject it is stored under, its stream sequence, its payload."""
-
-    subject: str
-    sequence: int
-    data: bytes
-
-
-def delivery(reply: bytes) -> tuple[int, int, int]:
-    """Return (place in the stream, place in what the consumer sent, messages behind it) from a delivery's reply.
-
-    >>> delivery(b"$JS.ACK.S.c.1.17.4.1700000000.9"), delivery(b"$JS.ACK.dom.hash.S.c.1.17.4.1700000000.9.x")
-    ((17, 4, 9), (17, 4, 9))
-    """
-    tokens = reply.split(b".")
-    start = 5 if len(tokens) == 9 else 7
-    return int(tokens[start]), int(tokens[start + 1]), int(tokens[start + 3])
-
-
 class Reader:
     """An ordered reader of some subjects of one stream.
 
@@ -68,8 +46,6 @@ class Reader:
 
     Attributes:
         stream: Name of the stream.
-        position: Sequence of the last message handed out.
-        pending: Messages that were behind it when it was sent; -1: not known yet, since the consumer is not made.
     """
 
     def __init__(
@@ -101,24 +77,37 @@ class Reader:
                 `Renewed` then, instead of beginning at the new stream's start.
         """
         self._client, self.stream, self._subjects = client, stream, list(subjects)
-        self.position, self._newest, self._batch = after, newest, batch
+        self._newest, self._batch = newest, batch
         self._timeout, self._lease, self._bound = timeout_seconds, lease, bound
         self._born = ""
         self._expires, self._heartbeat = _EXPIRES_SECONDS, _HEARTBEAT_SECONDS
         if lease is not None:
-            self._expires, self._heartbeat = lease.expires_seconds, lease.expires_seconds / _HEARTBEATS
+            self._expires, self._heartbeat = lease.expires_seconds, lease.expires_seconds / HEARTBEATS
+        self._progress = Progress(
+            after,
+            pending=-1 if lease is None else 0,
+            batch=batch,
+            heartbeat_seconds=self._heartbeat,
+            nudges=0 if lease is None else progress.NUDGES,
+        )
         self._tap: Tap | None = None
         self._consumer = ""
-        self._arrived: list[tuple[bytes, bytes, bytes, bytes | None]] = []
+        self._arrived: list[Arrival] = []
         self._wake = asyncio.Event()
         self._filled = asyncio.Event()
-        self._wanted = 0
-        self._counted = 0
-        self._heard = self._asked = 0.0
         self._keeping: asyncio.Task[None] | None = None
         self._repaired = -1
-        self._nudges = self._round = self._reconnects = 0
-        self.pending = -1 if lease is None else 0
+        self._reconnects = 0
+
+    @property
+    def position(self) -> int:
+        """Sequence of the last message handed out."""
+        return self._progress.position
+
+    @property
+    def pending(self) -> int:
+        """Messages that were behind it when it was sent; -1: not known yet, since the consumer is not made."""
+        return self._progress.pending
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,7 +147,8 @@ class Reader:
                 await self._repair("reconnected")
             if self._tap is None:
                 await self._open()
-            await self._ask()
+            if self._tap is not None and self._progress.due:
+                await self._request(self._tap, self._batch)
             if self._arrived or await self._wait(deadline):
                 if linger_seconds and self._arrived:
                     await self._collect(linger_seconds)
@@ -178,7 +168,7 @@ class Reader:
             return False
         about = await self._api(f"CONSUMER.INFO.{self.stream}.{consumer}", {})
         sent: int = about["delivered"]["consumer_seq"]
-        return consumer == self._consumer and not about["num_pending"] and sent <= self._counted
+        return consumer == self._consumer and not about["num_pending"] and self._progress.has_all(sent)
 
     async def _collect(self, seconds: float) -> None:
         """Wait for more, until half of what was asked for is there."""
@@ -193,8 +183,7 @@ class Reader:
 
     async def _wait(self, deadline: float | None) -> bool:
         """Wait for an arrival, a missed heartbeat or the deadline; True: something has arrived."""
-        loop, silence = asyncio.get_running_loop(), _HEARTBEATS * self._heartbeat
-        limit = self._heard + silence
+        loop, limit = asyncio.get_running_loop(), self._progress.silent_at
         try:
             async with asyncio.timeout_at(limit if deadline is None else min(limit, deadline)):
                 await self._wake.wait()
@@ -202,7 +191,7 @@ class Reader:
             if loop.time() >= limit:
                 # A process that was stopped has not read yet what was sent to it meanwhile.
                 await asyncio.sleep(_GRACE_SECONDS)
-                if loop.time() >= self._heard + silence:
+                if loop.time() >= self._progress.silent_at:
                     await self._nudge()
             return False
         self._wake.clear()
@@ -214,53 +203,18 @@ class Reader:
         It waits for a second only, and a server that is too busy to answer in time would be busier still with
         consumers that are set back. One that has forgotten the consumer answers that nobody is there.
         """
-        if self._lease is None or self._nudges == _NUDGES:
+        if not self._progress.nudge(asyncio.get_running_loop().time()):
             await self._repair("no heartbeat")
-            return
-        self._nudges += 1
-        self._wanted, self._round = 0, self._round + 1
-        self._heard = asyncio.get_running_loop().time()
 
     async def _take(self) -> list[Received]:
-        batch = self._arrived.copy()
+        arrivals = self._arrived.copy()
         self._arrived.clear()
-        messages: list[Received] = []
-        for subject, reply, data, headers in batch:
-            # A stored message may carry any header; only what the server makes itself has no such reply.
-            if not reply.startswith(_DELIVERY):
-                if not await self._status(subject, tap.fields(headers)):
-                    break
-                continue
-            if self._lease is not None:
-                self._lease.check(headers)
-            sequence, count, self.pending = delivery(reply)
-            # A standby's reset that comes late, before the first message, shows in the place alone.
-            if count != self._counted + 1 or sequence <= self.position:
-                await self._repair(_HOLE)
-                break
-            self._counted = count
-            self._wanted -= 1
-            self.position = sequence
-            messages.append(Received(subject.decode(errors="replace"), sequence, data))
-        return messages
-
-    async def _status(self, subject: bytes, headers: dict[str, str]) -> bool:
-        """Act on a status message; False: the consumer was made anew."""
-        status, text = headers["Status"], headers["Description"]
-        if status == "100":
-            if int(headers.get("Nats-Last-Consumer", 0)) <= self._counted:
-                return True
-            await self._repair(_HOLE)
-            return False
-        if status == "423":
-            raise Lost(f"{self._consumer}: {text}")
-        if status in ("404", "408") or (status == "409" and "Consumer Deleted" not in text):
-            # What was asked for before we asked anew is not counted any more.
-            if subject.endswith(b".%d" % self._round):
-                self._wanted = max(0, self._wanted - int(headers.get("Nats-Pending-Messages", self._wanted)))
-            return True
-        await self._repair(f"{status} {text}")
-        return False
+        accepted = self._progress.accept(arrivals, None if self._lease is None else self._lease.check)
+        if accepted.lost:
+            raise Lost(f"{self._consumer}: {accepted.lost}")
+        if accepted.broken:
+            await self._repair(accepted.broken)
+        return accepted.messages
 
     async def _repair(self, reason: str) -> None:
         REPAIRED.labels(self.stream).inc()
@@ -269,11 +223,10 @@ class Reader:
         self._repaired = self.position
         log.info("pull.repaired", extra={"stream": self.stream, "reason": reason, "position": self.position})
         await self.close()
-        if self._lease is not None and reason == _HOLE:
+        if self._lease is not None and reason == HOLE:
             # Where there are leaf servers a request outlives its inbox, and takes what is sent next.
-            await asyncio.sleep(
-                max(0.0, self._asked + self._expires - asyncio.get_running_loop().time()) + _GRACE_SECONDS
-            )
+            left = self._progress.asked_at + self._expires - asyncio.get_running_loop().time()
+            await asyncio.sleep(max(0.0, left) + _GRACE_SECONDS)
 
     async def _open(self) -> None:
         """Have a consumer behind the position and listen; waits while the server or the stream is away."""
@@ -295,9 +248,8 @@ class Reader:
             self._consumer = await self._created()
         else:
             self._consumer = await self._lease.open(self.position)
-        self._counted = self._wanted = self._nudges = 0
         self._wake.clear()
-        self._heard = self._asked = asyncio.get_running_loop().time()
+        self._progress.open(asyncio.get_running_loop().time())
         self._tap = await tap.listen(self._client, self._collector(), below=".*")
         if self._lease is not None:
             self._keeping = asyncio.create_task(self._keep())
@@ -308,7 +260,7 @@ class Reader:
             if self._bound:
                 raise Renewed(f"stream {self.stream} was made anew")
             log.info("pull.renewed", extra={"stream": self.stream})
-            self.position = 0
+            self._progress.position = 0
         self._born = born
         config: dict[str, Any] = {
             "filter_subjects": self._subjects,
@@ -322,7 +274,7 @@ class Reader:
         else:
             config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": self.position + 1}
         answer = await self._api(f"CONSUMER.CREATE.{self.stream}", {"stream_name": self.stream, "config": config})
-        self.pending = int(answer.get("num_pending", 0))
+        self._progress.pending = int(answer.get("num_pending", 0))
         name: str = answer["name"]
         return name
 
@@ -334,23 +286,19 @@ class Reader:
         def collect(subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
             if arrived is self._arrived:
                 arrived.append((subject, reply, data, headers))
-                self._heard, self._nudges = loop.time(), 0
+                self._progress.hear(loop.time())
                 self._wake.set()
                 if len(arrived) >= enough:
                     self._filled.set()
 
         return collect
 
-    async def _ask(self) -> None:
-        if self._tap is not None and self._wanted <= self._batch // 2:
-            await self._request(self._tap, self._batch)
-
     async def _keep(self) -> None:
         """Use the lease while nobody reads, as in a long fold or while rows wait to be stored."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._expires / 2)
-            if self._tap is not None and loop.time() - self._asked > self._expires:
+            if self._tap is not None and loop.time() - self._progress.asked_at > self._expires:
                 await self._request(self._tap, 1)
 
     async def _request(self, listening: Tap, batch: int) -> None:
@@ -360,12 +308,11 @@ class Reader:
             "idle_heartbeat": round(self._heartbeat * 10**9),
             **(self._lease.terms if self._lease else {}),
         }
-        self._wanted += batch
-        self._asked = asyncio.get_running_loop().time()
+        self._progress.ask(batch, asyncio.get_running_loop().time())
         await self._client.publish(
             f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{self._consumer}",
             json.dumps(request).encode(),
-            reply=f"{listening.inbox[:-1]}{self._round}",
+            reply=f"{listening.inbox[:-1]}{self._progress.round}",
         )
 
     async def _api(self, verb: str, request: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from bus import errors, stream, subscription
 from bus.client import Client
 from bus.folding.checkpoint import Checkpoint, Store
-from bus.reading.reader import Reader, Received
+from bus.progress import Received
+from bus.reading.reader import Reader
 from bus.subscription import Decode, Decoded, Refuse, Subscription
 from kube import ledger
 from kube.ledger import Ledger

@@ -10,9 +10,10 @@ from nats.aio.client import Client
 from bus import stream
 from bus.folding import checkpoint
 from bus.health import Health
+from bus.progress import Received
 from bus.publishing import batch, dead
 from bus.publishing.outbox import Outbox
-from bus.reading.reader import Reader, Received
+from bus.reading.reader import Reader
 from schemas import codec
 from schemas.messages.estimate import Cursor
 from schemas.settings import Settings

@@ -14,8 +14,9 @@ import pytest
 from nats.aio.client import Client
 
 from bus import stream
+from bus.progress import Received
 from bus.publishing import batch
-from bus.reading.reader import Reader, Received
+from bus.reading.reader import Reader
 from processors import decode
 from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition

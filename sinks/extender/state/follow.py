@@ -16,7 +16,8 @@ from prometheus_client import Counter
 
 from bus import stream, subscription
 from bus.client import Client
-from bus.reading.reader import Reader, Received
+from bus.progress import Received
+from bus.reading.reader import Reader
 from bus.subscription import Batch, Decode, Decoded, Subscription
 from schemas import subject
 from schemas.messages.estimate import Availability

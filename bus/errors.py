@@ -1,6 +1,7 @@
 """The errors of the bus under names of its own, so that no other package imports the client library.
 
-Every error of the client, and those that the bus adds (`lease.Lost`, `pull.Renewed`, `api.Refused`), is a `BusError`.
+Every error of the client is a `BusError`, and so are those that the bus adds: `lease.Lost`, `consumer.Renewed`,
+`api.Refused`.
 """
 
 import nats.errors

@@ -12,13 +12,14 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter
 
 from bus import api, progress
+from bus.consumer import Consumers, Renewed
 from bus.progress import HEARTBEATS, HOLE, Arrival, Progress, Received
 from bus.reading import tap
 from bus.reading.lease import Lease, Lost
@@ -30,13 +31,8 @@ _EXPIRES_SECONDS = 30.0
 _HEARTBEAT_SECONDS = 2.0
 _RETRY_SECONDS = 0.5
 _GRACE_SECONDS = 0.1
-_IDLE_CONSUMER_SECONDS = 300
 
 REPAIRED = Counter("spazio_pull_repaired_total", "times that a consumer was made anew to close a hole", ["stream"])
-
-
-class Renewed(nats.errors.Error):
-    """The stream is not the one any more that the position is of: it was deleted and made anew."""
 
 
 class Reader:
@@ -76,10 +72,11 @@ class Reader:
             bound: The caller keeps the position, which means nothing in a stream that was made anew: `read` raises
                 `Renewed` then, instead of beginning at the new stream's start.
         """
-        self._client, self.stream, self._subjects = client, stream, list(subjects)
-        self._newest, self._batch = newest, batch
-        self._timeout, self._lease, self._bound = timeout_seconds, lease, bound
-        self._born = ""
+        self._client, self.stream, self._batch = client, stream, batch
+        self._timeout, self._lease = timeout_seconds, lease
+        self._consumers = Consumers(
+            client, stream, subjects, newest=newest, bound=bound, timeout_seconds=timeout_seconds
+        )
         self._expires, self._heartbeat = _EXPIRES_SECONDS, _HEARTBEAT_SECONDS
         if lease is not None:
             self._expires, self._heartbeat = lease.expires_seconds, lease.expires_seconds / HEARTBEATS
@@ -125,10 +122,7 @@ class Reader:
             listening, self._tap = self._tap, None
             await listening.close()
         if consumer and self._lease is None and self._client.is_connected:
-            try:
-                await self._api(f"CONSUMER.DELETE.{self.stream}.{consumer}", {})
-            except (nats.errors.Error, TimeoutError):
-                log.debug("pull.consumer_left", extra={"consumer": consumer})
+            await self._consumers.delete(consumer)
 
     async def read(self, *, linger_seconds: float = 0, timeout_seconds: float | None = None) -> list[Received]:
         """Wait for messages and return all that have arrived, in stream order.
@@ -166,7 +160,7 @@ class Reader:
         """
         if not (consumer := self._consumer):
             return False
-        about = await self._api(f"CONSUMER.INFO.{self.stream}.{consumer}", {})
+        about = await api.request(self._client, f"CONSUMER.INFO.{self.stream}.{consumer}", {}, self._timeout)
         sent: int = about["delivered"]["consumer_seq"]
         return consumer == self._consumer and not about["num_pending"] and self._progress.has_all(sent)
 
@@ -245,7 +239,8 @@ class Reader:
     async def _make(self) -> None:
         self._reconnects = self._client.stats["reconnects"]
         if self._lease is None:
-            self._consumer = await self._created()
+            created = await self._consumers.create(self.position)
+            self._consumer, self._progress.position, self._progress.pending = created
         else:
             self._consumer = await self._lease.open(self.position)
         self._wake.clear()
@@ -253,30 +248,6 @@ class Reader:
         self._tap = await tap.listen(self._client, self._collector(), below=".*")
         if self._lease is not None:
             self._keeping = asyncio.create_task(self._keep())
-
-    async def _created(self) -> str:
-        born = (await self._api(f"STREAM.INFO.{self.stream}", {}))["created"]
-        if self._born not in ("", born):
-            if self._bound:
-                raise Renewed(f"stream {self.stream} was made anew")
-            log.info("pull.renewed", extra={"stream": self.stream})
-            self._progress.position = 0
-        self._born = born
-        config: dict[str, Any] = {
-            "filter_subjects": self._subjects,
-            "ack_policy": "none",
-            "replay_policy": "instant",
-            "inactive_threshold": _IDLE_CONSUMER_SECONDS * 10**9,
-            "mem_storage": True,
-        }
-        if self._newest and not self.position:
-            config["deliver_policy"] = "last_per_subject"
-        else:
-            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": self.position + 1}
-        answer = await self._api(f"CONSUMER.CREATE.{self.stream}", {"stream_name": self.stream, "config": config})
-        self._progress.pending = int(answer.get("num_pending", 0))
-        name: str = answer["name"]
-        return name
 
     def _collector(self) -> Sink:
         loop = asyncio.get_running_loop()
@@ -314,6 +285,3 @@ class Reader:
             json.dumps(request).encode(),
             reply=f"{listening.inbox[:-1]}{self._progress.round}",
         )
-
-    async def _api(self, verb: str, request: dict[str, Any]) -> dict[str, Any]:
-        return await api.request(self._client, verb, request, self._timeout)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from bus import stream
+from bus import api, stream
+from bus.consumer import Renewed
 from bus.reading.lease import Lease
-from bus.reading.reader import REPAIRED, Reader, Renewed
+from bus.reading.reader import REPAIRED, Reader
 from schemas import settings as all_settings
 from schemas.subject import Names
 from tests.support.nats.client import Connection, connect
@@ -131,3 +132,29 @@ async def test_a_stream_made_anew_is_read_from_its_start_but_by_whom_keeps_posit
             assert [message.data for message in await free.read()] == [b"new"]
             with pytest.raises(Renewed):
                 await own.read()
+
+
+async def test_a_stream_made_anew_is_read_from_its_start_although_the_first_attempt_fails(
+    client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    js, settings = client.jetstream(), all_settings.load({"nats_partitions": "1"}, environ={})
+    request, failed = api.request, list[str]()
+
+    async def fail_once(to: Connection, verb: str, *arguments: Any) -> dict[str, Any]:
+        if verb.startswith("CONSUMER.CREATE.") and not failed:
+            failed.append(verb)
+            raise TimeoutError
+        return await request(to, verb, *arguments)
+
+    async with Reader(client, NAMES.telemetry, [">"]) as reader:
+        for number in range(3):
+            await js.publish(SUBJECT, b"old %d" % number)
+        while reader.position < 3:
+            await reader.read()
+        await js.delete_stream(NAMES.telemetry)
+        await stream.ensure(client, settings)
+        await js.publish(SUBJECT, b"new")
+        monkeypatch.setattr(api, "request", fail_once)
+        async with asyncio.timeout(5):
+            assert [message.data for message in await reader.read()] == [b"new"]
+    assert failed

@@ -15,7 +15,7 @@ from types import FrameType
 _SECONDS = 0.01
 _STAGES = {
     "bus/reading/reader.py": "read",
-    "bus/progress.py": "read",
+    "bus/reading/progress.py": "read",
     "bus/publishing/batch.py": "publish",
     "bus/folding/checkpoint.py": "checkpoint",
     "processors/decode.py": "decode",

@@ -20,8 +20,8 @@ from prometheus_client import Counter
 
 from bus import errors
 from bus.client import Client
-from bus.progress import Received
 from bus.publishing import dead
+from bus.reading.progress import Received
 from bus.reading.reader import Reader
 from schemas import codec
 from schemas.codec import AnyMessage

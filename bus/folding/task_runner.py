@@ -22,11 +22,11 @@ from bus import stream
 from bus.folding import checkpoint
 from bus.folding.checkpoint import Checkpoint
 from bus.health import UNSTORED, Health
-from bus.progress import Received
 from bus.publishing import dead
 from bus.publishing.batch import Fenced, Row
 from bus.reading.lease import Lease, Lost
 from bus.reading.linger import Linger
+from bus.reading.progress import Received
 from bus.reading.reader import Reader
 from bus.stream import Stream
 from schemas.live import Live

@@ -12,7 +12,7 @@ import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter
 
-from bus.progress import Received
+from bus.reading.progress import Received
 from schemas.subject import Names, kind_and_node
 
 log = logging.getLogger(__name__)

@@ -18,11 +18,11 @@ import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter
 
-from bus import api, progress
-from bus.consumer import Consumers, Renewed
-from bus.progress import HEARTBEATS, HOLE, Arrival, Progress, Received
-from bus.reading import tap
+from bus import api
+from bus.reading import progress, tap
+from bus.reading.consumer import Consumers, Renewed
 from bus.reading.lease import Lease, Lost
+from bus.reading.progress import HEARTBEATS, HOLE, Arrival, Progress, Received
 from bus.reading.tap import Sink, Tap
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from bus import errors, stream, subscription
 from bus.client import Client
 from bus.folding.checkpoint import Checkpoint, Store
-from bus.progress import Received
+from bus.reading.progress import Received
 from bus.reading.reader import Reader
 from bus.subscription import Decode, Decoded, Refuse, Subscription
 from kube import ledger

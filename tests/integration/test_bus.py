@@ -10,9 +10,9 @@ from nats.aio.client import Client
 from bus import stream
 from bus.folding import checkpoint
 from bus.health import Health
-from bus.progress import Received
 from bus.publishing import batch, dead
 from bus.publishing.outbox import Outbox
+from bus.reading.progress import Received
 from bus.reading.reader import Reader
 from schemas import codec
 from schemas.messages.estimate import Cursor

@@ -14,8 +14,8 @@ import pytest
 from nats.aio.client import Client
 
 from bus import stream
-from bus.progress import Received
 from bus.publishing import batch
+from bus.reading.progress import Received
 from bus.reading.reader import Reader
 from processors import decode
 from processors.partition.aggregate import Aggregate

@@ -8,7 +8,7 @@ from typing import Any
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from bus.progress import delivery
+from bus.reading.progress import delivery
 
 Answer = dict[str, Any]
 SECOND = 10**9

@@ -16,7 +16,7 @@ from prometheus_client import Counter
 
 from bus import stream, subscription
 from bus.client import Client
-from bus.progress import Received
+from bus.reading.progress import Received
 from bus.reading.reader import Reader
 from bus.subscription import Batch, Decode, Decoded, Subscription
 from schemas import subject

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bus import api, stream
-from bus.consumer import Renewed
+from bus.reading.consumer import Renewed
 from bus.reading.lease import Lease
 from bus.reading.reader import REPAIRED, Reader
 from schemas import settings as all_settings

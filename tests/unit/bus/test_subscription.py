@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from bus import errors, stream, subscription
 from bus.api import Refused as Rejected
-from bus.progress import Received
+from bus.reading.progress import Received
 from bus.reading.reader import Reader
 from bus.subscription import Subscription
 from schemas import codec

@@ -24,8 +24,8 @@ from schemas.subject import is_node_name
 from sinks.history import view
 from sinks.history.tables import pod
 from sinks.history.writer import Writer
-from tests.history import append
 from tests.support import telemetry
+from tests.support.history import append
 from tests.support.telemetry import NAMES, START, stored
 
 SIZES = {"cpus": 4, "memory_bytes": 8 << 30}

@@ -10,7 +10,7 @@ from schemas import codec
 from sinks.history import view
 from sinks.history.writer import Writer
 from spazio.command import sql
-from tests.history import append
+from tests.support.history import append
 from tests.support.telemetry import NAMES, block, stored
 from tests.support.workload import of_each_kind
 

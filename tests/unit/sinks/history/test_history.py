@@ -17,8 +17,8 @@ from schemas import codec
 from schemas.settings import load
 from sinks.history import compaction, layout, view
 from sinks.history.writer import Writer
-from tests.history import append
 from tests.support import telemetry
+from tests.support.history import append
 from tests.support.telemetry import NAMES, block, stored
 
 CREATED = "20261121T063000123456Z"

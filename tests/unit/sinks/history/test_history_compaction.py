@@ -11,8 +11,8 @@ from schemas import codec
 from schemas.messages.estimate import Availability
 from sinks.history import compaction, layout, view
 from sinks.history.writer import Writer
-from tests.history import append
 from tests.support import workload
+from tests.support.history import append
 from tests.support.telemetry import NAMES, START, block, stored
 
 CREATED = "20261121T063000123456Z"

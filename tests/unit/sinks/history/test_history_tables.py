@@ -14,8 +14,8 @@ from sinks.history.column import Schema
 from sinks.history.repetition import Repetition
 from sinks.history.table import TABLES, Table, of_subject
 from sinks.history.writer import Writer
-from tests.history import append
 from tests.support import outlook
+from tests.support.history import append
 from tests.support.telemetry import NAMES
 from tests.support.workload import AT_US, event, node, pod, usage
 

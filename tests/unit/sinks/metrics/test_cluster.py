@@ -15,7 +15,7 @@ from sinks import cluster
 from sinks.history import compaction, layout, view
 from sinks.history.tables import estimate
 from sinks.history.writer import Writer
-from tests.history import append
+from tests.support.history import append
 from tests.support.telemetry import NAMES, START
 
 CREATED = "20261121T063000123456Z"

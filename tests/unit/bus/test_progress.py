@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.progress import HOLE, NUDGES, Arrival, Progress
+from bus.reading.progress import HOLE, NUDGES, Arrival, Progress
 
 BATCH = 10
 REPLIES = b"_INBOX.x."

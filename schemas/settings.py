@@ -1,8 +1,8 @@
 """Every setting in one place, with its unit, its default and the reason for that default.
 
 A setting `field` of a section is given as `--section-field` on the command line, as `SPAZIO_SECTION_FIELD` in the
-environment, or as `field` under `[section]` in a TOML file; the first of these that speaks wins. All faults are
-found in one pass, so that one run tells everything that has to be mended.
+environment, or as `field` under `[section]` in a TOML file; the first of these that gives a value wins. One pass
+finds all faults, so one run reports everything that needs correction.
 """
 
 import difflib
@@ -14,37 +14,21 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from schemas.sections.core import (
-    CONTAINER_SOURCES,
-    Cache,
-    Commas,
-    Data,
-    Edge,
-    Estimate,
-    History,
-    Http,
-    Kube,
-    Log,
-    ModelSettings,
-    Nats,
-    Policy,
-    Process,
-    Replay,
-    Runtime,
-    Sample,
-    Section,
-    Simulated,
-    Smoothing,
-)
+from schemas.sections.bus import Data, Http, Log, Nats
+from schemas.sections.estimation import Estimate, ModelSettings, Policy, Smoothing
+from schemas.sections.generator import Replay, Simulated
+from schemas.sections.measurement import CONTAINER_SOURCES, Edge, Kube, Runtime, Sample
 from schemas.sections.placement import Extender, Output
 from schemas.sections.prediction import Forecast, Predict, Reject
+from schemas.sections.section import Commas, Section
+from schemas.sections.service import Cache, History, Process
 
 ENV = "SPAZIO_"
 _OTHER_ENV = {"SPAZIO_CONFIG"}
 
 
 class SettingsError(ValueError):
-    """Settings that cannot be used; the message has one line per fault."""
+    """Unusable settings; the message has one line for each fault."""
 
     def __init__(self, faults: list[str]) -> None:
         self.faults = faults
@@ -60,9 +44,16 @@ def _containers(value: tuple[str, ...]) -> tuple[str, ...]:
 class Settings(Section):
     """All settings of all services."""
 
-    prefix: str = Field("spazio", pattern=r"^[a-z0-9-]{1,32}$", description="first token of subjects, name of streams")
+    prefix: str = Field(
+        "spazio",
+        pattern=r"^[a-z0-9-]{1,32}$",
+        description="First token of all subjects and, in upper case, of the names of streams and buckets. Pipelines "
+        "with different prefixes share a server without meeting.",
+    )
     containers: Annotated[tuple[str, ...], Commas, AfterValidator(_containers)] = Field(
-        ("auto",), description="container sources of the agent: auto takes every one that it may use; none: no events"
+        ("auto",),
+        description="Container sources of the agent, out of cgroup, bundle, docker and containerd. auto: every source "
+        "that it can use; each adds what the others miss. none: no container events.",
     )
     data: Data = Field(default_factory=Data)
     nats: Nats = Nats()
@@ -109,7 +100,7 @@ class Settings(Section):
 
     @property
     def nats_shown(self) -> str:
-        """The server's address as it may be shown and logged: without user and password."""
+        """The server's address without user and password, for screens and logs."""
         scheme, separator, rest = self.nats_url.rpartition("://")
         return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
@@ -120,12 +111,12 @@ class Settings(Section):
 
     @property
     def smoothing_form(self) -> str:
-        """Smoothing in force."""
+        """Form of smoothing that is used."""
         return self.smoothing.form or ("dynamic_ema" if self.model.variant == "carico" else "running_median")
 
     @property
     def estimate_form(self) -> str:
-        """Estimator in force."""
+        """Estimator that is used."""
         return self.estimate.form or ("kalman_dual" if self.model.variant == "carico" else "composed")
 
     @property
@@ -164,7 +155,7 @@ def load(
         environ: Environment to read.
 
     Raises:
-        SettingsError: With every fault: what, where it was set, and what would be right.
+        SettingsError: With every fault: what is wrong, where it was set, and what is right.
     """
     faults: list[str] = []
     merged: dict[str, Any] = {}
@@ -199,7 +190,7 @@ def load(
 def unknown_environment(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Return one warning for each `SPAZIO_` variable that no setting reads.
 
-    A warning and not a fault: Kubernetes sets such variables itself for a service that is called spazio.
+    These are warnings and not faults: Kubernetes sets such variables for a service that is named spazio.
     """
     known = {ENV + option_name(section, field).upper() for section, field, _ in options()} | _OTHER_ENV
     return [
@@ -249,7 +240,7 @@ def _hint(name: str, known: set[str]) -> str:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the environment that makes `load` give these settings; what is at its default is left out."""
+    """Return the environment from which `load` makes these settings; it omits settings at their default."""
     result: dict[str, str] = {}
     for section, field, info in options():
         value = getattr(getattr(settings, section) if section else settings, field)

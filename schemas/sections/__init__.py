@@ -1,1 +1,1 @@
-"""The sections of the settings."""
+"""The sections of the settings, a module a topic; `section` has what all are made of."""

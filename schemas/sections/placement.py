@@ -1,4 +1,4 @@
-"""The sections of the settings that say how pods are placed, and what is written to Kubernetes."""
+"""The sections of the scheduler extender and of the Kubernetes sink."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from schemas.sections.core import Commas, Fraction, Port, Seconds, Section
+from schemas.sections.section import Commas, Fraction, Port, Seconds, Section
 
 StrategyName = Literal[
     "availability",
@@ -25,18 +25,18 @@ def weights(text: str) -> dict[str, float]:
     """Read strategies with their weights, `name=weight` or `name`, with `+` between.
 
     Raises:
-        ValueError: A name is none, or a weight is not positive.
+        ValueError: A strategy is unknown, or a weight is not positive.
     """
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for part in text.split("+"):
         name, separator, weight = part.strip().partition("=")
         try:
-            found[name] = float(weight) if separator else 1.0
+            result[name] = float(weight) if separator else 1.0
         except ValueError:
-            found[name] = -1.0
-        if name not in STRATEGIES or not 0 < found[name] < 1e6:
+            result[name] = -1.0
+        if name not in STRATEGIES or not 0 < result[name] < 1e6:
             raise ValueError(f"{part!r} is not name or name=weight, a name out of {', '.join(STRATEGIES)}")
-    return found
+    return result
 
 
 def _strategies(value: str) -> str:
@@ -57,16 +57,16 @@ def pairs(entries: tuple[str, ...]) -> dict[str, float]:
     """Read `name=number` entries.
 
     Raises:
-        ValueError: One is none.
+        ValueError: An entry has another form.
     """
-    found = {}
+    result = {}
     for entry in entries:
         name, _, number = entry.partition("=")
         try:
-            found[name] = float(number)
+            result[name] = float(number)
         except ValueError:
             raise ValueError(f"{entry!r} is not name=number") from None
-    return found
+    return result
 
 
 def _factors(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -98,82 +98,183 @@ def _shape(value: tuple[str, ...]) -> tuple[str, ...]:
 class Extender(Section):
     """The scheduler extender: an HTTP service that kube-scheduler asks where pods may go."""
 
-    host: str = Field("127.0.0.1", description="address to listen on; loopback unless told otherwise")
-    port: Port = Field(8800, description="port; the next free one under up if it is taken, 0: any")
-    tls_cert: Path | None = Field(None, description="certificate (PEM) to serve HTTPS with")
-    tls_key: Path | None = Field(None, description="its key (PEM)")
+    host: str = Field(
+        "127.0.0.1",
+        description="Address on which the extender listens. The default is loopback, since anyone who reaches the port "
+        "can reserve capacity.",
+    )
+    port: Port = Field(
+        8800,
+        description="Port on which the extender listens. 0: any free port. If the port is taken under `up`, the "
+        "extender uses the next free one.",
+    )
+    tls_cert: Path | None = Field(
+        None, description="Certificate file (PEM) for HTTPS. Empty: the extender serves HTTP."
+    )
+    tls_key: Path | None = Field(None, description="File (PEM) with the private key of `extender.tls_cert`.")
     tls_client_ca: Path | None = Field(
         None,
-        description="CA (PEM) of client certificates; others are turned away; default: no certificate is asked for",
+        description="File (PEM) of the authority that signs client certificates; clients without one are refused. "
+        "Empty: no client certificate is required.",
     )
     mode: Literal["argmax", "graded"] = Field(
         "argmax",
-        description="argmax: one node gets the whole score and a reservation, so nothing is overcommitted; graded: "
-        "scores 0 to 10 beside the scheduler's own, and pods decided within a bind may meet on a node",
+        description="How nodes are scored. argmax: the best node gets the whole score and a reservation, so nodes are "
+        "never overcommitted. graded: scores from 0 to 10 beside the scheduler's own, without reservations, so pods "
+        "that are placed at the same time may overcommit a node.",
     )
     strategies: Annotated[str, AfterValidator(_strategies)] = Field(
-        "availability", description="what ranks nodes: name or name=weight, with + between"
+        "availability",
+        description="Strategies that rank nodes: name or name=weight, joined by +. The default ranks by how many more "
+        "such pods fit.",
     )
     profiles: Annotated[tuple[str, ...], Commas, AfterValidator(_profiles)] = Field(
-        (), description="strategies of other scheduler names: schedulerName:strategies, with commas between"
+        (),
+        description="Strategies of single scheduler names, as schedulerName:strategies. Empty: `extender.strategies` "
+        "for all.",
     )
     unknown: Literal["last", "reject"] = Field(
-        "last", description="nodes without telemetry, or stale for long: ranked behind all others, or turned down"
+        "last",
+        description="Treatment of nodes without recent telemetry. last: they rank behind all others, so pods still "
+        "start when no other node fits. reject: they are refused.",
     )
     stale_seconds: Seconds = Field(
-        300, description="so long a silent node keeps its last capacity, less the pods that the API knows"
+        300,
+        description="Seconds for which a silent node keeps its last known capacity, less the pods that the Kubernetes "
+        "API reports since. The default outlasts the restart of an agent or a server.",
     )
     failure: Literal["open", "closed"] = Field(
-        "closed", description="where a place cannot be held since NATS is away: open: all nodes pass; closed: pods wait"
+        "closed",
+        description="Behaviour while NATS is unreachable and no reservation can be stored. closed: pods wait, and "
+        "nothing is overcommitted. open: all nodes pass.",
     )
     release: Literal["report", "running"] = Field(
         "report",
-        description="a reservation ends when a report of the node covers the pod's start; running: when the pod "
-        "leaves Pending, which is the dissertation's rule",
+        description="When a reservation ends. report: a report of the node includes the pod. running: the pod leaves "
+        "the phase Pending, as in the dissertation; the pod's usage may then not be visible yet.",
     )
     settle_seconds: float = Field(
-        2, ge=0, le=60, description="a report covers a start so long after it; smoothing and churn take that long"
+        2,
+        ge=0,
+        le=60,
+        description="Seconds after a pod's start from which a report includes it. Smoothing and churn take this long.",
     )
     reservation_seconds: Seconds = Field(
         30,
-        description="a place is held so long for an unbound pod; raise it where volumes or gangs delay binds",
+        description="Seconds for which a reservation is held for a pod that is not bound. Raise it where volumes or "
+        "gang scheduling delay binding.",
     )
-    store_seconds: Seconds = Field(0.3, description="patience with NATS within a request; below httpTimeout")
-    bind: bool = Field(False, description="serve the bind verb too, which needs a kubeconfig and create pods/binding")
+    store_seconds: Seconds = Field(
+        0.3,
+        description="Time limit of NATS within one request, in seconds. It must be below httpTimeout in the "
+        "scheduler's configuration, which is 0.5 s in deploy/kube-scheduler.yaml.",
+    )
+    bind: bool = Field(
+        False,
+        description="Serve the bind verb too. It needs a kubeconfig and the right to create pods/binding, so it is "
+        "off.",
+    )
     kick: bool | None = Field(
         None,
-        description="annotate a node when room appears that rejected pods wait for, so that the scheduler tries them "
-        "again; default: where a kubeconfig is named, or in a pod",
+        description="Annotate a node when room appears for a rejected pod, so that the scheduler retries the pod at "
+        "once. Empty: on where a kubeconfig is named and in a pod, since it needs the right to patch nodes.",
     )
-    kick_seconds: Seconds = Field(2, description="at most one such annotation in so long")
-    body_bytes: int = Field(16 << 20, ge=1024, description="largest request; 5,000 whole nodes are 10 MB")
+    kick_seconds: Seconds = Field(
+        2,
+        description="Shortest time between two such annotations, in seconds. The default bounds the load on the API "
+        "server.",
+    )
+    body_bytes: int = Field(
+        16 << 20,
+        ge=1024,
+        description="Largest request body, in bytes. A request with 5,000 complete node objects has 10 MB.",
+    )
     resources: Annotated[tuple[str, ...], Commas, AfterValidator(_resources)] = Field(
-        ("cpu=1", "memory=1"), description="resources and weights of the allocation strategies, as kube-scheduler's"
+        ("cpu=1", "memory=1"),
+        description="Resources of the allocation strategies, as resource=weight. The default is kube-scheduler's.",
     )
     shape: Annotated[tuple[str, ...], Commas, AfterValidator(_shape)] = Field(
-        ("0=0", "100=10"), description="utilization=score points of requested_to_capacity_ratio"
+        ("0=0", "100=10"),
+        description="Points utilization=score of requested_to_capacity_ratio: percent, and 0 to 10. The default "
+        "prefers full nodes.",
     )
-    target: float = Field(0.4, gt=0, lt=1, description="CPU utilization that target_load_packing packs to")
+    target: float = Field(
+        0.4,
+        gt=0,
+        lt=1,
+        description="CPU utilization up to which target_load_packing fills nodes, 0 to 1. The default is Trimaran's.",
+    )
     factors: Annotated[tuple[str, ...], Commas, AfterValidator(_factors)] = Field(
         ("fit=1", "disk=1", "network=1", "price=1", "stability=1", "priority=1"),
-        description="weights of the weighted strategy's factors",
+        description="Weights of the factors of the strategy `weighted`, as name=weight; 0 turns a factor off. The "
+        "default weighs all equally.",
     )
-    high_priority: int = Field(1000, description="pods of this priority or more count as critical in weighted")
-    window_seconds: Seconds = Field(7 * 86_400, description="over which weighted takes median price and interruptions")
+    high_priority: int = Field(
+        1000,
+        description="Pod priority from which the strategy `weighted` treats a pod as critical and avoids spot nodes.",
+    )
+    window_seconds: Seconds = Field(
+        7 * 86_400,
+        description="Seconds over which the strategy `weighted` takes the median price and counts interruptions. The "
+        "default covers a week, as the history does.",
+    )
 
 
 class Output(Section):
     """What the Kubernetes sink writes."""
 
-    mid: bool = Field(True, description="publish what can be reclaimed as extended resources of nodes")
-    mid_cpu: str = Field("kubernetes.io/mid-cpu", min_length=1, description="resource in millicores; Koordinator's")
-    mid_memory: str = Field("kubernetes.io/mid-memory", min_length=1, description="resource in bytes; Koordinator's")
-    diff: Fraction = Field(0.1, description="a relative change up to it is not written before force_seconds")
-    force_seconds: Seconds = Field(300, description="what has changed at all is written after so long")
-    stale_seconds: Seconds = Field(900, description="an older prediction counts as none: amounts go to 0")
-    metrics: bool = Field(True, description="write a NodeMetric object for each node")
-    floor: bool = Field(True, description="raise minReplicas of annotated HorizontalPodAutoscalers to the forecast")
-    floor_annotation: str = Field("spazio.floor", min_length=1, description="annotation that opts in, with value true")
-    floor_seconds: Seconds = Field(300, description="a floor is lowered when the forecast was lower for so long")
-    forecast_seconds: Seconds = Field(120, description="an older forecast counts as none: floors are restored")
-    look_seconds: Seconds = Field(15, description="what is to be written is looked at so often, autoscalers among it")
+    mid: bool = Field(
+        True,
+        description="Write reclaimable resources as extended resources of nodes, which pods of lower tiers can "
+        "request.",
+    )
+    mid_cpu: str = Field(
+        "kubernetes.io/mid-cpu",
+        min_length=1,
+        description="Extended resource for CPU, in millicores. The default name is Koordinator's.",
+    )
+    mid_memory: str = Field(
+        "kubernetes.io/mid-memory",
+        min_length=1,
+        description="Extended resource for memory, in bytes. The default name is Koordinator's.",
+    )
+    diff: Fraction = Field(
+        0.1,
+        description="Relative change above which an amount is written at once; smaller ones wait for "
+        "`output.force_seconds`. The default is Koordinator's and bounds the load on the API server.",
+    )
+    force_seconds: Seconds = Field(
+        300, description="Seconds after which any change is written. The default is Koordinator's."
+    )
+    stale_seconds: Seconds = Field(
+        900,
+        description="Age, in seconds, from which a prediction counts as absent, and its extended resources become 0. "
+        "The default is Koordinator's.",
+    )
+    metrics: bool = Field(
+        True, description="Write one NodeMetric object for each node. It needs the CRD in deploy/kubernetes."
+    )
+    floor: bool = Field(
+        True,
+        description="Raise minReplicas of annotated HorizontalPodAutoscalers to the forecast, so that pods are ready "
+        "before a ramp.",
+    )
+    floor_annotation: str = Field(
+        "spazio.floor",
+        min_length=1,
+        description="Annotation by which a HorizontalPodAutoscaler opts in; its value must be true.",
+    )
+    floor_seconds: Seconds = Field(
+        300,
+        description="Seconds for which the forecast must stay lower before a floor is lowered. The default is the "
+        "autoscaler's own stabilization window for scaling down.",
+    )
+    forecast_seconds: Seconds = Field(
+        120,
+        description="Age, in seconds, from which a forecast counts as absent, and floors return to their old values. "
+        "The default is eight forecasts of `forecast.seconds`.",
+    )
+    look_seconds: Seconds = Field(
+        15,
+        description="Seconds between two checks of what to write. The default is the autoscaler's own period.",
+    )

@@ -1,11 +1,11 @@
-"""The sections of the settings that say how peaks are predicted, jobs rejected, and workloads forecast."""
+"""The sections of peak prediction, of the reject signal and of workload forecasts."""
 
 from typing import Literal, get_args
 
 from pydantic import Field
 
 from schemas.messages.prediction import Formula
-from schemas.sections.core import RELOAD, Bytes, Fraction, Seconds, Section
+from schemas.sections.section import RELOAD, Bytes, Fraction, Seconds, Section
 
 PeakModel = Literal["calibrated", "n_sigma", "pods_n_sigma", "borg_default", "resource_central", "max", "koordinator"]
 PEAK_MODELS: tuple[str, ...] = get_args(PeakModel)
@@ -14,87 +14,230 @@ PEAK_MODELS: tuple[str, ...] = get_args(PeakModel)
 class Predict(Section):
     """How peaks are predicted, and what of them is given to lower tiers."""
 
-    enabled: bool = Field(True, description="predict peaks of nodes and pods; as much work as availability")
+    enabled: bool = Field(
+        True,
+        description="Predict the peaks of nodes and pods. Off: no predictions and no reclaimable resources, and about "
+        "half the processors' work.",
+    )
     model: PeakModel = Field(
-        "calibrated", json_schema_extra=RELOAD, description="model whose peak is the chosen one; all are published"
+        "calibrated",
+        json_schema_extra=RELOAD,
+        description="Peak model that decides what can be reclaimed; predictions contain the peaks of all models. The "
+        "default is the one that learns whether its stated probability holds.",
     )
     violation: float = Field(
-        0.05, gt=0, lt=1, json_schema_extra=RELOAD, description="probability with which calibrated may be exceeded"
+        0.05,
+        gt=0,
+        lt=1,
+        json_schema_extra=RELOAD,
+        description="Probability, 0 to 1, with which usage may exceed the peak of `calibrated`. Smaller values reclaim "
+        "less.",
     )
-    sigma: float = Field(5, ge=0, le=100, json_schema_extra=RELOAD, description="N of N-sigma; EuroSys'21 has 5")
+    sigma: float = Field(
+        5,
+        ge=0,
+        le=100,
+        json_schema_extra=RELOAD,
+        description="N of the models n_sigma and pods_n_sigma: the peak is the mean plus N standard deviations. The "
+        "default is that of Bashir et al. (EuroSys 2021).",
+    )
     percentile_cpu: Fraction = Field(
-        0.95, json_schema_extra=RELOAD, description="of the histograms and of Resource Central; Koordinator's"
+        0.95,
+        json_schema_extra=RELOAD,
+        description="Quantile of CPU usage, 0 to 1, that koordinator and resource_central take for the peak. The "
+        "default is Koordinator's.",
     )
     percentile_memory: Fraction = Field(
-        0.98, json_schema_extra=RELOAD, description="as percentile_cpu; memory cannot be throttled"
+        0.98,
+        json_schema_extra=RELOAD,
+        description="Quantile of memory usage, as `predict.percentile_cpu`. It is higher, since memory cannot be "
+        "throttled. The default is Koordinator's.",
     )
     half_life_cpu_seconds: Seconds = Field(
-        12 * 3600, json_schema_extra=RELOAD, description="age at which a CPU sample counts half; Koordinator's"
+        12 * 3600,
+        json_schema_extra=RELOAD,
+        description="Age, in seconds, at which a CPU sample has half its weight. The default is Koordinator's.",
     )
     half_life_memory_seconds: Seconds = Field(
-        24 * 3600, json_schema_extra=RELOAD, description="age at which a memory sample counts half; Koordinator's"
+        24 * 3600,
+        json_schema_extra=RELOAD,
+        description="Age, in seconds, at which a memory sample has half its weight. The default is Koordinator's.",
     )
-    margin: float = Field(0.1, ge=0, le=10, json_schema_extra=RELOAD, description="added to what is predicted of pods")
+    margin: float = Field(
+        0.1,
+        ge=0,
+        le=10,
+        json_schema_extra=RELOAD,
+        description="Relative safety margin that the model koordinator adds to its quantiles. The default is "
+        "Koordinator's.",
+    )
     overcommit: float = Field(
-        1.1, ge=1, le=100, json_schema_extra=RELOAD, description="Borg-default: requests are this often given away"
+        1.1,
+        ge=1,
+        le=100,
+        json_schema_extra=RELOAD,
+        description="Rate of the model borg_default: its peak is the sum of the requests divided by this rate.",
     )
     cold_start_seconds: float = Field(
         24 * 3600,
         ge=0,
         le=86_400 * 366,
         json_schema_extra=RELOAD,
-        description="nothing of a younger pod is reclaimed, unless its workload is known; a day has its peak",
+        description="Age, in seconds, below which the requests of a pod are not reclaimed, unless its workload is "
+        "known. The default of 24 h covers one daily peak.",
     )
     evidence_seconds: float = Field(
         600,
         ge=0,
         le=86_400 * 366,
         json_schema_extra=RELOAD,
-        description="nothing of a pod is reclaimed before it was seen so long, however old it is",
+        description="Seconds for which usage of a pod must have been seen before its requests are reclaimed, whatever "
+        "its age. The default protects pods after the processors have lost their state.",
     )
     formula: Formula = Field(
         "reclaim",
         json_schema_extra=RELOAD,
-        description="Mid-tier: requests less peak; mixed adds what is not requested; shipped is Koordinator's code",
+        description="Formula of the Mid tier. reclaim: requests less the predicted peak. mixed: the same plus what is "
+        "not requested. shipped: what Koordinator's code computes. The default lends only what is already requested.",
     )
-    reclaim_ratio: Fraction = Field(1.0, json_schema_extra=RELOAD, description="share of prod requests that counts")
-    threshold_cpu: Fraction = Field(1.0, json_schema_extra=RELOAD, description="most of a node's CPU for Mid-tier")
+    reclaim_ratio: Fraction = Field(
+        1.0,
+        json_schema_extra=RELOAD,
+        description="Share of the production pods' requests, 0 to 1, that can be reclaimed. The default relies on the "
+        "predicted peak alone.",
+    )
+    threshold_cpu: Fraction = Field(
+        1.0,
+        json_schema_extra=RELOAD,
+        description="Largest share of a node's CPU that the Mid tier gets, 0 to 1. The default sets no further limit.",
+    )
     threshold_memory: Fraction = Field(
-        1.0, json_schema_extra=RELOAD, description="most of a node's memory for Mid-tier"
+        1.0,
+        json_schema_extra=RELOAD,
+        description="Largest share of a node's memory that the Mid tier gets, 0 to 1. The default sets no further "
+        "limit.",
     )
     unallocated_ratio: Fraction = Field(
-        0.0, json_schema_extra=RELOAD, description="shipped formula: share of what is not requested"
+        0.0,
+        json_schema_extra=RELOAD,
+        description="Share of the resources without a request, 0 to 1, that the formula `shipped` adds. The default "
+        "adds none, since new production pods may need them.",
     )
-    update_seconds: int = Field(30, ge=1, le=3600, description="usage of so long becomes one sample; the proposal's")
-    check_seconds: int = Field(20, ge=1, le=3600, description="changes are looked for so often; the proposal's")
-    report_seconds: int = Field(60, ge=1, le=86_400, json_schema_extra=RELOAD, description="what has changed is told")
-    force_seconds: int = Field(600, ge=1, le=86_400, json_schema_extra=RELOAD, description="told though it is the same")
-    change: Fraction = Field(0.05, json_schema_extra=RELOAD, description="a larger change is told at the next check")
-    horizon_seconds: Seconds = Field(3600, description="how far ahead peaks are predicted, and held to account")
+    update_seconds: int = Field(
+        30,
+        ge=1,
+        le=3600,
+        description="Seconds of usage that become one sample of the predictor. The default is that of Koordinator's "
+        "proposal.",
+    )
+    check_seconds: int = Field(
+        20,
+        ge=1,
+        le=3600,
+        description="Seconds between two checks whether a prediction has changed. The default is that of Koordinator's "
+        "proposal.",
+    )
+    report_seconds: int = Field(
+        60,
+        ge=1,
+        le=86_400,
+        json_schema_extra=RELOAD,
+        description="Seconds after which a changed prediction is published. Shorter intervals send more messages for "
+        "changes that nothing acts on.",
+    )
+    force_seconds: int = Field(
+        600,
+        ge=1,
+        le=86_400,
+        json_schema_extra=RELOAD,
+        description="Seconds after which an unchanged prediction is published again, so that readers can recognise a "
+        "stale one.",
+    )
+    change: Fraction = Field(
+        0.05,
+        json_schema_extra=RELOAD,
+        description="Relative change above which a prediction is published at the next check, before "
+        "`predict.report_seconds` have passed.",
+    )
+    horizon_seconds: Seconds = Field(
+        3600,
+        description="Seconds that a prediction looks ahead. Its accuracy is measured after that time. Longer horizons "
+        "reclaim less.",
+    )
     expiration_seconds: Seconds = Field(
-        1800, description="a pod without facts that is unheard of for so long is forgotten; nodes are after an hour"
+        1800,
+        description="Seconds after which the predictor forgets a pod without facts and without usage. It forgets "
+        "silent nodes after an hour. The limit bounds memory.",
     )
-    workloads: int = Field(1000, ge=0, le=100_000, description="workloads of a partition whose past new pods inherit")
-    checkpoint_seconds: Seconds = Field(60, description="state is large and moves slowly; a crash replays so much")
+    workloads: int = Field(
+        1000,
+        ge=0,
+        le=100_000,
+        description="Workloads of a partition whose usage is kept for their next pods after the last pod has ended. 0: "
+        "none. The limit bounds memory.",
+    )
+    checkpoint_seconds: Seconds = Field(
+        60,
+        description="Seconds between two checkpoints of the predictor, and so the longest replay after a crash. The "
+        "state is large and changes slowly, so the interval is longer than `process.checkpoint_seconds`.",
+    )
 
 
 class Reject(Section):
     """PRONTO's reject signal."""
 
-    enabled: bool = Field(True, description="follow each node's leading directions; off at thousands of nodes a core")
-    threshold: Fraction = Field(0.2, description="share of the directions' weight that must spike at once")
-    report_seconds: Seconds = Field(4, description="longest time between two reports of a node")
+    enabled: bool = Field(
+        True,
+        description="Compute PRONTO's reject signal of each node. Turn it off where one core serves thousands of "
+        "nodes: the signal then costs too much.",
+    )
+    threshold: Fraction = Field(
+        0.2,
+        description="Share of the directions' weight, 0 to 1, that must spike at once for a rejection. Smaller values "
+        "reject more often.",
+    )
+    report_seconds: Seconds = Field(
+        4, description="Longest time between two reports of a node, in seconds. The default is that of availability."
+    )
 
 
 class Forecast(Section):
     """How workloads are forecast, for predictive scaling."""
 
-    enabled: bool = Field(True, description="forecast workloads; nothing happens where there are none")
-    seconds: int = Field(15, ge=1, le=3600, description="one observation of each workload so often; the HPA's period")
-    model: str = Field("linear", json_schema_extra=RELOAD, description="model whose forecast is the chosen one")
-    target: float = Field(0.8, gt=0, le=1, json_schema_extra=RELOAD, description="utilisation of the requests aimed at")
-    history_multiple: float = Field(
-        2, ge=1, le=1000, description="observations are kept for so many initialization times; more answer a ramp late"
+    enabled: bool = Field(True, description="Forecast the usage of workloads. Without workloads this costs nothing.")
+    seconds: int = Field(
+        15,
+        ge=1,
+        le=3600,
+        description="Seconds between two observations of a workload. The default is the period of the "
+        "HorizontalPodAutoscaler.",
     )
-    initialization_seconds: Seconds = Field(60, description="where no pod of a workload has been ready yet")
-    memory_bytes: Bytes = Field(64 << 20, description="bound on all observations; the oldest go first")
+    model: str = Field(
+        "linear",
+        json_schema_extra=RELOAD,
+        description="Forecast model that decides; forecasts contain the values of all. The default needs no further "
+        "package; holt needs spazio[forecast].",
+    )
+    target: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        json_schema_extra=RELOAD,
+        description="Utilisation of the requests, 0 to 1, from which a forecast derives the number of pods. The rest "
+        "is reserve for errors of the forecast.",
+    )
+    history_multiple: float = Field(
+        2,
+        ge=1,
+        le=1000,
+        description="Initialization times for which observations are kept. A longer history follows a ramp late.",
+    )
+    initialization_seconds: Seconds = Field(
+        60,
+        description="Seconds that a new pod needs until it is ready, assumed for a workload until one of its pods has "
+        "been ready. It is also how far ahead such a forecast looks.",
+    )
+    memory_bytes: Bytes = Field(
+        64 << 20,
+        description="Size limit of all observations of a processor, in bytes; the oldest are dropped first.",
+    )

@@ -1,0 +1,160 @@
+"""The sections that every process has: where files live, the message bus, the HTTP port, the log."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+
+from schemas.sections.section import RELOAD, Bytes, Port, Seconds, Section
+from schemas.subject import PARTITIONS
+
+
+def _data_home() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "spazio"
+
+
+def _server_url(value: str) -> str:
+    try:
+        parts = urlsplit(value if "://" in value else f"nats://{value}")
+        sound = bool(parts.hostname) and parts.scheme in ("nats", "tls") and parts.port != 0 and not parts.fragment
+    except ValueError:
+        sound = False
+    if value and (not sound or any(char in value for char in " ,\t\n")):
+        raise ValueError("is one address, like nats://host:4222 or tls://user:password@host:4222")
+    return value
+
+
+class Data(Section):
+    """Where files live."""
+
+    dir: Path = Field(
+        default_factory=_data_home,
+        description="Folder of the embedded server's streams, the history and addresses.json. The default follows the "
+        "XDG convention for a user's data, so no privilege is needed.",
+    )
+    min_free_bytes: Bytes = Field(
+        32 << 20,
+        description="Free space, in bytes, without which `up` refuses to start. The default of 32 MiB holds about a "
+        "minute of one node's streams and history.",
+    )
+
+
+class Nats(Section):
+    """The message bus."""
+
+    url: Annotated[str, AfterValidator(_server_url)] = Field(
+        "",
+        description="Address of the NATS server. Empty: `up` starts an embedded server, and other commands connect to "
+        "127.0.0.1 at `nats.port`.",
+    )
+    port: Port = Field(
+        4222,
+        description="Port of the embedded server. If it is taken, the server uses the next free one. 0: any free port. "
+        "4222 is the standard port of NATS.",
+    )
+    connect_timeout_seconds: Seconds = Field(
+        5,
+        description="Time limit of one attempt to connect, in seconds. A connection over loopback takes under 0.1 s; "
+        "the default also covers slow links and TLS.",
+    )
+    request_timeout_seconds: Seconds = Field(
+        5,
+        description="Time limit of one request or acknowledgement, in seconds. The default outlasts the election of a "
+        "new stream leader in a NATS cluster.",
+    )
+    ping_interval_seconds: int = Field(
+        5,
+        ge=1,
+        le=600,
+        description="Seconds between two pings of the NATS client. Two missed pings end the connection. The client's "
+        "default of 120 s would leave a dead server unnoticed for four minutes.",
+    )
+    probe_seconds: float = Field(
+        2,
+        ge=0.1,
+        le=60,
+        description="Seconds between two checks that the server answers. After two checks without an answer the "
+        "service reconnects. The default finds a dead connection within six seconds.",
+    )
+    telemetry_max_age_seconds: Seconds = Field(
+        3600,
+        description="Seconds for which the telemetry stream keeps a message. One hour lets processors and the history "
+        "catch up after an outage.",
+    )
+    telemetry_max_bytes: Bytes = Field(
+        1 << 30,
+        description="Size limit of the telemetry stream, in bytes; the oldest messages are dropped first. 1 GiB holds "
+        "about one hour of 250 nodes.",
+    )
+    estimates_max_age_seconds: Seconds = Field(
+        3600,
+        description="Seconds for which the estimates stream keeps a message. The default is that of telemetry, so the "
+        "history can catch up equally far on both.",
+    )
+    estimates_max_bytes: Bytes = Field(
+        1 << 30,
+        description="Size limit of the estimates stream, in bytes; the oldest messages are dropped first. The default "
+        "is that of telemetry.",
+    )
+    events_max_age_seconds: Seconds = Field(
+        7 * 86_400,
+        description="Seconds for which decisions and dead letters are kept. One week leaves time to inspect a fault.",
+    )
+    events_max_bytes: Bytes = Field(
+        128 << 20,
+        description="Size limit of the stream of decisions and dead letters, in bytes; the oldest are dropped first. "
+        "These messages are rare, so 128 MiB suffices.",
+    )
+    duplicate_window_seconds: Seconds = Field(
+        30,
+        description="Seconds within which the server stores a retried message only once. Folds and history recognise "
+        "later retries by their sequence number. The server's default of two minutes costs more than storing the "
+        "messages at thousands of nodes.",
+    )
+    replicas: int = Field(
+        1,
+        ge=1,
+        le=5,
+        description="Copies of each stream in a NATS cluster. 1 suits a single server; with 3 the streams survive the "
+        "loss of one server.",
+    )
+    partitions: int = Field(
+        PARTITIONS,
+        ge=1,
+        le=256,
+        description="Partitions into which nodes are hashed, and so the largest number of replicas that share the "
+        "work. It is fixed when the stream is created. More partitions cost more requests to the server.",
+    )
+
+
+class Http(Section):
+    """Metrics and health of a service."""
+
+    host: str = Field(
+        "127.0.0.1",
+        description="Address on which a service serves /metrics, /healthz and /readyz. The default is loopback, since "
+        "these endpoints have no authentication.",
+    )
+    port: Port = Field(
+        9470,
+        description="Port of /metrics, /healthz and /readyz. 0: any free port. Under `up` the metrics sink gets this "
+        "port, and the other services any free one.",
+    )
+
+
+class Log(Section):
+    """Logging."""
+
+    level: Literal["debug", "info", "warning", "error"] | None = Field(
+        None,
+        json_schema_extra=RELOAD,
+        description="Least severity that is logged. Empty: info for a service; warning under `up`, which shows its "
+        "state on the screen.",
+    )
+    format: Literal["auto", "json", "text"] = Field(
+        "auto",
+        json_schema_extra=RELOAD,
+        description="Form of a log line. auto: text on a terminal, otherwise JSON, which log collectors parse.",
+    )

@@ -1,0 +1,21 @@
+"""What every section is made of: the base class, and the types of values that several sections share."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.config import JsonDict
+
+
+class Section(BaseModel):
+    """Base of the sections: frozen, and an unknown field is a fault."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+Seconds = Annotated[float, Field(gt=0, le=86_400 * 366)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Bytes = Annotated[int, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Commas = BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)
+# Marks a setting that may change while services run; `schemas.live` reads it.
+RELOAD: JsonDict = {"reload": True}

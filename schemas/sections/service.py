@@ -1,0 +1,82 @@
+"""The sections of the services between the bus and what is stored: processors, history, scheduler cache."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from schemas.sections.section import RELOAD, Seconds, Section
+
+
+class Process(Section):
+    """How processors run."""
+
+    checkpoint_seconds: Seconds = Field(
+        5,
+        json_schema_extra=RELOAD,
+        description="Seconds between two checkpoints of a partition, and so the longest replay after a crash. Shorter "
+        "intervals write more; longer ones delay recovery.",
+    )
+    tick_seconds: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        json_schema_extra=RELOAD,
+        description="Seconds for which a processor collects messages before it folds them together. 0: it folds what "
+        "has arrived. The default is short beside the one second between two blocks of a node.",
+    )
+    batch: int = Field(
+        2000,
+        ge=1,
+        le=10_000,
+        description="Messages that one request asks the server for. Small batches cost more per message; larger ones "
+        "need more memory.",
+    )
+    aggregate: bool = Field(
+        True,
+        description="Make the global model out of the partitions' models. A replay of a history turns it off, because "
+        "the recording contains the global model.",
+    )
+    failover_seconds: float = Field(
+        3,
+        ge=1,
+        le=3600,
+        description="Seconds without a request after which a replica loses its partitions to the others. A live "
+        "replica asks at least three times in that time. A shorter limit could take partitions from a busy replica.",
+    )
+
+
+class History(Section):
+    """Parquet files and the views over them."""
+
+    dir: Path | None = Field(None, description="Folder of the history. Empty: `history` in the data folder.")
+    flush_seconds: Seconds = Field(
+        5,
+        json_schema_extra=RELOAD,
+        description="Seconds between two writes of rows to files, and so the delay until a query sees a row. Shorter "
+        "intervals make more and smaller files, which the history has to merge.",
+    )
+    retention_seconds: float = Field(
+        7 * 86_400,
+        gt=0,
+        le=86_400 * 366 * 100,
+        json_schema_extra=RELOAD,
+        description="Age in seconds after which the history deletes an hour of rows, by event time. The default of one "
+        "week covers the weekly rhythm of load.",
+    )
+    buffer_rows: int = Field(
+        500_000,
+        ge=1000,
+        json_schema_extra=RELOAD,
+        description="Rows of a stream that the history holds in memory while the disk is full. At the limit it stops "
+        "reading, and the rest stays in the stream. The limit bounds memory.",
+    )
+
+
+class Cache(Section):
+    """The scheduler cache."""
+
+    expiry_seconds: Seconds = Field(
+        30,
+        description="Age in seconds from which an availability counts as absent. The default is seven missed reports "
+        "of `estimate.report_seconds`.",
+    )

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes what the images need where no image registry can be reached: a base image and a NATS image from Debian's
+# Makes what the images need without an image registry: a base image and a NATS image from Debian's
 # packages, and the wheels that the Dockerfile then installs from. CI runs it, and so may you:
 #
 #   deploy/offline.sh            # as root; needs mmdebstrap, busybox-static, docker, and the virtual environment
 #   BASE_IMAGE=spazio-base:local SPAZIO_NATS_IMAGE=spazio-nats:local docker compose up --build
 #
-# What is there already is kept: remove `wheelhouse`, or an image, to have it made anew.
+# Existing results are kept: remove `wheelhouse`, or an image, to rebuild it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 base=${BASE_IMAGE:-spazio-base:local}
@@ -27,7 +27,7 @@ if ! cmp -s requirements.txt wheelhouse/made-from.txt; then
 fi
 
 if missing "$base"; then
-  # Nobody reads manuals in a container.
+  # Containers need no manuals.
   mmdebstrap --quiet --variant=minbase --include=python3,python3-venv \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' bookworm - | docker import - "$base"

@@ -1,8 +1,8 @@
-"""Settings that change while a service runs: those that may, at once for everybody, and none of the others.
+"""Settings that change while a service runs: those that may change take effect at once in the whole service.
 
-A setting may change if nothing that is stored or published depends on it in a way that a replay would have to repeat,
-and if nothing was made of it at the start. What the fold computes is made of `smoothing`, `model` and `estimate`: if
-they changed between two messages, no replay of the stream would give the same numbers, so they take a restart.
+A setting may change if no stored or published result depends on it in a way that a replay would have to repeat, and if
+the service does not use it only at its start. The fold depends on `smoothing`, `model` and `estimate`: if they changed
+between two messages, no replay of the stream would give the same numbers, so they need a restart.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,14 +13,14 @@ from schemas.settings import Settings
 
 
 class Change(NamedTuple):
-    """What became of new settings, each by its flat name: those in force now, and those that wait for a restart."""
+    """The effect of new settings, by flat name: those that took effect, and those that need a restart."""
 
     applied: list[str]
     waiting: list[str]
 
 
 def may_change(info: Any) -> bool:
-    """Tell whether a setting may change while services run; its section says so."""
+    """Return whether a setting may change while services run; its section marks it."""
     return bool((info.json_schema_extra or {}).get("reload"))
 
 
@@ -30,10 +30,10 @@ def changeable() -> Iterator[tuple[str, str]]:
 
 
 class Live:
-    """The settings in force.
+    """The current settings.
 
     Attributes:
-        current: All of them; look here each time instead of keeping what it says.
+        current: All settings. Read them here at each use instead of keeping a copy.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -41,11 +41,11 @@ class Live:
         self._calls: list[Callable[[Settings], None]] = []
 
     def subscribe(self, call: Callable[[Settings], None]) -> None:
-        """Have a function called with the settings after each change."""
+        """Register a function to call with the settings after each change."""
         self._calls.append(call)
 
     def apply(self, wanted: Settings) -> Change:
-        """Take over what may change of settings that are sound."""
+        """Apply those of some valid settings that may change while the service runs."""
         change = Change([], [])
         made = self.current
         for section, field, info in all_settings.options():

@@ -14,7 +14,7 @@ class Metric:
     Attributes:
         name: Column name on the wire and in the history.
         unit: `ratio`, `bytes/s`, or what is counted.
-        high: Largest value that is believed; the smallest is 0 for every metric.
+        high: Largest accepted value; the smallest is 0 for every metric.
         source: File it is read from.
         meaning: One line for people.
     """
@@ -34,7 +34,7 @@ METRICS: tuple[Metric, ...] = (
         "ratio",
         1.0,
         "cgroup tree",
-        "share of cpu_pressure that is owed to CPU quotas, not to a lack of CPU",
+        "share of cpu_pressure that CPU quotas cause, not a lack of CPU",
     ),
     Metric("memory_util", "ratio", 1.0, "/proc/meminfo", "1 - MemAvailable / MemTotal"),
     Metric("memory_used", "ratio", 1.0, "/proc/meminfo", "1 - (MemFree + Buffers + Cached) / MemTotal"),
@@ -50,8 +50,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("io_stall", "ratio", 1.0, "/proc/pressure/io", "share of time every thread waited for I/O"),
     Metric("disk_util", "ratio", 1.0, "/proc/diskstats", "share of time the busiest disk had requests in flight"),
     Metric("disk_bytes", "bytes/s", 1e15, "/proc/diskstats", "bytes read and written by all disks"),
-    Metric("net_bytes", "bytes/s", 1e15, "/proc/net/dev", "bytes received and sent, loopback left out"),
-    Metric("procs_running", "threads", 1e6, "/proc/stat", "runnable threads, the reader among them"),
+    Metric("net_bytes", "bytes/s", 1e15, "/proc/net/dev", "bytes received and sent, without loopback"),
+    Metric("procs_running", "threads", 1e6, "/proc/stat", "runnable threads, including the reader"),
     Metric("load1", "threads", 1e6, "/proc/loadavg", "one-minute load average"),
     Metric("pods", "pods", 1e6, "cgroup tree", "running pods; a container without a pod counts as one"),
 )

@@ -192,11 +192,11 @@ def unknown_environment(environ: Mapping[str, str] = os.environ) -> list[str]:
 
     These are warnings and not faults: Kubernetes sets such variables for a service that is named spazio.
     """
-    known = {ENV + option_name(section, field).upper() for section, field, _ in options()} | _OTHER_ENV
+    names = {ENV + option_name(section, field).upper() for section, field, _ in options()} | _OTHER_ENV
     return [
-        f"{name} is no setting{_hint(name, known)}"
+        f"{name} is no setting{_hint(name, names)}"
         for name in sorted(environ)
-        if name.startswith(ENV) and name not in known
+        if name.startswith(ENV) and name not in names
     ]
 
 
@@ -226,16 +226,16 @@ def _fault(
     names = tuple(str(part) for part in location)
     where = origin.get(names[:2]) or origin.get(names[:1]) or ".".join(names) or "settings"
     if kind == "extra_forbidden":
-        known = {field for section, field, _ in options() if section == (names[0] if len(names) > 1 else "")}
-        known |= set(Settings.model_fields) if len(names) == 1 else set()
-        return f"{where}: there is no such setting{_hint(names[-1], known)}"
+        fields = {field for section, field, _ in options() if section == (names[0] if len(names) > 1 else "")}
+        fields |= set(Settings.model_fields) if len(names) == 1 else set()
+        return f"{where}: there is no such setting{_hint(names[-1], fields)}"
     secret = names == ("nats", "url")
     shown = f" (is {value!r})" if isinstance(value, str | int | float | bool) and not secret else ""
     return f"{where}: {message.removeprefix('Value error, ')}{shown}"
 
 
-def _hint(name: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
+def _hint(name: str, candidates: set[str]) -> str:
+    close = difflib.get_close_matches(name, candidates, 1)
     return f"; did you mean {close[0]}?" if close else ""
 
 

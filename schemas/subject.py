@@ -14,7 +14,7 @@ _TOKEN = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9A-F]{2})+")
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,253}")
 
 PARTITIONS = 8
-# The same names come every second, each of a few hundred bytes here; more are just slower.
+# The same names come every second. An entry takes a few hundred bytes; names beyond the limit are only slower.
 _NAMES_REMEMBERED = 1 << 16
 
 
@@ -48,18 +48,18 @@ def name(encoded: str) -> str:
 
 @lru_cache(_NAMES_REMEMBERED)
 def is_node_name(value: str) -> bool:
-    """Tell whether a node may have this name: 1 to 253 characters, no white space, no control characters."""
+    """Return whether a node may have this name: 1 to 253 characters, no white space, no control characters."""
     return _NAME.fullmatch(value) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Every subject, stream and bucket under one prefix; replay and simulation take prefixes of their own."""
+    """Every subject, stream and bucket under one prefix; a replay uses a prefix of its own."""
 
     prefix: str = "spazio"
 
     def of(self, kind: str, *tokens: str) -> str:
-        """Return the subject `<prefix>.<kind>.<tokens>`; tokens are encoded already or wildcards."""
+        """Return the subject `<prefix>.<kind>.<tokens>`; tokens are already encoded, or wildcards."""
         return ".".join((self.prefix, kind, *tokens))
 
     def node(self, kind: str, node: str) -> str:
@@ -75,7 +75,7 @@ class Names:
         return self.of("part", str(number), ">")
 
     def dead(self, subject: str) -> str:
-        """Return the dead-letter subject of a message that came on `subject`."""
+        """Return the dead-letter subject of a message that was received on `subject`."""
         return self.of("dead", subject)
 
     @property
@@ -89,12 +89,12 @@ class Names:
 
     @property
     def telemetry(self) -> str:
-        """Stream of everything that is measured, and of the global model."""
+        """Stream of all measurements, and of the global model."""
         return self.store("TELEMETRY")
 
     @property
     def estimates(self) -> str:
-        """Stream of everything that processors say, and of their cursors."""
+        """Stream of everything that processors publish, with their cursors."""
         return self.store("ESTIMATES")
 
     @property
@@ -119,7 +119,7 @@ class Names:
 
     @property
     def reservations_bucket(self) -> str:
-        """Bucket of the places that are held on each node: `Reservations`."""
+        """Bucket of the `Reservations` on each node."""
         return self.store("RESERVATIONS")
 
     @property

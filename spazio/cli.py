@@ -1,4 +1,4 @@
-"""The command line. Each command is thin: settings in, one function of another module, an exit status out."""
+"""The command line. Each command only passes settings to one function of another module and returns its exit status."""
 
 import os
 import sys
@@ -12,18 +12,20 @@ from spazio.option import with_settings
 
 app = typer.Typer(
     name="spazio",
-    help="Measures nodes ten times a second and says how many more pods fit.",
+    help="Measure nodes ten times a second and estimate how many more pods fit.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 sink_app = typer.Typer(help="Run one sink as a service.", no_args_is_help=True)
 app.add_typer(sink_app, name="sink")
-histograms_app = typer.Typer(help="What was learned of peaks, as Koordinator's checkpoints.", no_args_is_help=True)
+histograms_app = typer.Typer(
+    help="Exchange learned histograms of usage as Koordinator's checkpoints.", no_args_is_help=True
+)
 app.add_typer(histograms_app, name="histograms")
 
 _PIPELINE = ("data", "nats", "http", "log")
-_NICENESS = 5  # of history: its rows wait in the streams, while others wait for the rest
+_NICENESS = 5  # of the history: its rows can wait in the streams, while placement waits for the other services
 
 
 def main() -> int:
@@ -35,7 +37,7 @@ def main() -> int:
     except typer.Abort:
         return 130
     except typer.TyperException as error:
-        sys.stderr.write(f"spazio: {error.format_message()}; `--help` lists what there is\n")
+        sys.stderr.write(f"spazio: {error.format_message()}; `--help` lists the commands and options\n")
         return error.exit_code
     return status if isinstance(status, int) else 0
 
@@ -71,7 +73,7 @@ def up(settings: Settings) -> int:
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False)
 def agent(context: typer.Context) -> int:
-    """Measure this node and publish one block of samples a second."""
+    """Measure this node and publish one block of samples each second."""
     from spazio.command import agent as command
 
     return command.main(context.args)
@@ -101,9 +103,9 @@ def process(settings: Settings) -> int:
 @with_settings(*_PIPELINE, "simulated")
 def load(
     settings: Settings,
-    json_output: Annotated[bool, typer.Option("--json", help="Say in JSON what was reached.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
-    """Simulate nodes and publish what they would, until Ctrl-C or for so many seconds."""
+    """Simulate nodes and publish their messages, until Ctrl-C or for a number of seconds."""
     from spazio.command import load as command
     from spazio.service import addresses
 
@@ -119,11 +121,11 @@ def load(
 def replay(
     settings: Settings,
     files: Annotated[list[Path], typer.Argument(help="CSV or Parquet files, or the folder of a history.")],
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that cannot be used.")] = False,
-    feed_only: Annotated[bool, typer.Option("--feed-only", help="Publish only; somebody else processes.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Say in JSON what came of it.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unusable rows.")] = False,
+    feed_only: Annotated[bool, typer.Option("--feed-only", help="Publish only; do not run processors.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
-    """Put recorded telemetry through the pipeline, at any speed, and keep what comes of it."""
+    """Send recorded telemetry through the pipeline, at any speed, and keep the results."""
     from spazio.command import replay as command
 
     return command.run(settings, files, skip_bad=skip_bad, feed_only=feed_only, json_output=json_output)
@@ -133,20 +135,20 @@ def replay(
 def backtest(
     file: Annotated[Path, typer.Argument(help="Parquet or CSV: day, vm, sample, cpu_percent; docs/backtest.md.")],
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("backtest"),
-    learned: Annotated[Path | None, typer.Option(help="learned.npz of another run; for a single day.")] = None,
-    machines: Annotated[int, typer.Option(help="Machines of a node.")] = 20,
-    seed: Annotated[int, typer.Option(help="Of the draws and the bootstrap.")] = 0,
+    learned: Annotated[Path | None, typer.Option(help="learned.npz of another run; needed for a single day.")] = None,
+    machines: Annotated[int, typer.Option(help="Machines per node.")] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of the draws and of the bootstrap.")] = 0,
     plots: Annotated[bool, typer.Option(help="Draw frontier.png and calibration.png.")] = True,
 ) -> int:
-    """Hold peak predictors against what usage then did, on a recording of whole days."""
+    """Compare peak predictors with the usage that followed, on a recording of whole days."""
     from spazio import backtest as command
 
     try:
-        found = command.run(file, out, learned=learned, machines=machines, seed=seed, plots=plots)
+        result = command.run(file, out, learned=learned, machines=machines, seed=seed, plots=plots)
     except (ValueError, RuntimeError, OSError) as error:
         sys.stderr.write(f"spazio: {error}\n")
         return 2
-    print(command.report.text(found))
+    print(command.report.text(result))
     return 0
 
 
@@ -157,11 +159,11 @@ def truth(
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("truth"),
     quick: Annotated[bool, typer.Option("--quick", help="Four families, in under four minutes.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Family to run; may be given several times.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Evaluate the recording that the folder holds.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Evaluate the existing recording in the folder.")] = False,
     plots: Annotated[bool, typer.Option(help="Draw truth.png.")] = True,
     json_output: Annotated[bool, typer.Option("--json", help="Print report.json.")] = False,
 ) -> int:
-    """Find out how many pods really fit on this machine, beside what spazio said. Needs root, or a delegated cgroup."""
+    """Measure how many pods fit on this machine, and compare with the estimates. Needs root or a delegated cgroup."""
     from spazio import truth as command
 
     return command.run(settings, out, quick=quick, only=only or (), again=again, plots=plots, json_output=json_output)
@@ -170,7 +172,7 @@ def truth(
 @histograms_app.command("export")
 @with_settings(*_PIPELINE, "predict", "reject", "forecast", "estimate")
 def export_histograms(settings: Settings, folder: Annotated[Path, typer.Argument(help="Folder to write into.")]) -> int:
-    """Write the histograms that processors have checkpointed, a file each."""
+    """Write the checkpointed histograms of all processors, one file each."""
     from spazio.command import histograms
     from spazio.service import addresses
 
@@ -180,7 +182,7 @@ def export_histograms(settings: Settings, folder: Annotated[Path, typer.Argument
 @histograms_app.command("import")
 @with_settings(*_PIPELINE, "predict", "reject", "forecast", "estimate")
 def import_histograms(settings: Settings, folder: Annotated[Path, typer.Argument(help="Folder to read.")]) -> int:
-    """Put histograms in the place of those that are checkpointed, while no processor runs."""
+    """Replace the checkpointed histograms, while no processor runs."""
     from spazio.command import histograms
     from spazio.service import addresses
 
@@ -252,7 +254,7 @@ def explain(
     pod: Annotated[Path, typer.Argument(help="YAML or JSON file with a Pod, or a workload with a pod template.")],
     json_output: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> int:
-    """Rank nodes for a pod and say why; nothing is placed or held."""
+    """Rank nodes for a pod and show why; nothing is placed or reserved."""
     from spazio.command import explain as command
     from spazio.service import addresses
 
@@ -263,11 +265,11 @@ def explain(
 @with_settings("data", "nats", "cache", "log")
 def top(
     settings: Settings,
-    once: Annotated[bool, typer.Option("--once", help="Show the table once and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the table once and exit.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="With --once: JSON for programs.")] = False,
     classes: Annotated[bool, typer.Option("--classes", help="With --json: workload classes, not nodes.")] = False,
     partitions: Annotated[
-        bool, typer.Option("--partitions", help="Which processor does which partition, and how far behind it is.")
+        bool, typer.Option("--partitions", help="Show which processor holds which partition, and how far behind it is.")
     ] = False,
 ) -> int:
     """Show live tables of nodes and of workload classes, or of partitions."""
@@ -286,7 +288,9 @@ def top(
 @with_settings("data", "history")
 def sql(
     settings: Settings,
-    statement: Annotated[str | None, typer.Argument(help="One SQL statement; none: an interactive prompt.")] = None,
+    statement: Annotated[
+        str | None, typer.Argument(help="One SQL statement. Without it an interactive prompt opens.")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print rows as a JSON array.")] = False,
 ) -> int:
     """Query the history with DuckDB, while the pipeline runs."""
@@ -301,7 +305,7 @@ def doctor(
     settings: Settings,
     json_output: Annotated[bool, typer.Option("--json", help="Print findings as a JSON array.")] = False,
 ) -> int:
-    """Check what this machine offers, what is missing, and how to mend it."""
+    """Check what this machine offers, what is missing, and how to fix it."""
     from spazio.command import doctor as command
     from spazio.service import addresses
 
@@ -310,7 +314,9 @@ def doctor(
 
 @app.command()
 def schema(
-    out: Annotated[Path | None, typer.Option(help="Folder to write into; none: print.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write into. Without it the documents are printed.")
+    ] = None,
 ) -> int:
     """Write JSON Schema of every message and an AsyncAPI document."""
     from spazio.command import schema as command

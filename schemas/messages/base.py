@@ -1,7 +1,7 @@
 """What all messages share: strict, frozen, finite, versioned.
 
-Each message carries `v`, the contract version. Unknown fields are ignored so that a newer peer may say more;
-a version above `VERSION` is refused, because its known fields may mean something else.
+Each message carries `v`, the contract version. Decoding ignores unknown fields, so that a newer peer may add
+fields. It refuses a version above `VERSION`, because known fields may have another meaning there.
 """
 
 from typing import Annotated, ClassVar
@@ -21,7 +21,7 @@ def _node_name(value: str) -> str:
     return value
 
 
-# The pattern is for readers of the schema; the validator is what decides.
+# The pattern is for readers of the schema; the validator decides.
 NodeName = Annotated[str, AfterValidator(_node_name), WithJsonSchema({"type": "string", "pattern": r"^\S{1,253}$"})]
 Microseconds = Annotated[int, Field(ge=0, le=_EXACT)]
 Count = Annotated[int, Field(ge=0, le=_EXACT)]

@@ -1,7 +1,7 @@
 """Messages of the cluster watch: what Kubernetes knows of nodes and pods.
 
-A message is the whole state of one object, not a change of it; the newest wins, by `version`. An object that is gone
-is said once more, with `deleted`. Amounts are in base units: cores, bytes, and counts for everything else.
+A message is the complete state of one object, not a change of it; the newest wins, by `version`. A last message of a
+deleted object has `deleted`. Amounts are in base units: cores, bytes, and counts for everything else.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -18,7 +18,7 @@ Labels = Annotated[dict[Text, Annotated[str, Field(max_length=4096)]], Field(max
 
 
 class Taint(Part):
-    """Why pods keep off a node."""
+    """Why pods avoid a node."""
 
     key: Text
     value: str = ""
@@ -54,7 +54,7 @@ class PodFacts(Message):
 
     TITLE: ClassVar[str] = "What Kubernetes knows of one pod"
 
-    node: Annotated[NodeName, Field(description="node that it is bound to; - while it is bound to none")]
+    node: Annotated[NodeName, Field(description="node that it is bound to; -: it is not bound")]
     pod: Annotated[Text, Field(description="UID")]
     namespace: Text
     name: Text
@@ -65,12 +65,14 @@ class PodFacts(Message):
     terminating: Annotated[bool, Field(description="it has a deletion timestamp")] = False
     created_us: Microseconds
     scheduled_us: Annotated[Microseconds | None, Field(description="condition PodScheduled became True")] = None
-    started_us: Annotated[Microseconds | None, Field(description="status.startTime: the kubelet has it")] = None
+    started_us: Annotated[Microseconds | None, Field(description="status.startTime: when the kubelet accepted it")] = (
+        None
+    )
     ready_us: Annotated[Microseconds | None, Field(description="condition Ready last became True")] = None
     initialization_seconds: Annotated[
         NonNegative | None, Field(description="from creation to the first time that it was ready")
     ] = None
-    requests: Annotated[Amounts, Field(description="as the scheduler counts them, init containers and overhead too")]
+    requests: Annotated[Amounts, Field(description="as the scheduler counts them, with init containers and overhead")]
     limits: Amounts
     labels: Labels
     annotations: Annotated[Labels, Field(description="those whose key begins with spazio")]

@@ -1,4 +1,4 @@
-"""Messages about placement: what the extender has decided and why, and what it holds for pods on their way."""
+"""Messages about placement: the extender's decisions with their reasons, and its reservations."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -6,7 +6,7 @@ from pydantic import Field
 
 from schemas.messages.base import Count, Message, Microseconds, NodeName, NonNegative, Part, Text
 
-# Nodes that a decision tells of; the counts tell of all.
+# Nodes that a decision lists; its counts include all.
 MOST_RANKED = 10
 
 Outcome = Literal["placed", "rejected", "passed"]
@@ -21,8 +21,8 @@ class Ranked(Part):
     room: Annotated[
         float | None, Field(description="pods of this kind that fit, before reservations; absent: unknown")
     ] = None
-    reserved: Annotated[NonNegative, Field(description="of them held for pods that telemetry does not show yet")]
-    state: Annotated[Literal["fresh", "stale", "unknown"], Field(description="how old the telemetry behind it is")]
+    reserved: Annotated[NonNegative, Field(description="of them reserved for pods that telemetry does not show yet")]
+    state: Annotated[Literal["fresh", "stale", "unknown"], Field(description="age of the telemetry behind it")]
 
 
 class Refusal(Part):
@@ -34,7 +34,7 @@ class Refusal(Part):
 
 
 class Decision(Message):
-    """What was decided for one pod, once for each attempt to place it."""
+    """The decision for one pod, once for each attempt to place it."""
 
     TITLE: ClassVar[str] = "Where a pod goes, or why it goes nowhere"
 
@@ -44,37 +44,37 @@ class Decision(Message):
     at_us: Annotated[Microseconds, Field(description="when it was decided")]
     outcome: Annotated[
         Outcome,
-        Field(description="placed: on `node`, or in graded mode on one that passed; rejected; passed: not judged"),
+        Field(description="placed: on `node`, or in graded mode on a feasible one; rejected; passed: not evaluated"),
     ]
-    node: Annotated[NodeName | None, Field(description="node that holds a place for the pod")] = None
+    node: Annotated[NodeName | None, Field(description="node with a reservation for the pod")] = None
     mode: Literal["argmax", "graded"]
-    guaranteed: Annotated[bool, Field(description="the node had room for it, and the place is held")]
-    note: Annotated[Text | None, Field(description="why it was not judged, or not guaranteed")] = None
+    guaranteed: Annotated[bool, Field(description="the node had room for the pod, and the reservation is stored")]
+    note: Annotated[Text | None, Field(description="why it was not evaluated, or not guaranteed")] = None
     workload: Annotated[Text, Field(description="workload class")]
-    strategies: Annotated[dict[Text, NonNegative], Field(description="weights of what was asked")]
+    strategies: Annotated[dict[Text, NonNegative], Field(description="weights of the strategies in use")]
     nodes: Annotated[Count, Field(description="nodes that the scheduler asked about")]
-    feasible: Annotated[Count, Field(description="of them those that passed")]
-    refused: Annotated[dict[Text, Count], Field(description="nodes by why they did not pass")]
-    ranked: Annotated[list[Ranked], Field(max_length=MOST_RANKED, description="the best of those that passed")]
+    feasible: Annotated[Count, Field(description="feasible ones among them")]
+    refused: Annotated[dict[Text, Count], Field(description="refused nodes by reason")]
+    ranked: Annotated[list[Ranked], Field(max_length=MOST_RANKED, description="the best feasible nodes")]
     refusals: Annotated[
-        list[Refusal], Field(max_length=MOST_RANKED, description="those closest to passing, of those that did not")
+        list[Refusal], Field(max_length=MOST_RANKED, description="the refused nodes that were closest to feasible")
     ]
     seconds: Annotated[NonNegative, Field(description="time that the answer took")]
 
 
 class Held(Part):
-    """A place that is held for one pod."""
+    """A reservation for one pod."""
 
     namespace: Text
     name: Text
     workload: Text
     at_us: Annotated[Microseconds, Field(description="when it was decided")]
-    until_us: Annotated[Microseconds, Field(description="when it lapses unless the pod is bound")]
+    until_us: Annotated[Microseconds, Field(description="when it expires unless the pod is bound")]
     requests: Annotated[dict[Text, NonNegative], Field(max_length=256, description="as the scheduler counts them")]
 
 
 class Reservations(Message):
-    """The places that are held on one node for pods that were decided and are not bound yet."""
+    """The reservations on one node for pods that were decided and are not bound yet."""
 
     TITLE: ClassVar[str] = "Places held on one node"
 

@@ -1,4 +1,4 @@
-"""Messages about what is to come: peaks and what they leave, PRONTO's reject signal, forecasts of workloads."""
+"""Messages of predictions: peaks and what they leave, PRONTO's reject signal, forecasts of workloads."""
 
 from typing import Annotated, ClassVar, Literal, Self, get_args
 
@@ -24,23 +24,23 @@ class Resources(Part):
 
 
 class Accuracy(Part):
-    """How a model's predictions of this node have held, where the horizon is over; older ones count less."""
+    """Accuracy of a model's predictions of this node whose horizon has passed; older ones count less."""
 
     violations: Annotated[
-        Ratio, Field(description="share of predictions that the peak went beyond; of cpu or of memory, the greater")
+        Ratio, Field(description="share of predictions that usage exceeded; the greater one of cpu and memory")
     ]
-    severity: Annotated[NonNegative, Field(description="mean of how far beyond, as a share of the peak; 0 if it held")]
+    severity: Annotated[NonNegative, Field(description="mean excess as a share of the peak; 0 without an excess")]
     savings: Annotated[
         float, Field(ge=-1e6, le=1, description="mean share of the node's capacity that the prediction left free")
     ]
-    settled: Annotated[NonNegative, Field(description="predictions behind these numbers, as far as they still count")]
+    settled: Annotated[NonNegative, Field(description="predictions behind these numbers, weighted by age")]
 
 
 class Prediction(Message):
-    """The peaks that are to be expected of a node, and what they leave to pods of lower tiers.
+    """The expected peaks of a node, and what they leave to pods of lower tiers.
 
     A peak is of everything that runs now, over the horizon. Groups are the whole node, the priority classes of its
-    pods, and what is in no pod; a model that says nothing of a group is absent there.
+    pods, and usage outside pods; a model without a prediction for a group is absent there.
     """
 
     TITLE: ClassVar[str] = "Predicted peaks of one node, and what can be reclaimed"
@@ -48,8 +48,8 @@ class Prediction(Message):
     node: NodeName
     at_us: Annotated[Microseconds, Field(description="time of the last sample behind these numbers")]
     horizon_seconds: Annotated[NonNegative, Field(description="time over which the peaks are predicted")]
-    model: Annotated[Text, Field(description="the model that was chosen by settings")]
-    peak: Annotated[Resources, Field(description="what the chosen model predicts of the whole node")]
+    model: Annotated[Text, Field(description="the model that the settings choose")]
+    peak: Annotated[Resources, Field(description="the chosen model's prediction for the whole node")]
     violation: Annotated[
         Ratio | None, Field(description="probability, as the model states it, that its peak is exceeded")
     ] = None
@@ -57,26 +57,27 @@ class Prediction(Message):
         dict[Group, dict[Text, Resources]],
         Field(description="by group and model"),
     ]
-    capacity: Annotated[Resources, Field(description="allocatable as the cluster says, else what the node has")]
+    capacity: Annotated[Resources, Field(description="what Kubernetes declares allocatable, else the node's size")]
     requested: Annotated[Resources, Field(description="requests of the prod pods")]
     unpredicted: Annotated[Resources, Field(description="requests of prod pods that are too young to predict")]
-    reclaimable: Annotated[Resources, Field(description="what prod pods asked for and will not need")]
+    reclaimable: Annotated[Resources, Field(description="what prod pods requested and will not need")]
     formula: Annotated[
-        Literal["reclaim", "mixed", "shipped"], Field(description="the Mid-tier formula that was chosen")
+        Literal["reclaim", "mixed", "shipped"], Field(description="the Mid-tier formula that the settings choose")
     ]
     mid: Annotated[dict[Formula, Resources], Field(description="Mid-tier allocatable by formula")]
     batch: Annotated[Resources, Field(description="Batch-tier allocatable, for reference")]
-    accuracy: Annotated[dict[Text, Accuracy] | None, Field(description="by model; absent before a horizon is over")] = (
-        None
-    )
+    accuracy: Annotated[
+        dict[Text, Accuracy] | None, Field(description="by model; absent before a horizon has passed")
+    ] = None
     windows: Annotated[Count, Field(description="histogram updates of the node so far")]
     reason: Annotated[
-        Literal["report", "change", "force"], Field(description="it was time, it has changed by much, it was long ago")
+        Literal["report", "change", "force"],
+        Field(description="report: it was due; change: it changed much; force: the last one was long ago"),
     ]
 
 
 class Reject(Message):
-    """Whether a node should take no new job now, as PRONTO tells it: spikes along its leading directions."""
+    """PRONTO's signal whether a node should take no new job now: spikes along its leading directions."""
 
     TITLE: ClassVar[str] = "PRONTO's reject signal of one node"
 
@@ -91,13 +92,13 @@ class Reject(Message):
         list[Literal[-1, 0, 1]], Field(max_length=64, description="per direction, strongest first: down, none, up")
     ]
     weights: Annotated[list[Ratio], Field(max_length=64, description="share of each direction's singular value")]
-    since_us: Annotated[Microseconds, Field(description="since when reject is what it is")]
+    since_us: Annotated[Microseconds, Field(description="when reject last changed")]
 
 
 class WorkloadSums(Message):
     """What the pods of each workload used on the nodes of one partition: one list per quantity.
 
-    A partition with more workloads than fit says so in several messages of the same time, numbered by `chunk`.
+    A partition whose workloads exceed one message publishes several of the same time, numbered by `chunk`.
     """
 
     TITLE: ClassVar[str] = "Usage by workload of one partition"
@@ -106,14 +107,14 @@ class WorkloadSums(Message):
     at_us: Annotated[Microseconds, Field(description="event time that the sums are of")]
     chunk: Count = 0
     namespaces: Annotated[list[Text], Field(max_length=MAXIMUM_WORKLOADS)]
-    kinds: Annotated[list[Text], Field(description="kind of what owns the pods")]
-    workloads: Annotated[list[Text], Field(description="name of what owns the pods")]
+    kinds: Annotated[list[Text], Field(description="kind of the pods' owner")]
+    workloads: Annotated[list[Text], Field(description="name of the pods' owner")]
     pods: Annotated[list[Count], Field(description="running pods")]
     ready: Annotated[list[Count], Field(description="ready pods")]
     cpu: Annotated[list[Amount], Field(description="cores that they use")]
     memory: Annotated[list[Amount], Field(description="bytes that they use")]
-    requested_cpu: Annotated[list[Amount], Field(description="cores that they ask for")]
-    requested_memory: Annotated[list[Amount], Field(description="bytes that they ask for")]
+    requested_cpu: Annotated[list[Amount], Field(description="cores that they request")]
+    requested_memory: Annotated[list[Amount], Field(description="bytes that they request")]
     initialized: Annotated[list[Count], Field(description="ready pods whose initialization time is known")]
     initialization_seconds: Annotated[list[Amount], Field(description="sum of those times")]
 
@@ -132,8 +133,8 @@ class Forecast(Message):
     TITLE: ClassVar[str] = "Forecast of one workload's usage, for predictive scaling"
 
     namespace: Text
-    kind: Annotated[Text, Field(description="kind of what owns the pods")]
-    workload: Annotated[Text, Field(description="name of what owns the pods")]
+    kind: Annotated[Text, Field(description="kind of the pods' owner")]
+    workload: Annotated[Text, Field(description="name of the pods' owner")]
     at_us: Annotated[Microseconds, Field(description="event time that the numbers are of")]
     pods: Annotated[Count, Field(description="running pods")]
     ready: Annotated[Count, Field(description="ready pods")]
@@ -142,9 +143,9 @@ class Forecast(Message):
     observations: Annotated[Count, Field(description="points behind the forecast")]
     requested: Annotated[Resources, Field(description="requests of its pods")]
     current: Annotated[Resources, Field(description="what its pods use now")]
-    model: Annotated[Text, Field(description="the model that was chosen by settings")]
+    model: Annotated[Text, Field(description="the model that the settings choose")]
     forecast: Annotated[Resources, Field(description="what the chosen model forecasts")]
     forecasts: Annotated[dict[Text, Resources], Field(description="by model")]
-    target: Annotated[Ratio, Field(description="utilisation of the requests that is aimed at")]
-    desired: Annotated[Count, Field(description="pods that the forecast takes at that utilisation")]
+    target: Annotated[Ratio, Field(description="target utilisation of the requests")]
+    desired: Annotated[Count, Field(description="pods that the forecast needs at that utilisation")]
     raises: Annotated[bool, Field(description="the forecast is above current use: scale up ahead of it")]

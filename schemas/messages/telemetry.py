@@ -10,7 +10,7 @@ MAXIMUM_SAMPLES = 100
 MAXIMUM_US = 60_000_000
 MAXIMUM_PODS = 2048
 MAXIMUM_FEATURES = 16
-OLD_SECONDS = 600  # a pod's age is not told beyond it
+OLD_SECONDS = 600  # greater ages of a pod are reported as this
 
 # Columns of a `PodUsageBlock`, beside `pods`.
 POD_COLUMNS = (
@@ -74,21 +74,21 @@ class SmoothedBlock(Block):
 
 
 class Size(Part):
-    """How large a node is, and whether its kernel tells CPU pressure."""
+    """How large a node is, and whether its kernel reports CPU pressure."""
 
     cpus: Annotated[int, Field(gt=0, le=65_536, description="CPUs online")]
     memory_bytes: Annotated[Count, Field(gt=0, description="MemTotal")]
-    pressure: Annotated[bool, Field(description="the kernel tells CPU pressure")]
+    pressure: Annotated[bool, Field(description="the kernel reports CPU pressure")]
 
 
 class EdgeBlock(Message):
-    """One second of a node that smooths and models itself: the last values, and now and then its size and local model.
+    """One second of a node that smooths and models itself: the last values, and at intervals its size and local model.
 
-    It stands in the place of the `SampleBlock` of the same second. `usage` is in the order of the features cpu, memory,
+    It replaces the `SampleBlock` of the same second. `usage` is in the order of the features cpu, memory,
     memory_pressure, io_pressure, disk, and so are the rows of `moment`: the upper triangle, row by row, of the mean
     second moment of usage above the idle baseline. Both may end before the last feature; a feature that the node does
-    not model has a null, and zeros. What is absent is as it was told last; the moment goes on with the last values in
-    the place of all samples of the second. The first block of a process has everything.
+    not model has a null, and zeros. An absent field keeps its last value; the moment continues with the last values
+    instead of all samples of the second. The first block of a process has every field.
     """
 
     TITLE: ClassVar[str] = "Last values and local model of one node, once a second instead of samples"
@@ -99,7 +99,9 @@ class EdgeBlock(Message):
     at_us: Annotated[
         int | None,
         Field(
-            ge=0, le=2**53 - 1 - MAXIMUM_US, description="time of the first sample; null: as `seq` since it was told"
+            ge=0,
+            le=2**53 - 1 - MAXIMUM_US,
+            description="time of the first sample; null: it follows from `seq` since the last one",
         ),
     ] = None
     step_us: Annotated[int, Field(ge=10_000, le=1_000_000, description="time from one sample to the next")] = 100_000
@@ -107,8 +109,8 @@ class EdgeBlock(Message):
         list[Ratio | None], Field(max_length=MAXIMUM_FEATURES, description="last smoothed ratios; null: not known")
     ]
     pods: Annotated[Count | None, Field(description="running pods; null: not known")] = None
-    waiting: Annotated[Amount, Field(description="cores that were wanted beyond those used, mean of the second")] = 0.0
-    cores: Annotated[Amount | None, Field(description="cores in use, mean of the second; null: usage tells")] = None
+    waiting: Annotated[Amount, Field(description="cores demanded beyond those used, mean of the second")] = 0.0
+    cores: Annotated[Amount | None, Field(description="cores in use, mean of the second; null: as in `usage`")] = None
     size: Size | None = None
     moment: list[Annotated[float, Field(ge=-1, le=1)]] | None = None
 
@@ -123,10 +125,10 @@ class EdgeBlock(Message):
 
 
 class ContainerEvent(Message):
-    """Something happened to one container of a node; said once, by whichever source saw it first.
+    """An event of one container of a node; published once, from the first source that reports it.
 
-    `created` comes before the container's first instruction. One that runs again after it exited is created again.
-    A container that nobody could name yet has its identity in a later event, or not at all.
+    `created` comes before the container's first instruction. A container that runs again after it exited is
+    created again. If no source knows a container's identity yet, a later event has it, or none.
     """
 
     TITLE: ClassVar[str] = "A container was created, started, has exited or was deleted"
@@ -138,7 +140,10 @@ class ContainerEvent(Message):
     event: Literal["created", "started", "exited", "deleted"]
     container: Annotated[Text, Field(description="the runtime's id of the container")]
     sources: Annotated[
-        list[Text], Field(min_length=1, max_length=16, description="who has reported this container, first one first")
+        list[Text],
+        Field(
+            min_length=1, max_length=16, description="sources that have reported this container, the first one first"
+        ),
     ]
     container_name: Annotated[Text | None, Field(description="name within its pod, or the runtime's")] = None
     image: Text | None = None
@@ -153,7 +158,7 @@ class PodUsageBlock(Message):
     """What each pod of a node used over one second: one list per quantity, all in the order of `pods`.
 
     A container outside any pod is a pod of its own, by its container id. Usage is what the kernel accounts to the
-    pod's control group, so it holds the pause container's too.
+    pod's control group, so it includes the pause container's.
     """
 
     TITLE: ClassVar[str] = "Usage of every pod of one node, once a second"
@@ -163,7 +168,7 @@ class PodUsageBlock(Message):
     seq: Annotated[Count, Field(description="whole second of CLOCK_BOOTTIME at which it was read")]
     at_us: Annotated[Microseconds, Field(description="time of the reading")]
     span_us: Annotated[int, Field(gt=0, le=MAXIMUM_US, description="time since the reading before")]
-    system_cpu_cores: Annotated[Amount | None, Field(description="CPU of everything that is in no pod")] = None
+    system_cpu_cores: Annotated[Amount | None, Field(description="CPU used outside pods")] = None
     system_memory_bytes: Annotated[
         Amount | None, Field(description="memory in use (MemTotal - MemAvailable) that is in no pod's working set")
     ] = None
@@ -177,10 +182,10 @@ class PodUsageBlock(Message):
     cpu_pressure: Annotated[list[Ratio | None], Field(description="share of time some thread waited for a CPU")]
     memory_pressure: Annotated[list[Ratio | None], Field(description="share of time some thread waited for memory")]
     io_pressure: Annotated[list[Ratio | None], Field(description="share of time some thread waited for I/O")]
-    throttled: Annotated[list[Ratio | None], Field(description="share of time held back by its own CPU quota")]
+    throttled: Annotated[list[Ratio | None], Field(description="share of time throttled by its own CPU quota")]
     ages: Annotated[
         list[Count] | None,
-        Field(description="seconds that the pod is known to run, at most 600; null: the agent does not say"),
+        Field(description="seconds for which the pod is known to run, at most 600; null: not known"),
     ] = None
 
     @model_validator(mode="after")

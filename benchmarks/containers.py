@@ -28,7 +28,7 @@ from benchmarks.agent import cpu_seconds, process, resident_bytes
 from bus import server
 from producers.pods import cgroup
 from schemas import settings as all_settings
-from schemas.sections.core import Sample
+from schemas.sections.measurement import Sample
 
 _SETTLE_SECONDS = 6.0
 _GROUP = f"spazio-bench-{secrets.token_hex(4)}"

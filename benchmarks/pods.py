@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.agent import cpu_seconds, process, resident_bytes
 from bus import server
 from schemas import settings as all_settings
-from schemas.sections.core import Sample
+from schemas.sections.measurement import Sample
 
 _TREES = ("", "unified", "memory", "cpu", "cpuacct", "cpu,cpuacct", "pids")
 _AGENTS: dict[str, dict[str, str]] = {

@@ -17,7 +17,7 @@ from prometheus_client import Counter
 from bus import connection
 from bus.connection import Connection
 from bus.health import Health
-from schemas.sections.core import Nats
+from schemas.sections.bus import Nats
 
 log = logging.getLogger(__name__)
 

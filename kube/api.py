@@ -23,7 +23,7 @@ from kubernetes_asyncio.client.configuration import Configuration
 from kubernetes_asyncio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION
 
 from kube import answer
-from schemas.sections.core import Kube
+from schemas.sections.measurement import Kube
 from schemas.settings import SettingsError
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from prometheus_client import Counter
 
 from kube import answer
 from kube.api import Api
-from schemas.sections.core import Kube
+from schemas.sections.measurement import Kube
 
 log = logging.getLogger(__name__)
 

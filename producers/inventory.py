@@ -6,7 +6,7 @@ from producers import cpu, disk, load, memory, network, pressure, throttle
 from producers.pods import pod_count
 from producers.pods.census import Census
 from producers.source import Source
-from schemas.sections.core import Sample
+from schemas.sections.measurement import Sample
 
 
 def default(sample: Sample, census: Census | None = None, newest: throttle.Newest | None = None) -> list[Source]:

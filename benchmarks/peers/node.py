@@ -16,7 +16,7 @@ from processors.estimation import level, limit, slowdown
 from schemas import codec, metric
 from schemas.messages.estimate import Availability
 from schemas.messages.telemetry import SampleBlock
-from schemas.sections.core import Estimate
+from schemas.sections.estimation import Estimate
 from schemas.settings import Settings
 
 Array = NDArray[np.float64]

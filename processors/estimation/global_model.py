@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.model import keyed_sum
-from schemas.sections.core import Estimate
+from schemas.sections.estimation import Estimate
 
 Array = NDArray[np.float64]
 

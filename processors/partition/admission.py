@@ -19,7 +19,7 @@ from processors.workload.pod_class import Facts, Tally
 from schemas.boot import cut
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.messages.telemetry import ContainerEvent, PodUsageBlock
-from schemas.sections.core import Estimate
+from schemas.sections.estimation import Estimate
 
 _SECOND_US = 1_000_000
 _FORGET_SECONDS = 3600

@@ -21,7 +21,7 @@ from processors.partition.partition import Partition
 from schemas import codec
 from schemas.messages.base import VERSION
 from schemas.messages.telemetry import EdgeBlock, SampleBlock
-from schemas.sections.core import FEATURES
+from schemas.sections.estimation import FEATURES
 from schemas.settings import Settings
 from schemas.subject import Names, token
 

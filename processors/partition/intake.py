@@ -17,7 +17,7 @@ from processors.estimation.state import Params, State
 from processors.model import keyed_sum
 from processors.partition.plan import Entry
 from processors.rows import table
-from schemas.sections.core import FEATURES
+from schemas.sections.estimation import FEATURES
 
 Array = NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from processors.workload import workloads
 from processors.workload.class_capacity import Room
 from schemas import metric
 from schemas.messages.estimate import Blocks, ClassRoom, Model
-from schemas.sections.core import Estimate
+from schemas.sections.estimation import Estimate
 
 Array = NDArray[np.float64]
 

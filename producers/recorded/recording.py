@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from producers.recorded import beside, block, mapping, prepare
 from producers.recorded.mapping import Unmapped
 from producers.recorded.prepare import Prepared
-from schemas.sections.core import Replay
+from schemas.sections.generator import Replay
 
 _ROWS = 200_000
 _REASON = 300

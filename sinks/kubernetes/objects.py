@@ -12,7 +12,7 @@ from prometheus_client import Counter
 
 from kube.api import Api
 from kube.follow import Follower, News
-from schemas.sections.core import Kube
+from schemas.sections.measurement import Kube
 
 _MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError)
 

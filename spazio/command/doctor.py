@@ -24,7 +24,7 @@ from rich.text import Text
 from bus import connection, errors, server, stream
 from bus.connection import MINIMUM_SERVER
 from producers import clock as grid
-from schemas.sections.core import CONTAINER_SOURCES
+from schemas.sections.measurement import CONTAINER_SOURCES
 from schemas.settings import Settings
 from spazio.command import up
 from spazio.service import addresses, host

@@ -20,7 +20,8 @@ from bus.health import Health
 from bus.publishing.pipeline import Outgoing
 from producers.simulated.cluster import Cluster
 from producers.simulated.message import Timed, Writer
-from schemas.sections.core import Http, Simulated
+from schemas.sections.bus import Http
+from schemas.sections.generator import Simulated
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.generator.cluster import Follow

@@ -15,7 +15,7 @@ from producers import inventory, pressure, source
 from producers.containers.sources import survey
 from producers.pods import cgroup, pod_count
 from producers.pods.census import Census
-from schemas.sections.core import Sample
+from schemas.sections.measurement import Sample
 from schemas.settings import Settings
 
 _RELEASED = 1_735_689_600 * grid.SECOND  # 2025-01-01, before anything of spazio ran

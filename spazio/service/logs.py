@@ -5,7 +5,7 @@ import logging
 import sys
 import time
 
-from schemas.sections.core import Log
+from schemas.sections.bus import Log
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

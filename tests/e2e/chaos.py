@@ -37,7 +37,7 @@ from processors.partition.aggregate import Aggregate
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.live import Live
-from schemas.sections.core import SIMULATED_KINDS
+from schemas.sections.generator import SIMULATED_KINDS
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import layout

@@ -27,7 +27,7 @@ from producers.pods.ticker import Ticker
 from producers.sampler import Sampler
 from schemas import codec
 from schemas.messages.telemetry import PodUsageBlock, SampleBlock
-from schemas.sections.core import Sample
+from schemas.sections.measurement import Sample
 from tests.e2e.groups import BUSY, Groups, groups, python
 from tests.e2e.node_time import NodeTime, cpus
 from tests.e2e.pipeline import up

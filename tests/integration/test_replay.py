@@ -8,7 +8,7 @@ import pytest
 from bus import connection, stream
 from bus.reading.reader import Reader
 from producers.recorded import recording
-from schemas.sections.core import Replay
+from schemas.sections.generator import Replay
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.command.replay import _Replay

@@ -17,7 +17,7 @@ from kube.follow import Follower, News
 from schemas import codec
 from schemas.live import Live
 from schemas.messages.facts import PodFacts
-from schemas.sections.core import Kube
+from schemas.sections.measurement import Kube
 from schemas.settings import Settings, SettingsError
 from schemas.subject import Names
 from spazio.command import watch

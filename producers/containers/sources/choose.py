@@ -10,7 +10,7 @@ from producers.containers.sources.containerd import Containerd
 from producers.containers.sources.docker import Docker
 from producers.containers.sources.patient import Patient
 from producers.containers.sources.source import Source
-from schemas.sections.core import CONTAINER_SOURCES
+from schemas.sections.measurement import CONTAINER_SOURCES
 from schemas.settings import Settings
 
 _MAKERS: Mapping[str, Callable[[Settings], Source]] = {

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from producers.pods import cgroup
-from schemas.sections.core import CONTAINER_SOURCES
+from schemas.sections.measurement import CONTAINER_SOURCES
 from schemas.settings import Settings
 
 State = Literal["usable", "absent", "refused"]

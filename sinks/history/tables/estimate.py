@@ -7,7 +7,7 @@ import polars as pl
 
 from schemas.messages.base import Part
 from schemas.messages.estimate import Availability, Model
-from schemas.sections.core import FEATURES
+from schemas.sections.estimation import FEATURES
 from sinks.history import column
 from sinks.history.column import Schema
 

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 
 from kube import answer
 from kube.api import Api
-from schemas.sections.core import Kube
+from schemas.sections.measurement import Kube
 from schemas.settings import Settings
 from sinks.extender import service
 from tests.e2e.kubernetes import control_plane as lab

@@ -13,7 +13,7 @@ from nats.js.errors import KeyNotFoundError
 from kube import api, follow
 from schemas import codec
 from schemas.messages.facts import NodeFacts
-from schemas.sections.core import Kube
+from schemas.sections.measurement import Kube
 from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.watching import NAMES, Watch, all_pods, said, until

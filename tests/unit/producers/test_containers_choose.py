@@ -13,7 +13,7 @@ from producers.containers.sources import choose, survey
 from producers.containers.sources.patient import Patient
 from producers.containers.sources.source import Identity, Observation, Sink
 from schemas import settings as all_settings
-from schemas.sections.core import CONTAINER_SOURCES
+from schemas.sections.measurement import CONTAINER_SOURCES
 from schemas.settings import Settings
 
 

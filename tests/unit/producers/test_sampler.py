@@ -13,7 +13,7 @@ from producers import inventory, sampler
 from producers.source import Source
 from schemas import codec
 from schemas.messages.telemetry import SampleBlock
-from schemas.sections import core
+from schemas.sections.measurement import Sample
 
 EPOCH = 1_795_242_556 * grid.SECOND
 MS = 1_000_000
@@ -331,7 +331,7 @@ def test_a_real_thread_samples_this_machine_and_stops() -> None:
         payloads.append(payload)
         done.set()
 
-    sample = core.Sample(interval_seconds=0.05)
+    sample = Sample(interval_seconds=0.05)
     real = sampler.Sampler(
         inventory.default(sample),
         node=sample.node_name,

@@ -13,7 +13,7 @@ from producers.simulated.message import Timed, Writer
 from schemas import codec, metric
 from schemas.boot import cut
 from schemas.messages.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
-from schemas.sections.core import SIMULATED_KINDS
+from schemas.sections.generator import SIMULATED_KINDS
 from schemas.subject import Names
 
 START_US = 1_700_000_000_000_000

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 
 from producers import cpu, disk, file, inventory, load, memory, network, pressure, source
 from schemas import metric
-from schemas.sections import core
+from schemas.sections.measurement import Sample
 
 FROZEN = Path(__file__).parents[1] / "proc"
 A, B = 100.0, 100.1
@@ -89,7 +89,7 @@ GOLDEN = {
 
 
 def test_every_source_gives_the_golden_numbers(proc: Path, tmp_path: Path) -> None:
-    sources = inventory.default(core.Sample(proc=proc, cgroup=tmp_path / "none"))
+    sources = inventory.default(Sample(proc=proc, cgroup=tmp_path / "none"))
     for item in sources:
         source.read(item, A)
     put(proc, "b")
@@ -101,12 +101,12 @@ def test_every_source_gives_the_golden_numbers(proc: Path, tmp_path: Path) -> No
 
 
 def test_sources_give_the_metrics_of_the_table_each_once() -> None:
-    given = [name for item in inventory.default(core.Sample()) for name in item.metrics]
+    given = [name for item in inventory.default(Sample()) for name in item.metrics]
     assert sorted(given) == sorted(metric.NAMES)
 
 
 def test_a_first_reading_knows_levels_but_no_rates(proc: Path, tmp_path: Path) -> None:
-    sources = inventory.default(core.Sample(proc=proc, cgroup=tmp_path))
+    sources = inventory.default(Sample(proc=proc, cgroup=tmp_path))
     first = {item.name: source.read(item, A) for item in sources}
     assert first["memory"] == near(0.4, 0.5)
     assert first["cpu"] == (None, 3.0)
@@ -305,7 +305,7 @@ def test_without_access_to_the_hosts_network_the_own_one_is_read_and_that_is_sai
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", ["cut", "words", "empty line", "binary"])
 def test_a_damaged_file_is_counted_and_never_a_number(proc: Path, tmp_path: Path, name: str, damage: str) -> None:
-    rig = Rig(*inventory.default(core.Sample(proc=proc, cgroup=tmp_path)))
+    rig = Rig(*inventory.default(Sample(proc=proc, cgroup=tmp_path)))
     content = (proc / name).read_bytes()
     (proc / name).write_bytes(
         {

@@ -10,7 +10,7 @@ from processors import decode
 from schemas import channel, codec, document, settings
 from schemas.channel import CHANNELS, Channel, Store, Token
 from schemas.messages.base import Message, NodeName
-from schemas.sections.core import SIMULATED_KINDS
+from schemas.sections.generator import SIMULATED_KINDS
 from schemas.subject import Names
 from sinks.history.table import TABLES
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import settings
-from schemas.sections import core
+from schemas.sections.bus import Data
 from schemas.settings import Settings, SettingsError
 from spazio import option
 
@@ -243,10 +243,10 @@ def test_what_follows_from_other_settings() -> None:
 
 def test_the_data_folder_follows_the_desktop_convention(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/x")
-    assert core.Data().dir == Path("/x/spazio")
+    assert Data().dir == Path("/x/spazio")
     monkeypatch.setenv("XDG_DATA_HOME", "")
     monkeypatch.setenv("HOME", "/h")
-    assert core.Data().dir == Path("/h/.local/share/spazio")
+    assert Data().dir == Path("/h/.local/share/spazio")
 
 
 def test_the_parser_knows_short_names_a_file_and_the_environment(

@@ -10,8 +10,7 @@ import pytest
 
 from producers import clock as grid
 from schemas import settings as all_settings
-from schemas.sections import core
-from schemas.sections.core import CONTAINER_SOURCES
+from schemas.sections.measurement import CONTAINER_SOURCES, Sample
 from schemas.settings import Settings
 from spazio.service import host
 from spazio.service.host import Finding
@@ -42,7 +41,7 @@ def told(finding: Finding) -> str:
 
 
 def test_a_machine_that_can_be_measured_tells_its_size(proc: Path) -> None:
-    finding = host.machine(core.Sample(proc=proc))
+    finding = host.machine(Sample(proc=proc))
     assert finding.ok is True
     assert "4 CPUs" in finding.found
 
@@ -55,14 +54,14 @@ def test_a_file_that_blocks_cannot_be_without_is_broken_and_any_other_lacks(
     proc: Path, name: str, ok: bool | None
 ) -> None:
     (proc / name).unlink()
-    finding = host.machine(core.Sample(proc=proc))
+    finding = host.machine(Sample(proc=proc))
     assert finding.ok is ok
     assert "--sample-proc" in told(finding)
 
 
 def test_a_garbled_file_is_a_finding(proc: Path) -> None:
     (proc / "stat").write_bytes(b"gibberish\n")
-    assert host.machine(core.Sample(proc=proc)).ok is False
+    assert host.machine(Sample(proc=proc)).ok is False
 
 
 def test_a_kernel_without_psi_lacks_it_and_is_told_to_boot_with_it(proc: Path) -> None:

@@ -19,7 +19,7 @@ from schemas import codec
 from schemas.messages.base import Message
 from schemas.messages.estimate import ClassSum, Model
 from schemas.messages.telemetry import PodUsageBlock, SampleBlock
-from schemas.sections.core import Replay
+from schemas.sections.generator import Replay
 from schemas.subject import is_node_name
 from sinks.history import view
 from sinks.history.tables import pod

@@ -9,7 +9,7 @@ import pytest
 from bus.health import Health
 from kube import answer
 from kube.api import Api
-from schemas.sections.core import Kube
+from schemas.sections.measurement import Kube
 from schemas.sections.placement import Output
 from sinks.kubernetes import autoscaler
 from sinks.kubernetes.autoscaler import Scaler

@@ -2,7 +2,9 @@
 
 Nobody can know what a pod uses that does not exist. Its annotations may say it (`spazio.usage-cpu`,
 `spazio.usage-memory`, quantities like 250m and 128Mi); else its requests count; else what kube-scheduler takes for a
-container without any.
+container without any. CPU is demanded by requests that come at random, whatever their answers take. A pod with
+`spazio.usage-threads` has so many threads that never sleep instead; CPU it then demands only where an annotation says
+so.
 """
 
 from collections.abc import Callable
@@ -13,6 +15,8 @@ from producers.simulated import noise
 from schemas.messages.facts import PodFacts
 
 USAGE = {"cpu": "spazio.usage-cpu", "memory": "spazio.usage-memory"}
+THREADS = "spazio.usage-threads"
+_MOST_THREADS = 1024.0
 _STAND_IN = {"cpu": 0.1, "memory": 200.0 * (1 << 20)}
 NEVER = 1 << 62
 
@@ -24,7 +28,8 @@ class Guest:
     Attributes:
         facts: What is known of it.
         key: Tells its noise apart.
-        cores: CPU that it wants.
+        cores: CPU that its requests demand.
+        threads: Threads that never sleep.
         memory: Bytes that it holds.
         start_us: When it began to run, as far as anybody noticed.
         end_us: When it ended.
@@ -33,6 +38,7 @@ class Guest:
     facts: PodFacts
     key: int
     cores: float
+    threads: int
     memory: float
     start_us: int
     end_us: int = NEVER
@@ -46,18 +52,32 @@ def of(facts: PodFacts, seed: int, doubt: Callable[[str], None]) -> Guest:
         seed: Of the simulation.
         doubt: Told of an annotation that cannot be used; it then counts as absent.
     """
-    key, (cores, memory) = noise.key(seed, facts.pod), (_amount(facts, resource, doubt) for resource in USAGE)
-    return Guest(facts, key, cores, memory, start_us=facts.at_us)
+    threads = round(min(_said(facts, THREADS, doubt) or 0.0, _MOST_THREADS))
+    return Guest(
+        facts,
+        noise.key(seed, facts.pod),
+        0.0 if threads and USAGE["cpu"] not in facts.annotations else _amount(facts, "cpu", doubt),
+        threads,
+        _amount(facts, "memory", doubt),
+        start_us=facts.at_us,
+    )
 
 
 def _amount(facts: PodFacts, resource: str, doubt: Callable[[str], None]) -> float:
-    text = facts.annotations.get(USAGE[resource])
-    if text is not None:
-        try:
-            return _read(text)
-        except ValueError as error:
-            doubt(f"annotation {USAGE[resource]}: {error}")
-    return facts.requests.get(resource) or _STAND_IN[resource]
+    said = _said(facts, USAGE[resource], doubt)
+    return (facts.requests.get(resource) or _STAND_IN[resource]) if said is None else said
+
+
+def _said(facts: PodFacts, annotation: str, doubt: Callable[[str], None]) -> float | None:
+    """Return the quantity that an annotation says; None: it says none."""
+    text = facts.annotations.get(annotation)
+    if text is None:
+        return None
+    try:
+        return _read(text)
+    except ValueError as error:
+        doubt(f"annotation {annotation}: {error}")
+    return None
 
 
 def _read(text: str) -> float:

@@ -1,9 +1,9 @@
 """What the nodes of a cluster would measure that has no kubelets: usage made up for pods that only the API knows.
 
 The cluster watch says which nodes there are and which pods run on them; each pod takes what `guest` says, a node its
-idle baseline and what its pods take, and `sample` says how that shows. Everything follows from the facts, the times
-at which the watch learned of them, and the seed; there is no clock. A pod that needs more memory than there is does
-not die of it.
+idle baseline and what its pods take, and `sharing` and `sample` say how that shows. Everything follows from the facts,
+the times at which the watch learned of them, and the seed; there is no clock. A pod that needs more memory than there
+is does not die of it.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.simulated import guest, machine, mirror_text, noise, sample
+from producers.simulated import guest, machine, mirror_text, noise, sample, sharing
 from producers.simulated.guest import Guest
 from producers.simulated.machine import SECOND_US, Machine
 from producers.simulated.mirror_text import Said
+from producers.simulated.sharing import Shared
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 
 Array = NDArray[np.float64]
 
 _OFFSETS_US = (np.arange(sample.SAMPLES) * SECOND_US) // sample.SAMPLES
 _POD_NOISE = 0.05
+_MOMENT = np.uint64(0xA5A5A5A5A5A5A5A5)  # tells a node's moments apart from its noise
 _LATE_US = 10 * SECOND_US  # a second that is later is left out, as by an agent that was stopped
 
 
@@ -99,15 +101,22 @@ class Mirror:
         there = (start[:, None] <= at[place]) & (at[place] < end[:, None])
         own = noise.normal(np.array([one.key for one in guests], dtype=np.uint64), number[place], 1)[:, 0]
         wanted = np.array([one.cores for one in guests]) * np.maximum(0.0, 1 + _POD_NOISE * own)
+        threads = np.array([one.threads for one in guests], dtype=np.float64)
         memory = np.array([one.memory for one in guests])
+        random = noise.normal(keys, number, 2 * sample.SAMPLES)
         demand = _per_node([each.idle_cores for each in due], place, np.where(there, wanted[:, None], 0.0))
+        demand += random[:, : sample.SAMPLES] * (0.005 + 0.02 * np.sqrt(demand))
+        np.maximum(demand, 0.001, out=demand)
+        soaking = _per_node([0.0] * len(due), place, np.where(there, threads[:, None], 0.0))
+        moment = noise.uniform(keys ^ _MOMENT, number, sample.SAMPLES)
+        shared = sharing.share(np.array([each.cores for each in due]), demand, soaking, moment)
         held = _per_node([each.idle_memory for each in due], place, np.where(there, memory[:, None], 0.0))
         pods = _per_node([0.0] * len(due), place, there.astype(np.float64))
-        samples = _samples(due, noise.normal(keys, number, 2 * sample.SAMPLES), demand, held, pods)
-        used = wanted * there.mean(axis=1) * np.minimum(1.0, _cores(due) / demand.mean(axis=1))[place]
+        samples = _samples(due, random, shared, held, pods)
+        used, waited = _had(shared, place, there, wanted, threads)
         last = (start < begins[place] + SECOND_US) & (begins[place] + SECOND_US < end)
         usage = mirror_text.Usage(
-            place[last], used[last], memory[last], (begins[place] + SECOND_US - start)[last] // SECOND_US
+            place[last], used[last], memory[last], waited[last], (begins[place] + SECOND_US - start)[last] // SECOND_US
         )
         shown = [one.facts for one, visible in zip(guests, last.tolist(), strict=True) if visible]
         yield from mirror_text.blocks(due, samples, shown, usage)
@@ -139,22 +148,33 @@ def _per_node(idle: list[float], place: NDArray[np.intp], amounts: Array) -> Arr
     return total
 
 
-def _samples(due: list[Machine], random: Array, demand: Array, held: Array, pods: Array) -> Array:
-    """Return (nodes, samples, metrics); `demand` becomes what is measured of it."""
+def _had(
+    shared: Shared, place: NDArray[np.intp], there: NDArray[np.bool_], wanted: Array, threads: Array
+) -> tuple[Array, Array]:
+    """Return the cores that each pod had in the second (pods,), and the share of it that some thread of it waited."""
+    served = wanted[:, None] * shared.served[place]
+    each = shared.soaked[place]
+    cores = np.where(there, served + threads[:, None] * each, 0.0).mean(axis=1)
+    # By Little's law so many of its threads wait at one moment; several may do so at once.
+    threads_waiting = served * (shared.slowdown[place] - 1) + threads[:, None] * (1 - each)
+    return cores, np.where(there, np.minimum(threads_waiting, 1.0), 0.0).mean(axis=1)
+
+
+def _samples(due: list[Machine], random: Array, shared: Shared, held: Array, pods: Array) -> Array:
+    """Return (nodes, samples, metrics)."""
     first, second = random[:, : sample.SAMPLES], random[:, sample.SAMPLES :]
-    demand += first * (0.005 + 0.02 * np.sqrt(demand))
-    np.maximum(demand, 0.001, out=demand)
     memory = held / np.array([each.memory for each in due], dtype=np.float64)[:, None]
     load1 = np.array([each.load1 for each in due])
-    load1 += (demand.mean(axis=1) - load1) / 60
+    load1 += (shared.runnable.mean(axis=1) - load1) / 60
     for each, load in zip(due, load1.tolist(), strict=True):
         each.load1 = load
     return sample.shown(
-        demand / _cores(due)[:, None],
+        shared.used / _cores(due)[:, None],
         np.clip(memory + 5e-4 * second, 0.0, 0.99),
         np.clip((0.005 + 0.001 * pods) * (1 + 0.1 * second), 0.0, 1.0),
         (2e3 + 1e5 * pods) * (1 + 0.05 * first),
-        1 + demand,
+        1 + shared.runnable,
         load1,
         pods,
+        shared.pressure,
     )

@@ -30,11 +30,12 @@ class Said(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What pods used, (pods,): number of the node, cores, bytes, seconds since they came; in order of node."""
+    """What pods used, (pods,): number of the node, cores, bytes, share of time waited, and age; in order of node."""
 
     place: NDArray[np.intp]
     cores: Array
     memory: Array
+    waited: Array
     age: NDArray[np.int64]
 
 
@@ -76,7 +77,7 @@ def blocks(due: Sequence[Machine], samples: Array, pods: Sequence[PodFacts], usa
     cores, memory = np.round(usage.cores, 4), np.floor(usage.memory)
     ages = np.minimum(usage.age, OLD_SECONDS).tolist()
     busy = samples[..., COLUMN["cpu_util"]].mean(axis=1)
-    in_use, waiting = samples[:, -1, COLUMN["memory_util"]], samples[..., COLUMN["cpu_pressure"]].mean(axis=1)
+    in_use, waited = samples[:, -1, COLUMN["memory_util"]], np.round(usage.waited, 4).tolist()
     for row, (machine, values) in enumerate(zip(due, text.values(samples), strict=True)):
         head = f'{{"v":1,"node":{json.dumps(machine.name)},"boot":"{machine.boot}",'
         seq = machine.seq
@@ -91,7 +92,7 @@ def blocks(due: Sequence[Machine], samples: Array, pods: Sequence[PodFacts], usa
             max(0.0, float(busy[row] * machine.cores - cores[of].sum())),
             max(0.0, float(np.floor(in_use[row] * machine.memory - memory[of].sum()))),
         )
-        columns = _columns(pods[of], cores[of].tolist(), memory[of].tolist(), ages[of], round(float(waiting[row]), 4))
+        columns = _columns(pods[of], cores[of].tolist(), memory[of].tolist(), ages[of], waited[of])
         body = (
             f'"seq":{seq + 1},"at_us":{machine.next_us + SECOND_US},"span_us":1000000,'
             f'"system_cpu_cores":{system[0]:.4f},"system_memory_bytes":{system[1]:.0f},{columns}}}'
@@ -99,7 +100,9 @@ def blocks(due: Sequence[Machine], samples: Array, pods: Sequence[PodFacts], usa
         yield Said("pods", machine.name, (head + body).encode(), f"{machine.name}:{machine.boot}:{seq + 1}")
 
 
-def _columns(pods: Sequence[PodFacts], cores: list[float], memory: list[float], ages: list[int], waiting: float) -> str:
+def _columns(
+    pods: Sequence[PodFacts], cores: list[float], memory: list[float], ages: list[int], waited: list[float]
+) -> str:
     zeros = [0.0] * len(pods)
     columns = {
         "pods": [pod.pod for pod in pods],
@@ -109,7 +112,7 @@ def _columns(pods: Sequence[PodFacts], cores: list[float], memory: list[float], 
         "containers": [1] * len(pods),
         "cpu_cores": cores,
         "memory_bytes": memory,
-        "cpu_pressure": [waiting] * len(pods),
+        "cpu_pressure": waited,
         "memory_pressure": zeros,
         "io_pressure": zeros,
         "throttled": zeros,

@@ -14,7 +14,16 @@ SAMPLES = 10
 COLUMN = {name: index for index, name in enumerate(metric.NAMES)}
 
 
-def shown(share: Array, memory: Array, disk: Array, network: Array, running: Array, load1: Array, pods: Array) -> Array:
+def shown(
+    share: Array,
+    memory: Array,
+    disk: Array,
+    network: Array,
+    running: Array,
+    load1: Array,
+    pods: Array,
+    waited: Array | None = None,
+) -> Array:
     """Return samples (nodes, samples, metrics) in the order of the metrics table.
 
     Args:
@@ -25,10 +34,11 @@ def shown(share: Array, memory: Array, disk: Array, network: Array, running: Arr
         running: (nodes, samples) threads that want to run.
         load1: (nodes,) mean of these over a minute.
         pods: (nodes, samples) running pods.
+        waited: (nodes, samples) CPU pressure; None: what `pressure` says.
     """
     columns = {
         "cpu_util": np.clip(share, 0.0, 1.0),
-        "cpu_pressure": pressure(share),
+        "cpu_pressure": pressure(share) if waited is None else waited,
         "memory_util": memory,
         "memory_used": 0.97 * memory,
         "memory_pressure": np.clip((memory - 0.92) * 6, 0.0, 1.0),

@@ -78,7 +78,8 @@ class Simulated(Section):
         False,
         description="Make telemetry for the nodes of the cluster watch, such as KWOK's, instead of for invented nodes: "
         "samples, containers and pods out of `simulated.kinds`, in real time. A running pod uses what its annotations "
-        "spazio.usage-cpu and spazio.usage-memory state, else its requests, else 0.1 cores and 200 MiB. The settings "
+        "spazio.usage-cpu and spazio.usage-memory state, else its requests, else 0.1 cores and 200 MiB; one with "
+        "spazio.usage-threads has that many threads that never sleep instead of that CPU. The settings "
         "for nodes, metrics, speed, churn, waves and prepared seconds are then ignored.",
     )
     in_flight: int = Field(

@@ -114,8 +114,10 @@ def test_a_pod_takes_what_it_says_from_the_tenth_of_a_second_in_which_it_runs_un
         ({}, {}, 0.1, 200 * MIB),
         ({"spazio.usage-cpu": "a lot", "spazio.usage-memory": "-1"}, {"cpu": 3.0}, 3.0, 200 * MIB),
         ({"spazio.usage-cpu": "0"}, {"cpu": 3.0}, 0.0, 200 * MIB),
+        ({"spazio.usage-threads": "1"}, {"cpu": 3.0}, 0.0, 200 * MIB),
+        ({"spazio.usage-threads": "1", "spazio.usage-cpu": "1"}, {"cpu": 3.0}, 1.0, 200 * MIB),
     ],
-    ids=["annotated", "requested", "neither", "unreadable", "nought"],
+    ids=["annotated", "requested", "neither", "unreadable", "nought", "threads", "both"],
 )
 def test_what_a_pod_takes_is_annotated_or_requested_or_assumed(
     annotations: dict[str, str], requests: dict[str, float], cores: float, memory: float
@@ -126,6 +128,7 @@ def test_what_a_pod_takes_is_annotated_or_requested_or_assumed(
     assert [doubt.split(":")[0] for doubt in doubts] == [
         f"annotation {name}" for name, text in annotations.items() if text in ("a lot", "-1")
     ]
+    assert made.threads == int(annotations.get("spazio.usage-threads", 0))
 
 
 def test_the_same_facts_and_seed_give_the_same_bytes_however_nodes_are_grouped() -> None:
@@ -154,6 +157,26 @@ def test_more_than_there_is_becomes_pressure_and_every_pod_gets_less() -> None:
     assert min(column(block, "cpu_util")) == 1.0
     assert np.mean(column(block, "cpu_pressure")) > 0.9
     assert sum(usage.cpu_cores) == pytest.approx(4.0, rel=0.05)
+
+
+@pytest.mark.parametrize("pods", [1, 3, 6])
+def test_a_pod_whose_threads_never_sleep_takes_what_its_node_has_left(pods: int) -> None:
+    made = mirror()
+    for number in range(pods):
+        list(made.hear_pod(pod(f"p{number}", 0, annotations={"spazio.usage-threads": "2"}, requests={"cpu": 0.1})))
+    list(made.hear_pod(pod("small", 0, annotations={"spazio.usage-cpu": "100m"})))
+    said = told(made, 3)
+    block, usage = read(said, "samples")[-1], read(said, "pods")[-1]
+    threads, by_name = (
+        2 * pods,
+        dict(zip(usage.names, zip(usage.cpu_cores, usage.cpu_pressure, strict=True), strict=True)),
+    )
+    assert np.mean(column(block, "procs_running")) == pytest.approx(1 + threads, abs=1)
+    assert np.mean(column(block, "cpu_pressure")) == pytest.approx(min(max(0, threads - 4) / 4, 1), abs=0.1)
+    cores, waited = by_name["p0"]
+    assert cores == pytest.approx(2 * min(1.0, 4 / threads), rel=0.05)
+    assert waited == pytest.approx(min(1.0, 2 * max(0.0, 1 - 4 / threads)), abs=0.08)
+    assert by_name["small"][0] == pytest.approx(0.1, rel=0.2)
 
 
 def test_a_pod_that_is_older_or_newer_than_known_is_judged_by_its_version() -> None:

@@ -1,7 +1,7 @@
 """A whole cluster on this machine: control plane, KWOK's nodes, made-up telemetry, spazio, and the scheduler that asks.
 
-Every part is a process of its own, to be killed and started again. Nodes have four cores; a pod takes 0.3 of them
-without ever saying so, so that kube-scheduler by itself would put 110 on each.
+Every part is a process of its own, to be killed and started again. Pods take what their family does and
+request nothing or little, so that kube-scheduler by itself would put 110 on each node.
 """
 
 import asyncio
@@ -19,21 +19,16 @@ from bus import connection, server
 from schemas import settings as all_settings
 from tests.e2e.kubernetes import cluster
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
+from tests.e2e.kubernetes.families import Family, Size
 from tests.e2e.kubernetes.robin import robin
 from tests.e2e.kubernetes.service import Service
 from tests.support.natsd import Natsd
 
-WORKLOAD = "lab"
-POD_CORES, POD_MEMORY = 0.3, 512 << 20
-_NODE = {"cpu": "4", "memory": "16Gi", "pods": "110"}
-_CAPACITY_SECONDS = 120.0
 _PROCESS = {
     "SPAZIO_PREDICT_ENABLED": "false",
     "SPAZIO_REJECT_ENABLED": "false",
     "SPAZIO_FORECAST_ENABLED": "false",
     "SPAZIO_SMOOTHING_PUBLISH": "false",
-    "SPAZIO_ESTIMATE_POD_CORES": str(POD_CORES),
-    "SPAZIO_ESTIMATE_POD_MEMORY_BYTES": str(POD_MEMORY),
 }
 
 
@@ -87,9 +82,10 @@ class Lab:
         self.plane.stop()
         self.nats.kill()
 
-    async def nodes(self, count: int) -> None:
-        """Make nodes, and wait until each has telemetry behind it."""
-        status = {"capacity": _NODE, "allocatable": _NODE}
+    async def nodes(self, count: int, size: Size) -> None:
+        """Make nodes of a size, and wait until each has telemetry behind it."""
+        amounts = {"cpu": str(size.cpus), "memory": str(size.memory), "pods": "110"}
+        status = {"capacity": amounts, "allocatable": amounts}
         names = [f"kwok-{number:03d}" for number in range(count)]
         await asyncio.gather(
             *(
@@ -105,11 +101,12 @@ class Lab:
                         return
                 await asyncio.sleep(0.5)
 
-    async def pod(self, name: str, **annotations: str) -> None:
-        """Make a pod that states no requests."""
-        usage = {"spazio.usage-cpu": str(POD_CORES), "spazio.usage-memory": str(POD_MEMORY)}
-        metadata = {"name": name, "labels": {"spazio.class": WORKLOAD}, "annotations": {**usage, **annotations}}
-        pod = {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+    async def pod(self, name: str, family: Family, **annotations: str) -> None:
+        """Make a pod of a family."""
+        said = family.annotations() | annotations
+        metadata = {"name": name, "labels": {"spazio.class": family.name}, "annotations": said}
+        container = {"name": "main", "image": "x", "resources": {"requests": family.requests}}
+        pod = {"metadata": metadata, "spec": {"containers": [container]}}
         await self.kubectl.call("POST", "/api/v1/namespaces/default/pods", pod)
 
     async def events(self, pod: str) -> list[str]:
@@ -130,14 +127,22 @@ class Lab:
 
 @asynccontextmanager
 async def lab(
-    folder: Path, *, nodes: int, replicas: int = 1, extender: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    nodes: int,
+    size: Size,
+    replicas: int = 1,
+    process: Mapping[str, str] | None = None,
+    extender: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Lab]:
     """Run a cluster for the length of a block; it has its nodes and their telemetry, and the scheduler asks.
 
     Args:
         folder: For everything.
         nodes: How many.
+        size: Of each.
         replicas: Of the extender; more than one stand behind a load balancer; 0: none, and an address that nobody has.
+        process: More settings of the processors.
         extender: Its settings.
     """
     running = Lab(folder)
@@ -146,7 +151,7 @@ async def lab(
         await asyncio.to_thread(running.nats.start)
         await asyncio.to_thread(running.plane.start)
         await stack.enter_async_context(running.kubectl)
-        running.service("process", "process", **_PROCESS).ready()
+        running.service("process", "process", **{**_PROCESS, **(process or {})}).ready()
         running.service("cache", "sink", "cache")
         running.service("watch", "watch")
         running.service("load", "load", SPAZIO_SIMULATED_FOLLOW="true")
@@ -159,7 +164,7 @@ async def lab(
         running.client = await stack.enter_async_context(connection.connect(own, "lab"))
         running.kwok = cluster.kwok(running.plane)
         await asyncio.to_thread(running.kwok.start)
-        await running.nodes(nodes)
+        await running.nodes(nodes, size)
         for service in running.services.values():
             await asyncio.to_thread(service.ready)
         port = ports[0] if replicas <= 1 else await stack.enter_async_context(robin(ports))

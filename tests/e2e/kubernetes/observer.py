@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from bus import stream
 from bus.reading.reader import Reader
 from schemas import codec
-from schemas.messages.estimate import Availability
+from schemas.messages.estimate import Availability, ClassRoom
 from schemas.messages.placement import Decision
 from schemas.subject import Names
 from tests.e2e.kubernetes.control_plane import ControlPlane
@@ -36,14 +36,13 @@ class Observer:
         seconds: From the decision to the bind, of each pod with both.
     """
 
-    def __init__(self, workload: str) -> None:
+    def __init__(self, takes: Mapping[str, tuple[float, ...]]) -> None:
         """See nothing yet.
 
         Args:
-            workload: Class of the pods that are placed.
+            takes: As in `Record`, of all classes whose pods are placed.
         """
-        self.record, self.decisions = Record(), list[Decision]()
-        self._workload = workload
+        self.record, self.decisions = Record(takes=takes), list[Decision]()
         self._decided: dict[str, list[tuple[int, str]]] = {}
 
     @property
@@ -68,18 +67,18 @@ class Observer:
 
     def take_report(self, availability: Availability, came_us: int) -> None:
         """Take a node's report."""
-        own = (availability.classes or {}).get(self._workload)
-        room, lower = (availability.available, availability.lower) if own is None else (own.available, own.lower)
         # Of a class that nobody has seen a node takes one pod at a time.
-        assumed = availability.prior if own is None else own.prior or 0.0
-        sure = min(lower, 1.0) if assumed > _SURE_PRIOR else lower
-        self.record.reports[availability.node].append(Report(came_us, availability.at_us, room, sure))
+        classes = {name: (own.available, _sure(own)) for name, own in (availability.classes or {}).items()}
+        sure = min(availability.lower, 1.0)
+        report = Report(came_us, availability.at_us, availability.available, sure, classes)
+        self.record.reports[availability.node].append(report)
 
     def take_event(self, event: dict[str, Any], came_us: int) -> None:
         """Take an event of the API server's watch of pods."""
         thing = event["object"]
         uid, node, phase = thing["metadata"]["uid"], thing["spec"].get("nodeName", ""), thing["status"].get("phase")
-        pod = self.record.pods.setdefault(uid, Pod(uid, came_us))
+        workload = thing["metadata"]["labels"]["spazio.class"]
+        pod = self.record.pods.setdefault(uid, Pod(uid, came_us, workload=workload))
         if node and not pod.node:
             pod.node, pod.bound_us = node, came_us
             self.record.bound[node].append(pod)
@@ -125,10 +124,16 @@ class Observer:
                     self._decided.setdefault(decision.pod, []).append((decision.at_us, decision.node or ""))
 
 
+def _sure(own: ClassRoom) -> float:
+    return min(own.lower, 1.0) if (own.prior or 0.0) > _SURE_PRIOR else own.lower
+
+
 @asynccontextmanager
-async def observing(plane: ControlPlane, client: Client, workload: str) -> AsyncIterator[Observer]:
-    """Observe for the length of a block; the record is whole when it has ended."""
-    observer, begun = Observer(workload), asyncio.Event()
+async def observing(
+    plane: ControlPlane, client: Client, takes: Mapping[str, tuple[float, ...]]
+) -> AsyncIterator[Observer]:
+    """Observe for the length of a block; the record is whole when it has ended. `takes` is as in `Record`."""
+    observer, begun = Observer(takes), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         work = (observer.watch(plane, begun), observer.hear(client), observer.ask(client))
         tasks = [group.create_task(each) for each in work]

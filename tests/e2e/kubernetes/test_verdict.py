@@ -34,7 +34,7 @@ def test_pods_that_one_report_has_room_for_are_well_placed_and_the_next_one_is_n
     made = record(reports, pod("a", 2), pod("b", 3), pod("c", 4))
     assert found(made) == [("c", 2.9 - 2)]
     told = verdict.story(made, next(verdict.excesses(made)))
-    assert told.startswith("n: decided 3.90, bound 4.00; room 2.90 of 0.90 came 1.00; pods ")
+    assert told.startswith("n: decided 3.90, bound 4.00; room 2.90 of 0.90 came 1.00; pods class/")
 
 
 def test_a_pod_counts_beside_a_report_until_the_report_is_a_second_behind_its_start() -> None:
@@ -75,3 +75,42 @@ def test_who_waits_by_open_room_is_told_how_long_on_end() -> None:
 
 def test_the_most_pods_that_a_node_had_at_once_leave_out_those_that_ended_before() -> None:
     assert verdict.most_at_once(record([], pod("a", 1, ended=3), pod("b", 2), pod("c", 4))) == 2
+
+
+# Of four CPUs and their memory: small services, batch, and pods that hold memory.
+TAKES = {"small": (0.03, 0.01), "batch": (0.25, 0.0), "holding": (0.0, 0.3)}
+
+
+def mixed(reports: list[Report], *pods: Pod) -> Record:
+    made = record(reports, *pods)
+    made.takes = TAKES
+    return made
+
+
+def of(workload: str, made: Pod) -> Pod:
+    made.workload = workload
+    return made
+
+
+def test_pods_that_really_take_more_than_the_policy_lets_them_are_told_whatever_was_said() -> None:
+    batch = [of("batch", pod(f"b{number}", number)) for number in range(1, 5)]
+    small, gone = of("small", pod("s", 5)), of("small", pod("s", 5, ended=8))
+    assert list(verdict.beyond(mixed([], *batch))) == []
+    [found] = verdict.beyond(mixed([], *batch, small))
+    assert (found.uid, found.node, round(found.room, 2)) == ("s", "n", -0.03)
+    holding = [of("holding", pod(f"h{number}", 6 + number)) for number in range(4)]
+    assert [each.uid for each in verdict.beyond(mixed([], *batch[:3], gone, *holding))] == ["h3"]
+
+
+def test_room_is_that_of_the_class_that_asks_and_pods_of_others_take_as_much_of_it_as_they_displace() -> None:
+    said = report(1, 3.0)._replace(classes={"batch": (2.5, 2.2), "small": (20.0, 18.5)})
+    made = mixed([said], of("small", pod("s", 5)), of("batch", pod("b", 7)))
+    assert [verdict.open_room(made, us(4), each) for each in ("batch", "small", "holding")] == [2, 18, 3]
+    assert [verdict.open_room(made, us(6), each) for each in ("batch", "small")] == [2, 17]
+    assert [verdict.open_room(made, us(8), each) for each in ("batch", "small")] == [1, 9]
+
+
+def test_who_waits_is_judged_by_the_room_of_its_own_class() -> None:
+    said = report(1, 3.0)._replace(classes={"batch": (0.5, 0.2), "small": (20.0, 18.5)})
+    made = mixed([said], of("small", pod("s", -1)), of("batch", pod("b", -1)))
+    assert verdict.idle_waits(made, us(5)).keys() == {"s"}

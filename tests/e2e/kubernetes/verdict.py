@@ -4,10 +4,13 @@ A node had room for a pod if a report that was in force when the pod was decided
 before that are alive and that the report did not cover yet. A report covers a pod when its last sample is a second
 behind the pod's start: the sample's own block and smoothing take less. Of a node that has fallen silent for half a
 minute the last report is in force, and pods that it shows and that have ended since leave room. Times are microseconds.
+
+Rooms are in pods of the class that asks, and so are pods of other classes: as many as they displace of what is scarce.
+Beside what was said stands what is true: what pods really take, of what the policy lets them take.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,15 +21,29 @@ _IN_FORCE_US = 500_000  # a report is known to whoever decides within it
 _SILENT_US = 30_000_000
 _STORY_US = 6_000_000
 _STEP_US = 500_000
+_LEAST = 1e-9
 
 
 class Report(NamedTuple):
-    """What a node said: when it came, of which time it is, room for a mean pod, and room that is sure."""
+    """What a node said.
+
+    Attributes:
+        came_us: When it came.
+        at_us: Of which time it is.
+        room: Pods that fit of a class that it knows nothing of.
+        sure: The same for sure.
+        classes: Both by class that it knows.
+    """
 
     came_us: int
     at_us: int
     room: float
     sure: float
+    classes: Mapping[str, tuple[float, float]] = {}
+
+    def said(self, workload: str) -> tuple[float, float]:
+        """Return how many pods of a class fit, and how many surely do."""
+        return self.classes.get(workload, (self.room, self.sure))
 
 
 @dataclass(slots=True)
@@ -43,6 +60,7 @@ class Pod:
         node: To this node.
         running_us: It was reported as running.
         ended_us: It was reported as over, or deleted.
+        workload: Its class.
     """
 
     uid: str
@@ -54,6 +72,7 @@ class Pod:
     node: str = ""
     running_us: int = NEVER
     ended_us: int = NEVER
+    workload: str = ""
 
     def gone(self, report: Report, at_us: int) -> bool:
         """Tell whether a report of a node that is silent at a time counts it, though it has ended."""
@@ -73,15 +92,24 @@ class Record:
         pods: By UID.
         bound: Pods by node, in the order of binding.
         reports: By node.
+        takes: By class, what a pod really takes of each resource, as shares of what the policy lets pods take.
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
     bound: defaultdict[str, list[Pod]] = field(default_factory=lambda: defaultdict(list))
     reports: defaultdict[str, list[Report]] = field(default_factory=lambda: defaultdict(list))
+    takes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def worth(self, pod: Pod, workload: str) -> float:
+        """Return how many pods of a class a pod displaces at most."""
+        if pod.workload == workload:
+            return 1.0
+        pairs = zip(self.takes[pod.workload], self.takes[workload], strict=True)
+        return max(taken / own for taken, own in pairs if own > 0)
 
 
 class Excess(NamedTuple):
-    """A pod that was bound where there was no room: which, where, and the best room that was said."""
+    """A pod that was bound where there was no room: which, where, and the best room that there was."""
 
     uid: str
     node: str
@@ -96,7 +124,7 @@ def excesses(record: Record) -> Iterator[Excess]:
             since = min(pod.decided_us, pod.bound_us) - _IN_FORCE_US
             before = [report for report in reports if report.came_us <= since][-1:]
             known = before + [report for report in reports if since < report.came_us <= pod.bound_us]
-            room = max((_left(report, pods[:place], pod.bound_us) for report in known), default=0.0)
+            room = max((_left(record, report, pods[:place], pod) for report in known), default=0.0)
             if room < 1 - 1e-9:
                 yield Excess(pod.uid, node, room)
 
@@ -109,40 +137,54 @@ def story(record: Record, excess: Excess) -> str:
         return "-" if us >= NEVER else f"{(us - start) / 1e6:.2f}"
 
     reports = [each for each in record.reports[excess.node] if abs(each.came_us - pod.bound_us) < _STORY_US]
-    said = [f"{each.room:.2f} of {when(each.at_us)} came {when(each.came_us)}" for each in reports]
+    said = [f"{each.said(pod.workload)[0]:.2f} of {when(each.at_us)} came {when(each.came_us)}" for each in reports]
     lives = [
-        "/".join(map(when, (each.decided_us, each.bound_us, each.running_us, each.ended_us)))
+        "/".join((each.workload, *map(when, (each.decided_us, each.bound_us, each.running_us, each.ended_us))))
         for each in record.bound[excess.node]
         if each.ended_us > pod.decided_us - _STORY_US
     ]
     return (
         f"{excess.node}: decided {when(pod.decided_us)}, bound {when(pod.bound_us)}; room {', '.join(said)}; "
-        f"pods decided/bound/running/ended {', '.join(lives)}"
+        f"pods class/decided/bound/running/ended {', '.join(lives)}"
     )
 
 
-def _left(report: Report, pods: Sequence[Pod], at_us: int) -> float:
-    """Return the room that a report and these pods leave at a time."""
-    return report.room + sum(pod.gone(report, at_us) - pod.uncovered(report, at_us) for pod in pods)
+def _left(record: Record, report: Report, before: Sequence[Pod], pod: Pod) -> float:
+    """Return the room that a report and the pods before it leave for a pod when it is bound."""
+    at_us = pod.bound_us
+    taken = [each.gone(report, at_us) - each.uncovered(report, at_us) for each in before]
+    worth = (count * record.worth(each, pod.workload) for count, each in zip(taken, before, strict=True) if count)
+    return report.said(pod.workload)[0] + sum(worth)
 
 
-def open_room(record: Record, at_us: int) -> int:
-    """Return how many places stood open at a time: surely room, nothing on its way to them."""
+def beyond(record: Record) -> Iterator[Excess]:
+    """Yield pods with which the pods of their node really took more than the policy lets them; room is a share then."""
+    for node, pods in record.bound.items():
+        for place, pod in enumerate(pods):
+            alive = [each for each in pods[: place + 1] if pod.bound_us < each.ended_us]
+            shares = [sum(taken) for taken in zip(*(record.takes[each.workload] for each in alive), strict=True)]
+            if max(shares) > 1 + _LEAST:
+                yield Excess(pod.uid, node, 1 - max(shares))
+
+
+def open_room(record: Record, at_us: int, workload: str = "") -> int:
+    """Return how many places stood open for a class at a time: surely room, nothing on its way to them."""
     total = 0
-    held: defaultdict[str, int] = defaultdict(int)
+    held: defaultdict[str, float] = defaultdict(float)
     for pod in record.pods.values():
         if pod.decided_us <= at_us < pod.bound_us and pod.decided:
-            held[pod.decided] += 1
+            held[pod.decided] += record.worth(pod, workload)
     for node, reports in record.reports.items():
         known = next((report for report in reversed(reports) if report.came_us <= at_us), None)
         if known is not None:
-            taken = sum(pod.uncovered(known, at_us, _SETTLED_US) for pod in record.bound[node]) + held[node]
-            total += max(0, int(known.sure - taken + 1e-9))
+            starting = (pod for pod in record.bound[node] if pod.uncovered(known, at_us, _SETTLED_US))
+            taken = sum(record.worth(pod, workload) for pod in starting) + held[node]
+            total += max(0, int(known.said(workload)[1] - taken + _LEAST))
     return total
 
 
 def idle_waits(record: Record, until_us: int) -> dict[str, float]:
-    """Return by UID for how many seconds on end each pod waited at the longest while a place stood open.
+    """Return by UID for how many seconds on end each pod waited at the longest while a place stood open for it.
 
     A pod waits from when it was first asked about. Before that it stands in the scheduler's queue, which is as fast as
     the scheduler is; `asked_us` minus `created_us` says how long.
@@ -154,8 +196,8 @@ def idle_waits(record: Record, until_us: int) -> dict[str, float]:
     start = min(pod.created_us for pod in record.pods.values())
     for at_us in range(start, until_us, _STEP_US):
         waiting = [pod for pod in record.pods.values() if pod.asked_us <= at_us < min(pod.bound_us, pod.ended_us)]
-        stands_open = bool(waiting) and open_room(record, at_us) > 0
-        still = {pod.uid: running.get(pod.uid, 0) + _STEP_US for pod in waiting} if stands_open else {}
+        stands_open = {each for each in {pod.workload for pod in waiting} if open_room(record, at_us, each) > 0}
+        still = {pod.uid: running.get(pod.uid, 0) + _STEP_US for pod in waiting if pod.workload in stands_open}
         for uid, waited in still.items():
             longest[uid] = max(longest.get(uid, 0.0), waited / 1e6)
         running = still

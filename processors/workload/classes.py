@@ -14,8 +14,9 @@ itself is unsure by is its weight on the other side, and that of one more second
 *Kind* (see `slowdown`): threads of a soaking pod are always runnable, so what its pods use and wait for together is a
 whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class
 a soaking one; a class of which nothing is known counts as serving. A soaking pod wants what it uses and what it waits
-for, and it says so however full the machine is. A serving pod wants what it uses; on a machine that is full it gets
-less, so then nothing is learned of it.
+for, and it says so however full the machine is. How much each class waits there is known roughly in one second, so
+whether it still soaks is judged by the mean of many. A serving pod wants what it uses; on a machine that is full it
+gets less, so then nothing is learned of it.
 
 Memory grows after a start and does not shrink by much, so a pod counts with the most that the mean pod of its class
 has held, which fades with the memory of everything else.
@@ -228,7 +229,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         measured=state.measured | np.any(counted > 0, axis=1),
         at_us=usage.at_us,
     )
-    return _surroundings(after, usage, hold)
+    return _surroundings(after, usage, full, hold)
 
 
 def _settled(state: State, usage: Usage) -> Usage:
@@ -260,6 +261,9 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     """Return how soaking each class is (nodes, slots) after a block."""
     counted = usage.counted[..., CPU]
     threads = _quotient(usage.used[..., CPU] + usage.waiting, counted)
+    # How much each class waits on a full machine is known roughly in one second; over many it is known well.
+    soaks = full[:, None] & (state.kind > SOAKING) & (state.demand.age > _EVIDENT_SECONDS)
+    threads = np.where(soaks, state.demand.mean, threads)
     # Not even a thread that never sleeps uses more than a core, which noise around a core does half of the time.
     # What threads wait for on a full machine is less exact.
     nearest = np.round(threads)
@@ -275,15 +279,20 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     return moved
 
 
-def _surroundings(state: State, usage: Usage, hold: NDArray[np.bool_]) -> State:
-    """Follow what no class explains: what is in no pod, and by how much classes take more than their costs."""
+def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_]) -> State:
+    """Follow what no class explains: what is in no pod, and by how much classes take more than their costs.
+
+    Pods on a full machine get less CPU than they want, so that they take less than their cost says nothing there.
+    """
     costs = np.where(state.label[..., None] >= 0, slope(state) * usage.counted, 0.0)
     serving = np.where((state.kind <= SOAKING)[..., None], usage.used - costs, 0.0)
+    drift = over_slots(serving)
+    drift[:, CPU] = np.where(full, np.maximum(drift[:, CPU], 0.0), drift[:, CPU])
     still = np.zeros((len(hold), 1), dtype=np.bool_)
     pending = np.maximum(state.most * usage.pods - usage.used[..., MEMORY], 0.0)
     return state._replace(
         rest=level.update(state.rest, usage.rest / usage.amount, usage.span, hold[:, None], slow=level.SLOW_SECONDS),
-        drift=level.update(state.drift, over_slots(serving) / usage.amount, usage.span, still, slow=level.SLOW_SECONDS),
+        drift=level.update(state.drift, drift / usage.amount, usage.span, still, slow=level.SLOW_SECONDS),
         pending=over_slots(pending),
     )
 

@@ -180,8 +180,7 @@ def cost(state: State, prior: Array, *, deviation: Array | float) -> Cost:
     unsure = _quotient(noise + doubt / (seconds + 1.0), seconds) + np.where(seconds > 0, wander, 0.0)
     known = np.divide(1.0, unsure, out=np.zeros_like(unsure), where=unsure > 0)
     assumed = 1.0 / doubt
-    total = known + assumed
-    value = (slope(state) * known + prior * assumed) / total
+    value = (slope(state) * known + prior * assumed) / (total := known + assumed)
     share = np.maximum(assumed / total, np.exp(-seconds / _SETTLING_SECONDS))
     return Cost(value=value, variance=1.0 / total, prior=share, soaking=state.kind > SOAKING)
 
@@ -261,9 +260,8 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     """Return how soaking each class is (nodes, slots) after a block."""
     counted = usage.counted[..., CPU]
     threads = _quotient(usage.used[..., CPU] + usage.waiting, counted)
-    # How much each class waits on a full machine is known roughly in one second; over many it is known well.
-    soaks = full[:, None] & (state.kind > SOAKING) & (state.demand.age > _EVIDENT_SECONDS)
-    threads = np.where(soaks, state.demand.mean, threads)
+    evident = full[:, None] & (state.demand.age > _EVIDENT_SECONDS)
+    threads = np.where(evident & (state.kind > SOAKING), state.demand.mean, threads)
     # Not even a thread that never sleeps uses more than a core, which noise around a core does half of the time.
     # What threads wait for on a full machine is less exact.
     nearest = np.round(threads)
@@ -272,22 +270,19 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     whole = (nearest >= 1) & np.where(full[:, None], roughly, near)
     shows = whole | (usage.held > _HELD_BACK * counted)
     # A serving class looks like a soaking one while the machine cannot keep up with it.
-    known = full[:, None] & (state.kind <= SOAKING) & (state.demand.age > _EVIDENT_SECONDS)
+    known = evident & (state.kind <= SOAKING)
     seconds = np.where(shows, _KIND_SECONDS, _OTHER_KIND_SECONDS)
     gain = np.where((counted > 0) & ~known, -np.expm1(-usage.span[:, None] / seconds), 0.0)
-    moved: Array = state.kind + gain * (shows - state.kind)
-    return moved
+    return np.asarray(state.kind + gain * (shows - state.kind))
 
 
 def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_]) -> State:
-    """Follow what no class explains: what is in no pod, and by how much classes take more than their costs.
-
-    Pods on a full machine get less CPU than they want, so that they take less than their cost says nothing there.
-    """
+    """Follow what no class explains: what is in no pod, and by how much classes take more than their costs."""
     costs = np.where(state.label[..., None] >= 0, slope(state) * usage.counted, 0.0)
     serving = np.where((state.kind <= SOAKING)[..., None], usage.used - costs, 0.0)
     drift = over_slots(serving)
-    drift[:, CPU] = np.where(full, np.maximum(drift[:, CPU], 0.0), drift[:, CPU])
+    # Pods on a full machine get less than they want, so taking less than their cost says nothing there.
+    drift[:, CPU] = np.maximum(drift[:, CPU], np.where(full, 0.0, -np.inf))
     still = np.zeros((len(hold), 1), dtype=np.bool_)
     pending = np.maximum(state.most * usage.pods - usage.used[..., MEMORY], 0.0)
     return state._replace(
@@ -304,5 +299,4 @@ def _quotient(over: Array, under: Array) -> Array:
 
 def over_slots(values: Array) -> Array:
     """Sum over slots one after another, so that a node's sum is the same alone as among others."""
-    summed: Array = np.add.accumulate(values, axis=1)[:, -1]
-    return summed
+    return np.asarray(np.add.accumulate(values, axis=1)[:, -1])

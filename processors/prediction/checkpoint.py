@@ -21,7 +21,7 @@ def listed(nodes: Nodes, pods: Pods) -> Iterator[tuple[str, Koordinator]]:
     """Yield the node and the histograms of everything that has any."""
     for node in nodes.names:
         for group, uid in UIDS.items():
-            yield from _model(node, uid, nodes.group(node, GROUPS.index(group)))
+            yield from _model(node, uid, nodes.of_group(node, GROUPS.index(group)))
         for uid, pod in pods.of(node).items():
             yield from _model(node, uid, nodes.pod(pod.slot))
 
@@ -31,7 +31,7 @@ def adopt(nodes: Nodes, pods: Pods, node: str, model: Koordinator) -> bool:
     if node not in nodes.names:
         return False
     if (group := _GROUP_OF.get(model.uid)) is not None:
-        own = nodes.group(node, group)
+        own = nodes.of_group(node, group)
         nodes.put_group(node, group, statistic.State(model.cpu, model.memory, own.moments))
         return True
     if (pod := pods.of(node).get(model.uid)) is None:

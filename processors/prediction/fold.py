@@ -1,8 +1,8 @@
-"""One partition's outlook: the fold of telemetry into predictions, reject signals and sums by workload.
+"""One partition's predictions: the fold of telemetry into predicted peaks, reject signals and sums by workload.
 
 A value in the shape of an object, as `processors.partition.partition` is: `fold` takes messages in stream order,
 `snapshot` and `restore` turn the state into bytes and back. Blocks of many nodes are worked on together: they wait
-until a message comes that needs what they make. That is the next block of a node that waits, facts of it, or the end of
+until a message comes that needs their result. That is the next block of a node that waits, facts of it, or the end of
 a window of the partition's event time; there, what all nodes together have learned comes into force for each of them.
 So how messages are grouped changes nothing.
 """
@@ -22,8 +22,9 @@ from processors.partition.admission import Admission
 from processors.partition.output import Output
 from processors.partition.plan import Entry
 from processors.prediction import checkpoint, rejects, window
+from processors.prediction.check import Check, Closed
 from processors.prediction.histogram.exchange import Koordinator
-from processors.prediction.node import Closed, Look, Nodes
+from processors.prediction.node import Nodes
 from processors.prediction.pod import Pods, departed
 from processors.prediction.window import Window
 from processors.rows import snapshot
@@ -36,36 +37,35 @@ from schemas.settings import Settings
 from schemas.subject import Names
 
 FORMAT = 1
-_USAGE = [decode.COLUMNS["cpu_util"], decode.COLUMNS["memory_util"]]
 _FORM = {"horizon_seconds"}
 
 
 class _Pending(NamedTuple):
-    """A block that waits to be worked on, and what of the node's pods it was to look at, if at anything."""
+    """A block that waits to be worked on, and what its node is to be checked for, if for anything."""
 
     block: Block
     slot: int
     at_us: int
-    look: Look | None
+    check: Check | None
 
 
-class Outlook:
+class PredictionPartition:
     """State of all nodes of one partition.
 
     Attributes:
         settings: In force; those that may change may be set between two folds.
-        withheld: Messages not made because a number cannot be said.
+        withheld: Messages not made because a number in them would be unknown or out of range.
     """
 
     def __init__(self, settings: Settings, number: int) -> None:
         self.settings, self.number = settings, number
         self._names = Names(settings.prefix)
         self.withheld = 0
-        # Workload classes and smoothing are not for us; only clocks, and which blocks count.
+        # Only clocks matter here, and which blocks count: neither workload classes nor smoothing.
         self._admission = Admission(settings.estimate.model_copy(update={"classes": 0}), 0)
         self._used: dict[str, tuple[str, int]] = {}
         self._windows: dict[str, Window] = {}
-        self._looked: dict[str, int] = {}
+        self._last_checks: dict[str, int] = {}
         self._watermark = plan.Watermark()
         self._pods = Pods()
         self._nodes = Nodes(settings)
@@ -81,19 +81,19 @@ class Outlook:
         """Yield the node and the histograms of every node, group of its pods, and pod."""
         return checkpoint.listed(self._nodes, self._pods)
 
-    def adopt(self, node: str, found: Koordinator) -> bool:
-        """Put histograms in the place of a node's or pod's own; False: it is not known here."""
-        return checkpoint.adopt(self._nodes, self._pods, node, found)
+    def adopt(self, node: str, model: Koordinator) -> bool:
+        """Replace a node's or pod's histograms by others; False: it is not known here."""
+        return checkpoint.adopt(self._nodes, self._pods, node, model)
 
     def fold(self, messages: Sequence[tuple[str, bytes]]) -> list[Output]:
-        """Fold messages, (stored subject, payload) in stream order; the partition's own fold refuses what is of no use.
+        """Fold messages, (stored subject, payload) in stream order; the partition's own fold refuses bad ones.
 
         Returns:
             What to publish, in the order of what it came of.
         """
         items, _ = decode.messages(messages, "")
         outputs: list[Output] = []
-        usage = _usage([item for item in items if isinstance(item, Block)])
+        usage = window.usage_of([item for item in items if isinstance(item, Block)])
         for item in items:
             if isinstance(item, Block):
                 used = next(usage)
@@ -110,7 +110,7 @@ class Outlook:
                         self._sums.learn(item)
             elif isinstance(item, NodeFacts):
                 outputs += self._flush() if item.node in self._pending else []
-                self._nodes.learn(item)
+                self._nodes.allocatable.learn(item)
         return outputs + self._flush()
 
     def _use(self, block: PodUsageBlock) -> None:
@@ -122,20 +122,21 @@ class Outlook:
             self._sums.take(block)
         if not self.settings.predict.enabled:
             return
-        known = self._windows.get(block.node)
+        window_now = self._windows.get(block.node)
         for pod, cpu, memory in self._pods.use(block, self._watermark.second):
-            if known is not None:
-                known.add_pod(pod.uid, pod.priority, cpu, memory)
-        if known is not None:
-            known.told += 1
+            if window_now is not None:
+                window_now.add_pod(pod.uid, pod.priority, cpu, memory)
+        if window_now is not None:
+            window_now.reports += 1
 
     def _block(self, block: Block, usage: tuple[float | None, float | None]) -> list[Output]:
         head = block.message
         outputs = self._flush() if head.node in self._pending else []
         outputs += self._advance(head.at_us // 1_000_000, block.place)
         at_us = head.at_us + head.step_us * (head.samples - 1)
-        look = self._look(head.node, at_us)
-        self._pending[head.node] = _Pending(block, self._nodes.slot(head), at_us, look)
+        check = self._check(head.node, at_us)
+        self._open(head.node, at_us)
+        self._pending[head.node] = _Pending(block, self._nodes.slot(head), at_us, check)
         cpu, memory = usage
         self._windows[head.node].node.add(
             None if cpu is None else cpu * head.cpus, None if memory is None else memory * head.memory_bytes
@@ -157,11 +158,11 @@ class Outlook:
         gone = self._admission.silent(now, self._watermark.since)
         self._admission.forget(gone, now)
         self._sums.forget(gone)
-        for known in (self._used, self._windows, self._looked):
-            for name in gone & known.keys():
-                del known[name]
+        for by_node in (self._used, self._windows, self._last_checks):
+            for name in gone & by_node.keys():
+                del by_node[name]
         oldest = now - round(self.settings.predict.expiration_seconds)
-        # Of what was before the event time began, or began anew, nobody knows how long ago it was.
+        # How long ago something was heard is unknown if that was before the event time began or restarted.
         self._nodes.keep(gone, self._pods, self._windows, oldest if self._watermark.since < oldest else 0)
         self._used = {node: mark for node, mark in self._used.items() if node in self._windows or self._pods.of(node)}
         self._nodes.adopt(self._pods, now, self.settings.predict)
@@ -175,28 +176,37 @@ class Outlook:
             self.withheld += 1
             return []
 
-    def _look(self, name: str, at_us: int) -> Look | None:
-        """Return what is to be looked at: a window that is over, or, now and then, whether something has changed."""
+    def _check(self, name: str, at_us: int) -> Check | None:
+        """Return what a node is checked for: a window that has ended or, every few seconds, a change; else None."""
         predict, second = self.settings.predict, at_us // 1_000_000
-        number, known = second // predict.update_seconds, self._windows.get(name)
-        look = second // predict.check_seconds
-        last, self._looked[name] = self._looked.get(name, look), look
-        if known is None or number != known.number:
-            self._windows[name] = Window(number)
-        if known is None or (number == known.number and look == last) or not predict.enabled:
+        last_window = self._windows.get(name)
+        if last_window is None or not predict.enabled:
+            return None
+        has_ended = last_window.number != second // predict.update_seconds
+        is_due = self._last_checks.get(name) not in (None, second // predict.check_seconds)
+        if not has_ended and not is_due:
             return None
         pods = self._pods.of(name)
         closed = None
-        if number != known.number:
-            rows = [pods[uid].row if uid in pods else departed(known.priorities[uid]) for uid in known.pods]
-            closed = Closed(known.node, bool(known.told), list(known.pods.values()), rows)
-        return Look(at_us, closed, [pod.row for pod in pods.values() if pod.there])
+        if has_ended:
+            priorities = last_window.priorities
+            rows = [pods[uid].row if uid in pods else departed(priorities[uid]) for uid in last_window.pods]
+            closed = Closed(last_window.node, bool(last_window.reports), list(last_window.pods.values()), rows)
+        return Check(at_us, closed, [pod.row for pod in pods.values() if pod.there])
+
+    def _open(self, name: str, at_us: int) -> None:
+        """Note when a node was checked, and begin the window of this time if it has not begun."""
+        predict, second = self.settings.predict, at_us // 1_000_000
+        self._last_checks[name] = second // predict.check_seconds
+        number, last_window = second // predict.update_seconds, self._windows.get(name)
+        if last_window is None or last_window.number != number:
+            self._windows[name] = Window(number)
 
     def _flush(self) -> list[Output]:
         """Work on the blocks that wait."""
         pending, self._pending = list(self._pending.values()), {}
         outputs = self._rejects(pending) if self.settings.reject.enabled else []
-        outputs += self._predictions([one for one in pending if one.look is not None])
+        outputs += self._predictions([block for block in pending if block.check is not None])
         return sorted(outputs, key=lambda output: output.place)
 
     def _rejects(self, pending: Iterable[_Pending]) -> list[Output]:
@@ -215,16 +225,16 @@ class Outlook:
                 outputs += self._say("reject", Reject, fields, same[index].block.place)
         return outputs
 
-    def _predictions(self, looking: Sequence[_Pending]) -> list[Output]:
-        if not looking:
+    def _predictions(self, checked: Sequence[_Pending]) -> list[Output]:
+        if not checked:
             return []
-        names = [one.block.message.node for one in looking]
-        slots = np.array([one.slot for one in looking], dtype=np.intp)
-        looks = [one.look for one in looking if one.look is not None]
+        names = [pending.block.message.node for pending in checked]
+        slots = np.array([pending.slot for pending in checked], dtype=np.intp)
+        checks = [pending.check for pending in checked if pending.check is not None]
         self._nodes.extend(self._pods.slots)
         outputs: list[Output] = []
-        for index, fields in self._nodes.predict(names, slots, looks, self.settings.predict):
-            outputs += self._say("prediction", Prediction, fields, looking[index].block.place)
+        for index, fields in self._nodes.predict(names, slots, checks, self.settings.predict):
+            outputs += self._say("prediction", Prediction, fields, checked[index].block.place)
         return outputs
 
     def _say(self, kind: str, form: type[Message], fields: dict[str, Any], place: int) -> list[Output]:
@@ -243,7 +253,7 @@ class Outlook:
             "admission": self._admission.dump(),
             "used": self._used,
             "windows": windows,
-            "looked": self._looked,
+            "looked": self._last_checks,
             "watermark": [self._watermark.second, self._watermark.far, self._watermark.since],
             "pods": self._pods.dump(),
             "slots": self._pods.slots,
@@ -268,7 +278,7 @@ class Outlook:
             self._admission.load(header["admission"])
             self._used = {node: (boot, seq) for node, (boot, seq) in header["used"].items()}
             self._windows = window.load(header["windows"], arrays)
-            self._looked = dict(header["looked"])
+            self._last_checks = dict(header["looked"])
             second, far, since = header["watermark"]
             self._watermark = plan.Watermark(second, far, since)
             self._pods.load(header["pods"], header["slots"])
@@ -282,20 +292,3 @@ class Outlook:
         # What may change while it runs is no part of it, or each change would void the state.
         parts: Any = {"predict": _FORM}
         return self.settings.model_dump_json(include=parts)
-
-
-def _usage(blocks: Sequence[Block]) -> Iterator[tuple[float | None, float | None]]:
-    """Yield the mean share of CPU and of memory of each block; None: not known."""
-    by_form: dict[int, list[int]] = {}
-    for index, block in enumerate(blocks):
-        by_form.setdefault(id(block.form), []).append(index)
-    found: list[tuple[float | None, float | None]] = [(None, None)] * len(blocks)
-    for indices in by_form.values():
-        values = decode.samples([blocks[index] for index in indices])[:, :, _USAGE]
-        known = ~np.isnan(values)
-        counts = known.sum(axis=1)
-        sums = np.where(known, values, 0.0).sum(axis=1)
-        means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
-        for index, (cpu, memory) in zip(indices, means.tolist(), strict=True):
-            found[index] = None if cpu != cpu else cpu, None if memory != memory else memory  # noqa: PLR0124 # NaN
-    return iter(found)

@@ -1,4 +1,4 @@
-"""When a node's prediction is told, and in which words.
+"""When a node's prediction is told, and in which more.
 
 What has changed by more than a share since it was last told is told at the next look; what has changed at all once a
 minute; and what is the same now and then, so that silence means that nobody predicts.
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from processors.prediction import peaks
 from processors.prediction.scoring import accuracy
+from processors.prediction.tier import group
 from schemas.messages.prediction import FORMULAS, GROUPS
 from schemas.sections.prediction import PEAK_MODELS, Predict
 
@@ -32,8 +33,8 @@ class State(NamedTuple):
     told: Array
 
 
-class Words(NamedTuple):
-    """What a message says beside the result, per node.
+class ReportFields(NamedTuple):
+    """Fields of a message beside the result, per node.
 
     Attributes:
         at_us: (nodes,) time of the last sample.
@@ -59,7 +60,7 @@ def measures(result: peaks.Result, settings: Predict) -> Array:
     """Return the numbers (nodes, 8) by which a change is measured: the chosen peaks, and what they leave."""
     chosen = result.peaks[:, :, PEAK_MODELS.index(settings.model)]
     lent = result.mid[:, FORMULAS.index(settings.formula)]
-    return np.concatenate((chosen[:, peaks.NODE], chosen[:, peaks.PROD], result.reclaimable, lent), axis=1)
+    return np.concatenate((chosen[:, group.NODE], chosen[:, group.PROD], result.reclaimable, lent), axis=1)
 
 
 def update(
@@ -93,7 +94,12 @@ def update(
 
 
 def fields(
-    rows: Sequence[int], nodes: Sequence[str], result: peaks.Result, words: Words, reason: Times, settings: Predict
+    rows: Sequence[int],
+    nodes: Sequence[str],
+    result: peaks.Result,
+    more: ReportFields,
+    reason: Times,
+    settings: Predict,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield index and fields of the `Prediction` of some nodes, where the chosen model says anything of it yet."""
     chosen = PEAK_MODELS.index(settings.model)
@@ -101,21 +107,21 @@ def fields(
     pairs = {
         name: _rounded(getattr(result, name)).tolist() for name in ("requested", "unpredicted", "reclaimable", "batch")
     }
-    lent, capacity = _rounded(result.mid).tolist(), _rounded(words.capacity).tolist()
+    lent, capacity = _rounded(result.mid).tolist(), _rounded(more.capacity).tolist()
     listed: list[Any] = by_group.tolist()
     known: list[Any] = np.logical_not(np.isnan(by_group).any(axis=3)).tolist()
     for row in rows:
-        if not known[row][peaks.NODE][chosen]:
+        if not known[row][group.NODE][chosen]:
             continue
-        violation = words.violation[row]
+        violation = more.violation[row]
         yield (
             row,
             {
                 "node": nodes[row],
-                "at_us": int(words.at_us[row]),
+                "at_us": int(more.at_us[row]),
                 "horizon_seconds": float(settings.horizon_seconds),
                 "model": settings.model,
-                "peak": _resources(listed[row][peaks.NODE][chosen]),
+                "peak": _resources(listed[row][group.NODE][chosen]),
                 "violation": None if np.isnan(violation) else float(np.round(violation, _SHARES)),
                 "peaks": {
                     group: {
@@ -130,8 +136,8 @@ def fields(
                 **{name: _resources(values[row]) for name, values in pairs.items()},
                 "formula": settings.formula,
                 "mid": {formula: _resources(lent[row][number]) for number, formula in enumerate(FORMULAS)},
-                "accuracy": _accuracies(words.accuracy, row),
-                "windows": int(words.windows[row]),
+                "accuracy": _accuracies(more.accuracy, row),
+                "windows": int(more.windows[row]),
                 "reason": REASONS[reason[row]],
             },
         )

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from processors.prediction import moments as mean_and_deviation
 from processors.prediction.histogram import bucket, histogram, sparse
-from processors.prediction.models import sigma
 from processors.rows import table
 from schemas.sections.prediction import Predict
 
@@ -23,12 +23,12 @@ class State(NamedTuple):
 
     cpu: histogram.State
     memory: histogram.State
-    moments: sigma.State
+    moments: mean_and_deviation.State
 
 
 def init(rows: int) -> State:
     """Return the statistics of rows never seen."""
-    return State(histogram.init(rows, _CPU), histogram.init(rows, _MEMORY), sigma.init(rows, 2))
+    return State(histogram.init(rows, _CPU), histogram.init(rows, _MEMORY), mean_and_deviation.init(rows, 2))
 
 
 def add(state: State, rows: Rows, usage: Array, at_us: NDArray[np.int64], settings: Predict) -> None:
@@ -54,7 +54,7 @@ def add(state: State, rows: Rows, usage: Array, at_us: NDArray[np.int64], settin
         histogram.add(part, usage[:, column], 1.0, seconds, options=options, half_life_seconds=life)
         for column, (part, options, life) in enumerate(zip(old[:2], (_CPU, _MEMORY), lives, strict=True))
     )
-    moments = sigma.update(old.moments, usage, at_us, half_life_seconds=np.array(lives))
+    moments = mean_and_deviation.update(old.moments, usage, at_us, half_life_seconds=np.array(lives))
     table.put(state, rows, State(cpu, memory, moments))
 
 
@@ -129,7 +129,7 @@ def load(arrays: Mapping[str, NDArray[Any]], prefix: str) -> State:
         begin = f"{prefix}{name}."
         return sparse.load({key.removeprefix(begin): values for key, values in arrays.items()}, options)
 
-    moments = table.restore(sigma.init(0, 2), dict(arrays), f"{prefix}moments.")
+    moments = table.restore(mean_and_deviation.init(0, 2), dict(arrays), f"{prefix}moments.")
     state = State(part("cpu", _CPU), part("memory", _MEMORY), moments)
     if len({len(column) for column in table.flatten(state).values()}) != 1:
         raise ValueError(f"state has statistics {prefix} of different lengths")

@@ -15,7 +15,7 @@ from processors.prediction.pod import Pods
 from processors.rows import table
 
 
-class Heritage:
+class WarmStart:
     """Donors, by workload, and the pasts of workloads whose donor is gone."""
 
     def __init__(self, most: int) -> None:

@@ -1,19 +1,23 @@
-"""One sample of half a minute: the usage of each second is kept until the window is over, and its 90th percentile told.
+"""One sample of half a minute: the 90th percentile of the usage of its seconds, which are kept until it is over.
 
 A histogram fed with every second would count a burst of seconds like hours of calm. So, as Koordinator does, the
 seconds of a window are sorted, and the one at place `max(int(0.9 n) - 1, 0)` stands for it.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from processors import decode
+from processors.decode import Block
+
 Array = NDArray[np.float64]
 
 _SHARE = 0.9
+_USAGE = [decode.COLUMNS["cpu_util"], decode.COLUMNS["memory_util"]]
 
 
 class Series(NamedTuple):
@@ -43,17 +47,17 @@ class Window:
         node: Usage of the whole node.
         pods: Usage of each pod, by UID.
         priorities: Class of each of them, as `priority.Priority`; one may be gone when the window is over.
-        told: Blocks of pod usage in it; without any, nobody knows which pods there are.
+        reports: Blocks of pod usage in it; without any, the node's pods are not known.
     """
 
-    __slots__ = ("node", "number", "pods", "priorities", "told")
+    __slots__ = ("node", "number", "pods", "priorities", "reports")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.node = Series.empty()
         self.pods: dict[str, Series] = {}
         self.priorities: dict[str, int] = {}
-        self.told = 0
+        self.reports = 0
 
     def add_pod(self, pod: str, priority: int, cpu: float | None, memory: float | None) -> None:
         """Take in a second of a pod."""
@@ -62,6 +66,23 @@ class Window:
         if series is None:
             series = self.pods[pod] = Series.empty()
         series.add(cpu, memory)
+
+
+def usage_of(blocks: Sequence[Block]) -> Iterator[tuple[float | None, float | None]]:
+    """Yield the mean share of CPU and of memory of each block; None: not known."""
+    by_form: dict[int, list[int]] = {}
+    for index, block in enumerate(blocks):
+        by_form.setdefault(id(block.form), []).append(index)
+    means_of: list[tuple[float | None, float | None]] = [(None, None)] * len(blocks)
+    for indices in by_form.values():
+        values = decode.samples([blocks[index] for index in indices])[:, :, _USAGE]
+        is_known = ~np.isnan(values)
+        counts = is_known.sum(axis=1)
+        sums = np.where(is_known, values, 0.0).sum(axis=1)
+        means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+        for index, (cpu, memory) in zip(indices, means.tolist(), strict=True):
+            means_of[index] = None if cpu != cpu else cpu, None if memory != memory else memory  # noqa: PLR0124 # NaN
+    return iter(means_of)
 
 
 def ninetieth(series: Iterable[Series]) -> Array:
@@ -96,7 +117,7 @@ def dump(windows: Mapping[str, Window]) -> tuple[list[Any], dict[str, NDArray[An
     names: list[Any] = []
     lists: list[array[float]] = []
     for node, window in windows.items():
-        names.append([node, window.number, window.told, list(window.pods), window.priorities])
+        names.append([node, window.number, window.reports, list(window.pods), window.priorities])
         for one in (window.node, *window.pods.values()):
             lists += one
     counts = np.array([len(values) for values in lists], dtype=np.int32)
@@ -113,9 +134,9 @@ def load(names: list[Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Wind
     pieces = _pieces(arrays["window.counts"], arrays["window.values"])
     windows: dict[str, Window] = {}
     try:
-        for node, number, told, pods, priorities in names:
+        for node, number, reports, pods, priorities in names:
             window = windows[node] = Window(number)
-            window.told, window.priorities = told, dict(priorities)
+            window.reports, window.priorities = reports, dict(priorities)
             if window.priorities.keys() != set(pods):
                 raise ValueError("state has other classes than pods")
             window.node = Series(next(pieces), next(pieces))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from processors.prediction.models import calibrated
+from processors.prediction.scoring import conformal
 from processors.rows import table as rows
 from spazio.backtest import plot, report, study, trace
 
@@ -73,7 +73,7 @@ def run(
     return found
 
 
-def load(path: Path) -> calibrated.Table:
+def load(path: Path) -> conformal.Table:
     """Read what another run learned.
 
     Raises:
@@ -81,7 +81,7 @@ def load(path: Path) -> calibrated.Table:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            return rows.restore(calibrated.empty(1), dict(file))
+            return rows.restore(conformal.empty(1), dict(file))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is not a learned.npz of a back-test: {error}") from error
 

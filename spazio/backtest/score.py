@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.prediction.models import oracle
+from processors.prediction.scoring import oracle
 
 Array = NDArray[np.float64]
 

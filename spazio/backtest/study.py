@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.prediction.models import calibrated
+from processors.prediction.scoring import conformal
 from spazio.backtest import ours, peers, score, trace
 
 Array = NDArray[np.float64]
@@ -64,9 +64,9 @@ def assess(
     size: int,
     draws: int,
     seed: int,
-    learned: calibrated.Table | None,
+    learned: conformal.Table | None,
     progress: Callable[[str], None],
-) -> tuple[Mapping[str, Day], calibrated.Table]:
+) -> tuple[Mapping[str, Day], conformal.Table]:
     """Score every predictor on every day.
 
     Args:

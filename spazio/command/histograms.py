@@ -17,7 +17,7 @@ from bus import errors, stream
 from bus.client import Client
 from bus.folding import checkpoint, worker_pool
 from bus.folding.checkpoint import Checkpoint
-from processors.prediction.fold import Outlook
+from processors.prediction.fold import PredictionPartition
 from processors.prediction.histogram import bucket, exchange
 from schemas.settings import Settings
 from schemas.subject import Names, name, token
@@ -33,7 +33,7 @@ class _Stored(NamedTuple):
     """A partition's outlook as it was checkpointed."""
 
     part: str
-    outlook: Outlook
+    outlook: PredictionPartition
     checkpoint: Checkpoint
 
 
@@ -132,7 +132,7 @@ async def _outlooks(settings: Settings, store: checkpoint.Store, source: stream.
         found = await store.load(part, source.identity)
         if found is None:
             continue
-        outlook = Outlook(settings, number)
+        outlook = PredictionPartition(settings, number)
         try:
             outlook.restore(found.body)
         except ValueError as error:

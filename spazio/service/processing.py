@@ -26,7 +26,7 @@ from processors.forecast.workloads import Forecasts
 from processors.partition import output
 from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
-from processors.prediction.fold import Outlook
+from processors.prediction.fold import PredictionPartition
 from schemas import codec
 from schemas.live import Live
 from schemas.messages.prediction import WorkloadSums
@@ -189,7 +189,7 @@ class OutlookFold(Fold):
 
     def clear(self) -> None:
         """Forget everything."""
-        self._outlook = Outlook(self._live.current, self._number)
+        self._outlook = PredictionPartition(self._live.current, self._number)
 
     def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[Refusal]]:
         """Fold (stored subject, payload) pairs by the settings in force; return what to store, and what is useless."""

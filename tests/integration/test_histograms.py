@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from bus import stream
 from bus.folding import worker_pool
 from bus.folding.checkpoint import Checkpoint, Store
-from processors.prediction.fold import Outlook
+from processors.prediction.fold import PredictionPartition
 from processors.prediction.histogram import exchange
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -24,7 +24,7 @@ NAMES = Names()
 @pytest.fixture
 async def stored(client: Client, settings: Settings) -> None:
     """A checkpoint of one node's outlook after three windows."""
-    outlook = Outlook(configured(), 0)
+    outlook = PredictionPartition(configured(), 0)
     outlook.fold(calm("n.1", range(100)))
     source = await stream.describe(client, NAMES.telemetry)
     await store(client, settings).save("outlook-0", Checkpoint(source.identity, 0, outlook.snapshot()))
@@ -85,7 +85,7 @@ async def test_nothing_is_taken_while_processors_run_and_nothing_exported_before
     assert "once a minute" in capsys.readouterr().err
     assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 1
     assert "export" in capsys.readouterr().err
-    outlook = Outlook(settings, 0)
+    outlook = PredictionPartition(settings, 0)
     outlook.fold(calm("n", range(70)))
     place = tmp_path / "out" / "n" / "x.json"
     place.parent.mkdir(parents=True)

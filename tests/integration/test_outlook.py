@@ -7,7 +7,7 @@ import pytest
 from nats.aio.client import Client
 
 from bus import stream
-from processors.prediction.fold import Outlook
+from processors.prediction.fold import PredictionPartition
 from schemas import codec
 from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
@@ -42,7 +42,7 @@ async def undisturbed(client: Client, settings: Settings) -> Rows:
     rows: Rows = []
     for number in range((await stream.describe(client, NAMES.telemetry)).partitions):
         recorded = await everything(client, NAMES.telemetry, list(processing.outlook_subjects(NAMES, number)))
-        outputs = Outlook(settings, number).fold([(message.subject, message.data) for message in recorded])
+        outputs = PredictionPartition(settings, number).fold([(message.subject, message.data) for message in recorded])
         rows += [(output.subject, codec.encode(output.message)) for output in outputs]
     return [row for row in rows if row[0].split(".")[1] in ("prediction", "reject")]
 

@@ -1,1 +1,1 @@
-"""Peak models: one a file."""
+"""Peak models: one a file, each a member of `protocol.PeakModel`."""

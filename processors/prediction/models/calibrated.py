@@ -1,242 +1,25 @@
-"""A predicted peak that states how often usage rises above it, and learns whether that was true.
+"""Peak that states how often usage rises above it: the mean plus as many scales as the stated probability takes.
 
-Usage is told as a share of the limit. Per row a faded mean m and variance v are kept; the scale is
-
-    s = sqrt((w v + w0 d^2) / (w + w0))        w: seconds of evidence, faded; d, w0: deviation assumed, and its weight
-
-When a prediction's horizon has passed, z = (highest usage since - m) / s says how many scales above the mean usage
-went. The z of all rows together make one histogram per time of day: what an hour of the morning still has before it
-is not what an hour of the evening has. The peak is m + s z(p), with z(p) the value that a share p of the predictions
-made at that time of day rose above. It is split conformal prediction (Vovk et al., 2005) of a normalised residual,
-within classes of the time of day. So p is not a setting of a model but a frequency that was seen. Since rows are
-pooled, a new row profits from its first sample on; since it is a share, rows of any size may be pooled.
+How many scales, `scoring.conformal` learns from earlier predictions of all nodes.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
-from processors.prediction.scoring import pending
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Times = NDArray[np.int64]
-
-_DAY_US = 86_400 * 10**6
-_LOWEST, _WIDTH, _BINS = -5.0, 0.1, 500
-_POOLED = 20.0
-_TAIL = 0.01
-_FIRST_SECONDS = 1.0
+from processors.prediction.models.protocol import Array, Evidence, PeakModel
+from processors.prediction.scoring import conformal
+from schemas.sections.prediction import Predict
 
 
-@dataclass(frozen=True)
-class Params:
-    """How it learns.
+class Calibrated:
+    """Split conformal prediction; nothing is predicted of a group that was never seen."""
 
-    Attributes:
-        half_life_seconds: Age at which a sample counts half in mean and variance. Shorter follows noise, longer misses
-            the turn of the day.
-        prior_seconds: Weight of the assumed deviation, in seconds of evidence.
-        deviation: Standard deviation that is assumed of a new row, share of the limit.
-        horizon_seconds: How far a prediction looks.
-        interval_seconds: Time between two predictions of a row that are learned from.
-        gap_seconds: A longer time without a sample drops what waits; it also bounds the weight of one sample.
-    """
+    name = "calibrated"
 
-    half_life_seconds: float = 3 * 3600.0
-    prior_seconds: float = 6 * 3600.0
-    deviation: float = 0.02
-    horizon_seconds: float = 24 * 3600.0
-    interval_seconds: float = 3600.0
-    gap_seconds: float = 900.0
+    def peaks(self, evidence: Evidence, _settings: Predict) -> Array:
+        """Return (nodes, groups, resources) peaks; of the whole machine while the probability cannot be vouched for."""
+        shares = conformal.upper(evidence.spread)
+        was_seen = (evidence.moments.weight > 0).reshape(shares.shape)
+        return np.where(was_seen, shares * evidence.size[:, None, :], np.nan)
 
 
-class State(NamedTuple):
-    """What is known of each row.
-
-    Attributes:
-        weight: (rows, resources) seconds of evidence, faded.
-        mean: (rows, resources) faded mean, share of the limit.
-        variance: (rows, resources) faded variance about it.
-        at_us: (rows,) time of the newest sample; 0: there was none.
-        waiting: Predictions whose horizon has not passed.
-        means: (rows, resources, slots) mean when they were made; NaN: not known.
-        scales: (rows, resources, slots) scale when they were made.
-    """
-
-    weight: Array
-    mean: Array
-    variance: Array
-    at_us: Times
-    waiting: pending.State
-    means: Array
-    scales: Array
-
-
-class Table(NamedTuple):
-    """What all rows together taught: `counts` (times of day, resources, bins) of z; equal parts of a UTC day."""
-
-    counts: Array
-
-
-def init(rows: int, resources: int, *, slots: int) -> State:
-    """Return the state of rows never seen; slots times interval should reach the horizon."""
-    wide = (rows, resources)
-    return State(
-        weight=np.zeros(wide),
-        mean=np.zeros(wide),
-        variance=np.zeros(wide),
-        at_us=np.zeros(rows, dtype=np.int64),
-        waiting=pending.init(rows, resources, slots),
-        means=np.full((*wide, slots), np.nan),
-        scales=np.full((*wide, slots), np.nan),
-    )
-
-
-def empty(resources: int, *, times: int = 24) -> Table:
-    """Return the table before anything was learned, with a day in `times` parts."""
-    return Table(np.zeros((times, resources, _BINS)))
-
-
-def update(state: State, table: Table, usage: Array, at_us: Times, *, params: Params) -> tuple[State, Table]:
-    """Take in one sample of each row, and learn from the predictions whose horizon it ends.
-
-    Counts are whole numbers, so the table is the same however rows are batched.
-
-    Args:
-        state: What the last call returned, or `init`.
-        table: What the last call returned, `empty`, or one that was learned elsewhere.
-        usage: (rows, resources) shares of the limit; NaN: missing, or without a limit.
-        at_us: (rows,) time of the sample; a row whose time does not move forward is left as it is.
-        params: How it learns.
-    """
-    seen = (at_us > state.at_us) & ~np.isnan(usage).all(axis=1)
-    elapsed = np.where(seen & (state.at_us > 0), (at_us - state.at_us) / 1e6, 0.0)
-    waiting = pending.observe(state.waiting, usage, seen, elapsed > params.gap_seconds)
-    done = pending.due(waiting, at_us, seen, horizon_seconds=params.horizon_seconds)
-    table = _learn(state._replace(waiting=waiting), table, done)
-    state = _follow(state, usage, seen, elapsed, params)
-    waiting, chosen = pending.place(
-        pending.release(waiting, done), at_us, seen, interval_seconds=params.interval_seconds
-    )
-    here = chosen[:, None, :]
-    known = np.where(np.isnan(usage), np.nan, state.mean)
-    state = state._replace(
-        at_us=np.where(seen, at_us, state.at_us),
-        waiting=waiting,
-        means=np.where(here, known[..., None], state.means),
-        scales=np.where(here, scale(state, params=params)[..., None], state.scales),
-    )
-    return state, table
-
-
-def close(state: State, table: Table) -> tuple[State, Table]:
-    """Learn from all that waits, as if every horizon ended now: at the end of a recording."""
-    done = state.waiting.born_us > 0
-    return state._replace(waiting=pending.release(state.waiting, done)), _learn(state, table, done)
-
-
-def scale(state: State, *, params: Params) -> Array:
-    """Return the scale s (rows, resources), above 0."""
-    known, assumed = state.weight * state.variance, params.prior_seconds * params.deviation**2
-    found: Array = np.sqrt((known + assumed) / (state.weight + params.prior_seconds))
-    return found
-
-
-def peak(state: State, multiple: Array, *, params: Params) -> Array:
-    """Return the predicted peak (rows, resources), share of the limit 0..1; the whole limit where nothing is known.
-
-    Args:
-        state: What is known of each row.
-        multiple: (times of day, resources) z(p) of `quantile`.
-        params: How it learned.
-    """
-    found: Array = state.mean + scale(state, params=params) * multiple[time_of_day(state.at_us, len(multiple))]
-    known = (state.weight > 0) & ~np.isnan(found)
-    return np.where(known, np.clip(found, 0.0, 1.0), 1.0)
-
-
-def quantile(table: Table, probability: float) -> Array:
-    """Return z(p) (times of day, resources), the multiple of the scale that a share p of predictions rose above.
-
-    A time of day with little evidence borrows from the others, as much as 20 predictions weigh. Below one in a hundred
-    too few were seen to count: there the tail is taken as exponential, with the mean excess that was seen.
-
-    Args:
-        table: What was learned.
-        probability: Wanted share of violations, above 0 and below 1.
-
-    Returns:
-        NaN where nothing was learned of the resource.
-    """
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"probability must be above 0 and below 1, not {probability}")
-    above = _above(table)
-    wanted = max(probability, _TAIL)
-    last = np.count_nonzero(above >= wanted, axis=2, keepdims=True) - 1
-    high, low = (np.take_along_axis(above, np.clip(last + more, 0, _BINS), axis=2)[..., 0] for more in (0, 1))
-    part = np.divide(high - wanted, high - low, out=np.zeros_like(high), where=high > low)
-    found: Array = _LOWEST + _WIDTH * (np.maximum(last[..., 0], 0) + part)
-    if probability < _TAIL:
-        beyond = np.where(np.arange(_BINS + 1) > last, above, 0.0)
-        area = _WIDTH * (beyond.sum(axis=2) - low / 2 + (1 - part) * (wanted + low) / 2)
-        found = found + np.log(_TAIL / probability) * area / _TAIL
-    return np.where(np.isnan(above[..., 0]), np.nan, found)
-
-
-def stated(table: Table, probability: float) -> Array:
-    """Return the probability of a violation (times of day, resources) that can be vouched for.
-
-    That of n predictions none rose above a peak shows no less than 1 in n + 1; 1 where nothing was learned.
-    """
-    own = table.counts.sum(axis=2)
-    least: Array = 1.0 / (own + np.minimum(own.sum(axis=0) - own, _POOLED) + 1.0)
-    return np.where(least < probability, probability, least)
-
-
-def fade(table: Table, factor: float) -> Table:
-    """Return the table with all that was learned weighing less, 0..1."""
-    return Table(table.counts * factor)
-
-
-def time_of_day(at_us: Times, times: int) -> NDArray[np.intp]:
-    """Return which of the equal parts of a UTC day a time is in."""
-    return np.asarray(at_us % _DAY_US * times // _DAY_US, dtype=np.intp)
-
-
-def _above(table: Table) -> Array:
-    """Return the share (times of day, resources, bins + 1) of z at or above each bin's lower edge."""
-    all_day = table.counts.sum(axis=0)
-    evidence = all_day.sum(axis=1, keepdims=True)
-    shape = np.divide(all_day, evidence, out=np.full_like(all_day, np.nan), where=evidence > 0)
-    counts = table.counts + np.minimum(evidence, _POOLED) * shape
-    above = np.zeros((*counts.shape[:2], _BINS + 1))
-    above[..., :-1] = np.cumsum(counts[..., ::-1], axis=2)[..., ::-1]
-    found: Array = above / above[..., :1]
-    return found
-
-
-def _learn(state: State, table: Table, done: Mask) -> Table:
-    residual = (state.waiting.highest - state.means) / state.scales
-    row, column, slot = np.nonzero(done[:, None, :] & ~np.isnan(residual))
-    if not row.size:
-        return table
-    times = time_of_day(state.waiting.born_us[row, slot], len(table.counts))
-    place = np.clip((residual[row, column, slot] - _LOWEST) / _WIDTH, 0, _BINS - 1).astype(np.intp)
-    flat = np.ravel_multi_index((times, column, place), table.counts.shape)
-    more = np.bincount(flat, minlength=table.counts.size).reshape(table.counts.shape)
-    return Table(table.counts + more)
-
-
-def _follow(state: State, usage: Array, seen: Mask, elapsed: Array, params: Params) -> State:
-    first = state.weight == 0
-    known = seen[:, None] & ~np.isnan(usage)
-    seconds = np.where(first, _FIRST_SECONDS, np.minimum(elapsed, params.gap_seconds)[:, None])
-    faded = state.weight * np.exp2(-elapsed / params.half_life_seconds)[:, None]
-    weight = np.where(known, faded + seconds, faded)
-    share = np.divide(seconds, weight, out=np.zeros_like(weight), where=known & (weight > 0))
-    step = np.where(known, usage - state.mean, 0.0)
-    variance = (1.0 - share) * (state.variance + share * step**2)
-    return state._replace(weight=weight, mean=state.mean + share * step, variance=variance)
+MODEL: PeakModel = Calibrated()

@@ -1,1 +1,1 @@
-"""How well predictions held: those that wait for their future, and running accuracy."""
+"""How well predictions held: those that wait for their future, running accuracy, and what is learned from both."""

@@ -5,21 +5,37 @@ violated or not, by how much, and what it gave back. Sums per row and model fade
 those of the last half-lives. Rows do not touch each other: the result is the same however they are batched.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.prediction.models import oracle
-from processors.prediction.scoring import pending
+from processors.prediction.scoring import oracle, pending
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Times = NDArray[np.int64]
 
 
+class Params(NamedTuple):
+    """Which predictions are scored, and for how long they count.
+
+    Attributes:
+        horizon_seconds: How far the predictions look.
+        interval_seconds: Time between two that are scored; slots times interval should reach the horizon.
+        half_life_seconds: Age at which a score counts half.
+        gap_seconds: A longer time without a sample drops what waits.
+    """
+
+    horizon_seconds: float
+    interval_seconds: float
+    half_life_seconds: float
+    gap_seconds: float
+
+
 class Sums(NamedTuple):
-    """Faded sums over judged predictions, each (rows, models, resources).
+    """Faded sums over scored predictions, each (rows, models, resources).
 
     Attributes:
         weight: Predictions judged.
@@ -80,19 +96,8 @@ def init(rows: int, models: int, resources: int, slots: int) -> State:
     )
 
 
-def update(
-    state: State,
-    usage: Array,
-    peaks: Array,
-    limit: Array,
-    at_us: Times,
-    *,
-    horizon_seconds: float,
-    interval_seconds: float,
-    half_life_seconds: float,
-    gap_seconds: float,
-) -> State:
-    """Take in one sample of each row, judge what is due and let the new predictions wait.
+def update(state: State, usage: Array, peaks: Array, limit: Array, at_us: Times, *, params: Params) -> State:
+    """Take in one sample of each row, score what is due and let the new predictions wait.
 
     Args:
         state: What the last call returned, or `init`.
@@ -100,17 +105,16 @@ def update(
         peaks: (rows, models, resources) predicted now, same unit; NaN: the model says nothing.
         limit: (rows, resources) requested now, same unit.
         at_us: (rows,) time of the sample; a row whose time does not move forward is left as it is.
-        horizon_seconds: How far the predictions look.
-        interval_seconds: Time between two that are judged; slots times interval should reach the horizon.
-        half_life_seconds: Age at which a judgement counts half.
-        gap_seconds: A longer time without a sample drops what waits.
+        params: Which predictions are scored, and for how long they count.
     """
     seen = (at_us > state.at_us) & ~np.isnan(usage).all(axis=1)
     elapsed = np.where(seen & (state.at_us > 0), (at_us - state.at_us) / 1e6, 0.0)
-    waiting = pending.observe(state.waiting, usage, seen, elapsed > gap_seconds)
-    done = pending.due(waiting, at_us, seen, horizon_seconds=horizon_seconds)
-    sums = _judge(state, waiting.highest, done, np.exp2(-elapsed / half_life_seconds))
-    waiting, chosen = pending.place(pending.release(waiting, done), at_us, seen, interval_seconds=interval_seconds)
+    waiting = pending.observe(state.waiting, usage, seen, elapsed > params.gap_seconds)
+    done = pending.due(waiting, at_us, seen, horizon_seconds=params.horizon_seconds)
+    sums = _score(state, waiting.highest, done, np.exp2(-elapsed / params.half_life_seconds))
+    waiting, chosen = pending.place(
+        pending.release(waiting, done), at_us, seen, interval_seconds=params.interval_seconds
+    )
     return State(
         waiting=waiting,
         peaks=np.where(chosen[:, None, None, :], peaks[..., None], state.peaks),
@@ -118,6 +122,24 @@ def update(
         sums=sums,
         at_us=np.where(seen, at_us, state.at_us),
     )
+
+
+def widen(arrays: Mapping[str, NDArray[Any]], prefix: str, models: int) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a stored state with room for models that came after it; nothing was predicted by them.
+
+    Args:
+        arrays: As `rows.table.flatten` returned them; those of other states may be among them.
+        prefix: Of this state.
+        models: How many there are now; the stored ones are the first of them.
+    """
+    fill = {f"{prefix}peaks": np.nan, **{f"{prefix}sums.{name}": 0.0 for name in Sums._fields}}
+    wide = dict(arrays)
+    for name, value in fill.items():
+        stored = wide.get(name)
+        if stored is not None and stored.ndim > 1 and stored.shape[1] < models:
+            shape = (len(stored), models - stored.shape[1], *stored.shape[2:])
+            wide[name] = np.concatenate((stored, np.full(shape, value, dtype=stored.dtype)), axis=1)
+    return wide
 
 
 def summary(state: State) -> Summary:
@@ -131,7 +153,7 @@ def summary(state: State) -> Summary:
     )
 
 
-def _judge(state: State, highest: Array, done: Mask, fade: Array) -> Sums:
+def _score(state: State, highest: Array, done: Mask, fade: Array) -> Sums:
     rows = np.flatnonzero(done.any(axis=1))
     peaks = state.peaks[rows]
     oracles, limit = (np.broadcast_to(part[rows, None], peaks.shape) for part in (highest, state.limit))

@@ -1,1 +1,1 @@
-"""What may be lent to lower tiers: Mid and Batch resources below the predicted peak."""
+"""Groups of pods by priority, and what lower tiers may get: Mid and Batch resources below the predicted peak."""

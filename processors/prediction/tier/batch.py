@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.prediction.models import koordinator
-from processors.prediction.tier import pod_sum, priority
+from processors.prediction.tier import koordinator, pod_sum, priority
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -11,9 +11,12 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from processors.prediction.models import calibrated, oracle, simulator
+from processors.prediction.models import registry
+from processors.prediction.scoring import conformal, oracle
+from schemas.sections.prediction import Predict
 from spazio import backtest
 from spazio.backtest import ours, peers, plot, report, score, study, trace
+from tests.support import simulator
 
 Array = NDArray[np.float64]
 
@@ -160,17 +163,31 @@ def test_the_study_scores_what_the_predictor_says_live() -> None:
     usage = np.random.default_rng(8).random((4, trace.SAMPLES)) / 2
     day = ours.follow(usage)
     assert day.table.counts.sum() == 4 * (trace.SAMPLES - 1)
-    multiple = calibrated.quantile(day.table, 0.1)
-    state = calibrated.init(4, 1, slots=1)
+    multiple = conformal.quantile(day.table, 0.1)
+    state = conformal.init(4, 1, slots=1)
     peaks = np.empty_like(usage)
     for number in range(trace.SAMPLES):
         at_us = np.full(4, (86_400 + number * trace.SAMPLE_SECONDS) * 10**6)
-        state, _ = calibrated.update(state, day.table, usage[:, number, None], at_us, params=ours.PARAMS)
-        peaks[:, number] = calibrated.peak(state, multiple, params=ours.PARAMS)[:, 0]
+        state, _ = conformal.update(state, day.table, usage[:, number, None], at_us, params=ours.PARAMS)
+        peaks[:, number] = conformal.peak(state, multiple, params=ours.PARAMS)[:, 0]
     live = score.score("live", [("", 1)], np.array([0.1]), peaks[None], usage)[0]
     studied = ours.curve(day, day.table, usage)
     np.testing.assert_allclose(studied.violation[ours.knob(0.1)], live.violation[0], atol=1e-12)
     np.testing.assert_allclose(studied.savings[ours.knob(0.1)], live.savings[0], atol=1e-12)
+
+
+def test_another_model_than_the_calibrated_one_is_asked_in_the_same_way() -> None:
+    usage = np.random.default_rng(8).random((4, trace.SAMPLES)) / 2
+    day = ours.follow(usage)
+    sigma = ours.predict(registry.MODELS["n_sigma"], day, np.zeros(trace.SAMPLES))
+    age = np.arange(9, -1, -1) * trace.SAMPLE_SECONDS
+    weight = np.exp2(-age / Predict().half_life_cpu_seconds)
+    for node in range(4):
+        mean = np.average(usage[node, :10], weights=weight)
+        deviation = np.average((usage[node, :10] - mean) ** 2, weights=weight) ** 0.5
+        assert sigma[node, 9] == pytest.approx(mean + Predict().sigma * deviation)
+    by_pods = ours.predict(registry.MODELS["resource_central"], day, np.zeros(trace.SAMPLES))
+    assert np.isnan(by_pods).all()  # a recording of nodes knows no pods
 
 
 def test_an_interval_holds_the_mean_and_narrows_with_more_nodes() -> None:

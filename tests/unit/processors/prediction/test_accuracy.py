@@ -6,23 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors.prediction.models import oracle
-from processors.prediction.scoring import accuracy
+from processors.prediction.scoring import accuracy, oracle
 from processors.rows import table
 
 Array = NDArray[np.float64]
 
 SECOND = 10**6
 STEP = 300
-SETTINGS = {"horizon_seconds": 4 * STEP, "interval_seconds": STEP, "half_life_seconds": np.inf, "gap_seconds": 900.0}
+PARAMS = accuracy.Params(horizon_seconds=4 * STEP, interval_seconds=STEP, half_life_seconds=np.inf, gap_seconds=900.0)
 
 
 def feed(state: accuracy.State, usage: Array, peaks: Array, limit: Array, **changed: float) -> accuracy.State:
     """Give samples (samples, rows, resources) one after another, with peaks (samples, rows, models, resources)."""
-    settings = {**SETTINGS, **changed}
+    params = PARAMS._replace(**changed)
     for number, (used, predicted) in enumerate(zip(usage, peaks, strict=True)):
         at_us = np.full(used.shape[0], (1 + number) * STEP * SECOND)
-        state = accuracy.update(state, used, predicted, limit, at_us, **settings)
+        state = accuracy.update(state, used, predicted, limit, at_us, params=params)
     return state
 
 
@@ -114,7 +113,7 @@ def test_what_waits_through_a_gap_is_never_judged() -> None:
     state = accuracy.init(1, 1, 1, 8)
     limit, peaks = np.full((1, 1), 10.0), np.full((1, 1, 1), 6.0)
     for at in (300, 600, 600 + 1200, 600 + 1500):
-        state = accuracy.update(state, np.full((1, 1), 5.0), peaks, limit, np.array([at * SECOND]), **SETTINGS)
+        state = accuracy.update(state, np.full((1, 1), 5.0), peaks, limit, np.array([at * SECOND]), params=PARAMS)
     assert accuracy.summary(state).weight[0, 0, 0] == 0
     assert np.count_nonzero(state.waiting.born_us) == 2
 
@@ -122,7 +121,7 @@ def test_what_waits_through_a_gap_is_never_judged() -> None:
 def test_a_clock_that_goes_back_changes_nothing() -> None:
     usage, peaks, limit = random_run(1, samples=6, rows=2, models=1)
     before = feed(accuracy.init(2, 1, 2, 8), usage, peaks, limit)
-    after = accuracy.update(before, usage[0], peaks[0], limit, before.at_us - SECOND, **SETTINGS)
+    after = accuracy.update(before, usage[0], peaks[0], limit, before.at_us - SECOND, params=PARAMS)
     for name, found in table.flatten(after).items():
         np.testing.assert_array_equal(found, table.flatten(before)[name])
 
@@ -144,3 +143,18 @@ def test_with_too_few_slots_fewer_predictions_are_judged_and_each_as_it_should_b
     assert (found.weight == len(judged)).all()
     rates = oracle.violation(peaks[judged, 0, 0].T, best).mean(axis=1)
     np.testing.assert_allclose(found.violation_rate[0, 0], rates, atol=1e-12)
+
+
+def test_a_stored_state_goes_on_when_a_model_was_added_behind_the_others() -> None:
+    usage, peaks, limit = random_run(3, 12, 4, 2)
+    old = feed(accuracy.init(4, 2, 2, 3), usage, peaks, limit)
+    arrays = accuracy.widen(table.flatten(old, "node."), "node.", 3)
+    wide = table.restore(accuracy.init(0, 3, 2, 3), arrays, "node.")
+    more = np.concatenate((peaks, 2 * peaks[:, :, :1]), axis=2)
+    later = np.full(4, 100 * STEP * SECOND)
+    before = accuracy.update(old, usage[0], peaks[0], limit, later, params=PARAMS._replace(gap_seconds=1e9))
+    after = accuracy.update(wide, usage[0], more[0], limit, later, params=PARAMS._replace(gap_seconds=1e9))
+    for figure, same in zip(accuracy.summary(after), accuracy.summary(before), strict=True):
+        np.testing.assert_array_equal(figure[:, :2], same)
+    assert (accuracy.summary(before).weight > 0).all()
+    assert (accuracy.summary(after).weight[:, 2] == 0).all()

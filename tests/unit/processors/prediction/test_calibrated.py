@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors.prediction.models import calibrated
+from processors.prediction.scoring import conformal
 from processors.rows import table as arrays
 
 Array = NDArray[np.float64]
@@ -14,17 +14,17 @@ Array = NDArray[np.float64]
 SECOND = 10**6
 STEP = 300
 DAY = 288
-PARAMS = calibrated.Params(interval_seconds=STEP)
-Learned = tuple[calibrated.State, calibrated.Table]
+PARAMS = conformal.Params(interval_seconds=STEP)
+Learned = tuple[conformal.State, conformal.Table]
 
 
-def feed(usage: Array, *, params: calibrated.Params = PARAMS, slots: int = DAY, start: int = 0) -> Learned:
+def feed(usage: Array, *, params: conformal.Params = PARAMS, slots: int = DAY, start: int = 0) -> Learned:
     """Follow samples (samples, rows, resources), the first `start` seconds after midnight."""
-    state = calibrated.init(usage.shape[1], usage.shape[2], slots=slots)
-    table = calibrated.empty(usage.shape[2])
+    state = conformal.init(usage.shape[1], usage.shape[2], slots=slots)
+    table = conformal.empty(usage.shape[2])
     for number, used in enumerate(usage):
         at_us = np.full(usage.shape[1], (86_400 + start + number * STEP) * SECOND)
-        state, table = calibrated.update(state, table, used, at_us, params=params)
+        state, table = conformal.update(state, table, used, at_us, params=params)
     return state, table
 
 
@@ -36,30 +36,30 @@ def noise(seed: int, samples: int, rows: int) -> Array:
     return np.clip(level + 0.05 * day + spread * rng.standard_normal((samples, rows, 1)), 0.0, 1.0)
 
 
-def taught(values: Array) -> calibrated.Table:
+def taught(values: Array) -> conformal.Table:
     """Return a table of these z (values,) at the first time of day."""
-    table = calibrated.empty(1)
+    table = conformal.empty(1)
     counts = table.counts.copy()
     for place in np.floor((values + 5.0) / 0.1 + 1e-9).astype(int):
         counts[0, 0, place] += 1
-    return calibrated.Table(counts)
+    return conformal.Table(counts)
 
 
 def test_a_row_of_which_nothing_is_known_keeps_its_whole_limit() -> None:
-    state, table = calibrated.init(2, 1, slots=4), calibrated.empty(1)
-    assert (calibrated.peak(state, calibrated.quantile(table, 0.01), params=PARAMS) == 1).all()
-    assert (calibrated.stated(table, 0.01) == 1).all()
+    state, table = conformal.init(2, 1, slots=4), conformal.empty(1)
+    assert (conformal.peak(state, conformal.quantile(table, 0.01), params=PARAMS) == 1).all()
+    assert (conformal.stated(table, 0.01) == 1).all()
 
 
 def test_a_row_keeps_its_whole_limit_while_nothing_was_learned_from_any_row() -> None:
     state, table = feed(noise(0, 10, 2))
-    assert (calibrated.peak(state, calibrated.quantile(table, 0.01), params=PARAMS) == 1).all()
+    assert (conformal.peak(state, conformal.quantile(table, 0.01), params=PARAMS) == 1).all()
 
 
 @given(st.integers(0, 2**31), st.floats(0.011, 0.95))
 def test_the_quantile_is_that_of_what_was_seen_within_one_bin(seed: int, probability: float) -> None:
     values = np.random.default_rng(seed).normal(2.0, 1.0, 2000).clip(-4.9, 40.0)
-    found = calibrated.quantile(taught(values), probability)[0, 0]
+    found = conformal.quantile(taught(values), probability)[0, 0]
     low, high = (
         np.quantile(values, 1 - probability, method="lower"),
         np.quantile(values, 1 - probability, method="higher"),
@@ -70,22 +70,22 @@ def test_the_quantile_is_that_of_what_was_seen_within_one_bin(seed: int, probabi
 @given(st.integers(0, 2**31), st.lists(st.floats(1e-12, 0.99), min_size=2, max_size=2))
 def test_less_risk_never_means_a_lower_peak(seed: int, probabilities: list[float]) -> None:
     table = taught(np.random.default_rng(seed).gamma(2.0, 1.0, 50))
-    careful, bold = (calibrated.quantile(table, probability) for probability in sorted(probabilities))
+    careful, bold = (conformal.quantile(table, probability) for probability in sorted(probabilities))
     assert (careful >= bold - 1e-9).all()
 
 
 def test_beyond_what_was_counted_the_tail_of_an_exponential_is_continued() -> None:
     ranks = (np.arange(100_000) + 0.5) / 100_000
     table = taught(-np.log(ranks))
-    assert calibrated.quantile(table, 1e-4)[0, 0] == pytest.approx(np.log(1e4), abs=0.15)
-    assert calibrated.quantile(table, 1e-8)[0, 0] == pytest.approx(np.log(1e8), abs=0.5)
+    assert conformal.quantile(table, 1e-4)[0, 0] == pytest.approx(np.log(1e4), abs=0.15)
+    assert conformal.quantile(table, 1e-8)[0, 0] == pytest.approx(np.log(1e8), abs=0.5)
 
 
 def test_a_time_of_day_without_evidence_borrows_from_the_others() -> None:
     table = taught(np.full(100, 3.0))
-    found = calibrated.quantile(table, 0.5)[:, 0]
+    found = conformal.quantile(table, 0.5)[:, 0]
     np.testing.assert_allclose(found, 3.05, atol=0.051)
-    stated = calibrated.stated(table, 0.001)[:, 0]
+    stated = conformal.stated(table, 0.001)[:, 0]
     assert stated[0] == pytest.approx(1 / 101)
     assert stated[1] == pytest.approx(1 / 21)
 
@@ -93,7 +93,7 @@ def test_a_time_of_day_without_evidence_borrows_from_the_others() -> None:
 @pytest.mark.parametrize("probability", [0.0, 1.0, -0.1, np.nan])
 def test_a_probability_that_is_none_is_refused(probability: float) -> None:
     with pytest.raises(ValueError, match="above 0 and below 1"):
-        calibrated.quantile(calibrated.empty(1), probability)
+        conformal.quantile(conformal.empty(1), probability)
 
 
 def test_mean_and_variance_are_those_of_all_samples_weighed_by_age_on_every_prefix() -> None:
@@ -112,7 +112,7 @@ def test_mean_and_variance_are_those_of_all_samples_weighed_by_age_on_every_pref
 @given(st.integers(0, 2**31), st.integers(1, 4))
 def test_rows_may_be_batched_in_any_way(seed: int, cut: int) -> None:
     usage = np.random.default_rng(seed).random((12, 5, 2))
-    params = calibrated.Params(interval_seconds=STEP, horizon_seconds=4 * STEP)
+    params = conformal.Params(interval_seconds=STEP, horizon_seconds=4 * STEP)
     whole, table = feed(usage, params=params, slots=6)
     parts = [feed(usage[:, part], params=params, slots=6) for part in (slice(None, cut), slice(cut, None))]
     together = arrays.extend(parts[0][0], parts[1][0])
@@ -125,30 +125,30 @@ def test_rows_may_be_batched_in_any_way(seed: int, cut: int) -> None:
 def test_the_sample_that_a_prediction_was_made_of_does_not_judge_it() -> None:
     usage = np.full((3, 1, 1), 0.1)
     usage[1] = 0.9
-    params = calibrated.Params(interval_seconds=10 * STEP, horizon_seconds=STEP)
+    params = conformal.Params(interval_seconds=10 * STEP, horizon_seconds=STEP)
     _, table = feed(usage[1:], params=params, slots=1)
     assert np.flatnonzero(table.counts[0, 0])[0] == 0  # far below the mean, so in the lowest bin
 
 
 def test_what_is_learned_belongs_to_the_time_of_day_at_which_it_was_predicted() -> None:
-    params = calibrated.Params(interval_seconds=3600, horizon_seconds=2 * 3600)
+    params = conformal.Params(interval_seconds=3600, horizon_seconds=2 * 3600)
     _, table = feed(noise(1, 40, 2), params=params, slots=4, start=22 * 3600)
     assert table.counts.sum(axis=(1, 2)).nonzero()[0].tolist() == [22, 23]
 
 
 def test_what_waits_through_a_gap_teaches_nothing() -> None:
-    params = calibrated.Params(interval_seconds=STEP, horizon_seconds=3 * STEP)
-    state, table = calibrated.init(1, 1, slots=8), calibrated.empty(1)
+    params = conformal.Params(interval_seconds=STEP, horizon_seconds=3 * STEP)
+    state, table = conformal.init(1, 1, slots=8), conformal.empty(1)
     for at in (0, 300, 600, 600 + 1200):
         at_us = np.array([(86_400 + at) * SECOND])
-        state, table = calibrated.update(state, table, np.full((1, 1), 0.5), at_us, params=params)
+        state, table = conformal.update(state, table, np.full((1, 1), 0.5), at_us, params=params)
     assert table.counts.sum() == 0
     assert np.count_nonzero(state.waiting.born_us) == 1
 
 
 def test_a_clock_that_goes_back_changes_nothing() -> None:
     before, table = feed(noise(2, 20, 2))
-    after, learned = calibrated.update(before, table, np.full((2, 1), 0.9), before.at_us, params=PARAMS)
+    after, learned = conformal.update(before, table, np.full((2, 1), 0.9), before.at_us, params=PARAMS)
     np.testing.assert_array_equal(learned.counts, table.counts)
     for name, found in arrays.flatten(after).items():
         np.testing.assert_array_equal(found, arrays.flatten(before)[name])
@@ -157,23 +157,23 @@ def test_a_clock_that_goes_back_changes_nothing() -> None:
 def test_a_resource_that_is_missing_teaches_nothing_and_the_other_one_does() -> None:
     usage = np.random.default_rng(4).random((12, 3, 2))
     usage[:, :, 1] = np.nan
-    params = calibrated.Params(interval_seconds=STEP, horizon_seconds=4 * STEP)
+    params = conformal.Params(interval_seconds=STEP, horizon_seconds=4 * STEP)
     state, table = feed(usage, params=params, slots=6)
     assert table.counts.sum(axis=(0, 2)).tolist() == [3 * 8, 0]
-    assert (calibrated.peak(state, calibrated.quantile(table, 0.1), params=params)[:, 1] == 1).all()
+    assert (conformal.peak(state, conformal.quantile(table, 0.1), params=params)[:, 1] == 1).all()
 
 
 def test_the_stated_probability_is_about_what_new_rows_then_show() -> None:
-    table = calibrated.close(*feed(noise(10, DAY, 200)))[1]
+    table = conformal.close(*feed(noise(10, DAY, 200)))[1]
     usage = noise(11, DAY, 200)
     best = np.flip(np.maximum.accumulate(np.flip(usage, axis=0), axis=0), axis=0)
-    multiples = {stated: calibrated.quantile(table, stated) for stated in (0.3, 0.1, 0.02)}
-    state, violated = calibrated.init(200, 1, slots=1), dict.fromkeys(multiples, 0.0)
+    multiples = {stated: conformal.quantile(table, stated) for stated in (0.3, 0.1, 0.02)}
+    state, violated = conformal.init(200, 1, slots=1), dict.fromkeys(multiples, 0.0)
     for number in range(DAY - 1):
         at_us = np.full(200, (86_400 + number * STEP) * SECOND)
-        state, _ = calibrated.update(state, table, usage[number], at_us, params=PARAMS)
+        state, _ = conformal.update(state, table, usage[number], at_us, params=PARAMS)
         for stated, multiple in multiples.items():
-            peak = calibrated.peak(state, multiple, params=PARAMS)
+            peak = conformal.peak(state, multiple, params=PARAMS)
             violated[stated] += (peak < best[number + 1]).mean() / (DAY - 1)
     assert violated[0.3] == pytest.approx(0.3, abs=0.06)
     assert violated[0.1] == pytest.approx(0.1, abs=0.03)
@@ -181,12 +181,12 @@ def test_the_stated_probability_is_about_what_new_rows_then_show() -> None:
 
 
 def test_a_table_that_is_saved_and_read_again_predicts_the_same() -> None:
-    table = calibrated.close(*feed(noise(3, DAY, 5)))[1]
-    again = arrays.restore(calibrated.empty(1), arrays.flatten(table))
-    np.testing.assert_array_equal(calibrated.quantile(again, 0.01), calibrated.quantile(table, 0.01))
+    table = conformal.close(*feed(noise(3, DAY, 5)))[1]
+    again = arrays.restore(conformal.empty(1), arrays.flatten(table))
+    np.testing.assert_array_equal(conformal.quantile(again, 0.01), conformal.quantile(table, 0.01))
 
 
 def test_faded_evidence_vouches_for_less() -> None:
     table = taught(np.full(1000, 3.0))
-    assert (calibrated.stated(calibrated.fade(table, 0.5), 1e-6) > calibrated.stated(table, 1e-6))[0].all()
-    np.testing.assert_allclose(calibrated.quantile(calibrated.fade(table, 0.5), 0.1), calibrated.quantile(table, 0.1))
+    assert (conformal.stated(conformal.fade(table, 0.5), 1e-6) > conformal.stated(table, 1e-6))[0].all()
+    np.testing.assert_allclose(conformal.quantile(conformal.fade(table, 0.5), 0.1), conformal.quantile(table, 0.1))

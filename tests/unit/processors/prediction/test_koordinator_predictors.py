@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors.prediction.models import koordinator
+from processors.prediction.tier import koordinator
 from processors.prediction.tier.priority import Priority
 from processors.rows import table
 

@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from processors.partition.output import Output
-from processors.prediction.fold import Outlook
+from processors.prediction.fold import PredictionPartition
 from processors.rows import snapshot
 from schemas import codec
 from schemas.messages.base import Message
@@ -109,7 +109,7 @@ def recording(seed: int, pace: int, steps: int = 60) -> Stream:
 @functools.cache
 def undisturbed(seed: int, pace: int) -> list[tuple[str, bytes]]:
     """Return what the recording gives when it is folded at once."""
-    return lines(Outlook(configured(**FAST), 0).fold(recording(seed, pace)))
+    return lines(PredictionPartition(configured(**FAST), 0).fold(recording(seed, pace)))
 
 
 def _block(node: str, index: int, step: int, second: int, random: np.random.Generator) -> SampleBlock:
@@ -161,12 +161,12 @@ def test_neither_ticks_nor_restarts_change_a_byte(seed: int, pace: int, cuts: li
     wanted = configured(**FAST)
     messages = recording(seed, pace)
     whole = undisturbed(seed, pace)
-    outlook, parts = Outlook(wanted, 0), []
+    outlook, parts = PredictionPartition(wanted, 0), []
     edges = sorted({0, *cuts, *restarts, len(messages)})
     for start, end in itertools.pairwise(edges):
         if start in restarts:
             body = outlook.snapshot()
-            outlook = Outlook(wanted, 0)
+            outlook = PredictionPartition(wanted, 0)
             outlook.restore(body)
             assert outlook.snapshot() == body
         parts += lines(outlook.fold(messages[start:end]))
@@ -178,7 +178,7 @@ def test_neither_ticks_nor_restarts_change_a_byte(seed: int, pace: int, cuts: li
 def test_every_message_alone_gives_what_all_together_give(pace: int) -> None:
     wanted = configured(**FAST)
     messages = recording(7, pace)
-    outlook = Outlook(wanted, 0)
+    outlook = PredictionPartition(wanted, 0)
     alone = [line for message in messages for line in lines(outlook.fold([message]))]
     assert alone == undisturbed(7, pace)
 
@@ -187,7 +187,7 @@ def test_the_recording_of_these_laws_shows_everything() -> None:
     said = [
         one
         for model in ("calibrated", "n_sigma")
-        for one in predictions(Outlook(configured(**FAST, predict_model=model), 0).fold(recording(1, 1)))
+        for one in predictions(PredictionPartition(configured(**FAST, predict_model=model), 0).fold(recording(1, 1)))
     ]
     assert {group for one in said for group in one.peaks} == {"node", "prod", "mid", "batch", "free", "none", "system"}
     assert {one.reason for one in said} == {"report", "change", "force"}
@@ -198,7 +198,7 @@ def test_the_recording_of_these_laws_shows_everything() -> None:
 
 def test_outputs_say_which_message_they_came_of_in_the_order_of_the_stream() -> None:
     messages = recording(2, 1)
-    outputs = Outlook(configured(**FAST), 0).fold([(NAMES.part(0, "samples", "n"), b"garbage"), *messages])
+    outputs = PredictionPartition(configured(**FAST), 0).fold([(NAMES.part(0, "samples", "n"), b"garbage"), *messages])
     places = [output.place for output in outputs]
     assert places == sorted(places)
     of_nodes = [output for output in outputs if "workloads" not in output.subject]
@@ -209,12 +209,14 @@ def test_a_node_is_told_the_same_alone_as_among_others_until_something_was_learn
     mine = calm("mine", range(70))
     others = [calm(f"other-{number}", range(70), cpu=0.1 * number) for number in range(4)]
     mixed = [message for group in zip(*others, mine, strict=True) for message in group]
-    assert of("mine", Outlook(configured(), 0).fold(mixed)) == of("mine", Outlook(configured(), 0).fold(mine))
+    assert of("mine", PredictionPartition(configured(), 0).fold(mixed)) == of(
+        "mine", PredictionPartition(configured(), 0).fold(mine)
+    )
 
 
 @pytest.fixture(scope="module")
 def body() -> bytes:
-    outlook = Outlook(configured(**FAST), 0)
+    outlook = PredictionPartition(configured(**FAST), 0)
     outlook.fold(recording(3, 1))
     return outlook.snapshot()
 
@@ -227,7 +229,7 @@ def test_a_state_with_flipped_bytes_is_refused_or_is_the_same_state(body: bytes,
     places = st.one_of(st.integers(0, len(body) - 1), st.integers(len(body) - 8000, len(body) - 1))
     for place in data.draw(st.lists(places, min_size=1, max_size=3)):
         broken[place] ^= data.draw(st.integers(1, 255))
-    outlook = Outlook(configured(**FAST), 0)
+    outlook = PredictionPartition(configured(**FAST), 0)
     try:
         outlook.restore(bytes(broken))
     except ValueError:
@@ -239,7 +241,7 @@ def test_a_state_with_flipped_bytes_is_refused_or_is_the_same_state(body: bytes,
 @hypothesis(max_examples=40, deadline=None)
 def test_a_state_that_was_cut_off_is_refused(body: bytes, length: int) -> None:
     with pytest.raises(ValueError, match="damaged"):
-        Outlook(configured(**FAST), 0).restore(body[: min(length, len(body) - 1)])
+        PredictionPartition(configured(**FAST), 0).restore(body[: min(length, len(body) - 1)])
 
 
 @pytest.mark.slow
@@ -251,7 +253,7 @@ def test_a_state_without_one_of_its_arrays_or_with_one_of_another_length_is_refu
                 continue  # an empty one cannot be cut
             changed = arrays | {name: wrong} if wrong is not None else {n: a for n, a in arrays.items() if n != name}
             with pytest.raises(ValueError, match=r"state|histogram|type"):
-                Outlook(configured(**FAST), 0).restore(snapshot.pack(header, changed))
+                PredictionPartition(configured(**FAST), 0).restore(snapshot.pack(header, changed))
 
 
 def test_a_state_without_one_of_its_names_or_with_other_rows_is_refused(body: bytes) -> None:
@@ -270,12 +272,12 @@ def test_a_state_without_one_of_its_names_or_with_other_rows_is_refused(body: by
     ]
     for one in wrong:
         with pytest.raises(ValueError, match=r"state|unpack|update"):
-            Outlook(configured(**FAST), 0).restore(snapshot.pack(one, arrays))
+            PredictionPartition(configured(**FAST), 0).restore(snapshot.pack(one, arrays))
 
 
 def test_a_state_of_another_horizon_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="other settings"):
-        Outlook(configured(**FAST | {"predict_horizon_seconds": "7"}), 0).restore(body)
+        PredictionPartition(configured(**FAST | {"predict_horizon_seconds": "7"}), 0).restore(body)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +295,7 @@ def test_a_state_of_another_horizon_is_refused(body: bytes) -> None:
     ],
 )
 def test_settings_that_are_not_of_the_form_do_not_void_what_is_remembered(body: bytes, flags: dict[str, str]) -> None:
-    outlook = Outlook(configured(**FAST | flags), 0)
+    outlook = PredictionPartition(configured(**FAST | flags), 0)
     outlook.restore(body)
     assert outlook.nodes == 4
 
@@ -349,8 +351,8 @@ def test_a_node_with_odd_telemetry_harms_no_other(kind: str) -> None:
     good = calm("good", range(130))
     odd = _odd(kind)
     mixed = [message for pair in itertools.zip_longest(good, odd) for message in pair if message]
-    outputs = Outlook(configured(), 0).fold(mixed)
-    assert of("good", outputs) == of("good", Outlook(configured(), 0).fold(good))
+    outputs = PredictionPartition(configured(), 0).fold(mixed)
+    assert of("good", outputs) == of("good", PredictionPartition(configured(), 0).fold(good))
     told = [one for one in predictions(outputs) if one.node == "odd"]
     assert bool(told) == (kind not in ("missing", "columns", "beyond"))
     for output in outputs:
@@ -358,7 +360,7 @@ def test_a_node_with_odd_telemetry_harms_no_other(kind: str) -> None:
 
 
 def test_what_no_message_can_hold_is_withheld_and_counted() -> None:
-    outlook = Outlook(configured(), 0)
+    outlook = PredictionPartition(configured(), 0)
     assert not predictions(outlook.fold(_odd("beyond")))
     assert outlook.withheld
 
@@ -383,7 +385,7 @@ def test_no_telemetry_that_the_schema_takes_stops_a_fold(
         pods = [{"pod": f"p{index}", "cpu_cores": numbers[second], "memory_bytes": numbers[-1]} for index in range(2)]
         messages += [stored(made), stored(telemetry.usage("odd", BEGIN + second + 1, pods))]
         messages += calm("good", [second])
-    outputs = Outlook(configured(**FAST), 0).fold(messages)
+    outputs = PredictionPartition(configured(**FAST), 0).fold(messages)
     assert any(one.node == "good" for one in predictions(outputs))
 
 
@@ -391,20 +393,20 @@ def test_garbage_is_passed_over() -> None:
     good = calm("good", range(40))
     kinds = ("samples", "pods", "podfacts", "nodefacts", "containers", "edge")
     bad = [(NAMES.part(0, kind, "n"), payload) for kind in kinds for payload in (b"not json", b"{}", b"")]
-    once = lines(Outlook(configured(), 0).fold(good))
-    assert lines(Outlook(configured(), 0).fold([*good[:30], *bad, *good[30:]])) == once
+    once = lines(PredictionPartition(configured(), 0).fold(good))
+    assert lines(PredictionPartition(configured(), 0).fold([*good[:30], *bad, *good[30:]])) == once
 
 
 def test_a_repeated_or_late_block_counts_once() -> None:
     messages = calm("n", range(70))
     again = [message for index in range(0, len(messages), 2) for message in messages[max(0, index - 6) : index + 2]]
     assert len(again) > 3 * len(messages)
-    once, often = (Outlook(configured(), 0).fold(one) for one in (messages, [*messages[:2], *again]))
+    once, often = (PredictionPartition(configured(), 0).fold(one) for one in (messages, [*messages[:2], *again]))
     assert lines(often) == lines(once)
 
 
 def test_rejects_come_at_least_every_four_seconds_once_a_window_is_full() -> None:
-    outputs = Outlook(configured(), 0).fold(calm("n", range(60)))
+    outputs = PredictionPartition(configured(), 0).fold(calm("n", range(60)))
     said = [output.message for output in outputs if isinstance(output.message, Reject)]
     gaps = {(after.at_us - before.at_us) // 1_000_000 for before, after in itertools.pairwise(said)}
     assert gaps == {4}
@@ -414,15 +416,15 @@ def test_rejects_come_at_least_every_four_seconds_once_a_window_is_full() -> Non
 @pytest.mark.parametrize(("section", "form"), [("predict", Prediction), ("reject", Reject)])
 def test_what_is_not_enabled_is_not_said(section: str, form: type[Message]) -> None:
     messages = calm("n", range(70))
-    assert any(isinstance(one.message, form) for one in Outlook(configured(), 0).fold(messages))
-    without = Outlook(configured(**{f"{section}_enabled": "false"}), 0).fold(messages)
+    assert any(isinstance(one.message, form) for one in PredictionPartition(configured(), 0).fold(messages))
+    without = PredictionPartition(configured(**{f"{section}_enabled": "false"}), 0).fold(messages)
     assert not any(isinstance(one.message, form) for one in without)
     assert without
 
 
 def test_nothing_of_pods_piles_up_where_nobody_forecasts() -> None:
     sizes = []
-    outlook = Outlook(configured(**FAST, forecast_enabled="false"), 0)
+    outlook = PredictionPartition(configured(**FAST, forecast_enabled="false"), 0)
     for begin in (0, 200, 400):
         for second in range(begin, begin + 200):
             outlook.fold([stored(telemetry.usage("n", BEGIN + second, [{"pod": f"p{second}"}], seq=second))])

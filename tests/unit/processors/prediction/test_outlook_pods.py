@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from processors.prediction.fold import Outlook
+from processors.prediction.fold import PredictionPartition
 from processors.rows import snapshot
 from schemas.messages.base import Message
 from schemas.messages.prediction import Prediction, Resources
@@ -41,11 +41,11 @@ def second_of(
 
 def told(messages: Stream, node: str = "n", **flags: str) -> dict[int, Prediction]:
     """Return what is said of a node, by second."""
-    said = predictions(Outlook(configured(**SETTINGS | flags), 0).fold(messages))
+    said = predictions(PredictionPartition(configured(**SETTINGS | flags), 0).fold(messages))
     return {one.at_us // 1_000_000 - START - BEGIN: one for one in said if one.node == node}
 
 
-def rows(outlook: Outlook) -> tuple[int, int]:
+def rows(outlook: PredictionPartition) -> tuple[int, int]:
     """Return how many nodes and how many pods have statistics."""
     _, arrays = snapshot.unpack(outlook.snapshot())
     return len(arrays["node.windows"]), len(arrays["pods.moments.at_us"])
@@ -191,7 +191,7 @@ def steps(nodes: dict[str, list[str]], begin: int, end: int) -> Stream:
 
 
 def test_a_pod_without_facts_is_forgotten_when_it_was_not_used_for_half_an_hour() -> None:
-    outlook = Outlook(configured(), 0)
+    outlook = PredictionPartition(configured(), 0)
     outlook.fold(steps({"n": ["ends", "stays"]}, 0, 300))
     outlook.fold(steps({"n": ["stays"]}, 300, 2000))
     assert rows(outlook) == (1, 2)
@@ -201,7 +201,7 @@ def test_a_pod_without_facts_is_forgotten_when_it_was_not_used_for_half_an_hour(
 
 def test_a_pod_of_which_kubernetes_has_told_stays_as_long_as_its_node_is_known() -> None:
     """Facts are told once per change; a pod that waits, or whose node is cut off, must not lose them."""
-    outlook = Outlook(configured(**SETTINGS), 0)
+    outlook = PredictionPartition(configured(**SETTINGS), 0)
     outlook.fold([facts("waits", 0, node="n", phase="Pending"), facts("runs", 0, node="away")])
     outlook.fold(steps({"n": [], "away": ["runs"]}, 0, 300))
     outlook.fold(steps({"n": []}, 300, 3000))
@@ -211,7 +211,7 @@ def test_a_pod_of_which_kubernetes_has_told_stays_as_long_as_its_node_is_known()
 
 
 def test_a_node_that_is_silent_for_an_hour_is_forgotten_with_its_pods_and_its_place_is_used_again() -> None:
-    outlook = Outlook(configured(**SETTINGS), 0)
+    outlook = PredictionPartition(configured(**SETTINGS), 0)
     outlook.fold([facts("p", 0, node="away")])
     outlook.fold(steps({"away": ["p", "q"], "n": ["r"]}, 0, 300))
     assert rows(outlook) == (2, 3)
@@ -226,7 +226,7 @@ def test_a_node_that_is_silent_for_an_hour_is_forgotten_with_its_pods_and_its_pl
 
 @pytest.mark.slow
 def test_containers_that_come_and_go_leave_nothing_behind() -> None:
-    outlook, sizes = Outlook(configured(), 0), []
+    outlook, sizes = PredictionPartition(configured(), 0), []
     for second in range(0, 8000, 20):
         outlook.fold(second_of(second, [f"p{second // 60}"], node="n"))
         outlook.fold(second_of(second, [f"q{second}"], node="only-pods")[1:])
@@ -237,7 +237,7 @@ def test_containers_that_come_and_go_leave_nothing_behind() -> None:
 
 
 def test_a_node_that_sends_only_pods_is_forgotten_too() -> None:
-    outlook = Outlook(configured(), 0)
+    outlook = PredictionPartition(configured(), 0)
     outlook.fold(steps({"n": []}, 0, 40))
     outlook.fold([second_of(second, ["p"], node="only")[1] for second in range(40)])
     assert rows(outlook) == (1, 1)
@@ -251,7 +251,7 @@ def test_a_node_whose_clock_is_hours_behind_keeps_its_pods() -> None:
     messages = [facts("p", -100_000, node="late"), *calm("n", range(0))]
     for second in range(200):
         messages += second_of(second, ["x"]) + second_of(second, ["p", "q"], node="late", behind=20_000)
-    outlook = Outlook(configured(**SETTINGS), 0)
+    outlook = PredictionPartition(configured(**SETTINGS), 0)
     said = [one for one in predictions(outlook.fold(messages)) if one.node == "late"]
     assert said[-1].requested.cpu == 1.0
     assert said[-1].peaks["none"]["resource_central"].cpu > 0.2
@@ -279,7 +279,7 @@ def test_a_node_that_is_renamed_begins_anew_and_its_pods_keep_their_workloads_pa
     said = told(messages, "after", predict_cold_start_seconds="9000")
     assert said[120].windows == 1
     assert max(told(messages, "before")) < 95
-    outlook = Outlook(configured(), 0)
+    outlook = PredictionPartition(configured(), 0)
     outlook.fold(messages)
     _, arrays = snapshot.unpack(outlook.snapshot())
     # Three windows on the old name, three on the new one.
@@ -287,7 +287,7 @@ def test_a_node_that_is_renamed_begins_anew_and_its_pods_keep_their_workloads_pa
 
 
 def test_on_a_node_with_thousands_of_short_containers_those_that_last_are_not_forgotten() -> None:
-    outlook = Outlook(configured(), 0)
+    outlook = PredictionPartition(configured(), 0)
     for second in range(28):
         outlook.fold(second_of(second, ["lasts", *(f"{second}-{number}" for number in range(100))]))
     header, _ = snapshot.unpack(outlook.snapshot())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from processors.prediction import statistic
-from processors.prediction.fold import Outlook
+from processors.prediction.fold import PredictionPartition
 from schemas.live import Live
 from schemas.messages.prediction import Prediction, Resources
 from tests.support import telemetry
@@ -155,7 +155,7 @@ def koordinator(column: int) -> float:
 
 
 def last(**flags: str) -> Prediction:
-    return predictions(Outlook(configured(predict_force_seconds="1", **flags), 0).fold(script()))[-1]
+    return predictions(PredictionPartition(configured(predict_force_seconds="1", **flags), 0).fold(script()))[-1]
 
 
 def by_group(found: Prediction) -> dict[str, dict[str, Resources]]:
@@ -271,7 +271,7 @@ def test_koordinators_reclaimable_its_mid_and_batch_are_those_of_a_plain_recompu
 
 def times(messages: Stream, **flags: str) -> list[tuple[int, str]]:
     """Return second and reason of each prediction; N sigma moves with usage from the first window on."""
-    said = predictions(Outlook(configured(predict_model="n_sigma", **flags), 0).fold(messages))
+    said = predictions(PredictionPartition(configured(predict_model="n_sigma", **flags), 0).fold(messages))
     return [(one.at_us // 1_000_000 - START - BEGIN, one.reason) for one in said]
 
 
@@ -323,7 +323,9 @@ def test_a_clock_that_was_set_back_is_told_at_once_and_predictions_go_on() -> No
         stored(block("n", BEGIN + at, seq=second, cpu_util=0.25 if second < 300 else 0.5, memory_util=0.5))
         for at, second in ahead + after
     ]
-    said = predictions(Outlook(configured(predict_model="n_sigma", predict_force_seconds="1"), 0).fold(messages))
+    said = predictions(
+        PredictionPartition(configured(predict_model="n_sigma", predict_force_seconds="1"), 0).fold(messages)
+    )
     reasons = [(one.at_us // 1_000_000 - START - BEGIN, one.reason) for one in said]
     assert reasons[-1][0] > 500
     assert any(second < 1000 and reason == "change" for second, reason in reasons)
@@ -343,7 +345,7 @@ STEADY = {
 def changed(**then: str) -> list[Prediction]:
     """Fold a node with a pod that asks for much, with other settings from second 100 on."""
     live, outputs = Live(configured(**STEADY)), []
-    outlook = Outlook(live.current, 0)
+    outlook = PredictionPartition(live.current, 0)
     requests = {"cpu": 3.0, "memory": 6 * GIB}
     outlook.fold([stored(telemetry.facts("n", "p", "w", 1, requests=requests, priority=9000))])
     for second, message in enumerate(wavering(240, swing=0.1)):
@@ -418,10 +420,10 @@ def test_other_half_lives_change_no_percentile_at_once_and_fade_as_they_say(firs
 def test_half_lives_that_were_changed_survive_a_restart() -> None:
     wanted = configured(predict_half_life_cpu_seconds="60")
     messages = wavering(300)
-    first = Outlook(configured(), 0)
+    first = PredictionPartition(configured(), 0)
     first.fold(messages[:150])
     body = first.snapshot()
-    outlook = Outlook(wanted, 0)
+    outlook = PredictionPartition(wanted, 0)
     outlook.restore(body)
     first.settings = wanted
     assert [one.message for one in outlook.fold(messages[150:])] == [one.message for one in first.fold(messages[150:])]
@@ -429,7 +431,7 @@ def test_half_lives_that_were_changed_survive_a_restart() -> None:
 
 def test_where_nobody_tells_pods_only_the_node_is_predicted() -> None:
     messages = [stored(block("n", BEGIN + second, cpu_util=0.5, memory_util=0.5)) for second in range(40)]
-    said = predictions(Outlook(configured(), 0).fold(messages))
+    said = predictions(PredictionPartition(configured(), 0).fold(messages))
     assert {"calibrated", "n_sigma", "pods_n_sigma", "koordinator"} <= said[0].peaks["node"].keys()
     # A sum over pods that nobody has told is not a peak of 0, of which everything could be given away.
     assert not {"resource_central", "max"} & said[0].peaks["node"].keys()

@@ -53,7 +53,7 @@ def windows() -> dict[str, Window]:
     first.add_pod("a", 1, 0.5, None)
     first.add_pod("b", 0, 0.25, 4.0)
     first.add_pod("a", 1, 0.75, 5.0)
-    first.told = 2
+    first.reports = 2
     return {"n": first, "m": second}
 
 
@@ -61,7 +61,7 @@ def test_windows_are_the_same_after_a_dump() -> None:
     names, arrays = window.dump(windows())
     loaded = window.load(names, arrays)
     assert list(loaded) == ["n", "m"]
-    assert (loaded["n"].number, loaded["n"].told) == (7, 2)
+    assert (loaded["n"].number, loaded["n"].reports) == (7, 2)
     assert loaded["n"].node == windows()["n"].node
     assert loaded["n"].pods == {"a": series([0.5, 0.75], [5.0]), "b": series([0.25], [4.0])}
     assert loaded["m"].pods == {}

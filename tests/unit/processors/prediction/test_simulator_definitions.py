@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors.prediction.models import simulator
 from processors.rows import table
+from tests.support import simulator
 
 Array = NDArray[np.float64]
 NAN = np.nan

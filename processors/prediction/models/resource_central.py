@@ -9,9 +9,9 @@ EuroSys 2021).
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.prediction.tier import pod_sum
-
-Array = NDArray[np.float64]
+from processors.prediction.models.protocol import Array, Evidence, PeakModel
+from processors.prediction.tier import group, pod_sum
+from schemas.sections.prediction import Predict
 
 
 def peak(percentile: Array, request: Array, row: NDArray[np.intp], rows: int) -> Array:
@@ -30,3 +30,18 @@ def peak(percentile: Array, request: Array, row: NDArray[np.intp], rows: int) ->
     """
     high = np.where(np.isnan(percentile), request, percentile)
     return pod_sum.add(np.maximum(high, 0.0), row, rows)
+
+
+class ResourceCentral:
+    """Percentiles of each class's pods together, and of what runs in no pod."""
+
+    name = "resource_central"
+
+    def peaks(self, evidence: Evidence, _settings: Predict) -> Array:
+        """Return (nodes, groups, resources) peaks."""
+        pods, rows = evidence.pods, len(evidence.size) * group.COUNT
+        by_row = peak(pods.percentile, pods.request, pods.row, rows)
+        return group.total(by_row, evidence.percentile[:, group.SYSTEM])
+
+
+MODEL: PeakModel = ResourceCentral()

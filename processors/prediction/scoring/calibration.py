@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.prediction.models import calibrated
-from processors.prediction.models.calibrated import Table
+from processors.prediction.scoring import conformal
+from processors.prediction.scoring.conformal import Table
 from schemas.sections.prediction import Predict
 
 _DAY_SECONDS = 86_400
 _KEPT = 0.9  # of the weight, each day: a week ago counts half
 
 
-def params(settings: Predict, waiting: int) -> calibrated.Params:
+def params(settings: Predict, waiting: int) -> conformal.Params:
     """Return how the model learns, with so many predictions of a row waiting for their horizon."""
     horizon = settings.horizon_seconds
-    return calibrated.Params(horizon_seconds=horizon, interval_seconds=horizon / waiting)
+    return conformal.Params(horizon_seconds=horizon, interval_seconds=horizon / waiting)
 
 
-class Lesson:
-    """The lesson so far.
+class Calibration:
+    """What was learned so far.
 
     Attributes:
         today: What was learned since the day began.
@@ -33,7 +33,7 @@ class Lesson:
     """
 
     def __init__(self, resources: int, probability: float) -> None:
-        self._before = self.today = calibrated.empty(resources)
+        self._before = self.today = conformal.empty(resources)
         self._day = 0
         self.enforce(0, probability)
 
@@ -41,13 +41,19 @@ class Lesson:
         """Put in force what was learned until an event second."""
         day = second // _DAY_SECONDS
         if day != self._day:  # also after a clock that was far ahead
-            self._before = calibrated.fade(Table(self._before.counts + self.today.counts), _KEPT)
-            self.today, self._day = calibrated.empty(self.today.counts.shape[1]), day
+            self._before = conformal.fade(Table(self._before.counts + self.today.counts), _KEPT)
+            self.today, self._day = conformal.empty(self.today.counts.shape[1]), day
         learned = Table(self._before.counts + self.today.counts)
-        self.stated = calibrated.stated(learned, probability)
+        self.stated = conformal.stated(learned, probability)
         # Nothing is given away on fewer predictions than it takes to vouch for the probability.
         vouched = self.stated <= probability
-        self.multiple = np.where(vouched, calibrated.quantile(learned, probability), np.nan)
+        self.multiple = np.where(vouched, conformal.quantile(learned, probability), np.nan)
+
+    def stated_at(self, at_us: NDArray[np.int64], resources: list[int]) -> NDArray[np.float64]:
+        """Return the stated probability (nodes,) at a time of each (nodes,), the greatest of some resources."""
+        probabilities = self.stated[conformal.time_of_day(at_us, len(self.stated))][:, resources]
+        greatest: NDArray[np.float64] = probabilities.max(axis=1)
+        return greatest
 
     def dump(self) -> tuple[int, dict[str, NDArray[Any]]]:
         """Return the day, and everything else as arrays; of the counts those that are not 0, and where they are."""

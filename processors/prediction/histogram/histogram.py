@@ -15,7 +15,7 @@ then. With `compat` that is followed. By default these hold instead:
 - A histogram with any weight reads from what it has. Theirs reads 0 when its lowest bucket holds less than epsilon, as
   it may after a restart.
 - A histogram without weight reads NaN, not 0: of a peak that is not known nothing may be given away.
-- All weights follow when `reference` moves or histograms merge, not only those between the lowest and the highest.
+- All weights follow when `reference` moves, not only those between the lowest and the highest.
 
 Bad input: a sample whose value, weight or time is NaN or infinite, or whose weight is below 0, is no sample. A value
 below 0 counts as 0. A sample older than the newest one counts as much less as if it had come in time; one from the
@@ -109,52 +109,6 @@ def add(
     high[reached] = np.maximum(high[reached], buckets)
     newest = np.maximum(state.newest, np.where(live, factor, 0.0))
     return State(grown, total, low, high, state.reference, newest)
-
-
-def subtract(
-    state: State,
-    values: Array,
-    weights: ArrayLike,
-    at_seconds: ArrayLike,
-    *,
-    options: Options,
-    half_life_seconds: float | None,
-    compat: bool = False,
-) -> State:
-    """Take back at most one sample of each row, with the arguments it was added with.
-
-    What is left of a bucket or of the total below epsilon is set to 0, so that rounding leaves no weight of nothing.
-    """
-    state, live, amount, _ = _weigh(state, values, weights, at_seconds, half_life_seconds, options, compat)
-    rows = np.flatnonzero(live)
-    buckets = options.find(values)[rows]
-    less, total = state.weights.copy(), state.total.copy()
-    less[rows, buckets] = _difference(less[rows, buckets], amount[rows], options.epsilon)
-    total[rows] = _difference(total[rows], amount[rows], options.epsilon)
-    low, high = state.low.copy(), state.high.copy()
-    low[rows], high[rows] = _trim(less[rows], low[rows], high[rows], options.epsilon)
-    return State(less, total, low, high, state.reference, state.newest)
-
-
-def merge(
-    state: State, other: State, *, half_life_seconds: float | None, options: Options, compat: bool = False
-) -> State:
-    """Return histograms with the samples of both; row by row the older reference is moved to the younger."""
-    if half_life_seconds is not None:
-        _check_half_life(half_life_seconds)
-        state = _move(state, np.fmax(state.reference, other.reference), half_life_seconds, options, compat)
-        other = _move(other, state.reference, half_life_seconds, options, compat)
-    more = other.weights
-    if compat:
-        more = np.where(_between(more, other.low, other.high), more, 0.0)
-    return State(
-        weights=state.weights + more,
-        total=state.total + other.total,
-        low=np.minimum(state.low, other.low),
-        high=np.maximum(state.high, other.high),
-        reference=state.reference,
-        newest=np.maximum(state.newest, other.newest),
-    )
 
 
 def empty(state: State, *, options: Options, compat: bool = False) -> NDArray[np.bool_]:
@@ -291,11 +245,6 @@ def _between(weights: Array, low: Rows, high: Rows) -> NDArray[np.bool_]:
     columns = np.arange(weights.shape[1])
     between: NDArray[np.bool_] = (columns >= low[:, np.newaxis]) & (columns <= high[:, np.newaxis])
     return between
-
-
-def _difference(weights: Array, less: Array, epsilon: float) -> Array:
-    left = weights - less
-    return np.where(left < epsilon, 0.0, left)
 
 
 def _check_half_life(seconds: float) -> None:

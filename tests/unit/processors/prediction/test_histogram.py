@@ -83,52 +83,10 @@ def test_what_is_a_hundred_half_lives_old_is_gone(compat: bool) -> None:
     assert read(state, [1], WHOLE, compat=compat) == [2]
 
 
-@both
-def test_merged_histograms_are_one_with_the_samples_of_both(compat: bool) -> None:
-    samples = [(1.0, 1.0, BEGAN), (2.0, 1.0, BEGAN + HOUR), (2.0, 1.0, BEGAN + 2 * HOUR), (3.0, 1.0, BEGAN + HOUR)]
-    one, other = fill(samples[:2], WHOLE, HOUR), fill(samples[2:], WHOLE, HOUR)
-    expected = fill(samples, WHOLE, HOUR)
-    for merged in (
-        histogram.merge(one, other, options=WHOLE, half_life_seconds=HOUR, compat=compat),
-        histogram.merge(other, one, options=WHOLE, half_life_seconds=HOUR, compat=compat),
-    ):
-        scale = 2.0 ** ((merged.reference[0] - expected.reference[0]) / HOUR)
-        np.testing.assert_allclose(merged.weights * scale, expected.weights, rtol=0, atol=1e-15)
-        fractions = [0.1, 0.3, 0.6, 0.9]
-        assert read(merged, fractions, WHOLE, compat=compat) == read(expected, fractions, WHOLE, compat=compat)
-
-
-def test_nothing_is_neutral_in_a_merge() -> None:
-    some, nothing = fill([(1, 1, BEGAN), (2, 3, BEGAN)], WHOLE, HOUR), histogram.init(1, WHOLE)
-    assert same(histogram.merge(some, nothing, options=WHOLE, half_life_seconds=HOUR), some)
-    assert same(histogram.merge(nothing, some, options=WHOLE, half_life_seconds=HOUR), some)
-    assert same(histogram.merge(nothing, nothing, options=WHOLE, half_life_seconds=HOUR), nothing)
-
-
 def test_no_rows_are_rows_too() -> None:
     state = histogram.init(0, CORES)
     state = histogram.add(state, np.empty(0), 1.0, BEGAN, options=CORES, half_life_seconds=HOUR)
     assert histogram.percentile(state, [0.5, 0.9], options=CORES).shape == (0, 2)
-
-
-def test_a_sample_taken_back_leaves_nothing() -> None:
-    epsilon = TENTHS.epsilon
-    state = fill([(0.1, 2.5 * epsilon, 0)], TENTHS, None)
-    seen = [histogram.empty(state, options=TENTHS, compat=True)[0]]
-    for _ in range(2):
-        state = histogram.subtract(state, np.array([0.1]), epsilon, 0, options=TENTHS, half_life_seconds=None)
-        seen.append(histogram.empty(state, options=TENTHS, compat=True)[0])
-    assert seen == [False, False, True]
-    assert histogram.empty(state, options=TENTHS)[0]
-    assert state.total[0] == 0
-
-
-def test_what_is_taken_back_from_one_row_leaves_the_others_as_they_are() -> None:
-    state = histogram.init(2, CORES)._replace(low=np.array([1, 1]), high=np.array([5, 5]), total=np.ones(2))
-    state.weights[:, [1, 5]] = np.array([1.0, 10000.0]) / 10001.0  # as restored: the lowest holds less than epsilon
-    less = histogram.subtract(state, np.array([0.1, np.nan]), 0.1, 0, options=CORES, half_life_seconds=None)
-    assert less.low.tolist() == [5, 1]
-    assert same(table.take(less, np.array([1])), table.take(state, np.array([1])))
 
 
 def test_an_empty_histogram_reads_nothing_and_the_peers_read_0() -> None:
@@ -199,23 +157,6 @@ class Peer:
         if self.weights[place] >= self.options.epsilon:
             self.low, self.high = min(self.low, place), max(self.high, place)
 
-    def subtract(self, value: float, weight: float, at: int) -> None:
-        amount, place, epsilon = self.amount(weight, at), int(self.options.find(value)), self.options.epsilon
-        self.total = self.total - amount if self.total - amount >= epsilon else 0.0
-        left = self.weights[place] - amount
-        self.weights[place] = left if left >= epsilon else 0.0
-        self.trim()
-
-    def merge(self, other: "Peer") -> None:
-        if self.reference < other.reference:
-            self.shift(other.reference)
-        elif other.reference < self.reference:
-            other.shift(self.reference)
-        for place in range(other.low, other.high + 1):
-            self.weights[place] += other.weights[place]
-        self.total += other.total
-        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
-
     def percentile(self, fraction: float) -> float:
         if self.weights[self.low] < self.options.epsilon:
             return 0.0
@@ -230,7 +171,6 @@ class Peer:
 
 SMALL = bucket.exponential(20, 0.5, 1.5, 1e-4)
 step = st.tuples(
-    st.sampled_from(["add", "add", "add", "subtract"]),
     st.floats(-1, 40),
     st.sampled_from([0.0, 1e-5, 0.1, 1.0, 7.5]),
     st.sampled_from([-30 * HOUR, -HOUR, 0, 60, 61, HOUR, 9 * HOUR, 120 * HOUR]),
@@ -244,15 +184,14 @@ def play(rows: list[list[Any]], peers: list[Peer]) -> histogram.State:
     """Give the same steps, one of each row at a time, to the peers and to a state of as many rows."""
     state, clocks = histogram.init(len(rows), SMALL), [BEGAN] * len(rows)
     for number in range(max(map(len, rows))):
-        for kind, change in (("add", histogram.add), ("subtract", histogram.subtract)):
-            values, weights, at = np.full(len(rows), np.nan), np.zeros(len(rows)), np.zeros(len(rows))
-            for row, steps in enumerate(rows):
-                if number < len(steps) and steps[number][0] == kind:
-                    _, values[row], weights[row], later = steps[number]
-                    clocks[row] += later
-                    at[row] = clocks[row]
-                    getattr(peers[row], kind)(float(values[row]), float(weights[row]), clocks[row])
-            state = change(state, values, weights, at, options=SMALL, half_life_seconds=HOUR, compat=True)
+        values, weights, at = np.full(len(rows), np.nan), np.zeros(len(rows)), np.zeros(len(rows))
+        for row, steps in enumerate(rows):
+            if number < len(steps):
+                values[row], weights[row], later = steps[number]
+                clocks[row] += later
+                at[row] = clocks[row]
+                peers[row].add(float(values[row]), float(weights[row]), clocks[row])
+        state = histogram.add(state, values, weights, at, options=SMALL, half_life_seconds=HOUR, compat=True)
     return state
 
 
@@ -270,11 +209,6 @@ def test_in_compat_many_rows_are_to_the_bit_what_peers_make_of_each(rows: list[l
     peers = [Peer(SMALL, HOUR) for _ in rows]
     state = play(rows, peers)
     check(state, peers)
-    half = len(rows) // 2
-    first, second = table.take(state, np.arange(half)), table.take(state, np.arange(half, len(rows)))
-    for one, other in zip(peers[:half], peers[half:], strict=True):
-        one.merge(other)
-    check(histogram.merge(first, second, options=SMALL, half_life_seconds=HOUR, compat=True), peers[:half])
 
 
 samples = st.lists(st.tuples(st.floats(0, 500), st.floats(0.1, 10), st.integers(0, 40 * HOUR)), min_size=1, max_size=25)
@@ -334,7 +268,6 @@ def test_what_is_no_sample_changes_nothing(value: float, weight: float, at: floa
     before = fill([(2, 1, BEGAN)], CORES, HOUR)
     given, keywords = np.array([value]), {"options": CORES, "half_life_seconds": HOUR, "compat": compat}
     assert same(histogram.add(before, given, weight, at, **keywords), before)  # type: ignore[arg-type]
-    assert same(histogram.subtract(before, given, weight, at, **keywords), before)  # type: ignore[arg-type]
 
 
 def test_a_value_below_0_counts_as_0() -> None:
@@ -346,8 +279,6 @@ def test_a_half_life_that_cannot_be_is_refused(seconds: float) -> None:
     state = histogram.init(1, CORES)
     with pytest.raises(ValueError, match="half_life_seconds"):
         histogram.add(state, np.ones(1), 1.0, BEGAN, options=CORES, half_life_seconds=seconds)
-    with pytest.raises(ValueError, match="half_life_seconds"):
-        histogram.merge(state, state, options=CORES, half_life_seconds=seconds)
 
 
 @both

@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 _LEAST_OBSERVATIONS = 5
 _LEAST_WINDOW = 20  # periods: a line through fewer is a line through noise
-_LEAST_SPAN = 0.5  # of the horizon: nobody should look further ahead than twice as far as back
+_LEAST_SPAN = 0.5  # of the horizon: a forecast reaches at most twice as far ahead as observations reach back
 _LONGEST_SECONDS = 3600.0  # horizon: one stuck pod must not make a workload look a day ahead
 
 
@@ -70,27 +70,27 @@ class History:
         self._initialization = np.zeros(0)
         self._series = series.init(len(RESOURCES))
 
-    def observe(self, at_us: int, found: Mapping[Workload, Sum]) -> Seen:
+    def observe(self, at_us: int, sums: Mapping[Workload, Sum]) -> Seen:
         """Take in the cluster's sums of one time; return what can be forecast.
 
         A workload is left out until it was observed often enough, over half of its horizon, and while no pod runs.
         """
-        total = _most(found, self._params.memory_bytes // _row_bytes(_LEAST_WINDOW))
-        known = set(self._names)
-        fresh = [name for name in total if name not in known]
+        named = _most(sums, self._params.memory_bytes // _row_bytes(_LEAST_WINDOW))
+        old_names = set(self._names)
+        fresh = [name for name in named if name not in old_names]
         self._names = self._names + fresh
         before = [*self._initialization.tolist(), *(np.nan for _ in fresh)]
-        now = [total.get(name) for name in self._names]
-        self._initialization = np.array([_initialization(one, old) for one, old in zip(now, before, strict=True)])
+        now = [named.get(name) for name in self._names]
+        self._initialization = np.array([_initialization(total, old) for total, old in zip(now, before, strict=True)])
         self._series = series.update(
             series.extend(self._series, len(fresh)),
             at_us,
-            np.array([one.used if one else (np.nan, np.nan) for one in now]).reshape(-1, len(RESOURCES)),
+            np.array([total.used if total else (np.nan, np.nan) for total in now]).reshape(-1, len(RESOURCES)),
             np.maximum(self._params.history_multiple * self._horizon(), _LEAST_WINDOW * self._params.seconds),
             limit=max(1, self._params.memory_bytes // _row_bytes(max(1, len(self._names)))),
         )
         self._tidy()
-        return self._seen(at_us, total)
+        return self._seen(at_us, named)
 
     def _horizon(self) -> Array:
         return np.clip(self._known_initialization(), self._params.seconds, _LONGEST_SECONDS)
@@ -143,9 +143,9 @@ def _row_bytes(observations: int) -> int:
     return observations * len(RESOURCES) * np.dtype(np.float64).itemsize
 
 
-def _most(found: Mapping[Workload, Sum], limit: int) -> dict[Workload, Sum]:
+def _most(sums: Mapping[Workload, Sum], limit: int) -> dict[Workload, Sum]:
     """Return named workloads with pods that run; those with most pods if they are too many, ties by name."""
-    running = {name: one for name, one in found.items() if one.pods > 0 and all(name)}
+    running = {name: total for name, total in sums.items() if total.pods > 0 and all(name)}
     most = sorted(running, key=lambda name: (-running[name].pods, name))[: max(1, limit)]
     return {name: running[name] for name in most}
 

@@ -34,11 +34,11 @@ def forecast(seconds: Array, values: Array, horizon: Array) -> Array:
         ImportError: statsmodels is not installed.
     """
     period = float(np.diff(seconds).min()) if len(seconds) > 1 else 1.0
-    found = [
-        _ahead(seconds[known], row[known], float(distance), period)
-        for row, known, distance in zip(values, np.isfinite(values), horizon, strict=True)
+    amounts = [
+        _ahead(seconds[is_known], row[is_known], float(distance), period)
+        for row, is_known, distance in zip(values, np.isfinite(values), horizon, strict=True)
     ]
-    return np.array(found, dtype=np.float64)
+    return np.array(amounts, dtype=np.float64)
 
 
 def blocks(seconds: Array, values: Array, width: float) -> tuple[Array, float]:

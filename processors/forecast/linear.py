@@ -22,13 +22,13 @@ def forecast(seconds: Array, values: Array, horizon: Array) -> Array:
     >>> forecast(np.array([-30.0, -15.0, 0.0]), np.array([[1.0, 2.0, 3.0]]), np.array([60.0]))
     array([7.])
     """
-    known = np.isfinite(values)
-    count = np.maximum(np.count_nonzero(known, axis=1), 1)
-    mean_seconds = np.where(known, seconds, 0.0).sum(axis=1) / count
-    mean = np.where(known, values, 0.0).sum(axis=1) / count
-    away = np.where(known, seconds - mean_seconds[:, None], 0.0)
-    rise = np.where(known, values - mean[:, None], 0.0)
+    is_known = np.isfinite(values)
+    count = np.maximum(np.count_nonzero(is_known, axis=1), 1)
+    mean_seconds = np.where(is_known, seconds, 0.0).sum(axis=1) / count
+    mean = np.where(is_known, values, 0.0).sum(axis=1) / count
+    away = np.where(is_known, seconds - mean_seconds[:, None], 0.0)
+    rise = np.where(is_known, values - mean[:, None], 0.0)
     spread = (away**2).sum(axis=1)
     slope = np.divide((away * rise).sum(axis=1), spread, out=np.zeros_like(spread), where=spread > 0)
     ahead = np.maximum(mean + slope * (horizon - mean_seconds), 0.0)
-    return np.where(known.any(axis=1), ahead, np.nan)
+    return np.where(is_known.any(axis=1), ahead, np.nan)

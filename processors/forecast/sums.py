@@ -1,6 +1,6 @@
 """What the pods of each workload use on the nodes of one partition, added up once a period of event time.
 
-Kubernetes says whose a pod is, what it asks for, and when it was ready; the node says what it uses. A pod counts once
+Kubernetes knows the owner of a pod, its requests, and when it was ready; the node measures its usage. A pod counts once
 both are known and it has run within the period; its CPU is the mean over the period, its memory the last reading.
 Pods without an owner, and those of owners that no one scales, are left out.
 """
@@ -66,24 +66,24 @@ def add(sums: Iterable[Mapping[Workload, Sum]]) -> dict[Workload, Sum]:
     """Add up sums of several partitions, in the order given."""
     total: dict[Workload, Sum] = {}
     for part in sums:
-        for workload, one in part.items():
-            total[workload] = _plus(total.get(workload, Sum()), one)
+        for workload, own in part.items():
+            total[workload] = _plus(total.get(workload, Sum()), own)
     return total
 
 
-def _plus(one: Sum, other: Sum) -> Sum:
+def _plus(first: Sum, second: Sum) -> Sum:
     return Sum(
-        one.pods + other.pods,
-        one.ready + other.ready,
-        _pair(one.used, other.used),
-        _pair(one.requested, other.requested),
-        one.initialized + other.initialized,
-        one.initialization_seconds + other.initialization_seconds,
+        first.pods + second.pods,
+        first.ready + second.ready,
+        _pair(first.used, second.used),
+        _pair(first.requested, second.requested),
+        first.initialized + second.initialized,
+        first.initialization_seconds + second.initialization_seconds,
     )
 
 
-def _pair(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    return one[0] + other[0], one[1] + other[1]
+def _pair(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+    return first[0] + second[0], first[1] + second[1]
 
 
 class Sums:
@@ -100,19 +100,19 @@ class Sums:
         """Take in one pod's state; an older version of it changes nothing."""
         if facts.node == UNBOUND:
             return
-        known = self._pods.setdefault(facts.node, {})
-        before = known.get(facts.pod)
+        pods = self._pods.setdefault(facts.node, {})
+        before = pods.get(facts.pod)
         if before is not None and facts.version < before.version:
             return
-        known.pop(facts.pod, None)
+        pods.pop(facts.pod, None)
         kind, owner = facts.owner_kind, facts.owner
         if facts.deleted or facts.phase in _GONE or not kind or not owner or kind in _UNSCALED:
-            if not known:
+            if not pods:
                 del self._pods[facts.node]
             return
-        if len(known) >= MAXIMUM_PODS:
-            del known[next(iter(known))]
-        known[facts.pod] = _Pod(
+        if len(pods) >= MAXIMUM_PODS:
+            del pods[next(iter(pods))]
+        pods[facts.pod] = _Pod(
             facts.version,
             Workload(facts.namespace, kind, owner),
             (facts.requests.get("cpu", 0.0), facts.requests.get("memory", 0.0)),
@@ -136,7 +136,7 @@ class Sums:
             )
 
     def end(self, second: int) -> tuple[int, dict[Workload, Sum]] | None:
-        """Tell what was used if a period of event time is over once this event second is.
+        """Return what was used if a period of event time ends with this event second.
 
         Returns:
             The end of the period (event time, µs) and the sums by workload; None: the period goes on, or is the first
@@ -152,11 +152,11 @@ class Sums:
     def _add(self, used: dict[str, dict[str, _Used]]) -> dict[Workload, Sum]:
         total: dict[Workload, Sum] = {}
         for node, pods in used.items():
-            known = self._pods.get(node, {})
-            for uid, one in pods.items():
-                pod = known.get(uid)
+            facts = self._pods.get(node, {})
+            for uid, usage in pods.items():
+                pod = facts.get(uid)
                 if pod is not None:
-                    total[pod.workload] = _plus(total.get(pod.workload, Sum()), _of(pod, one))
+                    total[pod.workload] = _plus(total.get(pod.workload, Sum()), _of(pod, usage))
         return total
 
     def forget(self, nodes: set[str]) -> None:
@@ -170,13 +170,15 @@ class Sums:
         return {"seconds": self._seconds, "period": self._period, "pods": self._pods, "used": self._used}
 
     def load(self, dumped: dict[str, Any]) -> None:
-        """Take over what `dump` returned; under a period of another length, the one that is going on begins anew."""
-        self._pods = {node: {uid: _pod(*one) for uid, one in pods.items()} for node, pods in dumped["pods"].items()}
+        """Take over what `dump` returned; the current period restarts if periods have another length now."""
+        self._pods = {
+            node: {uid: _pod(*fields) for uid, fields in pods.items()} for node, pods in dumped["pods"].items()
+        }
         self._period, self._used = None, {}
         if dumped["seconds"] == self._seconds:
             self._period = dumped["period"]
             self._used = {
-                node: {uid: _Used(*one) for uid, one in used.items()} for node, used in dumped["used"].items()
+                node: {uid: _Used(*fields) for uid, fields in used.items()} for node, used in dumped["used"].items()
             }
 
 

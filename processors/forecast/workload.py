@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from processors.forecast import history, outlook
+from processors.forecast import forecast as made
+from processors.forecast import history
 from processors.forecast.sums import Sum, Workload
 from processors.forecast.workloads import Params
 from schemas.messages.prediction import MAXIMUM_WORKLOADS, Forecast, Resources, WorkloadSums
@@ -30,7 +31,7 @@ def messages(partition: int, at_us: int, sums: Mapping[Workload, Sum]) -> Iterat
     listed = list(sums.items())
     for chunk, start in enumerate(range(0, max(len(listed), 1), MAXIMUM_WORKLOADS)):
         part = listed[start : start + MAXIMUM_WORKLOADS]
-        owners, found = [owner for owner, _ in part], [one for _, one in part]
+        owners, values = [owner for owner, _ in part], [own for _, own in part]
         yield WorkloadSums(
             partition=partition,
             at_us=at_us,
@@ -38,21 +39,21 @@ def messages(partition: int, at_us: int, sums: Mapping[Workload, Sum]) -> Iterat
             namespaces=[owner.namespace for owner in owners],
             kinds=[owner.kind for owner in owners],
             workloads=[owner.name for owner in owners],
-            pods=[one.pods for one in found],
-            ready=[one.ready for one in found],
-            cpu=[one.used[0] for one in found],
-            memory=[one.used[1] for one in found],
-            requested_cpu=[one.requested[0] for one in found],
-            requested_memory=[one.requested[1] for one in found],
-            initialized=[one.initialized for one in found],
-            initialization_seconds=[one.initialization_seconds for one in found],
+            pods=[own.pods for own in values],
+            ready=[own.ready for own in values],
+            cpu=[own.used[0] for own in values],
+            memory=[own.used[1] for own in values],
+            requested_cpu=[own.requested[0] for own in values],
+            requested_memory=[own.requested[1] for own in values],
+            initialized=[own.initialized for own in values],
+            initialization_seconds=[own.initialization_seconds for own in values],
         )
 
 
 def sums_of(message: WorkloadSums) -> dict[Workload, Sum]:
     """Return what a message says; the inverse of `messages`."""
     owners = zip(message.namespaces, message.kinds, message.workloads, strict=True)
-    found = zip(
+    columns = zip(
         message.pods,
         message.ready,
         zip(message.cpu, message.memory, strict=True),
@@ -61,31 +62,31 @@ def sums_of(message: WorkloadSums) -> dict[Workload, Sum]:
         message.initialization_seconds,
         strict=True,
     )
-    return {Workload(*owner): Sum(*one) for owner, one in zip(owners, found, strict=True)}
+    return {Workload(*owner): Sum(*fields) for owner, fields in zip(owners, columns, strict=True)}
 
 
-def message(found: outlook.Forecast, settings: Settings) -> Forecast:
+def message(forecast: made.Forecast, settings: Settings) -> Forecast:
     """Return a forecast as it is published."""
     by_model = {
-        one: Resources(cpu=round(cpu, 4), memory=round(memory)) for one, (cpu, memory) in found.forecasts.items()
+        model: Resources(cpu=round(cpu, 4), memory=round(memory)) for model, (cpu, memory) in forecast.forecasts.items()
     }
-    now = found.now
+    now = forecast.now
     return Forecast(
-        namespace=found.workload.namespace,
-        kind=found.workload.kind,
-        workload=found.workload.name,
-        at_us=found.at_us,
+        namespace=forecast.workload.namespace,
+        kind=forecast.workload.kind,
+        workload=forecast.workload.name,
+        at_us=forecast.at_us,
         pods=now.pods,
         ready=now.ready,
-        initialization_seconds=round(found.initialization_seconds, 3),
-        horizon_seconds=round(found.horizon_seconds, 3),
-        observations=found.observations,
+        initialization_seconds=round(forecast.initialization_seconds, 3),
+        horizon_seconds=round(forecast.horizon_seconds, 3),
+        observations=forecast.observations,
         requested=Resources(cpu=now.requested[0], memory=now.requested[1]),
         current=Resources(cpu=round(now.used[0], 4), memory=round(now.used[1])),
-        model=found.model,
-        forecast=by_model[found.model],
+        model=forecast.model,
+        forecast=by_model[forecast.model],
         forecasts=by_model,
         target=settings.forecast.target,
-        desired=found.desired,
-        raises=found.raises,
+        desired=forecast.desired,
+        raises=forecast.raises,
     )

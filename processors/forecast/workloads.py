@@ -1,6 +1,6 @@
 """Forecasts of all workloads of the cluster, out of the partitions' sums: a fold over messages in stream order.
 
-A period of event time is over when a partition speaks of a later one; then the last sums of the partitions that are
+A period of event time ends when a partition reports a later one; then the last sums of the partitions that are
 not silent are added up. Until each partition has been heard, or has been silent for too long, a sum would be a part
 taken for the whole, and nothing is observed.
 """
@@ -8,9 +8,9 @@ taken for the whole, and nothing is observed.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from processors.forecast import history, model, outlook, sums
+from processors.forecast import forecast, history, model, sums
+from processors.forecast.forecast import Forecast
 from processors.forecast.history import History
-from processors.forecast.outlook import Forecast
 from processors.forecast.sums import Sum, Workload
 from processors.partition.plan import Watermark
 from processors.rows import snapshot
@@ -56,10 +56,10 @@ class Forecasts:
         self._watermark = Watermark()  # in periods
         self._history = History(self.params.observed)
 
-    def fold(self, partition: int, at_us: int, told: Mapping[Workload, Sum]) -> list[Forecast]:
-        """Take what a partition says of a period; return the forecasts if that ends an earlier one.
+    def fold(self, partition: int, at_us: int, reported: Mapping[Workload, Sum]) -> list[Forecast]:
+        """Take the sums of a partition over a period; return the forecasts if that ends an earlier one.
 
-        What it says of one period in several messages is put together; what comes twice counts once.
+        Sums of one period in several messages are put together; what comes twice counts once.
 
         Raises:
             ValueError: There is no such partition.
@@ -71,17 +71,17 @@ class Forecasts:
         forecasts = self._end(ended) if ended and ended != after.second else []
         self._watermark = after
         at, before = self._sums.get(partition, (period, {}))
-        self._sums[partition] = period, ({**before, **told} if at == period else dict(told))
+        self._sums[partition] = period, ({**before, **reported} if at == period else dict(reported))
         return forecasts
 
     def _end(self, period: int) -> list[Forecast]:
         silent = self.params.silent_seconds / self._seconds
         if len(self._sums) < self._partitions and period - self._watermark.since < silent:
             return []
-        live = [one for _, (at, one) in sorted(self._sums.items()) if abs(at - period) <= silent]
+        live = [reported for _, (at, reported) in sorted(self._sums.items()) if abs(at - period) <= silent]
         at_us = period * self._seconds * 1_000_000
         seen = self._history.observe(at_us, sums.add(live))
-        return outlook.forecasts(
+        return forecast.forecasts(
             at_us, seen, chosen=self.params.model, target=self.params.target, fitted=self.params.fitted
         )
 
@@ -92,7 +92,7 @@ class Forecasts:
             "format": FORMAT,
             "seconds": self._seconds,
             "watermark": [self._watermark.second, self._watermark.far, self._watermark.since],
-            "sums": [[number, at, list(told.items())] for number, (at, told) in self._sums.items()],
+            "sums": [[number, at, list(reported.items())] for number, (at, reported) in self._sums.items()],
             "names": names,
         }
         return snapshot.pack(header, arrays)
@@ -107,10 +107,10 @@ class Forecasts:
         try:
             if header["format"] != FORMAT or header["seconds"] != self._seconds:
                 raise ValueError(f"state has format {header['format']} and a period of {header['seconds']} s")
-            told = {number: (at, dict(_told(item) for item in items)) for number, at, items in header["sums"]}
+            reported = {number: (at, dict(_told(item) for item in items)) for number, at, items in header["sums"]}
             watermark = Watermark(*header["watermark"])
             self._history.load([Workload(*name) for name in header["names"]], arrays)
-            self._watermark, self._sums = watermark, told
+            self._watermark, self._sums = watermark, reported
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"state is damaged: {error!r}") from error
 

@@ -239,9 +239,9 @@ class PredictionPartition:
 
     def _say(self, kind: str, form: type[Message], fields: dict[str, Any], place: int) -> list[Output]:
         """Make a message; one that cannot be made is withheld and counted, and harms no other node."""
-        said = output.make(self._names.node(kind, fields["node"]), form, fields, place)
-        self.withheld += said is None
-        return [] if said is None else [said]
+        published = output.make(self._names.node(kind, fields["node"]), form, fields, place)
+        self.withheld += published is None
+        return [] if published is None else [published]
 
     def snapshot(self) -> bytes:
         """Return the state as bytes."""

@@ -74,10 +74,10 @@ def update(state: State, usage: Array, at_us: Times, *, half_life_seconds: float
 
     weight = state.weight * fade + share
     sample = np.where(sampled, np.maximum(usage, 0.0), 0.0)
-    known = np.where(state.weight * fade > 0, state.mean, sample)
+    mean_before = np.where(state.weight * fade > 0, state.mean, sample)
     gain = np.divide(share, weight, out=np.zeros_like(weight), where=weight > 0)
-    mean = np.where(sampled, known + gain * (sample - known), state.mean)
-    squares = state.squares * fade + share * (sample - known) * (sample - mean)
+    mean = np.where(sampled, mean_before + gain * (sample - mean_before), state.mean)
+    squares = state.squares * fade + share * (sample - mean_before) * (sample - mean)
     return State(
         weight=weight,
         mean=mean,

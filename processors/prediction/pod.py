@@ -1,7 +1,7 @@
-"""The pods of a partition's nodes: what Kubernetes says of them, what they use, and how long nobody has heard of them.
+"""The pods of a partition's nodes: their facts from Kubernetes, what they use, and when there was news of them.
 
 A pod is known from its first usage or its facts, whichever comes first, and forgotten when Kubernetes says that it is
-over. Facts are told once per change, so a pod that has some stays as long as its node is known; one that has none is
+over. Facts are sent once per change, so a pod that has some stays as long as its node is known; one that has none is
 forgotten when it was not used for a while. Where there is no Kubernetes a container is a pod without requests.
 """
 
@@ -17,7 +17,7 @@ _OVER = ("Succeeded", "Failed")
 
 
 class Row(NamedTuple):
-    """What is looked at of a pod; fields as of `Pod`, request and usage as (cores, bytes)."""
+    """What a check reads of a pod; fields as of `Pod`, request and usage as (cores, bytes)."""
 
     slot: int
     priority: int
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 def departed(priority_class: int) -> Row:
-    """Return a pod that is no longer known, and that nothing more is remembered of."""
+    """Return a pod that is no longer known, and has no statistics any more."""
     return Row(pod_sum.UNBOUND, priority_class, (0.0, 0.0), (None, None), exclusive=False, ending=True, created_us=0)
 
 
@@ -43,7 +43,7 @@ class Pod:
         heard: The partition's event second in which it was last heard of; 0: there was none yet.
         created_us: When it was made, or first seen.
         version: Of its facts; -1: there are none.
-        workload: Workload class; empty: nobody knows.
+        workload: Workload class; empty: unknown.
         priority: Class, as `priority.Priority`.
         exclusive: It owns its cores (Koordinator's LSE).
         cpu, memory: What it asks for, in cores and bytes.
@@ -149,18 +149,18 @@ class Pods:
         self.slots += 1
         return pod
 
-    def keep(self, gone: set[str], known: Container[str], oldest: int) -> list[int]:
+    def keep(self, gone: set[str], present: Container[str], oldest: int) -> list[int]:
         """Forget nodes that are gone, and pods that were not heard of since an event second.
 
-        A pod of which Kubernetes has told stays while its node is known, heard of or not.
+        A pod with facts stays while its node is present, with or without news.
 
         Returns:
             The old slots of those that stay, in the order of their new ones.
         """
         slots: list[int] = []
         for node in list(self._nodes):
-            pods, told = {} if node in gone else self._nodes[node], node in known
-            kept = {uid: pod for uid, pod in pods.items() if pod.heard >= oldest or (told and pod.version >= 0)}
+            pods, is_present = {} if node in gone else self._nodes[node], node in present
+            kept = {uid: pod for uid, pod in pods.items() if pod.heard >= oldest or (is_present and pod.version >= 0)}
             if not kept:
                 del self._nodes[node]
                 continue

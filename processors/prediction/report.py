@@ -1,7 +1,7 @@
-"""When a node's prediction is told, and in which more.
+"""When a node's prediction is published, and its fields.
 
-What has changed by more than a share since it was last told is told at the next look; what has changed at all once a
-minute; and what is the same now and then, so that silence means that nobody predicts.
+A change by more than a share since the last message is published at the next check, any other change once a minute.
+What has not changed is published now and then, so that silence means that no process predicts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ _BYTES, _CORES, _SHARES = 0, 4, 6  # digits that mean something
 
 
 class State(NamedTuple):
-    """What was told of each node: when (0: nothing yet), and the numbers by which a change is measured."""
+    """Last message of each node: when (0: none yet), and the numbers by which a change is measured."""
 
     told_us: Times
     told: Array
@@ -52,7 +52,7 @@ class ReportFields(NamedTuple):
 
 
 def init(nodes: int) -> State:
-    """Return the state of nodes of which nothing was told."""
+    """Return the state of nodes without a message."""
     return State(np.zeros(nodes, dtype=np.int64), np.full((nodes, 8), np.nan))
 
 
@@ -64,19 +64,19 @@ def measures(result: peaks.Result, settings: Predict) -> Array:
 
 
 def update(
-    state: State, news: Array, at_us: Times, known: NDArray[np.bool_], settings: Predict
+    state: State, news: Array, at_us: Times, is_predicted: NDArray[np.bool_], settings: Predict
 ) -> tuple[State, NDArray[np.int64]]:
-    """Say of which nodes to tell.
+    """Decide which nodes' predictions to publish.
 
     Args:
-        state: What was told.
+        state: The last messages.
         news: (nodes, 8) as `measures`.
-        at_us: (nodes,) now, by their clocks; one that goes back is told at once and counts from there.
-        known: (nodes,) anything is predicted at all.
+        at_us: (nodes,) now, by their clocks; one that goes back publishes at once and counts from there.
+        is_predicted: (nodes,) anything is predicted at all.
         settings: Times and the share.
 
     Returns:
-        The state after it, and the index (nodes,) into `REASONS`, below 0: nothing is told.
+        The state after it, and the index (nodes,) into `REASONS`, below 0: nothing is published.
     """
     waited = (at_us - state.told_us) / 1e6
     long = waited + _SLACK_SECONDS
@@ -88,7 +88,7 @@ def update(
     reason[long >= settings.force_seconds] = REASONS.index("force")
     reason[by_much | (waited < 0)] = REASONS.index("change")
     reason[(differs & (long >= settings.report_seconds)) | first] = REASONS.index("report")
-    reason[~known] = _NOT
+    reason[~is_predicted] = _NOT
     due = reason >= 0
     return State(np.where(due, at_us, state.told_us), np.where(due[:, None], news, state.told)), reason
 
@@ -101,7 +101,7 @@ def fields(
     reason: Times,
     settings: Predict,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield index and fields of the `Prediction` of some nodes, where the chosen model says anything of it yet."""
+    """Yield index and fields of the `Prediction` of some nodes, where the chosen model predicts anything yet."""
     chosen = PEAK_MODELS.index(settings.model)
     by_group = _rounded(result.peaks)
     pairs = {
@@ -109,9 +109,9 @@ def fields(
     }
     lent, capacity = _rounded(result.mid).tolist(), _rounded(more.capacity).tolist()
     listed: list[Any] = by_group.tolist()
-    known: list[Any] = np.logical_not(np.isnan(by_group).any(axis=3)).tolist()
+    is_known: list[Any] = np.logical_not(np.isnan(by_group).any(axis=3)).tolist()
     for row in rows:
-        if not known[row][group.NODE][chosen]:
+        if not is_known[row][group.NODE][chosen]:
             continue
         violation = more.violation[row]
         yield (
@@ -125,12 +125,12 @@ def fields(
                 "violation": None if np.isnan(violation) else float(np.round(violation, _SHARES)),
                 "peaks": {
                     group: {
-                        model: _resources(listed[row][place][number])
+                        model: _resources(listed[row][number_of_group][number])
                         for number, model in enumerate(PEAK_MODELS)
-                        if known[row][place][number]
+                        if is_known[row][number_of_group][number]
                     }
-                    for place, group in enumerate(GROUPS)
-                    if any(known[row][place])
+                    for number_of_group, group in enumerate(GROUPS)
+                    if any(is_known[row][number_of_group])
                 },
                 "capacity": _resources(capacity[row]),
                 **{name: _resources(values[row]) for name, values in pairs.items()},
@@ -156,16 +156,16 @@ def _rounded(pairs: Array) -> Array:
 
 def _accuracies(summary: accuracy.Summary, row: int) -> dict[str, dict[str, float]] | None:
     """Return the figures by model, over both resources: the greater rate and severity, the mean savings."""
-    found = {}
+    figures = {}
     for number, model in enumerate(PEAK_MODELS):
         weight = summary.weight[row, number]
         if not (weight > 0).any():
             continue
         judged = weight > 0
-        found[model] = {
+        figures[model] = {
             "violations": float(np.round(summary.violation_rate[row, number, judged].max(), _SHARES)),
             "severity": float(np.round(summary.severity[row, number, judged].max(), _SHARES)),
             "savings": float(max(np.round(summary.savings[row, number, judged].mean(), _SHARES), _LEAST_SAVINGS)),
             "settled": float(np.round(weight.max(), _CORES)),
         }
-    return found or None
+    return figures or None

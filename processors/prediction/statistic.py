@@ -1,4 +1,4 @@
-"""What is remembered of the usage of each row, a group of a node or a pod: decayed histograms, mean and deviation."""
+"""Statistics of the usage of each row, a group of a node or a pod: decayed histograms, mean and deviation."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -64,7 +64,7 @@ def half_lives(settings: Predict) -> tuple[float, float]:
 
 
 def turn(state: State, old: tuple[float, float], new: tuple[float, float]) -> State:
-    """Return the statistics with other half-lives: all weighs what it did at the row's newest sample, and fades anew.
+    """Return the statistics with other half-lives: weights are kept at the row's newest sample, and fade from there.
 
     The moments are kept as of that sample anyway; weights of a histogram are relative to its half-life.
     """
@@ -89,7 +89,7 @@ def _set_back(state: State, at_us: NDArray[np.int64], lives: tuple[float, float]
 def _weighed(part: histogram.State, newest: Array, options: bucket.Options, life: float) -> histogram.State:
     """Return the histograms with their newest sample at a time (rows,), its weight 1; NaN: there was none.
 
-    Of what was imported nobody knows the newest sample: it is taken for one of the reference.
+    The newest sample of an imported histogram is unknown: it is taken for one of the reference.
     """
     own = np.where(part.newest > 0, part.newest, 1.0)
     fresh = histogram.init(len(newest), options)

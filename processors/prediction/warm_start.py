@@ -1,4 +1,4 @@
-"""What new pods inherit: the past of another pod of their workload, alive or gone.
+"""Warm start: what new pods inherit, the past of another pod of their workload, alive or gone.
 
 One living pod of each workload is its donor. When it goes, what was remembered of it is kept, for a bounded number of
 workloads, until another pod of the workload is there.
@@ -25,16 +25,16 @@ class WarmStart:
         self._past = statistic.init(0)
         self._past_of: dict[str, int] = {}
 
-    def keep(self, pods: statistic.State, places: Mapping[int, int]) -> None:
+    def keep(self, pods: statistic.State, new_slots: Mapping[int, int]) -> None:
         """Follow donors to their new slots; what is remembered of those that have none is kept as a past.
 
         Args:
             pods: What is remembered of pods, by their old slots.
-            places: New slots by old ones.
+            new_slots: New slots by old ones.
         """
         for workload, slot in list(self._donors.items()):
-            if slot in places:
-                self._donors[workload] = places[slot]
+            if slot in new_slots:
+                self._donors[workload] = new_slots[slot]
             else:
                 del self._donors[workload]
                 self._remember(workload, table.take(pods, np.array([slot])))
@@ -42,14 +42,14 @@ class WarmStart:
     def _remember(self, workload: str, own: statistic.State) -> None:
         if not own.moments.weight.any() or not self._most:
             return
-        if (place := self._past_of.pop(workload, None)) is None:
-            place = len(self._past_of)
-            if place >= self._most:
-                place = self._past_of.pop(next(iter(self._past_of)))
+        if (row := self._past_of.pop(workload, None)) is None:
+            row = len(self._past_of)
+            if row >= self._most:
+                row = self._past_of.pop(next(iter(self._past_of)))
             else:
                 self._past = table.extend(self._past, statistic.init(1))
-        self._past_of[workload] = place
-        table.put(self._past, np.array([place]), own)
+        self._past_of[workload] = row
+        table.put(self._past, np.array([row]), own)
 
     def adopt(self, pods: Pods, statistics: statistic.State) -> None:
         """Let pods that have not inherited yet do so, in place."""
@@ -68,8 +68,8 @@ class WarmStart:
             return
         if (donor := self._donors.get(workload)) is not None:
             table.put(statistics, own, table.take(statistics, np.array([donor])))
-        elif (place := self._past_of.get(workload)) is not None:
-            table.put(statistics, own, table.take(self._past, np.array([place])))
+        elif (row := self._past_of.get(workload)) is not None:
+            table.put(statistics, own, table.take(self._past, np.array([row])))
 
     def turn(self, old: tuple[float, float], new: tuple[float, float]) -> None:
         """Let pasts fade with other half-lives; see `statistic.turn`."""

@@ -88,14 +88,16 @@ def usage_of(blocks: Sequence[Block]) -> Iterator[tuple[float | None, float | No
 def ninetieth(series: Iterable[Series]) -> Array:
     """Return the 90th percentiles (series, resources); NaN where there is no second."""
     listed = list(series)
-    return np.stack([_ninetieth([one.cpu for one in listed]), _ninetieth([one.memory for one in listed])], axis=1)
+    return np.stack(
+        [_ninetieth([usage.cpu for usage in listed]), _ninetieth([usage.memory for usage in listed])], axis=1
+    )
 
 
 def mean(series: Iterable[Series]) -> Array:
     """Return the means (series, resources); NaN where there is no second."""
-    found = np.full((0, 2), np.nan)
-    rows = [[_mean(one.cpu), _mean(one.memory)] for one in series]
-    return np.array(rows) if rows else found
+    nothing = np.full((0, 2), np.nan)
+    rows = [[_mean(usage.cpu), _mean(usage.memory)] for usage in series]
+    return np.array(rows) if rows else nothing
 
 
 def _ninetieth(lists: "list[array[float]]") -> Array:
@@ -103,9 +105,9 @@ def _ninetieth(lists: "list[array[float]]") -> Array:
     values = np.concatenate([np.frombuffer(values) for values in lists]) if counts.sum() else np.zeros(0)
     ordered = values[np.lexsort((values, np.repeat(np.arange(len(lists)), counts)))]
     places = np.cumsum(counts) - counts + np.maximum((counts * _SHARE).astype(np.intp) - 1, 0)
-    found = np.full(len(lists), np.nan)
-    found[counts > 0] = ordered[places[counts > 0]]
-    return found
+    percentiles = np.full(len(lists), np.nan)
+    percentiles[counts > 0] = ordered[places[counts > 0]]
+    return percentiles
 
 
 def _mean(values: "array[float]") -> float:
@@ -118,8 +120,8 @@ def dump(windows: Mapping[str, Window]) -> tuple[list[Any], dict[str, NDArray[An
     lists: list[array[float]] = []
     for node, window in windows.items():
         names.append([node, window.number, window.reports, list(window.pods), window.priorities])
-        for one in (window.node, *window.pods.values()):
-            lists += one
+        for usage in (window.node, *window.pods.values()):
+            lists += usage
     counts = np.array([len(values) for values in lists], dtype=np.int32)
     values = np.frombuffer(b"".join(values.tobytes() for values in lists))
     return names, {"window.counts": counts, "window.values": values}

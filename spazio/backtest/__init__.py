@@ -15,7 +15,7 @@ from processors.rows import table as rows
 from spazio.backtest import plot, report, study, trace
 
 
-def _tell(message: str) -> None:
+def _print(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
@@ -28,7 +28,7 @@ def run(
     draws: int = 4,
     seed: int = 0,
     plots: bool = True,
-    progress: Callable[[str], None] = _tell,
+    progress: Callable[[str], None] = _print,
 ) -> report.Report:
     """Back-test every predictor on a recording and write the outcome to a folder.
 
@@ -44,7 +44,7 @@ def run(
         draws: How often nodes are drawn; 1 is quicker and less sure.
         seed: Of the draws and the bootstrap.
         plots: False: no pictures, matplotlib is not needed.
-        progress: Is told each step.
+        progress: Called with each step.
 
     Raises:
         ValueError: A file or a number is not as it must be.
@@ -54,23 +54,27 @@ def run(
         plot.check()
     progress(f"reading {path}")
     days = trace.read(path)
-    known = None if learned is None else load(learned)
-    _check(days, path, machines=machines, draws=draws, alone=known is None)
-    scored, taught = study.assess(days, size=machines, draws=draws, seed=seed, learned=known, progress=progress)
+    table = None if learned is None else load(learned)
+    _check(days, path, machines=machines, draws=draws, alone=table is None)
+    scored, taught = study.assess(days, size=machines, draws=draws, seed=seed, learned=table, progress=progress)
     progress("comparing")
-    found = report.Report(
+    outcome = report.Report(
         nodes={day: part.nodes for day, part in scored.items()},
         comparison=study.compare(scored, seed=seed),
         calibration=report.calibration(scored),
     )
-    out_dir.mkdir(parents=True, exist_ok=True)
-    report.write(found, out_dir)
-    np.savez_compressed(out_dir / "learned.npz", allow_pickle=False, **rows.flatten(taught))
+    _write(outcome, taught, out_dir)
     if plots:
         progress("drawing")
         plot.write(scored, out_dir)
     progress(f"written to {out_dir}")
-    return found
+    return outcome
+
+
+def _write(outcome: report.Report, taught: conformal.Table, out_dir: Path) -> None:
+    out_dir.mkdir(parents=True, exist_ok=True)
+    report.write(outcome, out_dir)
+    np.savez_compressed(out_dir / "learned.npz", allow_pickle=False, **rows.flatten(taught))
 
 
 def load(path: Path) -> conformal.Table:

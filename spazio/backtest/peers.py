@@ -39,9 +39,9 @@ def curves(nodes: list[trace.Percent]) -> Iterator[score.Curve]:
         configs = [(f"window {_span(window)}, warm-up {_span(warm)}", warm) for warm in WARM]
         yield from score.score("N-sigma", configs, SIGMAS, sigma, usage)
         yield from score.score("RC-like", configs, FRACTIONS, central, usage)
-        for place in JOINED:
-            named = [(f"percentile {FRACTIONS[place] * 100:g}, {config}", warm) for config, warm in configs]
-            yield from score.score("Max", named, SIGMAS, np.maximum(sigma, central[place]), usage)
+        for joined in JOINED:
+            named = [(f"percentile {FRACTIONS[joined] * 100:g}, {config}", warm) for config, warm in configs]
+            yield from score.score("Max", named, SIGMAS, np.maximum(sigma, central[joined]), usage)
 
 
 def usage_of(nodes: trace.Percent) -> Array:
@@ -84,11 +84,11 @@ def percentiles(nodes: trace.Percent, window: int, fractions: Array) -> Array:
     """
     count, size, samples = nodes.shape
     machines = nodes.reshape(-1, samples)
-    found = np.concatenate(
+    parts = np.concatenate(
         [_percentiles(machines[at : at + _AT_ONCE], window, fractions) for at in range(0, len(machines), _AT_ONCE)],
         axis=1,
     )
-    total: Array = found.reshape(len(fractions), count, size, samples).sum(axis=2) / (100.0 * size)
+    total: Array = parts.reshape(len(fractions), count, size, samples).sum(axis=2) / (100.0 * size)
     return total
 
 
@@ -98,15 +98,15 @@ def _percentiles(machines: trace.Percent, window: int, fractions: Array) -> Arra
     after = np.iinfo(machines.dtype).max if whole else np.inf  # sorts behind every sample
     padded = np.pad(machines, ((0, 0), (window - 1, 0)), constant_values=after)
     ordered = np.sort(np.lib.stride_tricks.sliding_window_view(padded, window, axis=1), axis=2)
-    known = np.minimum(np.arange(samples) + 1, window)
-    place = fractions[:, None] * (known - 1)
-    below = np.floor(place).astype(np.intp)
-    above = np.minimum(below + 1, known - 1)
+    count = np.minimum(np.arange(samples) + 1, window)
+    position = fractions[:, None] * (count - 1)
+    below = np.floor(position).astype(np.intp)
+    above = np.minimum(below + 1, count - 1)
     time = np.arange(samples)
     low = ordered[:, time, below].astype(np.float64)
     high = ordered[:, time, above].astype(np.float64)
-    found: Array = (low + (high - low) * (place - below)).transpose(1, 0, 2)
-    return found
+    between: Array = (low + (high - low) * (position - below)).transpose(1, 0, 2)
+    return between
 
 
 def _span(samples: int) -> str:

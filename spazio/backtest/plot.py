@@ -113,8 +113,8 @@ def _least(day: study.Day, family: str) -> Array:
 
 
 def _rate(curve: score.Curve, level: float) -> float:
-    found = score.at(curve, level)
-    return np.nan if found is None else float(found.violation.mean())
+    rate = score.at(curve, level)
+    return np.nan if rate is None else float(rate.violation.mean())
 
 
 def _figure() -> Callable[..., Any]:

@@ -14,7 +14,7 @@ STATED = (0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
 
 
 class Stated(NamedTuple):
-    """What the predictor said of itself on one day, and what was seen; means over nodes."""
+    """Stated probability of the predictor on one day, and what was seen; means over nodes."""
 
     day: str
     stated: float
@@ -63,9 +63,9 @@ def text(report: Report) -> str:
     lines += [_compared(row, hindsight.get((row.day, row.savings), np.nan)) for row in chosen]
     lines += ["", "What our predictor states of itself, and what was seen, %.", ""]
     lines.append(f"{'day':10} {'stated':>7} {'seen':>7} {'severity':>8} {'savings':>7}")
-    for said in report.calibration:
-        figures = f"{100 * said.seen:7.2f} {100 * said.severity:8.3f} {100 * said.savings:7.1f}"
-        lines.append(f"{said.day:10} {100 * said.stated:7.1f} {figures}")
+    for stated in report.calibration:
+        figures = f"{100 * stated.seen:7.2f} {100 * stated.severity:8.3f} {100 * stated.savings:7.1f}"
+        lines.append(f"{stated.day:10} {100 * stated.stated:7.1f} {figures}")
     return "\n".join(lines) + "\n"
 
 

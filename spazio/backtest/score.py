@@ -31,7 +31,7 @@ class Curve(NamedTuple):
     savings: Array
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """A setting of a curve's knob: `part` of the way from setting number `low` to number `high`."""
 
     low: int
@@ -82,7 +82,7 @@ def join(curves: Sequence[Curve]) -> Curve:
     return Curve(curves[0].family, curves[0].config, curves[0].knob, *wide)
 
 
-def place(curve: Curve, savings: float) -> Place | None:
+def locate(curve: Curve, savings: float) -> Position | None:
     """Return where the mean savings are as wanted; None where the curve never saves so much.
 
     A predictor whose most careful setting saves more than is wanted is taken there.
@@ -94,12 +94,12 @@ def place(curve: Curve, savings: float) -> Place | None:
         return None
     right = int(np.searchsorted(mean, savings))
     if right == 0:
-        return Place(int(order[0]), int(order[0]), 0.0)
+        return Position(int(order[0]), int(order[0]), 0.0)
     part = (savings - mean[right - 1]) / (mean[right] - mean[right - 1])
-    return Place(int(order[right - 1]), int(order[right]), float(part))
+    return Position(int(order[right - 1]), int(order[right]), float(part))
 
 
-def point(curve: Curve, where: Place) -> Point:
+def point(curve: Curve, where: Position) -> Point:
     """Return the figures at a place, interpolated between the two settings."""
 
     def between(values: Array) -> Array:
@@ -112,5 +112,5 @@ def point(curve: Curve, where: Place) -> Point:
 
 def at(curve: Curve, savings: float) -> Point | None:
     """Return the figures where the mean savings are as wanted; None where the curve never saves so much."""
-    where = place(curve, savings)
+    where = locate(curve, savings)
     return None if where is None else point(curve, where)

@@ -3,8 +3,9 @@
 Each day is tested with what was learned and chosen on the other days. A predictor is a family, a configuration and a
 knob. At each level of savings the configuration is the one that violated least on the other days; its knob is set so
 that it saves just as much on the tested day, for the peer and for ours alike, since only equal savings compare. Beside
-it stand the peer whose configuration is the best in hindsight, which nobody could have chosen, and both with the knob
-of the other days too, where savings then differ a little. A day without others is compared in hindsight only.
+it stand the peer whose configuration is the best in hindsight, which could not have been chosen beforehand, and both
+with the knob of the other days too, where savings then differ a little. A day without others is compared in hindsight
+only.
 
 The interval is a bootstrap over nodes, paired. Nodes of several draws share machines, so a resample has only as many
 nodes as one draw: intervals do not get narrower by drawing the same machines again.
@@ -75,7 +76,7 @@ def assess(
         draws: How often nodes are drawn.
         seed: Of the first draw.
         learned: What our predictor knows; None: of each day what the other days teach.
-        progress: Is told what is done next.
+        progress: Called with each step.
 
     Returns:
         The scores, and what all days together teach.
@@ -119,13 +120,13 @@ def best(days: Sequence[Day], level: float, *, among: Day) -> int | None:
 
     None where no peer does.
     """
-    least, found = np.inf, None
+    least, number_of_best = np.inf, None
     for number, tested in enumerate(among.peers):
         points = [score.at(curve, level) for curve in (tested, *(day.peers[number] for day in days))]
         rates = [float(point.violation.mean()) for point in points[1:] if point is not None]
         if None not in points and np.mean(rates) < least:
-            least, found = float(np.mean(rates)), number
-    return found
+            least, number_of_best = float(np.mean(rates)), number
+    return number_of_best
 
 
 def bootstrap(difference: Array, size: int, rng: np.random.Generator) -> tuple[float, float]:
@@ -148,9 +149,9 @@ def _name(curve: score.Curve) -> str:
 def _tuned(tested: Day, others: Sequence[Day], number: int, level: float) -> tuple[float, ...]:
     """Return violation rates and savings of ours and the peer, with the knob that saves as wanted on the other days."""
     pairs = [(tested.own, [day.own for day in others]), (tested.peers[number], [day.peers[number] for day in others])]
-    found = []
+    figures = []
     for curve, elsewhere in pairs:
-        where = score.place(score.join(elsewhere), level)
+        where = score.locate(score.join(elsewhere), level)
         point = None if where is None else score.point(curve, where)
-        found.append((np.nan, np.nan) if point is None else (point.violation.mean(), point.savings.mean()))
-    return (*(float(rate) for rate, _ in found), *(float(savings) for _, savings in found))
+        figures.append((np.nan, np.nan) if point is None else (point.violation.mean(), point.savings.mean()))
+    return (*(float(rate) for rate, _ in figures), *(float(savings) for _, savings in figures))

@@ -24,7 +24,7 @@ def read(path: Path) -> Mapping[str, Percent]:
     """Return each day's usage (machines, samples) in percent of a core, days in order.
 
     Raises:
-        ValueError: The file is not such a recording; the message says what, where, and how to mend it.
+        ValueError: The file is not such a recording; the message names what is wrong, where, and the remedy.
     """
     frame = _load(path)
     missing = [name for name in COLUMNS if name not in frame.columns]
@@ -80,8 +80,8 @@ def _check_values(path: Path, frame: pl.DataFrame) -> None:
 
 
 def _check_days(path: Path, frame: pl.DataFrame) -> None:
-    found = frame.group_by("day", "vm").agg(pl.len().alias("rows"), pl.col("sample").n_unique().alias("samples"))
-    wrong = found.filter((pl.col("rows") != SAMPLES) | (pl.col("samples") != SAMPLES)).sort("day", "vm")
+    counts = frame.group_by("day", "vm").agg(pl.len().alias("rows"), pl.col("sample").n_unique().alias("samples"))
+    wrong = counts.filter((pl.col("rows") != SAMPLES) | (pl.col("samples") != SAMPLES)).sort("day", "vm")
     if not wrong.is_empty():
         day, vm, rows, samples = wrong.row(0)
         message = f"{path}: {len(wrong)} machines have no whole day, the first is vm {vm} on day {day} with {rows} rows"

@@ -33,7 +33,7 @@ _VPA = {
 
 
 class Koordinator(NamedTuple):
-    """A model of Koordinator's agent: `cpu` and `memory` of one row each, `updated` in seconds UTC, NaN: not said."""
+    """A model of Koordinator's agent: `cpu` and `memory` of one row each, `updated` in seconds UTC, NaN: unknown."""
 
     uid: str
     cpu: histogram.State
@@ -42,7 +42,7 @@ class Koordinator(NamedTuple):
 
 
 class Vpa(NamedTuple):
-    """A checkpoint of the VPA: `cpu` and `memory` of one row each; times in seconds UTC, NaN: not said."""
+    """A checkpoint of the VPA: `cpu` and `memory` of one row each; times in seconds UTC, NaN: unknown."""
 
     cpu: histogram.State
     memory: histogram.State
@@ -68,13 +68,13 @@ def write(state: histogram.State, row: int, *, options: Options, compat: bool = 
     if reference != np.floor(reference) and not np.isnan(reference):
         raise ValueError(f"a reference of {reference} s is no whole second, and the form has no parts of one")
     if compat:
-        place = np.arange(options.count)
-        weights = np.where((place >= state.low[row]) & (place <= state.high[row]), weights, 0.0)
+        bucket_number = np.arange(options.count)
+        weights = np.where((bucket_number >= state.low[row]) & (bucket_number <= state.high[row]), weights, 0.0)
     fullest = weights.max()
     scaled = np.floor(weights * (_FULLEST / fullest) + 0.5).astype(np.int64) if fullest > 0.0 else weights
     return {
         "referenceTimestamp": field.stamp(reference),
-        "bucketWeights": {str(place): int(scaled[place]) for place in np.flatnonzero(scaled)},
+        "bucketWeights": {str(bucket_number): int(scaled[bucket_number]) for bucket_number in np.flatnonzero(scaled)},
         "totalWeight": float(state.total[row]),
     }
 
@@ -197,8 +197,8 @@ def _part(fields: Mapping[str, Any], name: str, options: Options, half_life: flo
     return read(fields.get(name), options=options, half_life_seconds=half_life, where=where, compat=compat)
 
 
-def _weights(found: Any, options: Options, where: str) -> tuple[histogram.Rows, histogram.Array]:
-    entries = field.members({} if found is None else found, None, where)
+def _weights(document: Any, options: Options, where: str) -> tuple[histogram.Rows, histogram.Array]:
+    entries = field.members({} if document is None else document, None, where)
     places = [_place(name, options.count, where) for name in entries]
     if len(set(places)) != len(places):
         raise ValueError(f"{where} has a bucket twice")
@@ -209,10 +209,10 @@ def _weights(found: Any, options: Options, where: str) -> tuple[histogram.Rows, 
 def _place(name: Any, count: int, where: str) -> int:
     if not re.fullmatch(r"-?\d{1,9}", str(name), re.ASCII):
         raise ValueError(f"{where} has the bucket {name!r:.60}, which is no number")
-    place = int(name)
-    if not 0 <= place < count:
-        raise ValueError(f"{where} has the bucket {place}; there are 0 to {count - 1}")
-    return place
+    bucket_number = int(name)
+    if not 0 <= bucket_number < count:
+        raise ValueError(f"{where} has the bucket {bucket_number}; there are 0 to {count - 1}")
+    return bucket_number
 
 
 def _check_reference(reference: float, half_life: float, whole: int, where: str) -> None:

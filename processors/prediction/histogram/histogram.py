@@ -149,23 +149,23 @@ def _scan(state: State, shares: Array) -> Rows:
     """Return the buckets (rows, shares) between the lowest and the highest; only those weights are summed."""
     columns = np.arange(state.weights.shape[1])
     inside = np.where(columns >= state.low[:, np.newaxis], state.weights, 0.0)
-    found = _first(inside, state.total, shares, state.high)
-    return np.clip(found, state.low[:, np.newaxis], state.high[:, np.newaxis])
+    buckets = _first(inside, state.total, shares, state.high)
+    return np.clip(buckets, state.low[:, np.newaxis], state.high[:, np.newaxis])
 
 
 def _read(state: State, shares: Array, epsilon: float) -> Rows:
     """Return the buckets (rows, shares) by all weights, moved in to those that still count."""
     last = np.full(len(state.total), state.weights.shape[1] - 1)
-    found = _first(state.weights, state.total, shares, last)
-    held = np.take_along_axis(state.weights, found, axis=1)
+    buckets = _first(state.weights, state.total, shares, last)
+    held = np.take_along_axis(state.weights, buckets, axis=1)
     least = np.maximum(epsilon * state.newest, np.finfo(np.float64).smallest_subnormal)[:, np.newaxis]
     edge = np.flatnonzero((held < least).any(axis=1))
     counted = state.weights[edge] >= least[edge]
     # Where none counts, as when all samples were late, any weight does.
     counted = np.where(counted.any(axis=1, keepdims=True), counted, state.weights[edge] > 0.0)
     low, high = np.argmax(counted, axis=1), _last(counted)
-    found[edge] = np.clip(found[edge], low[:, np.newaxis], high[:, np.newaxis])
-    return found
+    buckets[edge] = np.clip(buckets[edge], low[:, np.newaxis], high[:, np.newaxis])
+    return buckets
 
 
 def _first(weights: Array, total: Array, shares: Array, otherwise: Rows) -> Rows:
@@ -174,12 +174,12 @@ def _first(weights: Array, total: Array, shares: Array, otherwise: Rows) -> Rows
     if not len(used):
         return np.broadcast_to(otherwise[:, np.newaxis], (len(total), len(shares))).copy()
     summed = np.cumsum(weights[:, used[0] : used[-1] + 1], axis=1)
-    found = np.empty((len(total), len(shares)), dtype=np.intp)
+    buckets = np.empty((len(total), len(shares)), dtype=np.intp)
     for column, share in enumerate(shares):
         threshold = share * total
-        place = used[0] + np.argmax(summed >= threshold[:, np.newaxis], axis=1)
-        found[:, column] = np.where(summed[:, -1] >= threshold, place, otherwise)
-    return found
+        reached = used[0] + np.argmax(summed >= threshold[:, np.newaxis], axis=1)
+        buckets[:, column] = np.where(summed[:, -1] >= threshold, reached, otherwise)
+    return buckets
 
 
 def _last(chosen: NDArray[np.bool_]) -> Rows:

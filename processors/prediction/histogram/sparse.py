@@ -66,9 +66,9 @@ def _named(options: Options) -> tuple[float, ...]:
 
 def _check_form(arrays: Mapping[str, NDArray[Any]]) -> None:
     for name, kind in (_ROWS | _ENTRIES | _OPTIONS).items():
-        found = arrays.get(name)
-        if found is None or found.ndim != 1 or found.dtype != np.dtype(kind):
-            is_now = "there is none" if found is None else f"it is {found.dtype} {found.shape}"
+        values = arrays.get(name)
+        if values is None or values.ndim != 1 or values.dtype != np.dtype(kind):
+            is_now = "there is none" if values is None else f"it is {values.dtype} {values.shape}"
             raise ValueError(f"histograms need an array {name} of type {np.dtype(kind)} with one axis, {is_now}")
     lengths = {name: len(arrays[name]) for name in _ROWS}
     if len(set(lengths.values())) != 1:
@@ -79,9 +79,11 @@ def _check_form(arrays: Mapping[str, NDArray[Any]]) -> None:
             raise ValueError(f"counts of histograms add up to {entries}, but {name} has {len(arrays[name])}")
 
 
-def _check_options(found: NDArray[Any], options: Options) -> None:
-    if tuple(found.tolist()) != _named(options):
-        raise ValueError(f"histograms have (count, first, ratio) {found.tolist()}, buckets now {list(_named(options))}")
+def _check_options(stored: NDArray[Any], options: Options) -> None:
+    if tuple(stored.tolist()) != _named(options):
+        raise ValueError(
+            f"histograms have (count, first, ratio) {stored.tolist()}, buckets now {list(_named(options))}"
+        )
 
 
 def _check_values(
@@ -101,8 +103,8 @@ def _check_values(
     )
     for name, row, wrong in faults:
         if wrong.any():
-            place = int(np.argmax(wrong))
-            raise ValueError(f"histogram of row {row[place]} has {arrays[name][place]} in {name}, at {place}")
+            entry = int(np.argmax(wrong))
+            raise ValueError(f"histogram of row {row[entry]} has {arrays[name][entry]} in {name}, at {entry}")
 
 
 def _unweighable(weights: NDArray[Any]) -> NDArray[np.bool_]:

@@ -102,7 +102,7 @@ def update(state: State, usage: Array, peaks: Array, limit: Array, at_us: Times,
     Args:
         state: What the last call returned, or `init`.
         usage: (rows, resources) in the resource's unit; NaN: missing.
-        peaks: (rows, models, resources) predicted now, same unit; NaN: the model says nothing.
+        peaks: (rows, models, resources) predicted now, same unit; NaN: the model predicts nothing.
         limit: (rows, resources) requested now, same unit.
         at_us: (rows,) time of the sample; a row whose time does not move forward is left as it is.
         params: Which predictions are scored, and for how long they count.
@@ -167,5 +167,5 @@ def _score(state: State, highest: Array, done: Mask, fade: Array) -> Sums:
 
 
 def _ratio(part: Array, whole: Array) -> Array:
-    found: Array = np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
-    return found
+    ratio: Array = np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
+    return ratio

@@ -70,8 +70,8 @@ class Calibration:
             ValueError: An array is missing or of another form.
         """
         for name, own in (("multiple", self.multiple), ("stated", self.stated)):
-            found = arrays.get(name)
-            if found is None or found.shape != own.shape or found.dtype != own.dtype:
+            stored = arrays.get(name)
+            if stored is None or stored.shape != own.shape or stored.dtype != own.dtype:
                 raise ValueError(f"state has no array {name} of shape {own.shape} {own.dtype}")
         self.multiple, self.stated = arrays["multiple"].copy(), arrays["stated"].copy()
         shape = self.today.counts.shape
@@ -80,13 +80,13 @@ class Calibration:
 
 
 def _counts(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> Table:
-    places, found = arrays.get(f"{name}.places"), arrays.get(f"{name}.counts")
-    if places is None or found is None or places.shape != found.shape or places.ndim != 1:
+    places, counts = arrays.get(f"{name}.places"), arrays.get(f"{name}.counts")
+    if places is None or counts is None or places.shape != counts.shape or places.ndim != 1:
         raise ValueError(f"state has no counts {name}")
-    if places.dtype != np.int64 or found.dtype != np.float64 or not (found >= 0).all():
+    if places.dtype != np.int64 or counts.dtype != np.float64 or not (counts >= 0).all():
         raise ValueError(f"state has counts {name} of another type, or below 0")
     whole = np.zeros(int(np.prod(shape)))
     if len(places) and not 0 <= places.min() <= places.max() < len(whole):
         raise ValueError(f"state has counts {name} in none of {len(whole)} places")
-    whole[places] = found
+    whole[places] = counts
     return Table(whole.reshape(shape))

@@ -1,10 +1,10 @@
 """A predicted peak that states how often usage rises above it, and learns whether that was true.
 
-Usage is told as a share of the limit. Per row a faded mean m and variance v are kept; the scale is
+Usage is a share of the limit. Per row a faded mean m and variance v are kept; the scale is
 
     s = sqrt((w v + w0 d^2) / (w + w0))        w: seconds of evidence, faded; d, w0: deviation assumed, and its weight
 
-When a prediction's horizon has passed, z = (highest usage since - m) / s says how many scales above the mean usage
+When a prediction's horizon has passed, z = (highest usage since - m) / s is how many scales above the mean usage
 went. The z of all rows together make one histogram per time of day: what an hour of the morning still has before it
 is not what an hour of the evening has. The peak is m + s z(p), with z(p) the value that a share p of the predictions
 made at that time of day rose above. It is split conformal prediction (Vovk et al., 2005) of a normalised residual,
@@ -136,11 +136,11 @@ def update(state: State, table: Table, usage: Array, at_us: Times, *, params: Pa
         pending.release(waiting, done), at_us, seen, interval_seconds=params.interval_seconds
     )
     here = chosen[:, None, :]
-    known = np.where(np.isnan(usage), np.nan, state.mean)
+    mean = np.where(np.isnan(usage), np.nan, state.mean)
     state = state._replace(
         at_us=np.where(seen, at_us, state.at_us),
         waiting=waiting,
-        means=np.where(here, known[..., None], state.means),
+        means=np.where(here, mean[..., None], state.means),
         scales=np.where(here, scale(state, params=params)[..., None], state.scales),
     )
     return state, table
@@ -154,9 +154,9 @@ def close(state: State, table: Table) -> tuple[State, Table]:
 
 def scale(state: State, *, params: Params) -> Array:
     """Return the scale s (rows, resources), above 0."""
-    known, assumed = state.weight * state.variance, params.prior_seconds * params.deviation**2
-    found: Array = np.sqrt((known + assumed) / (state.weight + params.prior_seconds))
-    return found
+    seen, assumed = state.weight * state.variance, params.prior_seconds * params.deviation**2
+    root: Array = np.sqrt((seen + assumed) / (state.weight + params.prior_seconds))
+    return root
 
 
 def peak(state: State, multiple: Array, *, params: Params) -> Array:
@@ -202,12 +202,12 @@ def quantile(table: Table, probability: float) -> Array:
     last = np.count_nonzero(above >= wanted, axis=2, keepdims=True) - 1
     high, low = (np.take_along_axis(above, np.clip(last + more, 0, _BINS), axis=2)[..., 0] for more in (0, 1))
     part = np.divide(high - wanted, high - low, out=np.zeros_like(high), where=high > low)
-    found: Array = _LOWEST + _WIDTH * (np.maximum(last[..., 0], 0) + part)
+    multiple: Array = _LOWEST + _WIDTH * (np.maximum(last[..., 0], 0) + part)
     if probability < _TAIL:
         beyond = np.where(np.arange(_BINS + 1) > last, above, 0.0)
         area = _WIDTH * (beyond.sum(axis=2) - low / 2 + (1 - part) * (wanted + low) / 2)
-        found = found + np.log(_TAIL / probability) * area / _TAIL
-    return np.where(np.isnan(above[..., 0]), np.nan, found)
+        multiple = multiple + np.log(_TAIL / probability) * area / _TAIL
+    return np.where(np.isnan(above[..., 0]), np.nan, multiple)
 
 
 def stated(table: Table, probability: float) -> Array:
@@ -238,8 +238,8 @@ def _above(table: Table) -> Array:
     counts = table.counts + np.minimum(evidence, _POOLED) * shape
     above = np.zeros((*counts.shape[:2], _BINS + 1))
     above[..., :-1] = np.cumsum(counts[..., ::-1], axis=2)[..., ::-1]
-    found: Array = above / above[..., :1]
-    return found
+    share: Array = above / above[..., :1]
+    return share
 
 
 def _learn(state: State, table: Table, done: Mask) -> Table:
@@ -248,19 +248,19 @@ def _learn(state: State, table: Table, done: Mask) -> Table:
     if not row.size:
         return table
     times = time_of_day(state.waiting.born_us[row, slot], len(table.counts))
-    place = np.clip((residual[row, column, slot] - _LOWEST) / _WIDTH, 0, _BINS - 1).astype(np.intp)
-    flat = np.ravel_multi_index((times, column, place), table.counts.shape)
+    bin_number = np.clip((residual[row, column, slot] - _LOWEST) / _WIDTH, 0, _BINS - 1).astype(np.intp)
+    flat = np.ravel_multi_index((times, column, bin_number), table.counts.shape)
     more = np.bincount(flat, minlength=table.counts.size).reshape(table.counts.shape)
     return Table(table.counts + more)
 
 
 def _follow(state: State, usage: Array, seen: Mask, elapsed: Array, params: Params) -> State:
     first = state.weight == 0
-    known = seen[:, None] & ~np.isnan(usage)
+    is_known = seen[:, None] & ~np.isnan(usage)
     seconds = np.where(first, _FIRST_SECONDS, np.minimum(elapsed, params.gap_seconds)[:, None])
     faded = state.weight * np.exp2(-elapsed / params.half_life_seconds)[:, None]
-    weight = np.where(known, faded + seconds, faded)
-    share = np.divide(seconds, weight, out=np.zeros_like(weight), where=known & (weight > 0))
-    step = np.where(known, usage - state.mean, 0.0)
+    weight = np.where(is_known, faded + seconds, faded)
+    share = np.divide(seconds, weight, out=np.zeros_like(weight), where=is_known & (weight > 0))
+    step = np.where(is_known, usage - state.mean, 0.0)
     variance = (1.0 - share) * (state.variance + share * step**2)
     return state._replace(weight=weight, mean=state.mean + share * step, variance=variance)

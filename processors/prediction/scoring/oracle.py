@@ -1,4 +1,4 @@
-"""What a perfect prediction would have said, and how far from it another one was.
+"""What a perfect prediction would have been, and how far from it another one was.
 
 The peak oracle at a time t knows the future: it is the highest usage after t, within a horizon. A policy that follows
 it reclaims all that is safe to reclaim, so every other policy is judged against it (Bashir et al., "Take it to the
@@ -32,12 +32,12 @@ def peak(usage: Array, *, horizon: int) -> Array:
     ahead = np.full_like(usage, np.nan)
     ahead[..., :-1] = usage[..., 1:]
     # After each round a place holds the maximum of the next `known` samples; rounds overlap where they must.
-    known, wanted = 1, min(horizon, max(usage.shape[-1], 1))
-    while known < wanted:
-        step = min(known, wanted - known)
+    reach, wanted = 1, min(horizon, max(usage.shape[-1], 1))
+    while reach < wanted:
+        step = min(reach, wanted - reach)
         later = ahead[..., step:]
         ahead[..., : later.shape[-1]] = np.fmax(ahead[..., : later.shape[-1]], later)
-        known += step
+        reach += step
     return ahead
 
 
@@ -50,11 +50,11 @@ def violation(predicted: Array, oracle: Array) -> Array:
 def severity(predicted: Array, oracle: Array) -> Array:
     """Return by how much of its peak usage will rise above the prediction, 0..1; NaN where either is not known."""
     above = np.maximum(oracle - predicted, 0.0)
-    found: Array = np.divide(above, oracle, out=np.where(np.isnan(above), np.nan, 0.0), where=oracle > 0)
-    return found
+    share: Array = np.divide(above, oracle, out=np.where(np.isnan(above), np.nan, 0.0), where=oracle > 0)
+    return share
 
 
 def savings(predicted: Array, limit: Array) -> Array:
     """Return the share of the limit that the prediction gives back; below 0 above the limit, NaN without a limit."""
-    found: Array = np.divide(limit - predicted, limit, out=np.full_like(limit - predicted, np.nan), where=limit > 0)
-    return found
+    share: Array = np.divide(limit - predicted, limit, out=np.full_like(limit - predicted, np.nan), where=limit > 0)
+    return share

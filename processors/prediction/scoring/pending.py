@@ -2,7 +2,7 @@
 
 A predicted peak can be judged only when its horizon has passed. Until then it waits in one of its row's slots; each
 sample raises the highest usage of all that wait. While all slots are taken, a new prediction is not followed. After a
-gap in the samples nobody knows how high usage was, so those that waited through it are dropped.
+gap in the samples it is unknown how high usage was, so those that waited through it are dropped.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What Koordinator's node agent says production pods leave unused: its shipped predictors, to the last byte.
+"""What production pods leave unused by Koordinator's node agent: its shipped predictors, to the last byte.
 
 Two predictors look at the same pods. One takes each pod's own percentiles (cpu p95, memory p98), the other those of
 whole classes on the node: the system, production, and pods of no class. Both add a safety margin, and the smaller
@@ -137,11 +137,11 @@ def predict(pods: Pods, percentile: Array, allocatable: Array, *, margin_percent
 
     A pod without a model is not counted among its class's requests, either. Where one predictor fails, so does this.
     """
-    one = by_pod(pods, allocatable, margin_percent=margin_percent)
+    own = by_pod(pods, allocatable, margin_percent=margin_percent)
     failed = _unknown(pods.percentile) & ~pods.cold
     counted = pods._replace(ending=pods.ending | failed)
-    other = by_class(counted, percentile, allocatable, margin_percent=margin_percent)
-    return Result(np.minimum(one.reclaimable, other.reclaimable), np.maximum(one.peak, other.peak))
+    of_classes = by_class(counted, percentile, allocatable, margin_percent=margin_percent)
+    return Result(np.minimum(own.reclaimable, of_classes.reclaimable), np.maximum(own.peak, of_classes.peak))
 
 
 def _ratio(margin_percent: int) -> float:

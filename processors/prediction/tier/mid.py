@@ -59,7 +59,7 @@ def proposed(
         reclaim: Share of what was allocated that may be lent, 0..1.
 
     Returns:
-        (rows, resources), 0 or more; 0 where an argument is NaN: nobody lends what nobody knows.
+        (rows, resources), 0 or more; 0 where an argument is NaN: an unknown amount is not lent.
     """
     lent = np.maximum(reclaim * np.maximum(allocated, 0.0) - peak, 0.0)
     within: Array = np.nan_to_num(np.minimum(lent, np.maximum(allocatable, 0.0) * threshold), nan=0.0)
@@ -151,7 +151,7 @@ def write(
     Koordinator writes at a tenth or after five minutes; its proposal's reports were to go out at 0.05 or after 600 s.
 
     Args:
-        old: (rows, resources) what the node says now; NaN: it says nothing.
+        old: (rows, resources) what the node's status has now; NaN: nothing.
         new: (rows, resources) what it should say; NaN: nothing.
         written_us: (rows,) when it was last written; 0: never since the start. In the future counts as its distance.
         now_us: Now.

@@ -1,9 +1,9 @@
-"""Which of Koordinator's priority classes a pod belongs to: how much the node owes it.
+"""Which of Koordinator's priority classes a pod belongs to: how important it is.
 
 The label decides; without it the number of the pod's Kubernetes priority, which has one band for each class; without
 both its quality of service, Koordinator's own if it is labelled, else the one of Kubernetes. A value that says nothing
 (an unknown label, a number between the bands) leaves the decision to the next rule, and a pod of which nothing says
-anything is of no class and counts as production: whatever is not marked as less owed is owed most.
+anything is of no class and counts as production: only a mark makes a pod less important.
 """
 
 import enum
@@ -59,13 +59,13 @@ def of(labels: Mapping[str, str], priority: int | None, qos: str | None) -> Prio
     >>> of({}, 5500, "Guaranteed")
     <Priority.BATCH: 3>
     """
-    said = (
+    rules = (
         _NAMES.get(labels.get(LABEL, "")),
         None if priority is None else _BANDS.get(priority // _BAND),
         _QOS.get(labels.get(QOS_LABEL, "")),
         _KUBERNETES_QOS.get(qos or ""),
     )
-    return next((found for found in said if found is not None), Priority.NONE)
+    return next((choice for choice in rules if choice is not None), Priority.NONE)
 
 
 def is_prod(classes: NDArray[np.int8]) -> NDArray[np.bool_]:

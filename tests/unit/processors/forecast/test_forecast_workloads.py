@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from processors.forecast import history, model, series
-from processors.forecast.outlook import Forecast
+from processors.forecast.forecast import Forecast
 from processors.forecast.sums import Sum, Workload
 from processors.forecast.workloads import Forecasts, Params
 

@@ -1,4 +1,4 @@
-"""What every model says of every workload, which of them counts, and what should be done.
+"""Every model's forecast of every workload, the chosen one, and the pods that it takes.
 
 What is forecast is the usage of all pods of a workload together, in cores and bytes. A line through utilisation would
 fall whenever pods are added, though the load is the same. Pods are counted in CPU alone: memory does not fall when
@@ -29,7 +29,7 @@ class Forecast(NamedTuple):
         initialization_seconds: Mean time from creation to ready.
         horizon_seconds: How far ahead; the initialization time within bounds.
         observations: Points behind the forecast.
-        model: The chosen model; the reference where the one of the settings has nothing to say.
+        model: The chosen model; the reference where the one of the settings makes no forecast.
         forecasts: Of the reference and of the chosen model.
         desired: Pods that the chosen forecast takes.
         raises: The chosen forecast of CPU is above what is used now.
@@ -65,11 +65,11 @@ def forecasts(at_us: int, seen: Seen, *, chosen: str, target: float, fitted: int
     ahead = _ask(seen, chosen, fitted)
     reference = ahead[model.REFERENCE]
     counts = ahead.get(chosen, np.full_like(reference, np.nan))
-    told = np.asarray(np.isfinite(counts).all(axis=1))
-    counts = np.where(told[:, None], counts, reference)[:, _CPU]
-    requested = np.array([one.requested[_CPU] for one in seen.now])
-    running = np.array([one.pods for one in seen.now], dtype=np.float64)
-    raises = (counts > [one.used[_CPU] for one in seen.now]) & (requested > 0)
+    has_forecast = np.asarray(np.isfinite(counts).all(axis=1))
+    counts = np.where(has_forecast[:, None], counts, reference)[:, _CPU]
+    requested = np.array([total.requested[_CPU] for total in seen.now])
+    running = np.array([total.pods for total in seen.now], dtype=np.float64)
+    raises = (counts > [total.used[_CPU] for total in seen.now]) & (requested > 0)
     wanted = desired.pods(counts, requested, running, target=target)
     return [
         Forecast(
@@ -79,10 +79,10 @@ def forecasts(at_us: int, seen: Seen, *, chosen: str, target: float, fitted: int
             initialization_seconds=float(seen.initialization[index]),
             horizon_seconds=float(seen.horizon[index]),
             observations=int(seen.observations[index]),
-            model=chosen if told[index] else model.REFERENCE,
+            model=chosen if has_forecast[index] else model.REFERENCE,
             forecasts={
-                one: (float(amounts[index, 0]), float(amounts[index, 1]))
-                for one, amounts in ahead.items()
+                by: (float(amounts[index, 0]), float(amounts[index, 1]))
+                for by, amounts in ahead.items()
                 if np.isfinite(amounts[index]).all()
             },
             desired=int(wanted[index]),
@@ -93,15 +93,15 @@ def forecasts(at_us: int, seen: Seen, *, chosen: str, target: float, fitted: int
 
 
 def _ask(seen: Seen, chosen: str, fitted: int) -> dict[str, Array]:
-    """Return what the reference and the chosen model say (workloads, resources); NaN: not asked, or nothing to say."""
+    """Return forecasts (workloads, resources) of the reference and the chosen model; NaN: not asked, or none."""
     largest = sorted(range(len(seen.names)), key=lambda index: (-seen.now[index].pods, seen.names[index]))
-    found: dict[str, Array] = {}
+    amounts: dict[str, Array] = {}
     for name in model.available():
         if name not in (model.REFERENCE, chosen):
             continue
         asked = np.array(largest if name == model.REFERENCE else largest[:fitted], dtype=np.intp)
-        found[name] = np.full(seen.values.shape[:2], np.nan)
+        amounts[name] = np.full(seen.values.shape[:2], np.nan)
         flat = seen.values[asked].reshape(-1, len(seen.seconds))
         horizon = np.repeat(seen.horizon[asked], len(RESOURCES))
-        found[name][asked] = model.MODELS[name](seen.seconds, flat, horizon).reshape(-1, len(RESOURCES))
-    return found
+        amounts[name][asked] = model.MODELS[name](seen.seconds, flat, horizon).reshape(-1, len(RESOURCES))
+    return amounts

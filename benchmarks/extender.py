@@ -4,7 +4,7 @@ One client asks over one connection, as kube-scheduler does: for each pod, of a 
 all nodes and then prioritize with those that passed. Told are the time of both together as the client sees it, from
 the first byte sent to the last one read, pods per second, and CPU of the service. The requests are encoded while the
 clock stands. By default the service is `spazio sink extender` with a server of its own and a filled cache; with
-`--http` a placer that lets everything pass takes the place of the one that decides, which leaves the HTTP side alone.
+`--http` a selector that lets everything pass takes the place of the one that decides, which leaves the HTTP side alone.
 With `--graded` every node is scored, not one.
 """
 
@@ -61,7 +61,7 @@ class Everything:
         assert pod["metadata"]["uid"]
         return {name: place % 11 for place, name in enumerate(names)} if self._graded else {names[-1]: 10}
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:  # noqa: ARG002 # as Placer
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:  # noqa: ARG002 # as Selector
         """Do nothing."""
         return ""
 
@@ -168,7 +168,7 @@ def ask(address: str, pid: int, names: list[str], pods: int) -> dict[str, Any]:
 
 @contextmanager
 def http_alone(*, graded: bool) -> Iterator[tuple[str, int]]:
-    """Serve with a placer that decides nothing, in a process of its own; yields address and pid."""
+    """Serve with a selector that decides nothing, in a process of its own; yields address and pid."""
     command = [sys.executable, "-m", "benchmarks.extender", "--serve", *(["--graded"] if graded else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None

@@ -1,1 +1,1 @@
-"""The scheduler extender: answers kube-scheduler from memory, and never gives one place to two pods."""
+"""The scheduler extender: answers kube-scheduler from memory, and never reserves the same room twice."""

@@ -1,6 +1,6 @@
-"""What a strategy sees: one pod, and the nodes that the scheduler asks about, as arrays.
+"""The input of a strategy: one pod, and the nodes that the scheduler asks about, as arrays.
 
-Nothing here is asked for over a network; the board holds it in memory and takes the nodes' rows out of it.
+`ClusterState` makes these from memory, without I/O.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ Mask = NDArray[np.bool_]
 
 
 class Container(NamedTuple):
-    """CPU of one container of a pod, in cores; None: not stated."""
+    """CPU of one container of a pod, in cores; None: the pod does not state it."""
 
     request: float | None
     limit: float | None
@@ -23,7 +23,7 @@ class Container(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """The pod that is to be placed.
+    """The pod to place.
 
     Attributes:
         uid: Its UID.
@@ -36,12 +36,12 @@ class Pod:
         labels: Its labels.
         annotations: Its annotations.
         requests: By resource, as the scheduler counts them, in cores, bytes and counts.
-        limits: Sums of the limits that are stated.
-        nonzero: cpu and memory as kube-scheduler's scores count them: 0.1 cores and 200 MiB for each container that
-            does not state a request.
+        limits: Sums of the stated limits.
+        nonzero: cpu and memory as kube-scheduler's scores count them: 0.1 cores and 200 MiB for each container without
+            a request.
         containers: CPU of each container, for predictions by container.
         overhead_cpu: Cores of the pod's overhead.
-        static: The kubelet runs it from a file; nobody can place it.
+        static: The kubelet runs it from a file, so its node is fixed.
     """
 
     uid: str
@@ -63,31 +63,31 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Nodes; all arrays are (nodes,), NaN where nothing is known.
+    """Candidate nodes; all arrays are (nodes,), NaN where a value is unknown.
 
     Attributes:
-        names: Their names.
+        names: Names of the nodes.
         room: Pods of this pod's kind that fit, before reservations.
-        sure: How many surely do: the lower bound of it.
-        unseen: What pods of the kind take is assumed there, since nobody has seen one.
-        reserved: Places held on it for pods that telemetry does not show yet.
-        binding: What runs out first there; empty: unknown.
+        sure: Lower bound of `room`.
+        unseen: The cost of this pod's kind is an assumption on this node, because no such pod has run there.
+        reserved: Room reserved for pods that telemetry does not show yet, in pods of this kind.
+        binding: The resource that runs out first; empty: unknown.
         allocatable: By resource, in cores, bytes and counts; every resource that the pod requests has an entry.
-        requested: Sums of the effective requests of its pods, held ones among them; same keys.
-        nonzero: cpu and memory requests of its pods with the stand-ins of `Pod.nonzero`.
-        pods: Pods there, held ones among them.
+        requested: Sums of the effective requests of the node's pods and reservations; same keys.
+        nonzero: cpu and memory requests of the node's pods and reservations with the stand-ins of `Pod.nonzero`.
+        pods: Number of pods and reservations.
         cores: CPUs of the machine (capacity, not allocatable).
         usage_cpu: Smoothed share of the CPUs in use, 0..1.
-        recent_cpu: Predicted cores of pods that were bound so lately that `usage_cpu` lacks them, each predicted as
-            `target_load_packing.predicted` does.
-        peak: Predicted peak of everything on the node, by cpu and memory, in cores and bytes.
-        unpredicted: Requests of pods there that the peak does not know, held ones among them; by cpu and memory.
+        recent_cpu: Predicted cores of pods that `usage_cpu` does not show yet, as `target_load_packing.predicted`
+            predicts them.
+        peak: Predicted peak usage of the node, by cpu and memory, in cores and bytes.
+        unpredicted: Requests of pods and reservations that the peak does not include; by cpu and memory.
         labels: Labels of each node.
         annotations: Annotations of each node.
-        price: Price per hour now.
-        median_price: Median of it over the window of settings.
-        interruption_rate: Interruptions an hour over that window.
-        spot: Capacity that may be taken away at short notice.
+        price: Current price per hour.
+        median_price: Median price over the window of the settings.
+        interruption_rate: Interruptions per hour over that window.
+        spot: Capacity that the provider may reclaim at short notice.
     """
 
     names: Sequence[str]

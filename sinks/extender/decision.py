@@ -1,6 +1,7 @@
-"""A verdict as the message that says it: the best nodes with their scores, and what the closest of the others lack.
+"""Turns a verdict into a `Decision` message: the best nodes with scores, and the needs of the closest refused ones.
 
-What is said is our own, so it is not validated once more; that would be a third of what a decision costs.
+The messages are built without validation, because the values are our own; validation would take a third of the time of
+a decision.
 """
 
 from collections.abc import Iterator
@@ -18,18 +19,18 @@ _LONGEST = 500
 
 
 def make(
-    verdict: Verdict, *, outcome: Outcome, place: int | None, mode: str, note: str, at_us: int, seconds: float
+    verdict: Verdict, *, outcome: Outcome, index: int | None, mode: str, note: str, at_us: int, seconds: float
 ) -> Decision:
-    """Return the message about a decision.
+    """Return the message for a decision.
 
     Args:
-        verdict: What was found.
-        outcome: What came of it.
-        place: Place of the node on which one is held.
+        verdict: The evaluated nodes.
+        outcome: The outcome.
+        index: Index of the reserved node among the verdict's nodes; None: no room is reserved.
         mode: argmax or graded.
-        note: What else there is to say; empty: nothing.
-        at_us: When it was decided.
-        seconds: How long it took.
+        note: A remark; empty: none.
+        at_us: Time of the decision.
+        seconds: Duration of the decision.
     """
     pod = verdict.pod
     counts = {reason: int(np.count_nonzero(mask)) for reason, mask in verdict.reasons.items()}
@@ -39,9 +40,9 @@ def make(
         pod=pod.uid,
         at_us=at_us,
         outcome=outcome,
-        node=None if place is None else verdict.nodes.names[place],
+        node=None if index is None else verdict.nodes.names[index],
         mode="graded" if mode == "graded" else "argmax",
-        guaranteed=outcome == "placed" and place is not None and bool(verdict.guaranteed[place]) and not note,
+        guaranteed=outcome == "placed" and index is not None and bool(verdict.guaranteed[index]) and not note,
         note=(note or verdict.note)[:_LONGEST] or None,
         workload=pod.workload,
         strategies={strategy.name: weight for strategy, weight in verdict.strategies},
@@ -56,11 +57,11 @@ def make(
 
 def ranked(verdict: Verdict, most: int) -> list[Ranked]:
     """Return the best of the nodes that pass, best first."""
-    return [_ranked(verdict, place) for place in _first(-verdict.order(), most)]
+    return [_ranked(verdict, index) for index in _first(-verdict.order(), most)]
 
 
 def refusals(verdict: Verdict, most: int) -> list[Refusal]:
-    """Return those nodes that are closest to passing, of those that do not: few reasons, then much room."""
+    """Return the refused nodes that are closest to passing: fewest reasons first, then most room."""
     if verdict.passing.all():
         return []
     against = np.zeros(len(verdict.rows))
@@ -68,38 +69,38 @@ def refusals(verdict: Verdict, most: int) -> list[Refusal]:
         against += mask
     left = np.nan_to_num(verdict.nodes.room - verdict.nodes.reserved, nan=-1e9)
     key = np.where(verdict.passing, np.inf, against * 1e9 - left)
-    return [_refusal(verdict, place) for place in _first(key, most)]
+    return [_refusal(verdict, index) for index in _first(key, most)]
 
 
 def _first(key: Array, most: int) -> Iterator[int]:
-    """Yield the places of the least keys, least first; infinite ones are left out.
+    """Yield the indexes of the smallest keys in ascending order, without infinite ones.
 
-    Most keys are equal, which is what a partition is slowest at; and there are few to be found.
+    Repeated `argmin` is faster than a partition here: only a few indexes are wanted, and most keys are equal.
     """
     left = key.copy()
     for _ in range(min(most, len(left))):
-        place = int(np.argmin(left))
-        if left[place] == np.inf:
+        index = int(np.argmin(left))
+        if left[index] == np.inf:
             return
-        yield place
-        left[place] = np.inf
+        yield index
+        left[index] = np.inf
 
 
-def _ranked(verdict: Verdict, place: int) -> Ranked:
-    room = float(verdict.nodes.room[place])
+def _ranked(verdict: Verdict, index: int) -> Ranked:
+    room = float(verdict.nodes.room[index])
     return Ranked.model_construct(
-        node=verdict.nodes.names[place],
-        score=round(float(verdict.total[place]), 3),
-        scores={name: round(float(score[place]), 3) for name, score in verdict.scores.items()},
+        node=verdict.nodes.names[index],
+        score=round(float(verdict.total[index]), 3),
+        scores={name: round(float(score[index]), 3) for name, score in verdict.scores.items()},
         room=None if np.isnan(room) else round(room, 4),
-        reserved=round(max(0.0, float(verdict.nodes.reserved[place])), 4),
-        state=STATES[int(verdict.states[place])],
+        reserved=round(max(0.0, float(verdict.nodes.reserved[index])), 4),
+        state=STATES[int(verdict.states[index])],
     )
 
 
-def _refusal(verdict: Verdict, place: int) -> Refusal:
-    reasons = [reason for reason, mask in verdict.reasons.items() if mask[place]]
-    needs = [said[:_LONGEST] for said in combine.needs(verdict.strategies, verdict.pod, verdict.nodes, place)]
+def _refusal(verdict: Verdict, index: int) -> Refusal:
+    reasons = [reason for reason, mask in verdict.reasons.items() if mask[index]]
+    needs = [need[:_LONGEST] for need in combine.needs(verdict.strategies, verdict.pod, verdict.nodes, index)]
     return Refusal.model_construct(
-        node=verdict.nodes.names[place], reason="; ".join(reasons)[:_LONGEST], needs=needs[:_MOST_NEEDS]
+        node=verdict.nodes.names[index], reason="; ".join(reasons)[:_LONGEST], needs=needs[:_MOST_NEEDS]
     )

@@ -1,6 +1,7 @@
-"""Saying decisions on the bus, behind the answers and some at a time; one by one they would cost as much as answers.
+"""Publishes decisions on the bus in batches, after the answers; one by one, they would cost as much as the answers.
 
-A server that is away costs the oldest of them, a kill the last twentieth of a second, and neither costs an answer.
+If the server is unavailable, the oldest decisions are dropped; a kill loses those of the last 50 ms. Neither delays an
+answer.
 """
 
 import asyncio
@@ -16,37 +17,37 @@ from schemas import codec
 from schemas.messages.placement import Decision
 from schemas.subject import Names, token
 
-_MOST_WAITING = 10_000
+_MOST_QUEUED = 10_000
 _IN_FLIGHT = 500
 _PAUSE_SECONDS = 0.05
 _PATIENCE_SECONDS = 5.0
 _LAST_SECONDS = 1.0
 _ROOM_FOR_HEADERS = 4096
-_LONGEST_SUBJECT = 3000  # the server ends a connection that says a longer line than 4,096 bytes
+_LONGEST_SUBJECT = 3000  # the server closes a connection that sends a line longer than 4,096 bytes
 
 DROPPED = Counter(
-    "spazio_extender_decisions_dropped_total", "decisions never said: the server away for long, or larger than it takes"
+    "spazio_extender_decisions_dropped_total", "decisions not published: the server was away for long, or too large"
 )
 
 
-class Telling:
-    """A bounded queue of decisions; the oldest makes room for the newest."""
+class DecisionPublisher:
+    """A bounded queue of decisions that drops the oldest when it is full."""
 
     def __init__(self, client: Client, names: Names, health: Health, *, timeout_seconds: float) -> None:
-        """Make an empty queue."""
+        """Create an empty queue."""
         self._client, self._names, self._health, self._timeout = client, names, health, timeout_seconds
-        self._waiting: deque[Decision] = deque(maxlen=_MOST_WAITING)
+        self._queued: deque[Decision] = deque(maxlen=_MOST_QUEUED)
         self._wake = asyncio.Event()
 
-    def say(self, decision: Decision) -> None:
+    def publish(self, decision: Decision) -> None:
         """Queue a decision."""
-        if len(self._waiting) == _MOST_WAITING:
+        if len(self._queued) == _MOST_QUEUED:
             DROPPED.inc()
-        self._waiting.append(decision)
+        self._queued.append(decision)
         self._wake.set()
 
     async def run(self) -> None:
-        """Say what is queued until cancelled; then the rest, if the server takes it soon."""
+        """Publish queued decisions until cancelled; then publish the rest, for at most a second."""
         loop = asyncio.get_running_loop()
         pipeline = Pipeline(self._client, limit=_IN_FLIGHT, timeout_seconds=self._timeout)
         async with asyncio.TaskGroup() as group, pipeline:
@@ -64,9 +65,9 @@ class Telling:
                     await pipeline.drain(_LAST_SECONDS)
 
     async def _send(self, pipeline: Pipeline, until: float | None) -> None:
-        while self._waiting:
-            some = [self._waiting.popleft() for _ in range(min(len(self._waiting), _IN_FLIGHT))]
-            outgoing = [self._outgoing(decision) for decision in some]
+        while self._queued:
+            decisions = [self._queued.popleft() for _ in range(min(len(self._queued), _IN_FLIGHT))]
+            outgoing = [self._outgoing(decision) for decision in decisions]
             largest = self._client.max_payload - _ROOM_FOR_HEADERS
             sendable = [
                 each for each in outgoing if len(each.payload) < largest and len(each.subject) <= _LONGEST_SUBJECT

@@ -1,8 +1,8 @@
-"""Which nodes a pod may go to, and which of them is best: policy, then strategies.
+"""Decides which nodes a pod may go to, and which of them is best: policy first, then strategies.
 
-Policy comes first. Pods that belong to a node (DaemonSets, static ones) and those that opt out are not judged. A node
-that is silent keeps its last capacity for a while (`board`); silent for longer, or never heard of, it stays and is
-ranked behind all others. When that holds for every node there is nothing to judge by: all pass, outside the guarantee.
+Pods that belong to a node (DaemonSets, static ones) and pods that opt out are not evaluated. A silent node keeps its
+last capacity for a while (`ClusterState`). A node that is silent for longer, or that never reported, ranks behind all
+others. If this holds for every node, all pass without the guarantee.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from schemas.sections import placement
 from schemas.sections.placement import Extender
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
-from sinks.extender.state.cluster_state import UNKNOWN, Board
+from sinks.extender.state.cluster_state import UNKNOWN, ClusterState
 from sinks.extender.strategy import combine, registry
 from sinks.extender.strategy.protocol import Strategy
 
 STRATEGY, PLACEMENT = "spazio.strategy", "spazio.placement"
 UNHEARD = "no telemetry for too long"
 ALL_UNHEARD = "no node has telemetry: all pass, outside the guarantee"
-_JUDGED_BY = "availability"
+_ROOM_STRATEGY = "availability"
 _KNOWN_FIRST = 1e6
 _SPREAD = 1e-3
 
@@ -29,20 +29,20 @@ Chosen = list[tuple[Strategy, float]]
 
 
 class Verdict(NamedTuple):
-    """What was found for one pod; arrays are (nodes,).
+    """The evaluation of one pod; arrays are (nodes,).
 
     Attributes:
         pod: The pod.
-        strategies: What was asked, with weights; empty: the pod is not judged.
-        note: Why it is not judged, or not guaranteed; empty: neither.
+        strategies: The strategies, with weights; empty: the pod is not evaluated.
+        note: Why it is not evaluated, or not guaranteed; empty: neither.
         nodes: The nodes as the strategies see them.
-        rows: Their rows on the board.
-        states: How old what they report is, as `board.STATES`.
-        reasons: Nodes that are turned down, by reason.
-        passing: The others.
+        rows: Rows of the nodes in the cluster state.
+        states: Age of the nodes' reports, as indexes of `cluster_state.STATES`.
+        reasons: Refused nodes, by reason.
+        passing: Nodes that are not refused.
         total: Scores from 0 to 100.
-        scores: The same by strategy.
-        guaranteed: A place on one of them is one that telemetry says is there.
+        scores: Scores by strategy.
+        guaranteed: Telemetry confirms the room on the node.
     """
 
     pod: Pod
@@ -58,66 +58,67 @@ class Verdict(NamedTuple):
     guaranteed: Mask
 
     def order(self) -> Array:
-        """Return (nodes,) by what they are ranked, best highest; minus infinity: the pod may not go there."""
-        # Where nothing is known, pods that are there already are the only reason to go elsewhere.
+        """Return (nodes,) the sort key, highest for the best node; minus infinity for refused nodes."""
+        # Among nodes without telemetry, those with fewer pods come first.
         behind = -_SPREAD * (self.nodes.pods + self.nodes.reserved)
         key = self.total + np.where(self.states == UNKNOWN, behind, _KNOWN_FIRST)
         return np.where(self.passing, key, -np.inf)
 
     def best(self) -> int | None:
-        """Return the place of the node that the pod should go to; None: there is none."""
+        """Return the index of the best node; None: all nodes are refused."""
         return int(np.argmax(self.order())) if self.passing.any() else None
 
 
-class Judge:
-    """Judges by settings."""
+class Evaluator:
+    """Evaluates nodes for pods, as the settings say."""
 
-    def __init__(self, settings: Extender, board: Board) -> None:
+    def __init__(self, settings: Extender, cluster_state: ClusterState) -> None:
         """Prepare the strategies of all profiles."""
-        self._settings, self._board = settings, board
-        self._made: dict[str, Chosen] = {}
+        self._settings, self._cluster_state = settings, cluster_state
+        self._strategies: dict[str, Chosen] = {}
         self._profiles = dict(entry.split(":", 1) for entry in settings.profiles)
 
-    def judge(self, pod: Pod, names: Sequence[str], now_us: int) -> Verdict:
-        """Judge nodes for a pod."""
-        rows = self._board.rows.rows(names)
-        nodes, states = self._board.candidates(pod, names, rows, now_us), self._board.states(rows, now_us)
+    def evaluate(self, pod: Pod, names: Sequence[str], now_us: int) -> Verdict:
+        """Return the verdict on these nodes for a pod."""
+        rows = self._cluster_state.rows.rows(names)
+        nodes = self._cluster_state.candidates(pod, names, rows, now_us)
+        states = self._cluster_state.states(rows, now_us)
         chosen, note = self._chosen(pod)
-        everything = np.ones(len(rows), np.bool_)
-        nothing = np.zeros(len(rows))
-        exempt = why_not_judged(pod)
+        all_nodes = np.ones(len(rows), np.bool_)
+        zeros = np.zeros(len(rows))
+        exempt = exemption(pod)
         if exempt:
-            return Verdict(pod, [], exempt, nodes, rows, states, {}, everything, nothing, {}, ~everything)
+            return Verdict(pod, [], exempt, nodes, rows, states, {}, all_nodes, zeros, {}, ~all_nodes)
         reasons = dict(combine.refuse(chosen, pod, nodes))
         unheard = states == UNKNOWN
         if unheard.any() and self._settings.unknown == "reject":
             reasons[UNHEARD] = unheard
         elif len(rows) and unheard.all():
             note = ALL_UNHEARD
-        refused = np.logical_or.reduce(list(reasons.values())) if reasons else ~everything
+        refused = np.logical_or.reduce(list(reasons.values())) if reasons else ~all_nodes
         total, scores = combine.score(chosen, pod, nodes)
-        by_room = any(strategy.name == _JUDGED_BY for strategy, _ in chosen)
-        guaranteed = ~unheard if by_room else ~everything
+        by_room = any(strategy.name == _ROOM_STRATEGY for strategy, _ in chosen)
+        guaranteed = ~unheard if by_room else ~all_nodes
         if not note and not by_room:
-            note = f"strategy {_JUDGED_BY} is not asked: room is not looked at"
+            note = f"strategy {_ROOM_STRATEGY} is not asked: room is not looked at"
         return Verdict(pod, chosen, note, nodes, rows, states, reasons, ~refused, total, scores, guaranteed)
 
     def _chosen(self, pod: Pod) -> tuple[Chosen, str]:
-        """Return the strategies of a pod, and what is wrong with its own choice."""
+        """Return the strategies of a pod, and the error in its annotation; empty: none."""
         default = self._profiles.get(pod.scheduler, self._settings.strategies)
         wanted, note = pod.annotations.get(STRATEGY, default), ""
         try:
-            found = self._made.get(wanted) or registry.make(placement.weights(wanted), self._settings)
+            strategies = self._strategies.get(wanted) or registry.make(placement.weights(wanted), self._settings)
         except ValueError as error:
             note, wanted = f"annotation {STRATEGY}: {error}"[:500], default
-            found = self._made.get(wanted) or registry.make(placement.weights(wanted), self._settings)
-        if len(self._made) < 1000:  # annotations come from whoever deploys
-            self._made[wanted] = found
-        return found, note
+            strategies = self._strategies.get(wanted) or registry.make(placement.weights(wanted), self._settings)
+        if len(self._strategies) < 1000:  # annotations are input of users
+            self._strategies[wanted] = strategies
+        return strategies, note
 
 
-def why_not_judged(pod: Pod) -> str:
-    """Return why a pod is none of ours; empty: it is."""
+def exemption(pod: Pod) -> str:
+    """Return why a pod is not evaluated; empty: it is."""
     if pod.owner_kind == "DaemonSet":
         return "a DaemonSet's pod belongs to its node"
     if pod.static:

@@ -1,11 +1,12 @@
-"""Placing pods: judge, hold a place, answer.
+"""Answers kube-scheduler: evaluate the nodes, write a reservation, reply.
 
-kube-scheduler has no word for "I took it": it asks which nodes will do, then which are best, and binds on its own
-time, while it asks about the next pod already. So in argmax mode the choice is made, and its place held, before
-filter is answered; prioritize gives that node the whole score. A pod that is asked about again has failed on its way,
-so its place is given back first. Questions are answered one at a time: each sees what the one before has taken.
+The extender protocol has no message that tells the chosen node. kube-scheduler asks for a filter, then for scores, and
+binds later, while it already asks about the next pod. In argmax mode the extender therefore chooses the node and writes
+the reservation before it answers the filter call, and prioritize gives that node the full score. If the scheduler asks
+about a pod again, the earlier attempt has failed, so its reservation is released first. Calls are answered one at a
+time, so that each sees the reservations of the one before.
 
-In graded mode nothing is held, since nobody tells where the pod goes; it counts once the API shows it bound.
+In graded mode there are no reservations, because the chosen node is unknown; a pod counts once the API shows it bound.
 """
 
 import asyncio
@@ -22,41 +23,41 @@ from schemas.messages.placement import Decision, Held, Outcome
 from schemas.sections.placement import Extender
 from sinks.extender import decision, eviction, pod
 from sinks.extender.candidate import Pod
-from sinks.extender.evaluator import ALL_UNHEARD, Judge, Verdict
-from sinks.extender.requeue import Waiting
-from sinks.extender.state.cluster_state import UNKNOWN, Board
-from sinks.extender.state.store import Conflict, Places, Unavailable
-from sinks.extender.web.selector import Filtered, Placer
+from sinks.extender.evaluator import ALL_UNHEARD, Evaluator, Verdict
+from sinks.extender.requeue import WaitingPods
+from sinks.extender.state.cluster_state import UNKNOWN, ClusterState
+from sinks.extender.state.store import Conflict, ReservationStore, Unavailable
+from sinks.extender.web.selector import Filtered, Selector
 
 log = logging.getLogger(__name__)
 
-_ATTEMPTS = 50  # each teaches the places of one node
+_ATTEMPTS = 50  # each conflict brings the reservations of one node up to date
 _TOP = 10
-_LOUD_SECONDS = 10.0
+_WARN_SECONDS = 10.0
 
 DECISIONS = Counter("spazio_extender_decisions_total", "decisions", ["outcome"])
-CONFLICTS = Counter("spazio_extender_conflicts_total", "places that another replica had taken first")
-UNGUARDED = Counter("spazio_extender_unguaranteed_total", "pods passed without telemetry or without a place held")
+CONFLICTS = Counter("spazio_extender_conflicts_total", "reservations that another replica wrote first")
+UNGUARDED = Counter("spazio_extender_unguaranteed_total", "pods passed without telemetry or without a reservation")
 
 Bind = Callable[[str, str, str, str], Awaitable[str]]
 Soon = Callable[[Callable[[], None]], object]
 
 
 def now_us() -> int:
-    """Return the time of the day in microseconds."""
+    """Return the time in microseconds since the epoch."""
     return time.time_ns() // 1000
 
 
-class Placing(Placer):
-    """Answers kube-scheduler from the board."""
+class PlacementSelector(Selector):
+    """Answers kube-scheduler from the cluster state."""
 
     def __init__(
         self,
         settings: Extender,
-        board: Board,
-        store: Places,
-        waiting: Waiting,
-        say: Callable[[Decision], None],
+        cluster_state: ClusterState,
+        store: ReservationStore,
+        waiting: WaitingPods,
+        publish: Callable[[Decision], None],
         bind: Bind,
         clock: Callable[[], int] = now_us,
         soon: Soon | None = None,
@@ -64,91 +65,92 @@ class Placing(Placer):
         """Prepare.
 
         Args:
-            settings: How pods are placed.
-            board: What is known.
-            store: Where places are held.
-            waiting: Told of pods that found no node, and of those that did.
-            say: Takes decisions.
-            bind: Binds (namespace, name, uid, node); returns what went wrong.
-            clock: The time of the day in microseconds.
+            settings: The extender's settings.
+            cluster_state: Nodes, pods and reservations.
+            store: Writes reservations.
+            waiting: Keeps the rejected pods.
+            publish: Publishes a decision.
+            bind: Binds (namespace, name, uid, node); returns the error, empty: none.
+            clock: Returns the time in microseconds since the epoch.
             soon: Calls a function once the answer is on its way; default: the event loop does.
         """
-        self._settings, self._board, self._store = settings, board, store
-        self._waiting, self._say, self._bind = waiting, say, bind
-        self._judge = Judge(settings, board)
+        self._settings, self._cluster_state, self._store = settings, cluster_state, store
+        self._waiting, self._publish, self._bind = waiting, publish, bind
+        self._evaluator = Evaluator(settings, cluster_state)
         self._argmax = settings.mode == "argmax"
-        self._one = asyncio.Lock()
-        self._loud, self._clock = 0.0, clock
+        self._lock = asyncio.Lock()
+        self._warned_at, self._clock = 0.0, clock
         self._soon = soon or asyncio.get_running_loop().call_soon
 
     async def filter(self, raw: Mapping[str, Any], names: Sequence[str]) -> Filtered:
-        """Say which nodes a pod may go to; in argmax mode a place is held when this returns."""
+        """Return the nodes that a pod may go to; in argmax mode, room is reserved when this returns."""
         began, asked = time.perf_counter(), pod.parse(raw)
-        async with self._one:
+        async with self._lock:
             try:
-                verdict, place, note = await self._decide(asked, names)
+                verdict, index, note = await self._decide(asked, names)
             except Unavailable as error:
-                log.error("extender.unheld", extra={"pod": f"{asked.namespace}/{asked.name}", "reason": str(error)})  # noqa: TRY400 # no trace is needed
+                name = f"{asked.namespace}/{asked.name}"
+                log.error("reservation.write_failed", extra={"pod": name, "reason": str(error)})  # noqa: TRY400 # no trace is needed
                 return Filtered([], error=f"spazio: no place can be held, so the pod waits: {error}")
-        answered = _answer(verdict)
-        # The scheduler need not wait for what others want to know.
-        self._soon(partial(self._told, verdict, place, note, time.perf_counter() - began))
-        return answered
+        response = _answer(verdict)
+        # The scheduler does not have to wait for metrics and messages.
+        self._soon(partial(self._record, verdict, index, note, time.perf_counter() - began))
+        return response
 
     async def prioritize(self, raw: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, int]:
-        """Return scores from 0 to 10; nodes that are not named get 0."""
+        """Return scores from 0 to 10; absent nodes get 0."""
         if not self._argmax:
-            return _graded(self._judge.judge(pod.parse(raw), names, self._clock()))
-        held = self._held_node(raw)
-        if held is not None and held in names:
-            return {held: _TOP}
-        # Another extender has turned down our choice, or another replica has chosen and we have not heard of it.
-        verdict, place = await self._anew(pod.parse(raw), names)
-        return _graded(verdict) if place is None else {names[place]: _TOP}
+            return _graded(self._evaluator.evaluate(pod.parse(raw), names, self._clock()))
+        held_node = self._held_node(raw)
+        if held_node is not None and held_node in names:
+            return {held_node: _TOP}
+        # Another extender has refused our choice, or another replica's reservation has not reached us yet.
+        verdict, index = await self._retry(pod.parse(raw), names)
+        return _graded(verdict) if index is None else {names[index]: _TOP}
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:
-        """Bind a pod; returns what went wrong, empty: nothing."""
+        """Bind a pod; returns the error, empty: none."""
         return await self._bind(namespace, name, uid, node)
 
     async def preempt(
         self, raw: Mapping[str, Any], victims: Mapping[str, Sequence[str]]
     ) -> Mapping[str, Sequence[str]]:
-        """Return those nodes, with the UIDs of the victims, on which the pod fits once they are gone."""
-        verdict = self._judge.judge(pod.parse(raw), list(victims), self._clock())
-        fits = eviction.fits(self._board, verdict, list(victims.values()))
+        """Return the nodes, with the victims' UIDs, on which the pod fits after their eviction."""
+        verdict = self._evaluator.evaluate(pod.parse(raw), list(victims), self._clock())
+        fits = eviction.fits(self._cluster_state, verdict, list(victims.values()))
         return {name: uids for (name, uids), fit in zip(victims.items(), fits.tolist(), strict=True) if fit}
 
     def _held_node(self, raw: Mapping[str, Any]) -> str | None:
-        """Return the node on which a pod has a place, without reading more of the pod than its UID."""
+        """Return the node with the pod's reservation; reads only the pod's UID."""
         metadata = raw.get("metadata")
         uid = metadata.get("uid") if isinstance(metadata, Mapping) else None
-        row = self._board.book.row_of(uid) if isinstance(uid, str) else None
-        return None if row is None else self._board.rows.names[row]
+        row = self._cluster_state.reservations.row_of(uid) if isinstance(uid, str) else None
+        return None if row is None else self._cluster_state.rows.names[row]
 
-    async def _give_back(self, row: int | None, uid: str) -> None:
-        """Take the place of an earlier attempt out of the bucket, for a pod that has no new one."""
+    async def _release_stored(self, row: int | None, uid: str) -> None:
+        """Remove the reservation of an earlier attempt from the bucket, for a pod that has no new one."""
         if row is not None:
-            # Nobody counts it any more here; others learn it now, or at the latest when it lapses.
+            # This replica does not count it any more; the others learn of it now, or when it lapses.
             with contextlib.suppress(Conflict, Unavailable):
-                await self._store.release(self._board.rows.names[row], uid, self._clock())
+                await self._store.release(self._cluster_state.rows.names[row], uid, self._clock())
 
     async def _decide(self, asked: Pod, names: Sequence[str]) -> tuple[Verdict, int | None, str]:
-        """Judge until a place is held, or none is to be had; returns where, and what to say of it.
+        """Evaluate until a reservation is written or no node passes; returns verdict, node index and note.
 
         Raises:
-            Unavailable: The place cannot be held, and pods are to wait then.
+            Unavailable: The reservation cannot be written, and the settings let pods wait then.
         """
         earlier: int | None = None
         for _ in range(_ATTEMPTS):
             now_us = self._clock()
-            # A pod that is asked about again has failed on its way; a new place of it makes the old one void.
-            if (row := self._board.book.release(asked.uid)) is not None:
+            # An earlier attempt of this pod has failed; its reservation is void.
+            if (row := self._cluster_state.reservations.release(asked.uid)) is not None:
                 earlier = row
-            self._board.book.lapse(now_us)
-            verdict = self._judge.judge(asked, names, now_us)
+            self._cluster_state.reservations.lapse(now_us)
+            verdict = self._evaluator.evaluate(asked, names, now_us)
             best = verdict.best() if self._argmax and verdict.strategies else None
             if best is None:
-                await self._give_back(earlier, asked.uid)
+                await self._release_stored(earlier, asked.uid)
                 return verdict, None, ""
             node = names[best]
             try:
@@ -165,14 +167,14 @@ class Placing(Placer):
                 return verdict, best, ""
         raise Unavailable(f"{_ATTEMPTS} attempts met other replicas' writes")
 
-    async def _anew(self, asked: Pod, names: Sequence[str]) -> tuple[Verdict, int | None]:
-        async with self._one:
+    async def _retry(self, asked: Pod, names: Sequence[str]) -> tuple[Verdict, int | None]:
+        async with self._lock:
             try:
-                verdict, place, _ = await self._decide(asked, names)
+                verdict, index, _ = await self._decide(asked, names)
             except Unavailable as error:
                 self._warn(str(error))
-                return self._judge.judge(asked, names, self._clock()), None
-        return verdict, place
+                return self._evaluator.evaluate(asked, names, self._clock()), None
+        return verdict, index
 
     def _held(self, asked: Pod, now_us: int) -> Held:
         until_us = now_us + round(self._settings.reservation_seconds * 1e6)
@@ -180,13 +182,13 @@ class Placing(Placer):
             namespace=asked.namespace,
             name=asked.name,
             workload=asked.workload,
-            at_us=max(now_us, self._board.book.earliest(asked.uid)),
+            at_us=max(now_us, self._cluster_state.reservations.earliest(asked.uid)),
             until_us=until_us,
             requests=dict(asked.requests),
         )
 
-    def _told(self, verdict: Verdict, place: int | None, note: str, seconds: float) -> None:
-        """Say what was decided, and remember who found nothing."""
+    def _record(self, verdict: Verdict, index: int | None, note: str, seconds: float) -> None:
+        """Publish the decision, and remember the pod if it was rejected."""
         outcome: Outcome = "passed" if not verdict.strategies else "placed" if verdict.passing.any() else "rejected"
         DECISIONS.labels(outcome).inc()
         if outcome == "rejected":
@@ -196,21 +198,21 @@ class Placing(Placer):
         if verdict.note == ALL_UNHEARD:
             UNGUARDED.inc()
             self._warn(ALL_UNHEARD)
-        said = decision.make(
+        message = decision.make(
             verdict,
             outcome=outcome,
-            place=place,
+            index=index,
             mode=self._settings.mode,
             note=note,
             at_us=self._clock(),
             seconds=seconds,
         )
-        self._say(said)
+        self._publish(message)
 
     def _warn(self, reason: str) -> None:
-        if time.monotonic() - self._loud >= _LOUD_SECONDS:
-            self._loud = time.monotonic()
-            log.error("extender.unguaranteed", extra={"reason": reason})
+        if time.monotonic() - self._warned_at >= _WARN_SECONDS:
+            self._warned_at = time.monotonic()
+            log.error("guarantee.suspended", extra={"reason": reason})
 
 
 def _graded(verdict: Verdict) -> dict[str, int]:
@@ -229,7 +231,7 @@ def _answer(verdict: Verdict) -> Filtered:
     # kube-scheduler tries to evict pods where that might help, but only by its own filters, which the node passes.
     refused: dict[str, str] = {}
     for reason, mask in verdict.reasons.items():
-        for place in mask.nonzero()[0].tolist():
-            name = names[place]
+        for index in mask.nonzero()[0].tolist():
+            name = names[index]
             refused[name] = f"{refused[name]}; {reason}" if name in refused else f"spazio: {reason}"
     return Filtered(passing, unresolvable=refused)

@@ -1,7 +1,6 @@
-"""A pod as kube-scheduler sends it, read into what strategies look at.
+"""Parses a pod as kube-scheduler sends it into the form that strategies use.
 
-It comes with every request and nobody waits with patience, so it is read once, and amounts that were read before are
-remembered (`kube.quantity`).
+Every request carries a pod, so parsing must be fast: each pod is parsed once, and amounts are cached (`kube.quantity`).
 """
 
 import time
@@ -11,10 +10,10 @@ from typing import Any
 from kube import clock, owner, quantity, resource
 from sinks.extender.candidate import Container, Pod
 
-_SOURCE = "kubernetes.io/config.source"  # where the kubelet has the pod from; of those from the API it is "api"
-STAND_INS = {"cpu": "100m", "memory": "200Mi"}  # kube-scheduler's, for a container that states nothing
+_SOURCE = "kubernetes.io/config.source"  # the kubelet's source of the pod; "api" for pods from the API server
+STAND_INS = {"cpu": "100m", "memory": "200Mi"}  # kube-scheduler's defaults for a container without requests
 _DEFAULT_SCHEDULER = "default-scheduler"
-_LONGEST = 253  # of a name in Kubernetes; what is longer is no pod's
+_LONGEST = 253  # longest name in Kubernetes
 
 Object = Mapping[str, Any]
 
@@ -23,10 +22,10 @@ def parse(raw: Object) -> Pod:
     """Return the pod.
 
     Args:
-        raw: A v1.Pod, decoded. Whatever the API leaves out may be missing or null, and so may creationTimestamp.
+        raw: A decoded v1.Pod. Optional fields and creationTimestamp may be missing or null.
 
     Raises:
-        ValueError: It is no pod; the message says where.
+        ValueError: It is not a valid pod; the message names the field.
     """
     metadata = _object(raw, "metadata", "pod")
     uid, namespace, name = (_text(metadata, field) for field in ("uid", "namespace", "name"))
@@ -42,7 +41,7 @@ def parse(raw: Object) -> Pod:
 def _pod(raw: Object, metadata: Object, spec: Object, identity: tuple[str, str, str]) -> Pod:
     labels, annotations = _texts(metadata, "labels"), _texts(metadata, "annotations")
     stamp = metadata.get("creationTimestamp")
-    # A pod without one is being written by hand, so it is as old as the question.
+    # A pod without a creation time comes from a file (`spazio explain`) and is new.
     created = clock.microseconds(stamp) if stamp else time.time_ns() // 1000
     controllers = (each for each in metadata.get("ownerReferences") or () if each.get("controller"))
     kind = next((str(each["kind"]) for each in controllers), "")
@@ -65,7 +64,7 @@ def _pod(raw: Object, metadata: Object, spec: Object, identity: tuple[str, str, 
 
 
 def _nonzero(raw: Object, spec: Object, requests: Mapping[str, float]) -> dict[str, float]:
-    """Return CPU and memory with a stand-in for each container that does not state them; 0 is a statement."""
+    """Return CPU and memory with the default for each container without a request; an explicit 0 stays 0."""
     every = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     if not all(STAND_INS.keys() <= _requests(each).keys() for each in every):
         filled = {
@@ -86,8 +85,8 @@ def _container(container: Object) -> Container:
 
 
 def _requests(container: Object) -> Object:
-    found: Object = (container.get("resources") or {}).get("requests") or {}
-    return found
+    value: Object = (container.get("resources") or {}).get("requests") or {}
+    return value
 
 
 def _amount(text: object) -> float | None:
@@ -95,26 +94,26 @@ def _amount(text: object) -> float | None:
 
 
 def _object(raw: object, field: str, where: str) -> Object:
-    found = raw.get(field) if isinstance(raw, Mapping) else None
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{where}: {field} is {'missing' if found is None else 'no object'}")  # noqa: TRY004 # as everything that is no pod
-    return found
+    value = raw.get(field) if isinstance(raw, Mapping) else None
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where}: {field} is {'missing' if value is None else 'no object'}")  # noqa: TRY004 # as for every invalid pod
+    return value
 
 
 def _texts(metadata: Object, field: str) -> Mapping[str, str]:
-    found = metadata.get(field) or {}
-    if not isinstance(found, Mapping):
+    texts = metadata.get(field) or {}
+    if not isinstance(texts, Mapping):
         raise ValueError(f"metadata.{field} is no object")  # noqa: TRY004
-    for key, value in found.items():
+    for key, value in texts.items():
         if not isinstance(value, str):
             raise ValueError(f"metadata.{field}: {key} is no text; put it in quotes")  # noqa: TRY004
-    return found
+    return texts
 
 
 def _text(metadata: Object, field: str) -> str:
-    found = metadata.get(field)
-    if not (isinstance(found, str) and found):
-        raise ValueError(f"pod: metadata.{field} is {'missing' if not found else 'no text'}")
-    if len(found) > _LONGEST or not found.isprintable():
+    value = metadata.get(field)
+    if not (isinstance(value, str) and value):
+        raise ValueError(f"pod: metadata.{field} is {'missing' if not value else 'no text'}")
+    if len(value) > _LONGEST or not value.isprintable():
         raise ValueError(f"pod: metadata.{field} has more than {_LONGEST} characters, or some that cannot be shown")
-    return found
+    return value

@@ -1,11 +1,12 @@
-"""The extender as a service: follow, answer, say what was decided, kick.
+"""The extender as a service: follow the state, answer kube-scheduler, publish decisions, requeue rejected pods.
 
-It answers once everything is known that was there when it started. Decisions are said behind the answers; a server
-that is away costs the oldest of them, never an answer.
+It answers once it has loaded the state that existed at its start. It publishes decisions after the answers; if NATS is
+unavailable, the oldest decisions are dropped, but answers are not delayed.
 """
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import time
@@ -18,31 +19,32 @@ from prometheus_client import Gauge
 from bus.client import Client
 from bus.health import Health
 from kube import answer
+from schemas.sections.placement import Extender
 from schemas.settings import Settings
 from schemas.subject import Names
-from sinks.extender.decision_publisher import Telling
-from sinks.extender.placement import Placing
-from sinks.extender.requeue import Waiting
+from sinks.extender.decision_publisher import DecisionPublisher
+from sinks.extender.placement import PlacementSelector
+from sinks.extender.requeue import WaitingPods
 from sinks.extender.state import market
-from sinks.extender.state.cluster_state import Board
+from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
-from sinks.extender.state.store import Store
+from sinks.extender.state.store import BucketReservationStore
 from sinks.extender.web import server
 
 if TYPE_CHECKING:
-    from kube.api import Api  # a second of imports that who has no cluster does without
+    from kube.api import Api  # takes a second to import, which a start without a cluster saves
 
 log = logging.getLogger(__name__)
 
-KICK = "kick.spazio.io/at"  # not of the annotations that the watch takes for facts
+ANNOTATION = "kick.spazio.io/at"  # the cluster watch ignores this prefix
 _COUNT_SECONDS = 1.0
 _SWEEP_SECONDS = 60.0
 _OBJECTS_BEFORE_COLLECTION = 50_000
 _MARKET_SECONDS = 600.0
 _READY_SECONDS = 5.0
 
-HELD = Gauge("spazio_extender_reservations", "places held for pods that are not bound yet")
-NODES = Gauge("spazio_extender_nodes", "nodes by how old what they report is", ["state"])
+HELD = Gauge("spazio_extender_reservations", "reservations of pods that are not bound yet")
+NODES = Gauge("spazio_extender_nodes", "nodes by age of their reports", ["state"])
 
 
 async def run(
@@ -52,68 +54,62 @@ async def run(
     api: "Api | None",
     listening: asyncio.Future[str],
     *,
-    kicks: bool,
+    requeues: bool,
 ) -> None:
     """Serve until cancelled.
 
     Args:
         client: Connection.
         settings: All settings.
-        health: Told what does not work.
-        api: The Kubernetes API, for kicks and binds; None: neither is done.
-        listening: Told the address once questions are answered.
-        kicks: Whether rejected pods are to be tried again when room appears.
+        health: Receives problems.
+        api: The Kubernetes API, for annotations and binds; None: the extender does neither.
+        listening: Receives the address once the extender answers.
+        requeues: Whether to requeue rejected pods when room appears.
     """
     own, names = settings.extender, Names(settings.prefix)
-    board, waiting = Board(settings), Waiting()
-    followed = Followed(client, settings, board)
-    store = Store(client, names, board.book, timeout_seconds=own.store_seconds)
-    telling = Telling(client, names, health, timeout_seconds=settings.nats.request_timeout_seconds)
-
-    async def bind(namespace: str, name: str, uid: str, node: str) -> str:
-        return (
-            "the extender has no Kubernetes API to bind with"
-            if api is None
-            else await bind_pod(api, namespace, name, uid, node)
-        )
-
-    async def annotate(node: str) -> None:
-        assert api is not None  # nobody kicks without
-        notes = {KICK: datetime.now(UTC).isoformat()}
-        path = f"/api/v1/nodes/{node}"
-        await api.send("PATCH", path, {"metadata": {"annotations": notes}}, kind="application/merge-patch+json")
-
-    async def kick() -> None:
-        await followed.ready.wait()
-        # Whom an earlier life has rejected nobody remembers; so all are tried again once.
-        for node in board.nodes()[:1]:
-            with contextlib.suppress(answer.Trouble):
-                await annotate(node)
-        await waiting.run(own, board, annotate)
-
+    cluster_state, waiting = ClusterState(settings), WaitingPods()
+    followed = Followed(client, settings, cluster_state)
+    store = BucketReservationStore(client, names, cluster_state.reservations, timeout_seconds=own.store_seconds)
+    publisher = DecisionPublisher(client, names, health, timeout_seconds=settings.nats.request_timeout_seconds)
+    services = [followed.run(), publisher.run(), _count(cluster_state, health), _trade(settings, cluster_state)]
+    if requeues and api is not None:
+        services.append(_requeue(api, own, cluster_state, waiting, followed.ready))
     async with asyncio.TaskGroup() as group, AsyncExitStack() as stack:
         if api is not None:
             stack.push_async_callback(api.close)
-        tasks = [
-            group.create_task(followed.run()),
-            group.create_task(telling.run()),
-            group.create_task(_count(board, health)),
-        ]
-        tasks.append(group.create_task(_trade(settings, board)))
-        if kicks and api is not None:
-            tasks.append(group.create_task(kick()))
+        tasks = [group.create_task(service) for service in services]
         try:
             await _ready(followed, health)
-            gc.freeze()  # what is known now stays; to look through it for garbage would hold answers up
+            gc.freeze()  # long-lived state; the collector would scan it and delay answers
             gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
-            placing = Placing(own, board, store, waiting, telling.say, bind)
-            address = await stack.enter_async_context(server.serve(own, placing, health))
+            bind = functools.partial(_bind, api)
+            selector = PlacementSelector(own, cluster_state, store, waiting, publisher.publish, bind)
+            address = await stack.enter_async_context(server.serve(own, selector, health))
             listening.set_result(address)
-            log.info("extender.listening", extra={"address": address, "nodes": len(board.rows)})
+            log.info("extender.listening", extra={"address": address, "nodes": len(cluster_state.rows)})
             await asyncio.Event().wait()
         finally:
             for task in tasks:
                 task.cancel()
+
+
+async def _requeue(
+    api: "Api", settings: Extender, cluster_state: ClusterState, waiting: WaitingPods, ready: asyncio.Event
+) -> None:
+    """Annotate nodes that have room for waiting pods, once the state is loaded."""
+    annotate = functools.partial(_annotate, api)
+    await ready.wait()
+    # The pods that an earlier process rejected are unknown, so all are requeued once.
+    for node in cluster_state.nodes()[:1]:
+        with contextlib.suppress(answer.Trouble):
+            await annotate(node)
+    await waiting.run(settings, cluster_state, annotate)
+
+
+async def _annotate(api: "Api", node: str) -> None:
+    notes = {ANNOTATION: datetime.now(UTC).isoformat()}
+    path = f"/api/v1/nodes/{node}"
+    await api.send("PATCH", path, {"metadata": {"annotations": notes}}, kind="application/merge-patch+json")
 
 
 async def _ready(followed: Followed, health: Health) -> None:
@@ -122,47 +118,51 @@ async def _ready(followed: Followed, health: Health) -> None:
             async with asyncio.timeout(_READY_SECONDS):
                 await followed.ready.wait()
         except TimeoutError:
-            health.degrade(
-                "extender", "not everything is read yet that has to be known; nothing is answered until then"
-            )
+            health.degrade("extender", "the state is still being loaded; requests are answered once it is complete")
     health.recover("extender")
 
 
-async def _count(board: Board, health: Health) -> None:
-    """Keep gauges and health current."""
+async def _count(cluster_state: ClusterState, health: Health) -> None:
+    """Keep gauges and health current, and remove lapsed reservations and unused rows."""
     silent, swept = False, time.monotonic()
     while True:
         await asyncio.sleep(_COUNT_SECONDS)
         now_us = time.time_ns() // 1000
-        board.book.lapse(now_us)
+        cluster_state.reservations.lapse(now_us)
         if time.monotonic() >= swept + _SWEEP_SECONDS:
             swept = time.monotonic()
-            board.sweep(now_us)
-        HELD.set(len(board.book))
-        counts = board.counts(now_us)
+            cluster_state.sweep(now_us)
+        HELD.set(len(cluster_state.reservations))
+        counts = cluster_state.counts(now_us)
         for state, number in counts.items():
             NODES.labels(state).set(number)
-        if (nothing := bool(sum(counts.values())) and not counts["fresh"]) != silent:
-            silent = nothing
+        if (is_silent := bool(sum(counts.values())) and not counts["fresh"]) != silent:
+            silent = is_silent
             if silent:
-                health.degrade("telemetry", "no node reports; look after agents, processors and the cache sink")
+                health.degrade("telemetry", "no node reports; check agents, processors and the cache sink")
             else:
                 health.recover("telemetry")
 
 
-async def _trade(settings: Settings, board: Board) -> None:
-    """Look up prices and interruptions of the past now and then, where there is a history."""
+async def _trade(settings: Settings, cluster_state: ClusterState) -> None:
+    """Read past prices and interruptions every ten minutes, if there is a history."""
     while True:
         since_us = time.time_ns() // 1000 - round(settings.extender.window_seconds * 1e6)
         try:
-            board.trade(await asyncio.to_thread(market.read, settings.history_dir / "nodes", since_us))
-        except Exception:  # prices that are missing must not end the answers
-            log.exception("extender.no_market")
+            cluster_state.trade(await asyncio.to_thread(market.read, settings.history_dir / "nodes", since_us))
+        except Exception:  # the extender must answer without prices, too
+            log.exception("market.read_failed")
         await asyncio.sleep(_MARKET_SECONDS)
 
 
+async def _bind(api: "Api | None", namespace: str, name: str, uid: str, node: str) -> str:
+    if api is None:
+        return "the extender has no Kubernetes API to bind with"
+    return await bind_pod(api, namespace, name, uid, node)
+
+
 async def bind_pod(api: "Api", namespace: str, name: str, uid: str, node: str) -> str:
-    """Bind a pod to a node; returns why it could not be, or nothing, also where it was bound there before."""
+    """Bind a pod to a node; returns the error, empty: none. Binding it to the same node again succeeds."""
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",

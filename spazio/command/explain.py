@@ -22,9 +22,9 @@ from schemas import codec
 from schemas.messages.placement import Decision, Ranked
 from schemas.settings import Settings
 from sinks.extender import decision, pod
-from sinks.extender.evaluator import Judge, Verdict
+from sinks.extender.evaluator import Evaluator, Verdict
 from sinks.extender.state import market
-from sinks.extender.state.cluster_state import Board
+from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
 from spazio.terminal import latest
 
@@ -44,7 +44,7 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
     said = decision.make(
         verdict,
         outcome="passed" if not verdict.strategies else "rejected" if best is None else "placed",
-        place=best if verdict.strategies else None,
+        index=best if verdict.strategies else None,
         mode=settings.extender.mode,
         note="",
         at_us=time.time_ns() // 1000,
@@ -102,9 +102,9 @@ async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:
         ValueError: The pod is none.
         Unreachable: There is nothing to learn from.
     """
-    asked, board = pod.parse(thing), Board(settings)
+    asked, cluster_state = pod.parse(thing), ClusterState(settings)
     async with latest.dial(settings) as client:
-        followed = Followed(client, settings, board)
+        followed = Followed(client, settings, cluster_state)
         following = asyncio.create_task(followed.run())
         try:
             async with asyncio.timeout(_LOAD_SECONDS):
@@ -117,11 +117,11 @@ async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:
             following.cancel()
             await asyncio.wait({following})
     since_us = time.time_ns() // 1000 - round(settings.extender.window_seconds * 1e6)
-    board.trade(market.read(settings.history_dir / "nodes", since_us))
-    names = board.nodes()
+    cluster_state.trade(market.read(settings.history_dir / "nodes", since_us))
+    names = cluster_state.nodes()
     if not names:
         raise latest.Unreachable(f"{settings.nats_shown} knows no node: neither reports nor facts have come")
-    return Judge(settings.extender, board).judge(asked, names, time.time_ns() // 1000)
+    return Evaluator(settings.extender, cluster_state).evaluate(asked, names, time.time_ns() // 1000)
 
 
 def show(said: Decision, console: Console) -> None:

@@ -20,8 +20,8 @@ def run(settings: Settings) -> int:
     Raises:
         SettingsError: What is said of the API server, or of certificates, cannot be used.
     """
-    kicks = wants_kicks(settings)
-    needed = settings.extender.bind or kicks
+    requeues = wants_requeues(settings)
+    needed = settings.extender.bind or requeues
     if needed:
         asyncio.run(_client_library().address(settings.kube))
     note = _note(settings)
@@ -31,14 +31,14 @@ def run(settings: Settings) -> int:
         listening.add_done_callback(lambda told: None if told.cancelled() else service.announce(note, told.result()))
         client = _client_library().Api(settings.kube) if needed else None
         try:
-            await sink.run(context.client, settings, context.health, client, listening, kicks=kicks)
+            await sink.run(context.client, settings, context.health, client, listening, requeues=requeues)
         finally:
             note.unlink(missing_ok=True)
 
     return service.run("extender", settings, work)
 
 
-def wants_kicks(settings: Settings, environ: Mapping[str, str] = os.environ) -> bool:
+def wants_requeues(settings: Settings, environ: Mapping[str, str] = os.environ) -> bool:
     """Tell whether rejected pods are to be tried again when room appears: as settings say, else where an API is named.
 
     A kubeconfig that merely lies in the home folder names nothing: nobody's cluster is written to by chance.

@@ -131,7 +131,7 @@ async def test_an_unexpected_error_is_told_once_with_its_trace_and_the_service_l
             assert (status, "RuntimeError" in body) == (500, True)
         assert counted("filter", "500") == before + 3
         told = [record for record in caplog.records if record.levelno >= logging.WARNING]
-        assert [record.message for record in told] == ["extender.failed"]
+        assert [record.message for record in told] == ["request.failed"]
         assert told[0].exc_info is not None
         assert (await running.ask("/scheduler/filter", question()))[0] == 200
 

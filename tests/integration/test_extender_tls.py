@@ -81,7 +81,7 @@ async def test_a_renewed_certificate_is_taken_up_and_a_broken_one_is_not(
         assert await who(running) == "server"
         install("renewed", cert)  # its key is still to come
         async with asyncio.timeout(20):
-            while "extender.certificate_kept" not in [record.message for record in caplog.records]:  # noqa: ASYNC110 # nobody tells
+            while "certificate.renewal_failed" not in [record.message for record in caplog.records]:  # noqa: ASYNC110 # nobody tells
                 await asyncio.sleep(0.02)
         assert await who(running) == "server"
         install("renewed", key)

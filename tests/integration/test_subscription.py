@@ -18,7 +18,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from sinks import cache
 from sinks.extender.state import follow as extender
-from sinks.extender.state.cluster_state import Board
+from sinks.extender.state.cluster_state import ClusterState
 from sinks.kubernetes import latest as kubernetes
 from sinks.metrics import service
 from spazio.terminal import latest
@@ -118,7 +118,7 @@ async def test_the_extender_counts_by_kind_says_it_once_for_a_subject_and_is_rea
     await client.jetstream().publish(f"{bucket}.gone", b"")
     await client.jetstream().publish(f"{bucket}.good", row("good", 3))
     refused, taken = (each.labels("availability")._value.get() for each in (extender.REFUSED, extender.TAKEN))
-    board = Board(settings)
+    board = ClusterState(settings)
     followed = extender.Followed(client, settings, board)
     async with working(followed.run()), asyncio.timeout(20):
         await followed.ready.wait()

@@ -8,10 +8,10 @@ from schemas.messages.estimate import Availability, ClassRoom
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.messages.placement import Decision, Held, Reservations
 from schemas.settings import Settings
-from sinks.extender.placement import Placing
-from sinks.extender.requeue import Waiting
-from sinks.extender.state.cluster_state import Board
-from sinks.extender.state.store import Conflict, Places, Unavailable
+from sinks.extender.placement import PlacementSelector
+from sinks.extender.requeue import WaitingPods
+from sinks.extender.state.cluster_state import ClusterState
+from sinks.extender.state.store import Conflict, ReservationStore, Unavailable
 
 SECOND = 1_000_000
 START = 1_800_000_000 * SECOND
@@ -105,34 +105,34 @@ class Bucket:
         self.away = False
 
 
-class LocalStore(Places):
-    """A store on such a bucket; a replica hears of others' writes when told to."""
+class LocalStore(ReservationStore):
+    """A store on such a bucket; a replica takes others' writes in `listen`."""
 
-    def __init__(self, board: Board, bucket: Bucket) -> None:
-        self._board, self._bucket, self._heard = board, bucket, 0
+    def __init__(self, cluster_state: ClusterState, bucket: Bucket) -> None:
+        self._cluster_state, self._bucket, self._heard = cluster_state, bucket, 0
 
     async def hold(self, node: str, uid: str, held: Held, now_us: int) -> None:
-        row = self._board.rows.row(node)
-        self._write(node, self._board.book.held(row, now_us, but=uid) | {uid: held})
+        row = self._cluster_state.rows.row(node)
+        self._write(node, self._cluster_state.reservations.held(row, now_us, but=uid) | {uid: held})
 
     async def release(self, node: str, uid: str, now_us: int) -> None:
-        self._write(node, self._board.book.held(self._board.rows.row(node), now_us, but=uid))
+        self._write(node, self._cluster_state.reservations.held(self._cluster_state.rows.row(node), now_us, but=uid))
 
     def listen(self) -> None:
         for sequence, message in sorted(self._bucket.held.values(), key=lambda each: each[0]):
-            self._board.book.hear(message, sequence)
+            self._cluster_state.reservations.hear(message, sequence)
 
     def _write(self, node: str, pods: dict[str, Held]) -> None:
         if self._bucket.away:
             raise Unavailable("away")
-        known = self._board.book.sequence(self._board.rows.row(node))
-        if (stored := self._bucket.held.get(node)) is not None and stored[0] != known:
-            self._board.book.hear(stored[1], stored[0])
+        sequence = self._cluster_state.reservations.sequence(self._cluster_state.rows.row(node))
+        if (stored := self._bucket.held.get(node)) is not None and stored[0] != sequence:
+            self._cluster_state.reservations.hear(stored[1], stored[0])
             raise Conflict(node)
         self._bucket.sequence += 1
         message = Reservations(node=node, pods=pods)
         self._bucket.held[node] = (self._bucket.sequence, message)
-        self._board.book.hear(message, self._bucket.sequence)
+        self._cluster_state.reservations.hear(message, self._bucket.sequence)
 
 
 class Replica:
@@ -140,27 +140,27 @@ class Replica:
 
     def __init__(self, settings: Settings, clock: Clock, bucket: Bucket | None = None) -> None:
         self.settings, self.clock = settings, clock
-        self.board, self.waiting, self.said = Board(settings), Waiting(), list[Decision]()
-        self.store = LocalStore(self.board, bucket or Bucket())
-        self.placing = Placing(
+        self.cluster_state, self.waiting, self.decisions = ClusterState(settings), WaitingPods(), list[Decision]()
+        self.store = LocalStore(self.cluster_state, bucket or Bucket())
+        self.selector = PlacementSelector(
             settings.extender,
-            self.board,
+            self.cluster_state,
             self.store,
             self.waiting,
-            self.said.append,
+            self.decisions.append,
             self._bind,
             clock,
-            lambda told: told(),
+            lambda callback: callback(),
         )
 
     async def place(self, uid: str, nodes: list[str], **about: Any) -> str | None:
         """Ask as kube-scheduler does; returns where the pod would be bound."""
         raw = asked(uid, **about)
-        answer = await self.placing.filter(raw, nodes)
+        answer = await self.selector.filter(raw, nodes)
         assert not answer.error, answer.error
         if len(answer.passing) < 2:
             return next(iter(answer.passing), None)
-        scores = await self.placing.prioritize(raw, list(answer.passing))
+        scores = await self.selector.prioritize(raw, list(answer.passing))
         return max(answer.passing, key=lambda name: scores.get(name, 0))
 
     async def _bind(self, namespace: str, name: str, uid: str, node: str) -> str:

@@ -1,12 +1,12 @@
-"""Everything the extender knows, in memory: what nodes report, what the API says, what is held.
+"""The state of the cluster in memory: reports of nodes, facts of the API, and reservations.
 
-A question takes rows out of columns; it asks nobody. How many pods of a kind fit is the node's room for the pod's
-class where the node knows the class. Of another class nobody has seen a pod: its requests are a hint, with a wide tail
-where it states none, and it fits at most as often as a mean pod does where the node does not say what is free. Nodes
-are asked for the lower bound and ranked by the mean. The reference variant has no bound, and takes the mean for both.
+Queries take rows out of columns, without I/O. If a node reports the pod's class, the room is the reported one. For any
+other class the cost is unknown: the pod's requests are a hint, with a wide tail if it states none, and where the node
+does not report its free resources, the room is that of a mean pod. Strategies filter by the lower bound and rank by the
+mean. The reference variant has no bound and uses the mean for both.
 
-A node that has fallen silent keeps its last capacity for a while: the pods that came since are still reserved, and
-those that went leave room.
+A node that falls silent keeps its last capacity for a while: pods that came since are still reserved, and pods that
+ended leave room.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,58 +22,51 @@ from schemas.settings import Settings
 from sinks.extender.candidate import Array, Candidates, Pod
 from sinks.extender.state import market as markets
 from sinks.extender.state import pods as pod_sums
-from sinks.extender.state.class_capacity import ClassRooms, Told
+from sinks.extender.state.class_capacity import ClassCapacities, ClassCapacity
 from sinks.extender.state.market import Market
 from sinks.extender.state.pods import Pods, Terms
-from sinks.extender.state.reservations import Book
+from sinks.extender.state.reservations import ReservationTable
 from sinks.extender.state.reserved import Reserved
 from sinks.extender.state.rows import Columns, Growth, Rows, Taken
 
 _CONVERSION = 100.0
-# Columns that are NaN where a node has told nothing.
-_TOLD = ("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "cores", "price", "peak:cpu", "peak:memory")
-_ASSUMED = 0.5  # share of a cost: nobody has seen a pod of the kind
-_TAIL, _WIDE_TAIL = (
-    1.64,
-    3.6,
-)  # what a pod may take, in requests that it states, and in stand-ins: one in ten takes more
+# Columns that are NaN for a node without reports.
+_REPORTED = ("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "cores", "price", "peak:cpu", "peak:memory")
+_ASSUMED = 0.5  # share of the cost that is assumed; above it, no pod of the kind has been measured
+# One pod in ten takes more than this multiple of its stated requests, and of the stand-ins.
+_TAIL, _WIDE_TAIL = 1.64, 3.6
 _LEAST = 1e-9
 _EMPTY: Mapping[str, str] = {}
 UNKNOWN, FRESH, STALE = 0, 1, 2
 STATES: tuple[Literal["unknown", "fresh", "stale"], ...] = ("unknown", "fresh", "stale")
 
 
-class Board:
-    """Nodes, pods and places.
+class ClusterState:
+    """Nodes, pods and reservations.
 
     Attributes:
-        rows: Names and numbers of nodes.
-        pods: What the API says of pods.
-        book: What is held.
+        rows: Names and rows of nodes.
+        pods: Pods that the API reports.
+        reservations: Reservations of pods that are not bound yet.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Know nothing."""
+        """Create an empty state."""
         own = settings.extender
         self._always_mean = settings.model.variant == "carico"
         self._expiry_us = round(settings.cache.expiry_seconds * 1e6)
         self._stale_us = round(own.stale_seconds * 1e6)
         self._predicted_us = round(settings.output.stale_seconds * 1e6)
-        nothing = float("nan")
         self.rows = Rows(
-            **dict.fromkeys(
-                _TOLD,
-                nothing,
-            ),
-            **dict.fromkeys(("median", "interruptions"), nothing),
+            **dict.fromkeys((*_REPORTED, "median", "interruptions"), float("nan")),
             **dict.fromkeys(("at", "facts", "spot", "predicted", "then:cpu", "then:memory"), 0.0),
             **pod_sums.columns(),
         )
         terms = Terms(round(own.settle_seconds * 1e6), own.release == "running")
-        self._classes = ClassRooms(self.rows)
+        self._classes = ClassCapacities(self.rows)
         self.reserved = Reserved(self.rows, self._classes)
         self.pods = Pods(self.rows, self.reserved, Reserved(self.rows, self._classes, "gone:"), terms)
-        self.book = Book(self.rows, self.pods)
+        self.reservations = ReservationTable(self.rows, self.pods)
         self._market = Market()
         self._binding: list[str] = []
         self._facts: list[NodeFacts | None] = []
@@ -81,7 +74,7 @@ class Board:
         self._annotations: list[Mapping[str, str]] = []
 
     def report(self, availability: Availability) -> None:
-        """Take what a node reports; a report that is older than the one known is ignored."""
+        """Store a node's report; older reports than the stored one are ignored."""
         row = self._row(availability.node)
         if availability.at_us < self.rows["at"][row]:
             return
@@ -95,27 +88,24 @@ class Board:
             self.rows[f"free:{resource}"][row] = share * (availability.limits or {}).get(resource, float("nan"))
         self.rows["usage"][row] = availability.usage.get("cpu", float("nan"))
         self._binding[row] = availability.binding
-        said = (availability.classes or {}).items()
-        self._classes.put(
-            row,
-            {
-                name: Told(each.available, each.available if mean else each.lower, each.prior or 0.0)
-                for name, each in said
-            },
-        )
+        classes = {
+            name: ClassCapacity(each.available, each.available if mean else each.lower, each.prior or 0.0)
+            for name, each in (availability.classes or {}).items()
+        }
+        self._classes.put(row, classes)
         self.pods.report(row, availability.at_us)
 
     def predict(self, prediction: Prediction) -> None:
-        """Take the peak that is expected of a node; one that is older than the one known is ignored.
+        """Store a node's predicted peak; older predictions than the stored one are ignored.
 
-        It knows of the pods that telemetry shows: those that are held a place or have not settled come on top of it.
+        The peak includes the pods that telemetry shows; reservations and unsettled pods come on top.
         """
         row = self._row(prediction.node)
         if prediction.at_us < self.rows["predicted"][row]:
             return
         self.rows["predicted"][row] = prediction.at_us
-        unseen = [self.pods.known[uid].requests for uid in self.pods.uncovered.get(row, ())]
-        unseen += [held.requests for held in self.book.on(row)]
+        unseen = [self.pods.bound[uid].requests for uid in self.pods.uncovered.get(row, ())]
+        unseen += [held.requests for held in self.reservations.on(row)]
         for resource in ("cpu", "memory"):
             requested = self.rows[f"requested:{resource}"][row] if f"requested:{resource}" in self.rows else 0.0
             newer = sum(requests.get(resource, 0.0) for requests in unseen)
@@ -123,7 +113,7 @@ class Board:
             self.rows[f"then:{resource}"][row] = requested - newer
 
     def describe(self, facts: NodeFacts) -> None:
-        """Take what the API says of a node; older facts than those known are ignored."""
+        """Store the API's facts of a node; older facts than the stored ones are ignored."""
         row = self._row(facts.node)
         before = self._facts[row]
         if before is not None and before.uid == facts.uid and before.version > facts.version:
@@ -145,12 +135,12 @@ class Board:
         self._trade(row, facts)
 
     def leave(self, node: str) -> None:
-        """Forget what a node reported and what it was; pods and places that are still there keep its row."""
+        """Forget a node's reports and facts; its pods and reservations keep the row."""
         row = self.rows.find(node)
         if row is None:
             return
         self._extend()
-        for name in _TOLD:
+        for name in _REPORTED:
             self.rows[name][row] = float("nan")
         self.rows["at"][row] = self.rows["facts"][row] = self.rows["predicted"][row] = 0.0
         self._facts[row], self._labels[row], self._annotations[row] = None, _EMPTY, _EMPTY
@@ -158,50 +148,46 @@ class Board:
         self._classes.put(row, {})
 
     def sweep(self, now_us: int) -> None:
-        """Give away the rows of nodes that nobody knows: not the API, no report of late, no pod and no place."""
-        used = {known.row for known in self.pods.known.values()} | {row for _, row, _ in self.book.all()}
+        """Free the rows of nodes without facts, recent reports, pods and reservations."""
+        used = {bound.row for bound in self.pods.bound.values()} | {row for _, row, _ in self.reservations.all()}
         for row, name in enumerate(self.rows.names):
-            if (
-                name
-                and row not in used
-                and not self.rows["facts"][row]
-                and now_us - self.rows["at"][row] > self._stale_us
-            ):
+            is_used = not name or row in used or self.rows["facts"][row]
+            if not is_used and now_us - self.rows["at"][row] > self._stale_us:
                 self.leave(name)
                 self.rows.remove(name)
                 self.pods.gone.clear(row)
                 self.pods.reported_us.pop(row, None)
                 self.pods.uncovered.pop(row, None)
-                self.book.leave(row)
+                self.reservations.leave(row)
 
     def states(self, rows: NDArray[np.intp], now_us: int) -> NDArray[np.int64]:
-        """Return (nodes,) places in `STATES`: fresh, stale (silent, but not for long), unknown."""
+        """Return (nodes,) indexes of `STATES`: fresh, stale (silent, but not for long), unknown."""
         age = now_us - self.rows["at"][rows]
         return np.where(age <= self._expiry_us, FRESH, np.where(age <= self._stale_us, STALE, UNKNOWN))
 
     def nodes(self) -> list[str]:
-        """Return the nodes that the API has; where it has said nothing, all that report."""
+        """Return the nodes that the API has; without facts, all nodes that report."""
         all_names = [(row, name) for row, name in enumerate(self.rows.names) if name]
         described = [name for row, name in all_names if self.rows["facts"][row]]
         return described or [name for row, name in all_names if self.rows["at"][row]]
 
     def knows(self, node: str) -> bool:
-        """Tell whether the API has a node, or telemetry of it has come."""
+        """Tell whether the API has a node, or the node has reported."""
         row = self.rows.find(node)
         return row is not None and bool(self.rows["facts"][row] or self.rows["at"][row])
 
     def counts(self, now_us: int) -> dict[str, int]:
         """Return the number of nodes by state."""
         rows = np.array([row for row, name in enumerate(self.rows.names) if name], np.intp)
-        found = self.states(rows, now_us) if len(rows) else np.zeros(0, np.int64)
-        return {state: int(np.count_nonzero(found == number)) for number, state in enumerate(STATES)}
+        states = self.states(rows, now_us) if len(rows) else np.zeros(0, np.int64)
+        return {state: int(np.count_nonzero(states == number)) for number, state in enumerate(STATES)}
 
     def candidates(self, pod: Pod, names: Sequence[str], rows: NDArray[np.intp], now_us: int) -> Candidates:
         """Return the nodes as a strategy sees them.
 
         Args:
-            pod: The pod that asks.
-            names: Nodes.
+            pod: The pod to place.
+            names: Names of nodes.
             rows: Their rows.
             now_us: The time.
         """
@@ -242,14 +228,14 @@ class Board:
         )
 
     def _fits(self, pod: Pod, rows: NDArray[np.intp]) -> tuple[Array, Array, Array]:
-        """Return (nodes,) pods of this pod's kind that fit, that surely do, and what share of their cost is assumed."""
-        told = self._classes.told(pod.workload, rows)
-        known = ~np.isnan(told[:, 0])
-        if known.all() or self._always_mean:
+        """Return (nodes,) room for this pod's kind, its lower bound, and the assumed share of the pod's cost."""
+        reported = self._classes.reported(pod.workload, rows)
+        is_known = ~np.isnan(reported[:, 0])
+        if is_known.all() or self._always_mean:
             mean = self.rows["room"][rows]
-            room, sure = (np.where(known, column, mean) for column in told.T[:2])
-            return room, sure, np.where(known, told[:, 2], 0.0)
-        # Of a pod that states nothing the stand-ins are assumed, and it may take several times as much.
+            room, sure = (np.where(is_known, column, mean) for column in reported.T[:2])
+            return room, sure, np.where(is_known, reported[:, 2], 0.0)
+        # A pod without requests counts with the stand-ins, and may take several times as much.
         stated = bool(pod.requests.get("cpu") and pod.requests.get("memory"))
         by_request = np.full(len(rows), np.inf)
         for resource, amount in pod.nonzero.items():
@@ -259,15 +245,14 @@ class Board:
         by_request = np.where(unlimited, self.rows["room"][rows], by_request)
         surely = np.floor(by_request / (_TAIL if stated else _WIDE_TAIL))
         surely = np.where(unlimited, self.rows["sure"][rows], surely)
-        nobody = np.where(unlimited, self.rows["assumed"][rows], 1.0)
-        return (
-            np.where(known, told[:, 0], by_request),
-            np.where(known, told[:, 1], surely),
-            np.where(known, told[:, 2], nobody),
+        assumed = np.where(unlimited, self.rows["assumed"][rows], 1.0)
+        room, sure, prior = (
+            np.where(is_known, own, other) for own, other in zip(reported.T, (by_request, surely, assumed), strict=True)
         )
+        return room, sure, prior
 
     def trade(self, market: Market) -> None:
-        """Take what prices and interruptions were in the past."""
+        """Store past prices and interruptions."""
         self._market = market
         for row, facts in enumerate(self._facts):
             if facts is not None:
@@ -283,7 +268,7 @@ class Board:
         return row
 
     def _extend(self) -> None:
-        """Have an entry in every list for every row."""
+        """Extend every list to the number of rows."""
         for _ in range(len(self.rows.names) - len(self._binding)):
             self._binding.append("")
             self._facts.append(None)
@@ -291,14 +276,14 @@ class Board:
             self._annotations.append(_EMPTY)
 
     def freed(self, workload: str, kind: str, rows: NDArray[np.intp]) -> Array:
-        """Return (nodes,) for how many pods of a class there is room where one of another kind has gone.
+        """Return (nodes,) the room for a class that one pod of another kind leaves.
 
-        At most one: how pods of different kinds compare is measured by what is left, which is little on a full node.
+        At most one pod: the ratio of kinds is estimated from the room that is left, which is little on a full node.
         """
         return np.minimum(self._worth(workload, kind, rows), 1.0)
 
     def _worth(self, workload: str, kind: str, rows: NDArray[np.intp]) -> Array:
-        """Return (nodes,) pods of a class that take as much as one pod of a kind."""
+        """Return (nodes,) the number of pods of a class that take as much as one pod of a kind."""
         if kind == workload:
             return np.ones(len(rows))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -306,7 +291,7 @@ class Board:
         return np.clip(np.where(np.isnan(ratio), 1.0, ratio), 1 / _CONVERSION, _CONVERSION)
 
     def _reserved(self, workload: str, rows: NDArray[np.intp]) -> Array:
-        """Return (nodes,) places that are taken, each as the part of a pod of this class that it displaces."""
+        """Return (nodes,) the reserved room, in pods of this class."""
         total = np.zeros(len(rows))
         for kind, column in self.reserved.columns():
             taken = column[rows]

@@ -1,4 +1,4 @@
-"""How the board learns: buckets and streams read in order by the bus's own reader, a little at a time.
+"""How the cluster_state learns: buckets and streams read in order by the bus's own reader, a little at a time.
 
 Everything known is read before the first question is answered. After that each message is taken as it comes, in small
 parts, so that a question does not wait behind thousands of them. The client's own watch of a bucket is not used: it
@@ -26,7 +26,7 @@ from schemas.messages.placement import Reservations
 from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
 from schemas.subject import Names
-from sinks.extender.state.cluster_state import Board
+from sinks.extender.state.cluster_state import ClusterState
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +47,14 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class _Source(Generic[M]):
-    """One kind of message that the board learns from.
+    """One kind of message that the cluster_state learns from.
 
     Attributes:
         kind: What counters call it.
         stream: Where it is stored.
         subjects: Filter in that stream.
         decode: Reads a message.
-        take: Tells the board.
+        take: Tells the cluster_state.
         newest: Begin with the last message of each subject.
     """
 
@@ -67,15 +67,15 @@ class _Source(Generic[M]):
 
 
 class Followed:
-    """Keeps a board current.
+    """Keeps a cluster_state current.
 
     Attributes:
         ready: Everything that was there at the start is known.
     """
 
-    def __init__(self, client: Client, settings: Settings, board: Board) -> None:
+    def __init__(self, client: Client, settings: Settings, cluster_state: ClusterState) -> None:
         """Describe what to follow; nothing is sent before `run`."""
-        self._client, self._settings, self._board = client, settings, board
+        self._client, self._settings, self._cluster_state = client, settings, cluster_state
         self._names = Names(settings.prefix)
         self._loading = 0
         self._warned: set[str] = set()
@@ -87,7 +87,9 @@ class Followed:
         self._loading = len(sources)
         async with asyncio.TaskGroup() as group:
             for source in sources:
-                work = _Following(self._client, self._settings, self._board, source, self._loaded, self._refused)
+                work = _Following(
+                    self._client, self._settings, self._cluster_state, source, self._loaded, self._refused
+                )
                 group.create_task(work.run(), name=source.kind)
 
     def _sources(self) -> list[_Source[Any]]:
@@ -127,35 +129,35 @@ class Followed:
             return
         if availability.at_us > time.time_ns() // 1000 + _AHEAD_US:
             raise ValueError(f"{availability.node} reports from the future: look after its clock")
-        self._board.report(availability)
+        self._cluster_state.report(availability)
 
     def _prediction(self, received: Decoded[Prediction]) -> None:
-        self._board.predict(received.message)
+        self._cluster_state.predict(received.message)
 
     def _node(self, received: Decoded[NodeFacts | None]) -> None:
         if received.message is not None:
-            self._board.describe(received.message)
+            self._cluster_state.describe(received.message)
         else:
-            self._board.leave(_name(received.subject))
+            self._cluster_state.leave(_name(received.subject))
 
     def _pod(self, received: Decoded[PodFacts | None]) -> None:
         uid, facts = _name(received.subject), received.message
         if facts is not None:
             uid = facts.pod
-            self._board.pods.hear(facts)
+            self._cluster_state.pods.hear(facts)
         else:
-            self._board.pods.forget(uid, time.time_ns() // 1000 if self.ready.is_set() else None)
-        self._board.book.settle(uid)
-        self._board.pods.trim(_OVER)
+            self._cluster_state.pods.forget(uid, time.time_ns() // 1000 if self.ready.is_set() else None)
+        self._cluster_state.reservations.settle(uid)
+        self._cluster_state.pods.trim(_OVER)
 
     def _reservations(self, received: Decoded[Reservations | None]) -> None:
-        node, book = _name(received.subject), self._board.book
-        if book.sequence(self._board.rows.row(node)) >= received.sequence:
+        node, reservations = _name(received.subject), self._cluster_state.reservations
+        if reservations.sequence(self._cluster_state.rows.row(node)) >= received.sequence:
             return  # we wrote it
         if received.message is not None:
-            book.hear(received.message, received.sequence)
+            reservations.hear(received.message, received.sequence)
         else:
-            book.gone(node, received.sequence)
+            reservations.gone(node, received.sequence)
 
 
 def _name(source: str) -> str:
@@ -169,13 +171,13 @@ class _Following(Generic[M]):
         self,
         client: Client,
         settings: Settings,
-        board: Board,
+        cluster_state: ClusterState,
         source: _Source[M],
         loaded: Callable[[], None],
         refused: Callable[[str, str], None],
     ) -> None:
         self._client, self._timeout = client, settings.nats.request_timeout_seconds
-        self._board, self._source = board, source
+        self._cluster_state, self._source = cluster_state, source
         self._report_loaded, self._report_refused = loaded, refused
         self._identity, self._position = "", 0
         self._loaded, self._silences = False, 0
@@ -194,7 +196,7 @@ class _Following(Generic[M]):
         if identity != self._identity:
             self._identity, self._position = identity, 0
             if source.kind == "reservations":
-                self._board.book.renewed()
+                self._cluster_state.reservations.renewed()
         reader = Reader(
             self._client,
             source.stream,

@@ -1,13 +1,13 @@
-"""What capacity of a kind has cost, and how often it was taken away, from the history of the cluster's nodes.
+"""Past prices and interruptions of each market, from the history of the cluster's nodes.
 
-Nodes of one instance type, in one zone, both spot or both not, are one market. Each row of the history is a state that
-a node was in from then until its next one, so
+Nodes of one instance type, zone and kind of capacity (spot or not) form a market. Each row of the history is a state of
+a node, which lasts until its next row. Therefore
 
-- the median price of a market is the price at or below which its nodes were for half of their hours: prices weighted
-  by how long each was paid, and the lower of two where the half falls between them;
-- the interruption rate is the number of spot nodes that were taken away, by the hours that all of them were there. A
-  node is taken away when its first notice comes, a taint that says so, or when it is deleted without one; a node that
-  the cluster autoscaler was about to remove is not counted.
+- the median price of a market is the median of its prices, weighted by the time that each was paid; of two middle
+  prices, the lower one;
+- the interruption rate is the number of reclaimed spot nodes per hour of all spot nodes. A node is reclaimed when its
+  first notice comes (a taint), or when it is deleted without a notice; nodes that the cluster autoscaler was about to
+  remove do not count.
 """
 
 import logging
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 MEDIAN, RATE = "spazio.median-price", "spazio.interruption-rate"
 SPOT = "spazio.spot"
-# Labels of providers and provisioners, and the value that means capacity which may be taken away.
+# Labels of providers and provisioners, with the value that marks spot capacity.
 _SPOT = {
     "karpenter.sh/capacity-type": "spot",
     "eks.amazonaws.com/capacityType": "spot",
@@ -37,11 +37,11 @@ _NOTICES = ("aws-node-termination-handler/spot-itn", "cloud.google.com/impending
 _REMOVED = "ToBeDeletedByClusterAutoscaler"
 _COLUMNS = ("node", "uid", "version", "deleted", "at_us", "labels", "taints", "price", "type", "zone")
 _HOUR_US = 3_600_000_000
-_LISTINGS = 3  # compaction removes files that were listed, and their rows are in one that was not
+_LISTINGS = 3  # compaction may remove listed files, whose rows are then in a new file
 
 
 class Kind(NamedTuple):
-    """What nodes of one market have in common."""
+    """The key of a market."""
 
     type: str | None
     zone: str | None
@@ -49,11 +49,11 @@ class Kind(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What is known of a market; NaN: nothing.
+    """Past figures of a market; NaN: unknown.
 
     Attributes:
         price: Median price per hour.
-        rate: Interruptions an hour.
+        rate: Interruptions per hour.
     """
 
     price: float = math.nan
@@ -62,19 +62,19 @@ class Past(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """What the history says of each market."""
+    """Past figures of all markets."""
 
     kinds: Mapping[Kind, Past] = field(default_factory=dict)
 
     def of(self, labels: Mapping[str, str], type: str | None, zone: str | None, annotations: Mapping[str, str]) -> Past:  # noqa: A002 # as NodeFacts names it
-        """Return median price and interruption rate of a node; its annotations, if they are numbers, win."""
+        """Return median price and interruption rate of a node; numeric annotations of the node win."""
         past = self.kinds.get(Kind(type, zone, spot(labels)), Past())
         price, rate = (_number(name, annotations[name]) if name in annotations else math.nan for name in (MEDIAN, RATE))
         return Past(past.price if math.isnan(price) else price, past.rate if math.isnan(rate) else rate)
 
 
 def spot(labels: Mapping[str, str]) -> bool:
-    """Tell whether a node's capacity may be taken away at short notice; the label `spazio.spot` has the last word.
+    """Tell whether a node's capacity may be reclaimed at short notice; the label `spazio.spot` wins over others.
 
     >>> spot({"cloud.google.com/gke-spot": "true"}), spot({"spazio.spot": "false", "cloud.google.com/gke-spot": "true"})
     (True, False)
@@ -85,12 +85,12 @@ def spot(labels: Mapping[str, str]) -> bool:
 
 
 def read(folder: Path, since_us: int, until_us: int | None = None) -> Market:
-    """Read the history of nodes. It takes as long as reading files does: call it in a thread.
+    """Read the history of nodes. This reads files and blocks: call it in a thread.
 
     Args:
-        folder: The table: `<history>/nodes`. Files that cannot be read are logged and passed over.
-        since_us: Where the window begins; states that began earlier count from here.
-        until_us: Where it ends; None: now.
+        folder: The table: `<history>/nodes`. Unreadable files are logged and skipped.
+        since_us: Start of the window; states that began earlier count from here.
+        until_us: End of the window; None: now.
     """
     rows = _rows(folder)
     if rows is None:
@@ -101,44 +101,46 @@ def read(folder: Path, since_us: int, until_us: int | None = None) -> Market:
 
 
 def _rows(folder: Path) -> pl.DataFrame | None:
-    """Return all states; None: there is no file. One that two files hold is there twice, the first time for no time."""
-    found: dict[Path, pl.DataFrame | None] = {}
+    """Return all states; None: there is no file. A state in two files appears twice, the first with no duration."""
+    frames_by_path: dict[Path, pl.DataFrame | None] = {}
     for _ in range(_LISTINGS):
         gone = False
-        for path in sorted(set(folder.glob("date=*/hour=*/*.parquet")) - found.keys()):
+        for path in sorted(set(folder.glob("date=*/hour=*/*.parquet")) - frames_by_path.keys()):
             try:
-                found[path] = pl.read_parquet(path, columns=list(_COLUMNS), hive_partitioning=False).select(_plain())
+                frames_by_path[path] = pl.read_parquet(path, columns=list(_COLUMNS), hive_partitioning=False).select(
+                    _plain()
+                )
             except FileNotFoundError:
                 gone = True
             except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
                 log.warning("market.file_ignored", extra={"file": str(path), "reason": str(error)[:300]})
-                found[path] = None
+                frames_by_path[path] = None
         if not gone:
             break
-    frames = [frame for frame in found.values() if frame is not None]
+    frames = [frame for frame in frames_by_path.values() if frame is not None]
     return pl.concat(frames) if frames else None
 
 
 def _plain() -> list[pl.Expr]:
-    """Return the columns that are used, in types that every file can be brought to."""
+    """Return the expressions for the used columns, in types common to all files."""
     labels, keys = pl.col("labels").map, pl.col("taints").list.eval(pl.element().struct.field("key"))
-    known = pl.any_horizontal(
+    by_provider = pl.any_horizontal(
         (labels.get(key).str.to_lowercase() == value).fill_null(value=False) for key, value in _SPOT.items()
     )
-    said = labels.get(SPOT).str.to_lowercase() == "true"
+    own_label = labels.get(SPOT).str.to_lowercase() == "true"
     return [
         pl.col("node", "uid", "type", "zone").cast(pl.String),
         pl.col("version", "at_us").cast(pl.Int64),
         pl.col("deleted").cast(pl.Boolean),
         pl.col("price").cast(pl.Float64),
-        said.fill_null(known).alias("spot"),
+        own_label.fill_null(by_provider).alias("spot"),
         keys.list.eval(pl.element().is_in(_NOTICES)).list.any().fill_null(value=False).alias("noticed"),
         keys.list.contains(_REMOVED).fill_null(value=False).alias("removed"),
     ]
 
 
 def _states(rows: pl.DataFrame, since_us: int, end: int) -> pl.DataFrame:
-    """Return states with the time in the window for which each was in force, and when its node was gone, if it was."""
+    """Return states with their hours within the window, and the time at which their node was gone, if it was."""
     following = pl.col("at_us").shift(-1).over("node")
     replaced = pl.col("uid").shift(-1).over("node") != pl.col("uid")
     return (
@@ -181,7 +183,7 @@ def _kinds(states: pl.DataFrame, since_us: int, end: int) -> dict[Kind, Past]:
     }
 
 
-@lru_cache(maxsize=4096)  # so that what is no number is said once, not for every pod
+@lru_cache(maxsize=4096)  # cached, so that an invalid number is logged once, not for every pod
 def _number(name: str, text: str) -> float:
     try:
         number = float(text)

@@ -1,10 +1,10 @@
-"""Pods that the API knows, and which of them telemetry does not show yet.
+"""Pods that the API reports, and which of them telemetry does not show yet.
 
-A pod that is bound to a node takes room there from that moment on; the node's reports show it only once it runs and
-its start has gone through smoothing. Until a report covers the start, the pod counts as a reservation. So the handing
-over from a held place to what is measured leaves no gap, whoever bound the pod, and a restart needs no memory of its
-own: facts and reports say it all. (The dissertation gives the place back when the pod leaves Pending, which lets
-others in for the seconds in between.)
+A bound pod takes room at once, but the node's reports show it only once it runs and its start has passed the smoothing.
+Until a report covers the start, the pod counts as a reservation. The transition from reservation to measurement
+therefore has no gap, whichever scheduler bound the pod, and facts and reports suffice to rebuild the state after a
+restart. (The dissertation releases the reservation when the pod leaves Pending, which admits other pods for the seconds
+in between.)
 """
 
 from collections import defaultdict
@@ -25,11 +25,11 @@ _SECOND_US = 1_000_000
 
 
 class Terms(NamedTuple):
-    """When a report covers a pod.
+    """Rules for when a report covers a pod.
 
     Attributes:
-        settle_us: A report shows a start so long after it.
-        at_running: A pod is covered when it leaves Pending, whatever was reported.
+        settle_us: Time from a pod's start until reports show it.
+        at_running: A pod is covered when it leaves Pending, regardless of reports.
     """
 
     settle_us: int
@@ -37,19 +37,19 @@ class Terms(NamedTuple):
 
 
 @dataclass(slots=True)
-class Known:
-    """One pod that is bound and not over.
+class BoundPod:
+    """One pod that is bound and has not ended.
 
     Attributes:
-        row: Of its node.
+        row: Row of its node.
         workload: Its class.
-        kind: Of the reservation that it is.
-        version: Of its newest facts.
+        kind: Kind as which it is reserved.
+        version: Version of its newest facts.
         requests: Its requests.
-        cpu: Cores that it is predicted to use while telemetry does not show it.
-        running_us: When it was first seen to run; None: it does not.
+        cpu: Predicted cores while telemetry does not show it.
+        running_us: Time when it was first seen running; None: it is not.
         covered: A report shows it.
-        bound_us: When we learned that it is bound.
+        bound_us: Time of the facts that reported the bind.
     """
 
     row: int
@@ -70,24 +70,24 @@ class Pods:
     Columns: `requested:<resource>`, `nonzero:cpu`, `nonzero:memory`, `pods`, `recent`.
 
     Attributes:
-        rows: Names and numbers of nodes.
+        rows: Names and rows of nodes.
         reserved: Pods that telemetry does not show yet.
         gone: Pods that a node's last report shows and that have ended since.
-        terms: When a report shows a pod.
+        terms: Rules for when a report shows a pod.
     """
 
     rows: Rows
     reserved: Reserved
     gone: Reserved
     terms: Terms
-    known: dict[str, Known] = field(default_factory=dict)
+    bound: dict[str, BoundPod] = field(default_factory=dict)
     uncovered: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     reported_us: dict[int, int] = field(default_factory=dict)
     over: dict[str, int] = field(default_factory=dict)
 
     def hear(self, facts: PodFacts) -> None:
-        """Take facts; older ones than those known are ignored."""
-        uid, before = facts.pod, self.known.get(facts.pod)
+        """Store facts; older facts than the stored ones are ignored."""
+        uid, before = facts.pod, self.bound.get(facts.pod)
         if (before is not None and facts.version <= before.version) or self.over.get(uid, -1) >= facts.version:
             return
         ended = facts.deleted or facts.phase in ("Succeeded", "Failed")
@@ -105,7 +105,7 @@ class Pods:
         self._drop(uid)
         self._add(
             uid,
-            Known(
+            BoundPod(
                 row=row,
                 workload=facts.workload,
                 kind=self.reserved.kind(facts.workload),
@@ -119,72 +119,72 @@ class Pods:
         )
 
     def forget(self, uid: str, at_us: int | None) -> None:
-        """Take note that the API has no such pod any more, since when; None: nobody knows."""
-        known = self.known.get(uid)
-        self.over[uid] = max(self.over.get(uid, 0), known.version if known else 0)
+        """Remove a pod that the API does not have any more, since `at_us`; None: unknown."""
+        bound = self.bound.get(uid)
+        self.over[uid] = max(self.over.get(uid, 0), bound.version if bound else 0)
         self._drop(uid, at_us)
 
     def report(self, row: int, at_us: int) -> None:
-        """Take note that a node has reported; what it shows is not reserved any more."""
+        """Store the time of a node's report, and end the reservations of pods that it shows."""
         self.reported_us[row] = at_us
         self.gone.clear(row)
         for uid in list(self.uncovered.get(row, ())):
-            self._cover(uid, self.known[uid])
+            self._cover(uid, self.bound[uid])
 
     def trim(self, most: int) -> None:
-        """Forget the oldest of the pods that are over, down to so many."""
+        """Forget the oldest ended pods beyond `most`."""
         while len(self.over) > most:
             del self.over[next(iter(self.over))]
 
     def _running(self, facts: PodFacts) -> int | None:
         if facts.phase != "Running":
             return None
-        # The API cuts times to whole seconds; the watch may have learned of it long after.
+        # The API truncates times to seconds; the watch may report much later.
         return facts.at_us if facts.ready_us is None else min(facts.at_us, facts.ready_us + _SECOND_US)
 
-    def _cover(self, uid: str, known: Known) -> None:
-        if known.covered or known.running_us is None:
+    def _cover(self, uid: str, bound: BoundPod) -> None:
+        if bound.covered or bound.running_us is None:
             return
-        if self._shown(known) or self.terms.at_running:
-            self.uncovered[known.row].discard(uid)
-            known.covered = True
-            self._count(known, -1)
+        if self._shown(bound) or self.terms.at_running:
+            self.uncovered[bound.row].discard(uid)
+            bound.covered = True
+            self._count(bound, -1)
 
-    def _shown(self, known: Known) -> bool:
+    def _shown(self, bound: BoundPod) -> bool:
         """Tell whether its node's last report shows a pod."""
-        reported_us = self.reported_us.get(known.row, 0)
-        return known.running_us is not None and reported_us >= known.running_us + self.terms.settle_us
+        reported_us = self.reported_us.get(bound.row, 0)
+        return bound.running_us is not None and reported_us >= bound.running_us + self.terms.settle_us
 
-    def _count(self, known: Known, sign: int) -> None:
-        self.reserved.add(known.row, known.kind, sign)
-        self.rows["recent"][known.row] += sign * known.cpu
+    def _count(self, bound: BoundPod, sign: int) -> None:
+        self.reserved.add(bound.row, bound.kind, sign)
+        self.rows["recent"][bound.row] += sign * bound.cpu
 
-    def _add(self, uid: str, known: Known) -> None:
-        self.known[uid] = known
-        self._sum(known, 1)
-        self.uncovered[known.row].add(uid)
-        self._count(known, 1)
-        self._cover(uid, known)
+    def _add(self, uid: str, bound: BoundPod) -> None:
+        self.bound[uid] = bound
+        self._sum(bound, 1)
+        self.uncovered[bound.row].add(uid)
+        self._count(bound, 1)
+        self._cover(uid, bound)
 
     def _drop(self, uid: str, ended_us: int | None = None) -> None:
-        """Count a pod no more, which has ended at that time; None: it has not, or nobody knows when."""
-        known = self.known.pop(uid, None)
-        if known is None:
+        """Remove a pod that ended at that time; None: it has not ended, or the time is unknown."""
+        bound = self.bound.pop(uid, None)
+        if bound is None:
             return
-        self._sum(known, -1)
-        if not known.covered:
-            self.uncovered[known.row].discard(uid)
-            self._count(known, -1)
-        # Until the node reports again; what ended before its last report is not in that any more.
-        if ended_us is not None and self._shown(known) and ended_us >= self.reported_us[known.row]:
-            self.gone.add(known.row, self.gone.kind(known.workload), 1)
+        self._sum(bound, -1)
+        if not bound.covered:
+            self.uncovered[bound.row].discard(uid)
+            self._count(bound, -1)
+        # It counts until the node reports again; a pod that ended before the last report is not part of that report.
+        if ended_us is not None and self._shown(bound) and ended_us >= self.reported_us[bound.row]:
+            self.gone.add(bound.row, self.gone.kind(bound.workload), 1)
 
-    def _sum(self, known: Known, sign: int) -> None:
-        add(self.rows, known.row, known.requests, sign)
+    def _sum(self, bound: BoundPod, sign: int) -> None:
+        add(self.rows, bound.row, bound.requests, sign)
 
 
 def add(rows: Rows, row: int, requests: Mapping[str, float], sign: int) -> None:
-    """Add a pod's requests to its node's sums, or take them off."""
+    """Add a pod's requests to its node's sums (sign 1), or subtract them (sign -1)."""
     for resource, amount in requests.items():
         rows.count(f"requested:{resource}", row, sign * amount, sign)
     for resource, amount in nonzero(requests).items():
@@ -193,12 +193,12 @@ def add(rows: Rows, row: int, requests: Mapping[str, float], sign: int) -> None:
 
 
 def nonzero(requests: Mapping[str, float]) -> dict[str, float]:
-    """Return a pod's CPU and memory with stand-ins where it states none."""
+    """Return a pod's CPU and memory requests, with kube-scheduler's defaults for missing ones."""
     return {resource: requests.get(resource, least) for resource, least in _STAND_INS.items()}
 
 
 def columns() -> dict[str, float]:
-    """Return the columns that pods need, and what an empty row has in them."""
+    """Return the columns that pods need, and their values in an empty row."""
     return {"pods": 0.0, "recent": 0.0, "nonzero:cpu": 0.0, "nonzero:memory": 0.0}
 
 

@@ -1,7 +1,7 @@
-"""Nodes as rows of arrays: every name has one, and columns grow together.
+"""Nodes as rows of arrays: every name has a row, and all columns grow together.
 
-A row outlives its node, since a node that comes back under its name finds its reservations there; who is gone for
-good is emptied and its row is given to another.
+A row outlives its node, so that a node that returns under its name keeps its reservations. The row of a node that is
+gone for good is cleared and reused.
 """
 
 from collections import Counter
@@ -21,11 +21,11 @@ class Rows:
     """Names of nodes, each with a row, and columns of numbers.
 
     Attributes:
-        names: By row; empty: nobody's.
+        names: By row; empty: the row is free.
     """
 
     def __init__(self, **fills: float) -> None:
-        """Make columns by name, each with the value of a row of which nothing is known."""
+        """Create columns by name, each with the value of an empty row."""
         self.names: list[str] = []
         self._of: dict[str, int] = {}
         self._free: list[int] = []
@@ -45,20 +45,20 @@ class Rows:
         return column in self._columns
 
     def column(self, name: str, fill: float) -> Array:
-        """Return a column, made if there is none of the name."""
+        """Return a column; create it if it does not exist."""
         if name not in self._columns:
             self._fills[name] = fill
             self._columns[name] = np.full(self._size, fill)
         return self._columns[name]
 
     def count(self, name: str, row: int, amount: float, users: int) -> None:
-        """Add to a column that goes when nobody uses it any more: anybody may think of names.
+        """Add to a column that is removed with its last user, because column names come from users' pods.
 
         Args:
             name: The column.
-            row: Where.
-            amount: What.
-            users: 1: another one uses it from now on; -1: one does no more.
+            row: The row.
+            amount: The amount to add.
+            users: Change of the number of users: 1 or -1.
         """
         self.column(name, 0.0)[row] += amount
         self._users[name] += users
@@ -71,9 +71,9 @@ class Rows:
 
     def row(self, node: str) -> int:
         """Return a node's row, a new one if it has none."""
-        found = self._of.get(node)
-        if found is not None:
-            return found
+        row = self._of.get(node)
+        if row is not None:
+            return row
         if self._free:
             row = self._free.pop()
             self.names[row] = node
@@ -88,14 +88,14 @@ class Rows:
     def rows(self, nodes: Sequence[str]) -> NDArray[np.intp]:
         """Return the rows of nodes, new ones for those that have none."""
         try:
-            if len(nodes) > 1:  # one call for all of them is the fastest that there is
+            if len(nodes) > 1:  # a single call for all nodes is fastest
                 return np.fromiter(itemgetter(*nodes)(self._of), np.intp, len(nodes))
             return np.array([self._of[node] for node in nodes], np.intp)
         except KeyError:
             return np.fromiter(map(self.row, nodes), np.intp, len(nodes))
 
     def remove(self, node: str) -> int | None:
-        """Empty a node's row and give it away; returns which it was."""
+        """Clear and free a node's row; returns the row."""
         row = self._of.pop(node, None)
         if row is not None:
             for name, fill in self._fills.items():
@@ -111,7 +111,7 @@ class Rows:
 
 
 class Taken(Sequence[Any]):
-    """Some rows of a list, in an order, without a copy of it."""
+    """A view of selected rows of a list, in order, without a copy."""
 
     def __init__(self, source: Sequence[Any], rows: NDArray[np.intp]) -> None:
         self._source, self._rows = source, rows
@@ -119,30 +119,30 @@ class Taken(Sequence[Any]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, place: Any) -> Any:
-        return self._source[self._rows[place]]
+    def __getitem__(self, position: Any) -> Any:
+        return self._source[self._rows[position]]
 
     def __iter__(self) -> Iterator[Any]:
         return (self._source[row] for row in self._rows.tolist())
 
 
 class Columns(Mapping[str, Array]):
-    """Some rows of columns by name, taken out when they are asked for; NaN where nothing is known of the node.
+    """A lazy view of selected rows of columns, by name; NaN where a row is not valid.
 
-    A column that nobody has made is 0 for all: a node that does not speak of a resource has none of it.
+    A missing column is 0 in all rows: a node that does not report a resource has none of it.
     """
 
     def __init__(
-        self, source: Rows, prefix: str, keys: Sequence[str], rows: NDArray[np.intp], known: Mask | None = None
+        self, source: Rows, prefix: str, keys: Sequence[str], rows: NDArray[np.intp], valid: Mask | None = None
     ) -> None:
-        self._source, self._prefix, self._keys, self._rows, self._known = source, prefix, keys, rows, known
+        self._source, self._prefix, self._keys, self._rows, self._valid = source, prefix, keys, rows, valid
         self._made: dict[str, Array] = {}
 
     def __getitem__(self, key: str) -> Array:
         if key not in self._made:
             name = self._prefix + key
             taken = self._source[name][self._rows] if name in self._source else np.zeros(len(self._rows))
-            self._made[key] = taken if self._known is None else np.where(self._known, taken, np.nan)
+            self._made[key] = taken if self._valid is None else np.where(self._valid, taken, np.nan)
         return self._made[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -153,7 +153,7 @@ class Columns(Mapping[str, Array]):
 
 
 class Growth(Mapping[str, Array]):
-    """By how much one column is above another, where it is; by the names of the other."""
+    """The increase of columns since an earlier state, at least 0; by the names of the earlier state."""
 
     def __init__(self, now: Mapping[str, Array], then: Mapping[str, Array]) -> None:
         self._now, self._then = now, then

@@ -1,4 +1,4 @@
-"""Places in the bucket: one compare-and-swap write for a decision, before anybody hears of it."""
+"""Reservations in the bucket: one compare-and-swap write per decision, before the extender answers."""
 
 import math
 from typing import Protocol
@@ -9,55 +9,57 @@ from bus.publishing import batch
 from schemas import codec
 from schemas.messages.placement import Held, Reservations
 from schemas.subject import Names, token
-from sinks.extender.state.reservations import Book
+from sinks.extender.state.reservations import ReservationTable
 
 
 class Conflict(RuntimeError):
-    """Another replica has written the node's places meanwhile; the book knows by now what it wrote."""
+    """Another replica has written the node's reservations; the table has them now."""
 
 
 class Unavailable(RuntimeError):
-    """The bucket did not answer in time; whether the place is held is not known."""
+    """The bucket did not answer in time; the reservation may or may not be written."""
 
 
-class Places(Protocol):
-    """Where places are held."""
+class ReservationStore(Protocol):
+    """Writes reservations."""
 
     async def hold(self, node: str, uid: str, held: Held, now_us: int) -> None:
-        """Hold a place for a pod on a node.
+        """Write a pod's reservation on a node.
 
         Raises:
-            Conflict: Judge again.
-            Unavailable: Nothing can be held now.
+            Conflict: Another replica wrote first; evaluate again.
+            Unavailable: The store cannot be written now.
         """
 
     async def release(self, node: str, uid: str, now_us: int) -> None:
-        """Take a pod's place out of a node's message.
+        """Remove a pod's reservation from a node's message.
 
         Raises:
-            Conflict: Another has written it; try again if it still has the place.
-            Unavailable: Nothing can be written now.
+            Conflict: Another replica wrote first; try again if the reservation is still there.
+            Unavailable: The store cannot be written now.
         """
 
 
-class Store(Places):
-    """Writes places into the bucket, and keeps the book at what it has."""
+class BucketReservationStore(ReservationStore):
+    """Writes reservations into the bucket, and keeps the table equal to the bucket."""
 
-    def __init__(self, client: Client, names: Names, book: Book, *, timeout_seconds: float) -> None:
-        """Write with so much patience."""
-        self._client, self._book, self._timeout = client, book, timeout_seconds
+    def __init__(self, client: Client, names: Names, reservations: ReservationTable, *, timeout_seconds: float) -> None:
+        """Create a store whose writes wait for at most `timeout_seconds`."""
+        self._client, self._reservations, self._timeout = client, reservations, timeout_seconds
         self._bucket = names.reservations_bucket
 
     async def hold(self, node: str, uid: str, held: Held, now_us: int) -> None:
-        """Hold a place for a pod on a node, beside those that others hold there."""
-        row = self._book.rows.row(node)
-        pods = self._book.held(row, now_us, but=uid) | {uid: held}
-        await self._write(node, pods, self._book.expected(row, now_us), now_us)
+        """Write a pod's reservation on a node, beside the other reservations there."""
+        row = self._reservations.rows.row(node)
+        pods = self._reservations.held(row, now_us, but=uid) | {uid: held}
+        await self._write(node, pods, self._reservations.expected(row, now_us), now_us)
 
     async def release(self, node: str, uid: str, now_us: int) -> None:
-        """Take a pod's place out of a node's message."""
-        row = self._book.rows.row(node)
-        await self._write(node, self._book.held(row, now_us, but=uid), self._book.expected(row, now_us), now_us)
+        """Remove a pod's reservation from a node's message."""
+        row = self._reservations.rows.row(node)
+        await self._write(
+            node, self._reservations.held(row, now_us, but=uid), self._reservations.expected(row, now_us), now_us
+        )
 
     async def _write(self, node: str, pods: dict[str, Held], expected: int, now_us: int) -> None:
         subject = f"$KV.{self._bucket}.{token(node)}"
@@ -74,14 +76,14 @@ class Store(Places):
             raise Unavailable(f"bucket {self._bucket} refuses: {refused}") from refused
         except errors.REQUEST_FAILED as error:
             raise Unavailable(f"NATS does not answer for bucket {self._bucket}: {error!r}") from error
-        self._book.hear(message, sequence)
+        self._reservations.hear(message, sequence)
 
     async def _refresh(self, node: str, subject: str) -> None:
         stored = await batch.last(self._client, f"KV_{self._bucket}", subject, self._timeout)
         if not stored.sequence:
-            self._book.missing(node)
+            self._reservations.missing(node)
             return
         try:
-            self._book.hear(codec.decode(Reservations, stored.payload), stored.sequence, sure=True)
+            self._reservations.hear(codec.decode(Reservations, stored.payload), stored.sequence, sure=True)
         except codec.Refused:
-            self._book.gone(node, stored.sequence)
+            self._reservations.gone(node, stored.sequence)

@@ -1,1 +1,1 @@
-"""Strategies: how nodes are ranked for a pod, one a file."""
+"""Strategies that rank nodes for a pod, one per file."""

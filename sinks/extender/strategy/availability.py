@@ -1,13 +1,13 @@
-"""CARICO's rule: the pod goes where the most pods of its kind still fit, by telemetry, less the places that are held.
+"""CARICO's rule: prefer the node with the most room for pods of the same kind, less its reservations.
 
-A node is asked for what it is sure of, and ranked by what it expects: one that has measured little is not trusted
-more for it. Where nobody has seen a pod of the kind, its cost is an assumption, so one is let in at a time and the next
-waits until telemetry shows the first: a fresh cluster is filled as fast as evidence comes. No node gets a pod that
-asks for more than the node has.
+The filter uses the lower bound of the room and the score uses the mean, so a node with few measurements gains nothing
+from its uncertainty. If no node has run a pod of the kind, its cost is an assumption. The strategy then admits one pod
+at a time per node and waits until telemetry shows it, so a new cluster fills as fast as evidence arrives. No node gets
+a pod that requests more than the node has.
 
-Room is a number of pods without an upper bound, and a score ends at 100. With x the room less what is held the score
-is 100 x / (x + 10): half of it is reached at ten pods, and it rises at every x, so that different rooms score
-differently, up to a million pods as finely as to a twentieth of a pod.
+Room has no upper bound, but scores end at 100. With x the room less reservations, the score is 100 x / (x + 10): ten
+pods score 50. The score rises strictly with x, so different rooms score differently. Up to a million pods, it resolves
+a twentieth of a pod.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ _HALF = 10.0
 
 
 class Availability:
-    """Ranks by room less what is held; nodes whose room is unknown pass, and score 0."""
+    """Ranks by room less reservations; nodes whose room is unknown pass and score 0."""
 
     name = "availability"
 
     def refuse(self, pod: Pod, nodes: Candidates) -> Mapping[str, Mask]:
-        """Return the nodes with sure room for less than one pod beside those that are held."""
+        """Return the nodes whose lower bound leaves no room for one more pod beside the reservations."""
         reasons = {
             BEYOND: _beyond(pod, nodes),
             FULL: nodes.sure - nodes.reserved < 1,
@@ -37,29 +37,29 @@ class Availability:
         return {reason: mask for reason, mask in reasons.items() if mask.any()}
 
     def score(self, pod: Pod, nodes: Candidates) -> Array:  # noqa: ARG002
-        """Return (nodes,) scores from 0 to 100, strictly rising with room less what is held."""
+        """Return (nodes,) scores from 0 to 100, which rise strictly with room less reservations."""
         left = np.clip(np.nan_to_num(nodes.room - nodes.reserved), 0, None)
         return 100 * (left / (left + _HALF))
 
-    def needs(self, pod: Pod, nodes: Candidates, place: int) -> Sequence[str]:
-        """Say how much room there is, how much of it is held, and what runs out first."""
-        found = []
-        room, sure, held = float(nodes.room[place]), float(nodes.sure[place]), float(nodes.reserved[place])
+    def needs(self, pod: Pod, nodes: Candidates, index: int) -> Sequence[str]:
+        """Return the node's room, its reservations and the resource that runs out first."""
+        sentences = []
+        room, sure, held = float(nodes.room[index]), float(nodes.sure[index]), float(nodes.reserved[index])
         if sure - held < 1:
-            first = nodes.binding[place]
-            found.append(
+            first = nodes.binding[index]
+            sentences.append(
                 f"room for {sure:.2f} pods for sure ({room:.2f} expected) less {held:.0f} held, where 1 is needed"
                 + (f"; {first} runs out first" if first else "")
             )
-        if nodes.unseen[place] and held > 0:
-            found.append("another pod of unknown cost is just starting there; wait until telemetry shows it")
-        if _beyond(pod, nodes)[place]:
-            found.append("a node with more of what the pod requests")
-        return found
+        if nodes.unseen[index] and held > 0:
+            sentences.append("another pod of unknown cost is just starting there; wait until telemetry shows it")
+        if _beyond(pod, nodes)[index]:
+            sentences.append("a node with more of what the pod requests")
+        return sentences
 
 
 def _beyond(pod: Pod, nodes: Candidates) -> Mask:
-    """Return (nodes,) True where the pod requests more than pods may have there in all."""
+    """Return (nodes,) True where the pod requests more than the node's allocatable amount."""
     beyond = np.zeros(len(nodes.names), np.bool_)
     for resource in ("cpu", "memory"):
         amount = pod.requests.get(resource, 0.0)

@@ -1,4 +1,4 @@
-"""Several strategies at once: a node is refused if one refuses it, and its score is their weighted mean."""
+"""Combine strategies: one strategy suffices to refuse a node, and its score is the weighted mean."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ Chosen = Sequence[tuple[Strategy, float]]
 
 
 def refuse(chosen: Chosen, pod: Pod, nodes: Candidates) -> dict[str, Mask]:
-    """Return, by reason, the nodes that the pod must not go to; strategies that give one reason are one."""
-    found: dict[str, Mask] = {}
+    """Return, by reason, a mask of the nodes that must not take the pod; equal reasons of strategies are merged."""
+    masks: dict[str, Mask] = {}
     for strategy, _ in chosen:
         for reason, mask in strategy.refuse(pod, nodes).items():
-            found[reason] = found[reason] | mask if reason in found else mask
-    return found
+            masks[reason] = masks[reason] | mask if reason in masks else mask
+    return masks
 
 
 def score(chosen: Chosen, pod: Pod, nodes: Candidates) -> tuple[Array, dict[str, Array]]:
     """Return (nodes,) the weighted mean from 0 to 100, and (nodes,) scores by strategy.
 
     Raises:
-        ValueError: No strategy is chosen.
+        ValueError: `chosen` is empty.
     """
     if not chosen:
         raise ValueError("strategies: at least one is needed to rank nodes")
@@ -34,6 +34,6 @@ def score(chosen: Chosen, pod: Pod, nodes: Candidates) -> tuple[Array, dict[str,
     return np.clip(total / sum(weight for _, weight in chosen), 0, 100), scores
 
 
-def needs(chosen: Chosen, pod: Pod, nodes: Candidates, place: int) -> list[str]:
-    """Say what would have to change at the node in this place; what several strategies say is said once."""
-    return list(dict.fromkeys(said for strategy, _ in chosen for said in strategy.needs(pod, nodes, place)))
+def needs(chosen: Chosen, pod: Pod, nodes: Candidates, index: int) -> list[str]:
+    """Return what must change on the node at this index; each sentence appears once."""
+    return list(dict.fromkeys(need for strategy, _ in chosen for need in strategy.needs(pod, nodes, index)))

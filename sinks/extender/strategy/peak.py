@@ -1,7 +1,7 @@
-"""Ranks by the predicted peak: a pod fits where even the peak that is to come leaves room for what it requests.
+"""Ranks by the predicted peak: a pod fits where the predicted peak usage leaves room for its requests.
 
-The peak is of usage, so a node may take more than its requests would allow; what the peak cannot know, the pods that
-came after it was predicted, counts with what they request.
+The peak is of usage, so a node may take more pods than their requests would allow. Pods that came after the prediction
+are not part of it and count with their requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,45 +15,45 @@ RESOURCES = ("cpu", "memory")
 
 
 def reason(resource: str) -> str:
-    """Return the reason for which a node is refused whose peak leaves too little of a resource."""
+    """Return the reason to refuse a node whose peak leaves too little of a resource."""
     return f"the predicted peak leaves less {resource} than the pod requests"
 
 
 class Peak:
-    """Ranks by what is left beside the peak and the pod; nodes without a prediction pass, and score 0."""
+    """Ranks by what peak and pod leave free; nodes without a prediction pass and score 0."""
 
     name = "peak"
 
     def refuse(self, pod: Pod, nodes: Candidates) -> Mapping[str, Mask]:
-        """Return, by resource, the nodes where peak, newer pods and this pod come to more than is allocatable."""
-        found = {reason(resource): left(pod, nodes, resource) < 0 for resource in RESOURCES}
-        return {why: mask for why, mask in found.items() if mask.any()}
+        """Return, by resource, the nodes where peak, newer pods and this pod exceed the allocatable amount."""
+        masks = {reason(resource): left(pod, nodes, resource) < 0 for resource in RESOURCES}
+        return {why: mask for why, mask in masks.items() if mask.any()}
 
     def score(self, pod: Pod, nodes: Candidates) -> Array:
         """Return (nodes,) scores from 0 to 100: the allocatable share left of the scarcer of CPU and memory."""
         shares = np.zeros((len(RESOURCES), len(nodes.names)))
         for row, resource in enumerate(RESOURCES):
-            there = nodes.allocatable[resource]
-            np.divide(left(pod, nodes, resource), there, out=shares[row], where=there > 0)
+            allocatable = nodes.allocatable[resource]
+            np.divide(left(pod, nodes, resource), allocatable, out=shares[row], where=allocatable > 0)
         scarcer: Array = np.clip(np.nan_to_num(shares.min(axis=0)), 0, 1)
         return 100 * scarcer
 
-    def needs(self, pod: Pod, nodes: Candidates, place: int) -> Sequence[str]:
-        """Say what the peak is, what else counts, and how much is too much."""
-        said = []
+    def needs(self, pod: Pod, nodes: Candidates, index: int) -> Sequence[str]:
+        """Return, for each resource that does not suffice, the peak, the requests that count too, and the limit."""
+        sentences = []
         for resource in RESOURCES:
-            if left(pod, nodes, resource)[place] < 0:
-                terms = nodes.peak[resource][place], nodes.unpredicted[resource][place], pod.requests.get(resource, 0.0)
+            if left(pod, nodes, resource)[index] < 0:
+                terms = nodes.peak[resource][index], nodes.unpredicted[resource][index], pod.requests.get(resource, 0.0)
                 peak, newer, asked = (wording.amount(resource, float(term)) for term in terms)
-                there = wording.amount(resource, float(nodes.allocatable[resource][place]))
-                said.append(
+                allocatable = wording.amount(resource, float(nodes.allocatable[resource][index]))
+                sentences.append(
                     f"{resource}: a predicted peak of {peak}, {newer} requested by newer pods "
-                    f"and {asked} by the pod exceed {there}"
+                    f"and {asked} by the pod exceed {allocatable}"
                 )
-        return said
+        return sentences
 
 
 def left(pod: Pod, nodes: Candidates, resource: str) -> Array:
-    """Return (nodes,) what peak, newer pods and this pod leave; NaN where anything of it is unknown."""
+    """Return (nodes,) what peak, newer pods and this pod leave free; NaN where a term is unknown."""
     taken = nodes.peak[resource] + nodes.unpredicted[resource] + pod.requests.get(resource, 0.0)
     return np.round(nodes.allocatable[resource] - taken, 9)

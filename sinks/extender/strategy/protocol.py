@@ -1,4 +1,4 @@
-"""What every strategy offers."""
+"""The protocol that every strategy implements."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -7,19 +7,19 @@ from sinks.extender.candidate import Array, Candidates, Mask, Pod
 
 
 class Strategy(Protocol):
-    """Decides which nodes a pod may go to, and which of them is best.
+    """Filters the nodes that a pod may go to, and scores them.
 
     Attributes:
-        name: As settings name it.
+        name: Its name in the settings.
     """
 
     name: str
 
     def refuse(self, pod: Pod, nodes: Candidates) -> Mapping[str, Mask]:
-        """Return, by reason, the nodes that the pod must not go to; a reason is one sentence without numbers."""
+        """Return, by reason, a mask of the nodes that must not take the pod; a reason is a sentence without numbers."""
 
     def score(self, pod: Pod, nodes: Candidates) -> Array:
-        """Return (nodes,) scores from 0 to 100, more is better; where nothing is known of a node: 0."""
+        """Return (nodes,) scores from 0 to 100, higher is better; a node without data scores 0."""
 
-    def needs(self, pod: Pod, nodes: Candidates, place: int) -> Sequence[str]:
-        """Say with numbers what would have to change at the node in this place for the pod to go there."""
+    def needs(self, pod: Pod, nodes: Candidates, index: int) -> Sequence[str]:
+        """Return sentences with numbers that tell what must change on the node at this index to admit the pod."""

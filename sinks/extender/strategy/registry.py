@@ -1,4 +1,4 @@
-"""All strategies by the names that settings give them."""
+"""All strategies by their names in the settings."""
 
 from collections.abc import Callable, Mapping
 
@@ -28,10 +28,10 @@ NAMES: tuple[str, ...] = tuple(_MAKERS)
 
 
 def make(weights: Mapping[str, float], settings: Extender) -> list[tuple[Strategy, float]]:
-    """Return the strategies of these names, each with its weight.
+    """Return the strategies with these names, each with its weight.
 
     Raises:
-        ValueError: A name is none.
+        ValueError: No strategy has one of the names.
     """
     if unknown := sorted(set(weights) - set(NAMES)):
         raise ValueError(f"strategies: {', '.join(unknown)} is none of {', '.join(NAMES)}")

@@ -1,8 +1,8 @@
 """Trimaran's TargetLoadPacking: fill nodes up to a target CPU utilization, then prefer the emptier ones.
 
-The utilization is what is measured, plus what this pod and those bound just before it are expected to use. Up to the
-target X the score rises from X to 100, beyond it falls from X to 0, with a leap at X. It never refuses a node, and
-looks at nothing but CPU.
+The utilization is the measured one plus the expected usage of this pod and of pods that were bound just before it. Up
+to the target X the score rises from X to 100; beyond X it falls from X to 0. The strategy never refuses a node, and
+uses CPU only.
 
 Source: kubernetes-sigs/scheduler-plugins, `pkg/trimaran/targetloadpacking`.
 """
@@ -14,13 +14,13 @@ import numpy as np
 
 from sinks.extender.candidate import Array, Candidates, Container, Mask, Pod
 
-_MULTIPLIER = 1.5  # a container is expected to use so many times what it requests
-_UNSTATED_MILLI = 1000  # what one uses that states neither request nor limit
-_DECIMALS = 9  # at the leap nothing may hang on the last bit of a sum
+_MULTIPLIER = 1.5  # expected usage of a container, as a multiple of its request
+_UNSTATED_MILLI = 1000  # expected usage of a container with neither request nor limit
+_DECIMALS = 9  # the last bit of a sum must not decide on which side of the target a node is
 
 
 def predicted(pod: Pod) -> float:
-    """Return the cores that a pod is expected to use: its containers' limits, else requests by 1.5, else 1 each.
+    """Return the cores that a pod is expected to use: for each container its limit, else 1.5 times its request, else 1.
 
     >>> from sinks.extender.candidate import Container
     >>> containers = Container(0.1, None), Container(None, 2)
@@ -31,7 +31,7 @@ def predicted(pod: Pod) -> float:
 
 
 def expected(containers: Iterable[Container], overhead: float = 0.0) -> float:
-    """Return the cores that containers are expected to use, and what comes on top of them."""
+    """Return the cores that containers are expected to use, with the pod's overhead."""
     milli = math.ceil(overhead * 1000 - 1e-6)
     for container in containers:
         if container.limit is not None:
@@ -47,7 +47,7 @@ class TargetLoadPacking:
     """Ranks by expected CPU utilization; nodes without telemetry score 0.
 
     Attributes:
-        target: Utilization to pack to, as a ratio.
+        target: Target utilization, 0..1.
     """
 
     name = "target_load_packing"
@@ -56,7 +56,7 @@ class TargetLoadPacking:
         self.target = target
 
     def refuse(self, pod: Pod, nodes: Candidates) -> Mapping[str, Mask]:  # noqa: ARG002 # it only ranks
-        """Refuse nothing."""
+        """Return no node."""
         return {}
 
     def score(self, pod: Pod, nodes: Candidates) -> Array:
@@ -70,6 +70,6 @@ class TargetLoadPacking:
         score = np.floor(np.where(share <= target, rising, falling) + 0.5)
         return np.where((share >= 0) & (share <= 100), score, 0.0)
 
-    def needs(self, pod: Pod, nodes: Candidates, place: int) -> Sequence[str]:  # noqa: ARG002
-        """Say nothing, since nothing is refused."""
+    def needs(self, pod: Pod, nodes: Candidates, index: int) -> Sequence[str]:  # noqa: ARG002
+        """Return nothing, because the strategy refuses no node."""
         return []

@@ -1,11 +1,11 @@
 """A weighted score of fit, disk and network type, price, stability and priority (ADR 22).
 
-The pod's requests have to fit into what is free, and so do its limits; a type of disk or network that the pod asks for
-has to be the node's. What is left is ranked by the weighted mean of the factors in `factor`.
+The filter requires free room for the pod's requests and for its limits, and the type of disk or network that the pod
+asks for. The score is the weighted mean of the factors in `factor`.
 
 A pod asks with the annotation, or else the label, `spazio.disk-type` or `spazio.network-type`. A node offers with the
 label, or else the annotation, of the same name; for disks also with the label `disktype`, the example in the
-Kubernetes documentation of nodeSelector. Providers' own labels name products and sizes, which no pod could ask for
+Kubernetes documentation of nodeSelector. Providers' own labels name products and sizes, so they do not suit requests
 across providers.
 """
 
@@ -24,12 +24,12 @@ _KINDS = {"disk": DISK, "network": NETWORK}
 
 
 def limited(resource: str) -> str:
-    """Return the reason for which a node is refused that could not bear the pod at its limit."""
+    """Return the reason to refuse a node without room for the pod's limit of a resource."""
     return f"less {resource} is left than the pod's limit"
 
 
 def mismatched(kind: str) -> str:
-    """Return the reason for which a node is refused that lacks the type the pod asks for."""
+    """Return the reason to refuse a node that lacks the type the pod asks for."""
     return f"the node's {kind} type is not the one that the pod asks for"
 
 
@@ -37,7 +37,7 @@ class Weighted(allocation.Fit):
     """Ranks by a weighted mean of factors.
 
     Attributes:
-        weights: By factor; one that is not named counts nothing.
+        weights: By factor; an absent factor has weight 0.
         high_priority: Pods of this priority or more are critical.
     """
 
@@ -49,13 +49,13 @@ class Weighted(allocation.Fit):
 
     def refuse(self, pod: Pod, nodes: Candidates) -> Mapping[str, Mask]:
         """Return, by reason, the nodes that lack room for requests or limits, or a type that the pod asks for."""
-        found = dict(super().refuse(pod, nodes))
+        masks = dict(super().refuse(pod, nodes))
         for resource, limit in pod.limits.items():
             if limit > 0 and resource in nodes.allocatable:
-                found[limited(resource)] = allocation.beyond(nodes, resource, limit)
+                masks[limited(resource)] = allocation.beyond(nodes, resource, limit)
         for kind in _KINDS:
-            found[mismatched(kind)] = matches(pod, nodes, kind) == 0
-        return {reason: mask for reason, mask in found.items() if mask.any()}
+            masks[mismatched(kind)] = matches(pod, nodes, kind) == 0
+        return {reason: mask for reason, mask in masks.items() if mask.any()}
 
     def score(self, pod: Pod, nodes: Candidates) -> Array:
         """Return (nodes,) scores from 0 to 100; 0 where allocatable is unknown, or all weights are 0."""
@@ -79,18 +79,18 @@ class Weighted(allocation.Fit):
             "priority": factor.priority(critical=pod.priority >= self.high_priority, spot=nodes.spot),
         }
 
-    def needs(self, pod: Pod, nodes: Candidates, place: int) -> Sequence[str]:
-        """Say how much is left of what does not suffice, and which type the node has."""
-        said = list(super().needs(pod, nodes, place))
+    def needs(self, pod: Pod, nodes: Candidates, index: int) -> Sequence[str]:
+        """Return the free amount of each resource that does not suffice, and the type that the node has."""
+        sentences = list(super().needs(pod, nodes, index))
         refused = self.refuse(pod, nodes)
         for resource, limit in pod.limits.items():
-            if (reason := limited(resource)) in refused and refused[reason][place]:
-                said.append(allocation.short(nodes, resource, "has a limit of", limit, place))
+            if (reason := limited(resource)) in refused and refused[reason][index]:
+                sentences.append(allocation.short(nodes, resource, "has a limit of", limit, index))
         for kind, names in _KINDS.items():
-            if (reason := mismatched(kind)) in refused and refused[reason][place]:
-                here = factor.offered(nodes.labels[place], nodes.annotations[place], names) or "none that it names"
-                said.append(f"{kind} type: the pod asks for {wish(pod, kind)}, the node has {here}")
-        return said
+            if (reason := mismatched(kind)) in refused and refused[reason][index]:
+                offered = factor.offered(nodes.labels[index], nodes.annotations[index], names) or "none that it names"
+                sentences.append(f"{kind} type: the pod asks for {wish(pod, kind)}, the node has {offered}")
+        return sentences
 
 
 def wish(pod: Pod, kind: str) -> str:
@@ -103,16 +103,22 @@ def matches(pod: Pod, nodes: Candidates, kind: str) -> Array:
     wanted = wish(pod, kind)
     if not wanted:
         return np.ones(len(nodes.names))
-    said = [""] * len(nodes.names)
+    offers = [""] * len(nodes.names)
     for name in _KINDS[kind]:
-        each = zip(said, nodes.labels, nodes.annotations, strict=True)
-        said = [before or labels.get(name) or notes.get(name, "") for before, labels, notes in each]
-    fitting = {text for text in set(said) if factor.offered({kind: text}, {}, (kind,)) == wanted}
-    return np.array([text in fitting for text in said], dtype=np.float64)
+        each = zip(offers, nodes.labels, nodes.annotations, strict=True)
+        offers = [before or labels.get(name) or notes.get(name, "") for before, labels, notes in each]
+    fitting = {text for text in set(offers) if factor.offered({kind: text}, {}, (kind,)) == wanted}
+    return np.array([text in fitting for text in offers], dtype=np.float64)
 
 
 def _room(pod: Pod, nodes: Candidates) -> tuple[Array, Array]:
-    """Return what is left beside the pod, and allocatable, of CPU, memory and all else that it requests."""
+    """Return the free amount once the pod is there, and the allocatable one, of each resource that the pod requests.
+
+    CPU and memory always count.
+
+    Returns:
+        Two arrays (resources, nodes).
+    """
     resources = {"cpu", "memory"} | {name for name, asked in pod.requests.items() if asked > 0}
     counted = sorted(resources & set(nodes.allocatable))
     total = np.array([nodes.allocatable[name] for name in counted])

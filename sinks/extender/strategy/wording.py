@@ -1,4 +1,4 @@
-"""Amounts as people read them, for sentences that say why a pod cannot go somewhere."""
+"""Formats amounts for the sentences that explain why a node refuses a pod."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -12,8 +12,8 @@ def amount(resource: str, value: float) -> str:
     if resource == "cpu":
         return f"{value:.4g} cores"
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
-        place = 0
-        while abs(value) >= 1024 and place < len(_UNITS) - 1:
-            value, place = value / 1024, place + 1
-        return f"{value:.4g} {_UNITS[place]}"
+        unit = 0
+        while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+            value, unit = value / 1024, unit + 1
+        return f"{value:.4g} {_UNITS[unit]}"
     return f"{value:.6g}"

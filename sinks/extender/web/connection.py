@@ -1,8 +1,8 @@
-"""Connections of clients, each with a time by which it has to have done the next thing.
+"""Client connections with deadlines.
 
-A scheduler is quick; whoever sends or reads a request slowly is cut off. There is a bound on connections, and when it
-is met the one whose time is up first gives way, so that idle ones keep nobody out. One timer looks at all of them,
-which costs a request no more than writing down a time.
+A scheduler is fast, so the server closes connections that send or read a request slowly. The number of connections is
+bounded; beyond it, the server closes the connection with the earliest deadline, so that idle connections do not block
+new ones. One timer checks all connections, so a request only stores a time.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ _LOOK_SECONDS = 1.0
 _LINGER_SECONDS = 2.0
 
 CONNECTIONS = Gauge("spazio_extender_connections", "open connections to the extender")
-CUT = Counter("spazio_extender_cut_total", "connections cut off: slow, idle, or one too many", ["reason"])
+CUT = Counter("spazio_extender_cut_total", "connections that the server closed: slow, idle, or too many", ["reason"])
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a client may take.
+    """Limits for clients.
 
     Attributes:
-        read_seconds: A request has to be whole so long after its first byte.
-        write_seconds: An answer has to be taken within so long.
-        idle_seconds: A connection is kept so long without a request; more than the 90 seconds of Go's clients.
-        connections: So many may be open.
+        read_seconds: Longest time from the first byte of a request to its last.
+        write_seconds: Longest time until the client has read a response.
+        idle_seconds: Longest time without a request; more than the 90 seconds of Go's clients.
+        connections: Most open connections.
     """
 
     read_seconds: float = 10.0
@@ -41,25 +41,25 @@ class Limits:
 
 
 class Connection(web.RequestHandler):
-    """One connection, and until when it has to have done the next thing."""
+    """One connection and its deadline."""
 
     __slots__ = ("_limits", "_refused", "deadline", "idle")
 
     def __init__(
         self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: Limits, refused: Callable[[int], None]
     ) -> None:
-        """Describe it.
+        """Create the handler of a connection.
 
         Args:
             server: Answers its requests.
-            loop: Runs it.
-            limits: What the client may take.
-            refused: Told the status with which something that is no HTTP was answered.
+            loop: Event loop.
+            limits: Limits for the client.
+            refused: Receives the status of each response to malformed HTTP.
         """
         super().__init__(
             server,
             loop=loop,
-            access_log=None,  # type: ignore[arg-type] # aiohttp allows it and does not say so
+            access_log=None,  # type: ignore[arg-type] # aiohttp accepts None, but its annotation lacks it
             keepalive_timeout=limits.idle_seconds,
             lingering_time=min(_LINGER_SECONDS, limits.read_seconds),
         )
@@ -67,46 +67,46 @@ class Connection(web.RequestHandler):
         self.deadline, self.idle = math.inf, True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, and make room if there are too many."""
+        """Start the idle deadline, and close another connection if there are too many."""
         super().connection_made(transport)
         CONNECTIONS.inc()
         self.rest()
         assert self._manager is not None
-        connections = [one for one in self._manager.connections if isinstance(one, Connection)]
+        connections = [each for each in self._manager.connections if isinstance(each, Connection)]
         if len(connections) > self._limits.connections:
-            min(connections, key=lambda one: one.deadline).cut("many")
+            min(connections, key=lambda connection: connection.deadline).cut("many")
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End."""
+        """Count the closed connection."""
         CONNECTIONS.dec()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a request; with the first of them its time begins."""
+        """Pass on bytes of a request; its first byte starts the read deadline."""
         if self.idle:
             self.read()
         super().data_received(data)
 
     def rest(self) -> None:
-        """Wait for a request."""
+        """Start the idle deadline, until the next request."""
         self.idle, self.deadline = True, self._loop.time() + self._limits.idle_seconds
 
     def read(self) -> None:
-        """Wait for the rest of a request."""
+        """Start the read deadline of a request."""
         self.idle, self.deadline = False, self._loop.time() + self._limits.read_seconds
 
     def work(self) -> None:
-        """Wait for nothing of the client's."""
+        """Suspend the deadline while the server works."""
         self.deadline = math.inf
 
     def write(self) -> None:
-        """Wait until the answer is taken."""
+        """Start the write deadline of the response."""
         self.deadline = self._loop.time() + self._limits.write_seconds
 
     def cut(self, reason: str) -> None:
-        """Close at once."""
+        """Abort the connection."""
         CUT.labels(reason).inc()
-        log.debug("extender.cut", extra={"client": self.peername, "reason": reason})
+        log.debug("connection.aborted", extra={"client": self.peername, "reason": reason})
         self.deadline = math.inf
         if self.transport is not None:
             self.transport.abort()
@@ -114,8 +114,8 @@ class Connection(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """Answer what is no HTTP. aiohttp would log each such request with a trace."""
-        log.debug("extender.no_http", extra={"client": request.remote, "reason": repr(exc)})
+        """Answer malformed HTTP; aiohttp's own handler would log a trace for each such request."""
+        log.debug("request.malformed", extra={"client": request.remote, "reason": repr(exc)})
         self._refused(status)
         response = web.Response(status=status, text=f"{message or 'this is no HTTP request'}\n")
         response.force_close()
@@ -123,15 +123,15 @@ class Connection(web.RequestHandler):
 
 
 class Guard:
-    """Looks now and then for connections that are slow, for as long as the server runs."""
+    """Closes connections past their deadline, while the server runs."""
 
     def __init__(self, server: web.Server, limits: Limits, also: Callable[[], None]) -> None:
-        """Begin.
+        """Start the timer.
 
         Args:
-            server: Has the connections.
-            limits: What clients may take.
-            also: Called each time, too.
+            server: Owner of the connections.
+            limits: Limits for clients.
+            also: Called at each tick, too.
         """
         self._server, self._also = server, also
         self._seconds = min(_LOOK_SECONDS, limits.read_seconds, limits.write_seconds)
@@ -139,7 +139,7 @@ class Guard:
         self._timer = self._loop.call_later(self._seconds, self._look)
 
     def stop(self) -> None:
-        """End."""
+        """Stop the timer."""
         self._timer.cancel()
 
     def _look(self) -> None:

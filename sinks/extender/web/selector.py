@@ -1,17 +1,17 @@
-"""What the HTTP side asks of the side that decides."""
+"""The protocol between the HTTP server and the node selection."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
 class Filtered(NamedTuple):
-    """Answer to filter.
+    """Result of a filter call.
 
     Attributes:
-        passing: Names of nodes that the pod may go to, out of those asked about.
-        failed: Why others are turned down, where evicting pods could help.
-        unresolvable: Why others are turned down, where it could not.
-        error: The question cannot be answered; everything else is empty.
+        passing: Names of the nodes that the pod may go to.
+        failed: Reasons by refused node, if an eviction could help.
+        unresolvable: Reasons by refused node, if an eviction could not help.
+        error: Why the call cannot be answered; all other fields are empty then.
     """
 
     passing: Sequence[str]
@@ -20,22 +20,22 @@ class Filtered(NamedTuple):
     error: str = ""
 
 
-class Placer(Protocol):
-    """Decides. Pods come as the API has them (a decoded v1.Pod).
+class Selector(Protocol):
+    """Selects nodes. Pods are decoded v1.Pod objects.
 
-    All of these raise ValueError when the pod is none: the message says what is wrong with it.
+    All methods raise ValueError if the pod is invalid; the message names the error.
     """
 
     async def filter(self, pod: Mapping[str, Any], names: Sequence[str]) -> Filtered:
-        """Say which nodes a pod may go to; in argmax mode a place is held when this returns."""
+        """Return the nodes that a pod may go to; in argmax mode, room is reserved when this returns."""
 
     async def prioritize(self, pod: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, int]:
-        """Return scores from 0 to 10; nodes that are not named get 0."""
+        """Return scores from 0 to 10; absent nodes get 0."""
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:
-        """Bind a pod; returns what went wrong, empty: nothing. Binding it again to the same node is no fault."""
+        """Bind a pod; returns the error, empty: none. Binding it to the same node again succeeds."""
 
     async def preempt(
         self, pod: Mapping[str, Any], victims: Mapping[str, Sequence[str]]
     ) -> Mapping[str, Sequence[str]]:
-        """Return those nodes, with the UIDs of the victims, on which the pod fits once they are gone."""
+        """Return the nodes, with the victims' UIDs, on which the pod fits after their eviction."""

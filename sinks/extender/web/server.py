@@ -1,13 +1,12 @@
-"""The HTTP side of the extender: kube-scheduler posts a verb, the placer decides, the answer goes back.
+"""The HTTP server of the extender: kube-scheduler posts a verb, the selector decides, the server replies.
 
-The scheduler places one pod after another and waits for each answer, so what counts is the time of one call over one
-connection that stays open. A reply has a Content-Length: Go keeps a connection only if it saw the end of the body,
-which it does not with chunks. An idle connection is left open for longer than Go keeps one (90 seconds), so that it is
-never closed under a request. Whoever sends or reads slowly is cut off, and there is a bound on connections; when it is
-met, the one that has waited longest gives way.
+The scheduler places one pod after another and waits for each answer, so the latency of single calls over one kept-alive
+connection matters. Replies have a Content-Length: Go reuses a connection only if it has read the end of the body, which
+it does not with chunks. An idle connection stays open for longer than in Go's clients (90 seconds), so that the server
+never closes it during a request. `connection` closes slow connections and bounds their number.
 
-What the scheduler makes of a status: anything but 200 is a failed call. So a pod that cannot be judged is answered
-with 200 and Error, which people find in the pod's events, and a body that is none with 400.
+The scheduler treats every status but 200 as a failed call. A pod that cannot be evaluated is therefore answered with
+200 and Error, which appears in the pod's events, and a malformed body with 400.
 """
 
 import asyncio
@@ -25,14 +24,14 @@ from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 from sinks.extender.web import tls, wire
 from sinks.extender.web.connection import Connection, Guard, Limits
-from sinks.extender.web.selector import Placer
+from sinks.extender.web.selector import Selector
 
 log = logging.getLogger(__name__)
 
 PREFIX = "/scheduler"
 
 _CLOSE_SECONDS = 2.0
-_MOST_TOLD = 100
+_MOST_LOGGED = 100
 _GONE = (ConnectionError, web.PayloadAccessError)
 _NO_BIND = (
     "binding is off here: take bindVerb out of the scheduler's configuration, or set SPAZIO_EXTENDER_BIND=true and let "
@@ -42,7 +41,7 @@ _NO_BIND = (
 REQUESTS = Counter("spazio_extender_requests_total", "requests to the extender", ["verb", "status"])
 SECONDS = Histogram(
     "spazio_extender_request_seconds",
-    "time from a request's headers until its answer is handed to the system",
+    "time from a request's headers until its response is handed to the system",
     ["verb"],
     buckets=(0.0002, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.007, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5),
 )
@@ -52,25 +51,25 @@ _Verb = Callable[[bytes], Awaitable[bytes]]
 
 @asynccontextmanager
 async def serve(
-    settings: Extender, placer: Placer, health: Health, *, limits: Limits | None = None
+    settings: Extender, selector: Selector, health: Health, *, limits: Limits | None = None
 ) -> AsyncIterator[str]:
-    """Answer for the length of a block.
+    """Serve within a context.
 
     Args:
-        settings: Where to listen, and how.
-        placer: Decides.
-        health: What `/healthz` tells of.
-        limits: What clients may take; default: as `Limits` says.
+        settings: Address, TLS files and sizes.
+        selector: Decides.
+        health: Health that `/healthz` shows.
+        limits: Limits for clients; default: those of `Limits`.
 
     Yields:
-        The address, as `urlPrefix` of the scheduler's configuration has it.
+        The address, as in `urlPrefix` of the scheduler's configuration.
 
     Raises:
-        SettingsError: The address cannot be listened on, or a file for HTTPS cannot be used.
+        SettingsError: The server cannot listen on the address, or cannot use a TLS file.
     """
     identity, limits = tls.identity(settings), limits or Limits()
     loop = asyncio.get_running_loop()
-    service = _Service(settings, placer, health)
+    service = _Service(settings, selector, health)
 
     def request(*parts: Any) -> web.BaseRequest:
         return web.BaseRequest(*(*parts, loop), client_max_size=settings.body_bytes)
@@ -103,7 +102,7 @@ async def serve(
 
 
 class _Refusal(Exception):
-    """A request that is not answered with what it asks for."""
+    """A request that the server refuses."""
 
     def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -111,11 +110,11 @@ class _Refusal(Exception):
 
 
 class _Service:
-    """From a request to its answer."""
+    """Routes requests to the selector."""
 
-    def __init__(self, settings: Extender, placer: Placer, health: Health) -> None:
-        self._settings, self._placer, self._health = settings, placer, health
-        self._told: set[tuple[str, str, int]] = set()
+    def __init__(self, settings: Extender, selector: Selector, health: Health) -> None:
+        self._settings, self._selector, self._health = settings, selector, health
+        self._logged: set[tuple[str, str, int]] = set()
         self._complaint = ""
         self._verbs: dict[str, _Verb] = {
             "filter": self._filter,
@@ -130,12 +129,12 @@ class _Service:
         began = time.perf_counter()
         connection, verb = request.protocol, self._paths.get(request.path, "other")
         assert isinstance(connection, Connection)
-        if connection.idle:  # it was sent behind the one before, and came with that
+        if connection.idle:  # a pipelined request, whose bytes came with the one before
             connection.read()
         try:
             response = await self._answer(request, connection, verb)
         except _Refusal as refusal:
-            response = _said(refusal.status, refusal.text, refusal.headers)
+            response = _text_response(refusal.status, refusal.text, refusal.headers)
         connection.write()
         try:
             await response.prepare(request)
@@ -159,10 +158,10 @@ class _Service:
         try:
             content = await self._verbs[verb](body)
         except wire.Malformed as malformed:
-            log.debug("extender.malformed", extra={"verb": verb, "reason": str(malformed)})
+            log.debug("request.refused", extra={"verb": verb, "reason": str(malformed)})
             raise _Refusal(400, f"{verb}: {malformed}") from malformed
         except Exception as error:
-            self._tell(verb, error)
+            self._log_once(verb, error)
             raise _Refusal(
                 500, f"{verb}: an error in the extender, {type(error).__name__}; its log says more"
             ) from error
@@ -177,7 +176,7 @@ class _Service:
         if self._health.dead:
             problems = self._health.problems
             raise _Refusal(503, "; ".join(f"{part}: {problems.get(part, '')}" for part in sorted(self._health.dead)))
-        return _said(200, "ok")
+        return _text_response(200, "ok")
 
     async def _body(self, request: web.BaseRequest, verb: str) -> bytes:
         most, length = self._settings.body_bytes, request.content_length
@@ -201,7 +200,7 @@ class _Service:
     async def _filter(self, body: bytes) -> bytes:
         asked = wire.question(body)
         try:
-            answer = await self._placer.filter(asked.pod, asked.names)
+            answer = await self._selector.filter(asked.pod, asked.names)
         except ValueError as error:
             return wire.unanswered(str(error) or repr(error))
         return wire.filtered(asked, answer)
@@ -209,7 +208,7 @@ class _Service:
     async def _prioritize(self, body: bytes) -> bytes:
         asked = wire.question(body)
         try:
-            scores = await self._placer.prioritize(asked.pod, asked.names)
+            scores = await self._selector.prioritize(asked.pod, asked.names)
         except ValueError as error:
             raise wire.Malformed(str(error)) from error
         return wire.scored(scores)
@@ -217,7 +216,7 @@ class _Service:
     async def _preempt(self, body: bytes) -> bytes:
         asked = wire.preemption(body)
         try:
-            victims = await self._placer.preempt(asked.pod, asked.victims)
+            victims = await self._selector.preempt(asked.pod, asked.victims)
         except ValueError as error:
             raise wire.Malformed(str(error)) from error
         return wire.preempted(asked, victims)
@@ -227,30 +226,30 @@ class _Service:
         if not self._settings.bind:
             return wire.bound(_NO_BIND)
         try:
-            return wire.bound(await self._placer.bind(asked.namespace, asked.name, asked.uid, asked.node))
+            return wire.bound(await self._selector.bind(asked.namespace, asked.name, asked.uid, asked.node))
         except ValueError as error:
             return wire.bound(str(error) or repr(error))
 
     def refused(self, status: int) -> None:
-        """Count what was no HTTP."""
+        """Count a response to malformed HTTP."""
         REQUESTS.labels("other", str(status)).inc()
 
     def renewed(self, complaint: str) -> None:
-        """Say once what is wrong with a renewed certificate."""
+        """Log each error of a certificate renewal once."""
         if complaint not in ("", self._complaint):
-            log.error("extender.certificate_kept", extra={"reason": complaint})
+            log.error("certificate.renewal_failed", extra={"reason": complaint})
         self._complaint = complaint
 
-    def _tell(self, verb: str, error: Exception) -> None:
-        """Log an error with its trace the first time that it happens at a place; the others are counted."""
+    def _log_once(self, verb: str, error: Exception) -> None:
+        """Log an error with its trace the first time that it occurs at a line; the metrics count all."""
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
-        place = (verb, type(error).__name__, 0 if trace is None else trace.tb_lineno)
-        if place not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(place)
-            log.error("extender.failed", extra={"verb": verb}, exc_info=error)
+        error_site = (verb, type(error).__name__, 0 if trace is None else trace.tb_lineno)
+        if error_site not in self._logged and len(self._logged) < _MOST_LOGGED:
+            self._logged.add(error_site)
+            log.error("request.failed", extra={"verb": verb}, exc_info=error)
 
 
-def _said(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+def _text_response(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
     return web.Response(status=status, text=f"{text}\n", headers=headers)

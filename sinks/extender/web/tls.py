@@ -1,4 +1,4 @@
-"""HTTPS of the extender: a context made of the settings' files, which takes renewed files as they come."""
+"""TLS of the extender: a context from the settings' files, which reloads renewed files."""
 
 import ssl
 from pathlib import Path
@@ -6,21 +6,23 @@ from pathlib import Path
 from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 
-_LEFT = "extender tls client-ca: {} has lost authorities whose certificates are taken until a restart: start it anew"
+_LEFT = (
+    "extender tls client-ca: {} has lost authorities, which are still accepted until a restart: restart the extender"
+)
 
 
 class Identity:
-    """Who the extender is, and whose certificates it takes.
+    """The extender's certificate, and the authorities of its clients.
 
     Attributes:
-        context: For a server; connections that begin after a renewal see the new certificate.
+        context: Context of the server; connections that begin after a renewal use the new certificate.
     """
 
     def __init__(self, settings: Extender) -> None:
         """Read the files.
 
         Raises:
-            SettingsError: A file is missing, cannot be read, or is not what it should be.
+            SettingsError: A file is missing, unreadable or invalid.
         """
         self._settings = settings
         self.context = _context(settings)
@@ -28,20 +30,20 @@ class Identity:
         self._left = ""
 
     def renew(self) -> str:
-        """Take up files that have changed; returns what is wrong with them, empty: nothing.
+        """Reload changed files; returns the error, empty: none.
 
-        Half of a renewal may be seen: then the old certificate stays until the files fit together.
+        During a renewal, key and certificate may not match; the old certificate stays until they do.
         """
         stamps = self._stamps()
         if stamps == self._seen:
             return self._left
         try:
-            fresh = _context(self._settings)  # tried on another one first: a failure must leave this one as it is
+            fresh = _context(self._settings)  # a failure must leave the context in use unchanged
             _load(self.context, self._settings)
         except SettingsError as error:
             return str(error)
         self._seen = stamps
-        # OpenSSL takes authorities into a context, and never out of it.
+        # OpenSSL cannot remove authorities from a context.
         trusted = set(self.context.get_ca_certs(binary_form=True)) - set(fresh.get_ca_certs(binary_form=True))
         self._left = _LEFT.format(self._settings.tls_client_ca) if trusted else ""
         return self._left
@@ -53,10 +55,10 @@ class Identity:
 
 
 def identity(settings: Extender) -> Identity | None:
-    """Return what HTTPS needs; None: plain HTTP is served.
+    """Return the identity for HTTPS; None: the server uses plain HTTP.
 
     Raises:
-        SettingsError: As `Identity`, or a setting lacks another one.
+        SettingsError: As `Identity`, or a setting needs another one that is not set.
     """
     if settings.tls_cert is not None:
         return Identity(settings)
@@ -105,7 +107,7 @@ def _load(context: ssl.SSLContext, settings: Extender) -> None:
 def _stamp(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns
-    except OSError:  # it is being replaced
+    except OSError:  # the file is being replaced
         return 0
 
 

@@ -1,12 +1,13 @@
-"""The messages of kube-scheduler's extender protocol, as bytes and as what the placer works with. No I/O.
+"""Encodes and decodes the messages of kube-scheduler's extender protocol, without I/O.
 
-The scheduler encodes Go structures without any tags (`k8s.io/kube-scheduler/extender/v1`, types.go): keys are the
-names of Go fields, and what is unset comes as null. Go reads keys in any case, so that is done here too. An extender
-that keeps its own node cache (`nodeCacheCapable: true`) is asked with names and UIDs; any other one with whole Node
-and Pod objects, of which those that pass are sent back as they came.
+The scheduler encodes Go structures without tags (`k8s.io/kube-scheduler/extender/v1`, types.go): keys are the names of
+Go fields, and unset fields are null. Go matches keys case-insensitively, and so does this module. The scheduler sends
+names and UIDs to an extender with its own node cache (`nodeCacheCapable: true`), and whole Node and Pod objects to any
+other; the reply then returns the passing objects unchanged.
 
-Two things are easily got wrong, since the scheduler does not complain. A filter reply without a list means that no
-node passes, so a list is always there. A score that is no integer makes it drop the whole reply to prioritize.
+Two errors are easy to make, because the scheduler does not report them. A filter reply without a list means that no
+node passes, so replies always have a list. If a score is not an integer, the scheduler drops the whole reply to
+prioritize.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,18 +25,18 @@ _SHOWN = 80
 
 
 class Malformed(ValueError):
-    """A body that is not what kube-scheduler sends; the message says where."""
+    """A body that does not follow the protocol; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """ExtenderArgs: one pod, and the nodes that it may go to as far as the scheduler knows.
+    """ExtenderArgs: one pod, and the nodes that passed the scheduler's own filters.
 
     Attributes:
         pod: The v1.Pod.
         names: Names of the nodes.
-        named: The nodes came as names, so the reply has to name them.
-        nodes: The v1.NodeList, if the nodes came whole; the reply then has to hold one.
+        named: The request has names of nodes, so the reply must have names.
+        nodes: The v1.NodeList, if the request has whole nodes; the reply must have one, too.
     """
 
     pod: Mapping[str, Any]
@@ -45,7 +46,7 @@ class Question:
 
 
 class Binding(NamedTuple):
-    """ExtenderBindingArgs: which pod goes to which node."""
+    """ExtenderBindingArgs: a pod and its node."""
 
     namespace: str
     name: str
@@ -55,12 +56,12 @@ class Binding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """ExtenderPreemptionArgs: what the scheduler would evict to make room for a pod.
+    """ExtenderPreemptionArgs: the pods that the scheduler would evict to make room for a pod.
 
     Attributes:
         pod: The v1.Pod that needs room.
-        victims: UIDs of the pods that would go, by node.
-        violations: Disruption budgets that this would break, by node.
+        victims: UIDs of the pods to evict, by node.
+        violations: Number of disruption budgets that the eviction would violate, by node.
     """
 
     pod: Mapping[str, Any]
@@ -69,10 +70,10 @@ class Preemption:
 
 
 def question(body: bytes) -> Question:
-    """Read the body of filter and of prioritize.
+    """Decode the body of filter and of prioritize.
 
     Raises:
-        Malformed: It is none.
+        Malformed: The body is invalid.
     """
     content = _content(body, "ExtenderArgs")
     pod = _object(content, "Pod", "ExtenderArgs")
@@ -89,7 +90,7 @@ def question(body: bytes) -> Question:
 
 
 def filtered(asked: Question, answer: Filtered) -> bytes:
-    """Return an ExtenderFilterResult, in the form in which was asked."""
+    """Return an ExtenderFilterResult in the form of the request."""
     if answer.error:
         return unanswered(answer.error)
     nodes = None
@@ -110,20 +111,20 @@ def filtered(asked: Question, answer: Filtered) -> bytes:
 
 
 def unanswered(reason: str) -> bytes:
-    """Return an ExtenderFilterResult that makes the scheduler try the pod again later, and show the reason."""
+    """Return an ExtenderFilterResult that makes the scheduler retry the pod later, and show the reason."""
     unset = {"Nodes": None, "NodeNames": None, "FailedNodes": None, "FailedAndUnresolvableNodes": None}
     return to_json({**unset, "Error": reason})
 
 
 def scored(scores: Mapping[str, int]) -> bytes:
-    """Return a HostPriorityList; a node that is not in it gets 0 from the scheduler.
+    """Return a HostPriorityList; the scheduler gives 0 to absent nodes.
 
-    Nodes of one score are encoded in one go, and the score is put between their names: read from within a name, the
-    first quote without a backslash before it ends the name, so quote, comma, quote is always the border of two. That
-    takes half the time of a dict for each node.
+    Nodes of one score are encoded together as a list of names, and the score is inserted between the names: within a
+    JSON string every quote is escaped, so the bytes `","` always separate two names. This takes half the time of a dict
+    for each node.
 
     Raises:
-        ValueError: A score is no integer from 0 to 10.
+        ValueError: A score is not an integer from 0 to 10.
 
     >>> scored({"a": 10, "b": 0})
     b'[{"Host":"a","Score":10},{"Host":"b","Score":0}]'
@@ -145,10 +146,10 @@ def scored(scores: Mapping[str, int]) -> bytes:
 
 
 def binding(body: bytes) -> Binding:
-    """Read the body of bind.
+    """Decode the body of bind.
 
     Raises:
-        Malformed: It is none.
+        Malformed: The body is invalid.
     """
     content = _content(body, "ExtenderBindingArgs")
     values = [_field(content, key) for key in ("PodNamespace", "PodName", "PodUID", "Node")]
@@ -158,15 +159,15 @@ def binding(body: bytes) -> Binding:
 
 
 def bound(error: str) -> bytes:
-    """Return an ExtenderBindingResult; an empty error says that the pod is bound."""
+    """Return an ExtenderBindingResult; an empty error means that the pod is bound."""
     return to_json({"Error": error})
 
 
 def preemption(body: bytes) -> Preemption:
-    """Read the body of preempt.
+    """Decode the body of preempt.
 
     Raises:
-        Malformed: It is none.
+        Malformed: The body is invalid.
     """
     content = _content(body, "ExtenderPreemptionArgs")
     pod = _object(content, "Pod", "ExtenderPreemptionArgs")
@@ -183,13 +184,13 @@ def preemption(body: bytes) -> Preemption:
             pods = _field(evicted, "Pods") or []
             if not isinstance(pods, list):
                 raise Malformed(f"{where}.Pods: {_shown(pods)} is no list")
-            victims[node] = [uid(one, where) for one in pods]
+            victims[node] = [uid(victim, where) for victim in pods]
             violations[node] = _count(_field(evicted, "NumPDBViolations"), where)
     return Preemption(pod, victims, violations)
 
 
 def preempted(asked: Preemption, victims: Mapping[str, Sequence[str]]) -> bytes:
-    """Return an ExtenderPreemptionResult; it has UIDs, also where was asked with whole pods."""
+    """Return an ExtenderPreemptionResult; it has UIDs even if the request has whole pods."""
     return to_json(
         {
             "NodeNameToMetaVictims": {
@@ -202,7 +203,7 @@ def preempted(asked: Preemption, victims: Mapping[str, Sequence[str]]) -> bytes:
 
 def _content(body: bytes, kind: str) -> dict[str, Any]:
     try:
-        # Names of nodes hardly come twice in a body; only keys are worth a look-up.
+        # Names of nodes rarely repeat within a body; only keys profit from the cache.
         content = from_json(body, allow_inf_nan=False, cache_strings="keys")
     except ValueError as error:
         raise Malformed(f"{kind}: the body is no JSON: {error}") from error
@@ -240,7 +241,7 @@ def _names(nodes: Mapping[str, Any]) -> list[str]:
 
 
 def _texts(values: list[Any]) -> bool:
-    """Tell whether all are texts; to join thousands takes half the time of looking at each one's type."""
+    """Tell whether all values are strings; joining them takes half the time of checking each type."""
     try:
         "".join(values)
     except TypeError:

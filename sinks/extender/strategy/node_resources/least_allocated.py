@@ -1,4 +1,4 @@
-"""LeastAllocated of kube-scheduler, its default: the emptier the node, the better, so that pods are spread."""
+"""LeastAllocated, kube-scheduler's default: prefers the emptiest node, which spreads pods."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from sinks.extender.strategy.node_resources import allocation
 
 
 class LeastAllocated(allocation.Fit):
-    """Scores the share of each resource that is left beside the pod, by weight.
+    """Scores the weighted free share of each resource, with the pod on the node.
 
     Attributes:
         resources: Weights by resource.
@@ -21,7 +21,7 @@ class LeastAllocated(allocation.Fit):
         self.resources = resources
 
     def score(self, pod: Pod, nodes: Candidates) -> Array:
-        """Return (nodes,) whole scores from 0 to 100; a resource that more is requested of than there is counts 0."""
-        found = allocation.table(pod, nodes, self.resources)
-        scores = allocation.per_cent(np.maximum(found.capacity - found.requested, 0), found.capacity)
-        return np.floor(allocation.mean(found, scores, found.counts))
+        """Return (nodes,) whole scores from 0 to 100; an overcommitted resource scores 0."""
+        resources = allocation.table(pod, nodes, self.resources)
+        scores = allocation.per_cent(np.maximum(resources.capacity - resources.requested, 0), resources.capacity)
+        return np.floor(allocation.mean(resources, scores, resources.counts))

@@ -1,4 +1,4 @@
-"""MostAllocated of kube-scheduler: the fuller the node, the better, so that pods are packed and nodes come free."""
+"""MostAllocated of kube-scheduler: prefers the fullest node, which packs pods and frees nodes."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from sinks.extender.strategy.node_resources import allocation
 
 
 class MostAllocated(allocation.Fit):
-    """Scores the requested share of each resource, with the pod, by weight.
+    """Scores the weighted requested share of each resource, with the pod on the node.
 
     Attributes:
         resources: Weights by resource.
@@ -21,7 +21,7 @@ class MostAllocated(allocation.Fit):
         self.resources = resources
 
     def score(self, pod: Pod, nodes: Candidates) -> Array:
-        """Return (nodes,) whole scores from 0 to 100; what is requested beyond the capacity counts as full."""
-        found = allocation.table(pod, nodes, self.resources)
-        scores = allocation.per_cent(np.minimum(found.requested, found.capacity), found.capacity)
-        return np.floor(allocation.mean(found, scores, found.counts))
+        """Return (nodes,) whole scores from 0 to 100; an overcommitted resource counts as full."""
+        resources = allocation.table(pod, nodes, self.resources)
+        scores = allocation.per_cent(np.minimum(resources.requested, resources.capacity), resources.capacity)
+        return np.floor(allocation.mean(resources, scores, resources.counts))

@@ -1,8 +1,8 @@
-"""RequestedToCapacityRatio of kube-scheduler: packing or spreading, as a curve over the requested share says.
+"""RequestedToCapacityRatio of kube-scheduler: a curve over the requested share decides between packing and spreading.
 
-Two things are as they are in kube-scheduler, and not as its documentation has them. Scores of the curve, 0 to 10, are
-multiplied by ten before anything is rounded. And a resource with score 0 is left out of the mean with its weight. So
-the worked example of the documentation comes to 60 and 69, and not to 5 and 7.
+Two details follow the code of kube-scheduler, not its documentation. The curve's scores, 0 to 10, are multiplied by ten
+before rounding. A resource with score 0 is left out of the mean together with its weight. The documentation's worked
+example therefore scores 60 and 69, not 5 and 7.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ Points = Sequence[tuple[int, int]]
 
 
 def curve(points: Points, utilization: Whole) -> Whole:
-    """Return the score at each utilization, on straight lines between points, rounded toward the line's beginning.
+    """Interpolate the score at each utilization linearly, rounded toward the start of each segment.
 
     Args:
-        points: Utilization in per cent, rising, and score.
-        utilization: Any shape, in whole per cent; beyond the ends the score is that of the end.
+        points: Utilization in per cent, ascending, and score.
+        utilization: Any shape, in whole per cent; beyond the ends the score of the end point applies.
     """
     across, scores = np.array(points, dtype=np.int64).T
     right = np.searchsorted(across, utilization, side="left")
@@ -29,14 +29,14 @@ def curve(points: Points, utilization: Whole) -> Whole:
     to = np.clip(right, 0, last)
     start = np.clip(right - 1, 0, last)
     rise = (scores[to] - scores[start]) * (utilization - across[start])
-    # Beyond the ends both points are one, and nothing is added.
+    # Beyond the ends, both points of the segment are equal and the slope adds nothing.
     slope = np.sign(rise) * (np.abs(rise) // np.maximum(across[to] - across[start], 1))
-    found: Whole = scores[start] + np.where(to == start, 0, slope)
-    return found
+    score: Whole = scores[start] + np.where(to == start, 0, slope)
+    return score
 
 
 def points(entries: Sequence[str]) -> Points:
-    """Read the points of the setting `shape`, with scores from 0 to 100.
+    """Parse the points of the setting `shape`, with scores scaled to 0..100.
 
     >>> points(("0=0", "100=10"))
     [(0, 0), (100, 100)]
@@ -45,7 +45,7 @@ def points(entries: Sequence[str]) -> Points:
 
 
 class RequestedToCapacityRatio(allocation.Fit):
-    """Scores the requested share of each resource, with the pod, by a curve and by weight.
+    """Scores the weighted requested share of each resource, with the pod on the node, by a curve.
 
     Attributes:
         resources: Weights by resource.
@@ -59,8 +59,8 @@ class RequestedToCapacityRatio(allocation.Fit):
         self.shape = shape
 
     def score(self, pod: Pod, nodes: Candidates) -> Array:
-        """Return (nodes,) whole scores from 0 to 100; a resource that more is requested of than there is is full."""
-        found = allocation.table(pod, nodes, self.resources)
-        share = allocation.per_cent(np.minimum(found.requested, found.capacity), found.capacity)
+        """Return (nodes,) whole scores from 0 to 100; an overcommitted resource counts as full."""
+        resources = allocation.table(pod, nodes, self.resources)
+        share = allocation.per_cent(np.minimum(resources.requested, resources.capacity), resources.capacity)
         scores = curve(self.shape, share)
-        return np.floor(allocation.mean(found, scores, found.counts & (scores > 0)) + 0.5)
+        return np.floor(allocation.mean(resources, scores, resources.counts & (scores > 0)) + 0.5)

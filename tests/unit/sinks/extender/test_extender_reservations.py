@@ -14,112 +14,112 @@ from tests.support.placement import SECOND, START, Bucket, Clock, Replica, asked
 NODES = ["a", "b"]
 
 
-def replica(rooms: dict[str, float], **flat: str) -> Replica:
+def replica_with(rooms: dict[str, float], **flat: str) -> Replica:
     made = Replica(given(**flat), Clock())
     for name, room in rooms.items():
-        made.board.report(report(name, START, room))
+        made.cluster_state.report(report(name, START, room))
     return made
 
 
 async def test_a_place_that_is_held_is_not_given_again() -> None:
-    one = replica({"a": 1.5, "b": 1.0})
-    assert [await one.place(f"p{number}", NODES) for number in range(3)] == ["a", "b", None]
-    assert [decision.outcome for decision in one.said] == ["placed", "placed", "rejected"]
-    assert one.said[-1].refused == {"no room for another pod of its kind": 2}
+    replica = replica_with({"a": 1.5, "b": 1.0})
+    assert [await replica.place(f"p{number}", NODES) for number in range(3)] == ["a", "b", None]
+    assert [decision.outcome for decision in replica.decisions] == ["placed", "placed", "rejected"]
+    assert replica.decisions[-1].refused == {"no room for another pod of its kind": 2}
 
 
 async def test_asking_again_gives_the_earlier_place_back() -> None:
-    one = replica({"a": 1.0, "b": 0.0})
-    assert await one.place("p", NODES) == "a"
-    assert await one.place("p", NODES) == "a"
-    assert await one.place("q", NODES) is None
-    assert len(one.board.book) == 1
+    replica = replica_with({"a": 1.0, "b": 0.0})
+    assert await replica.place("p", NODES) == "a"
+    assert await replica.place("p", NODES) == "a"
+    assert await replica.place("q", NODES) is None
+    assert len(replica.cluster_state.reservations) == 1
 
 
 async def test_a_place_lapses_when_the_pod_is_never_bound() -> None:
-    one = replica({"a": 1.0})
-    await one.place("p", ["a"])
-    one.clock.pass_seconds(29.9)
-    assert await one.place("q", ["a"]) is None
-    one.clock.pass_seconds(0.2)
-    one.board.report(report("a", one.clock.now_us, 1.0))
-    assert await one.place("q", ["a"]) == "a"
+    replica = replica_with({"a": 1.0})
+    await replica.place("p", ["a"])
+    replica.clock.pass_seconds(29.9)
+    assert await replica.place("q", ["a"]) is None
+    replica.clock.pass_seconds(0.2)
+    replica.cluster_state.report(report("a", replica.clock.now_us, 1.0))
+    assert await replica.place("q", ["a"]) == "a"
 
 
 async def test_a_pod_that_is_deleted_while_it_waits_gives_its_place_back() -> None:
-    one = replica({"a": 1.0})
-    await one.place("p", ["a"])
-    one.board.pods.hear(pod("p", 7, deleted=True))
-    one.board.book.settle("p")
-    assert await one.place("q", ["a"]) == "a"
+    replica = replica_with({"a": 1.0})
+    await replica.place("p", ["a"])
+    replica.cluster_state.pods.hear(pod("p", 7, deleted=True))
+    replica.cluster_state.reservations.settle("p")
+    assert await replica.place("q", ["a"]) == "a"
 
 
 async def test_a_bound_pod_counts_where_it_landed() -> None:
-    one = replica({"a": 1.0, "b": 1.0})
-    assert await one.place("p", NODES) == "a"
-    one.board.pods.hear(pod("p", 2, node="b"))
-    one.board.book.settle("p")
-    assert await one.place("q", NODES) == "a"
-    assert await one.place("r", NODES) is None
+    replica = replica_with({"a": 1.0, "b": 1.0})
+    assert await replica.place("p", NODES) == "a"
+    replica.cluster_state.pods.hear(pod("p", 2, node="b"))
+    replica.cluster_state.reservations.settle("p")
+    assert await replica.place("q", NODES) == "a"
+    assert await replica.place("r", NODES) is None
 
 
 async def test_the_place_is_kept_until_a_report_covers_the_start() -> None:
-    one = replica({"a": 1.0})
-    await one.place("p", ["a"])
-    one.board.pods.hear(pod("p", 2, node="a"))
-    one.board.book.settle("p")
+    replica = replica_with({"a": 1.0})
+    await replica.place("p", ["a"])
+    replica.cluster_state.pods.hear(pod("p", 2, node="a"))
+    replica.cluster_state.reservations.settle("p")
     for seconds, free in ((40, False), (41, False), (43, True)):
         if seconds == 41:
-            one.board.pods.hear(pod("p", 3, node="a", phase="Running", at_us=START + 41 * SECOND))
-        one.clock.now_us = START + seconds * SECOND
-        one.board.report(report("a", one.clock.now_us, 1.0))
-        assert (await one.place("q", ["a"]) == "a") is free, seconds
+            replica.cluster_state.pods.hear(pod("p", 3, node="a", phase="Running", at_us=START + 41 * SECOND))
+        replica.clock.now_us = START + seconds * SECOND
+        replica.cluster_state.report(report("a", replica.clock.now_us, 1.0))
+        assert (await replica.place("q", ["a"]) == "a") is free, seconds
 
 
 async def test_a_start_that_the_api_has_cut_to_a_second_is_not_covered_too_early() -> None:
-    one = replica({"a": 1.0})
+    replica = replica_with({"a": 1.0})
     at_us = START + 29_970_000
-    one.board.pods.hear(pod("p", 2, node="a", phase="Running", at_us=at_us, ready_us=START + 29 * SECOND))
+    replica.cluster_state.pods.hear(pod("p", 2, node="a", phase="Running", at_us=at_us, ready_us=START + 29 * SECOND))
     for later_us, free in ((1_200_000, False), (2_100_000, True)):
-        one.clock.now_us = at_us + later_us
-        one.board.report(report("a", one.clock.now_us, 1.0))
-        assert (await one.place("q", ["a"]) == "a") is free
+        replica.clock.now_us = at_us + later_us
+        replica.cluster_state.report(report("a", replica.clock.now_us, 1.0))
+        assert (await replica.place("q", ["a"]) == "a") is free
 
 
 async def test_by_the_dissertation_the_place_goes_when_the_pod_leaves_pending() -> None:
-    one = replica({"a": 1.0}, extender_release="running")
-    await one.place("p", ["a"])
-    one.board.pods.hear(pod("p", 2, node="a"))
-    one.board.book.settle("p")
-    assert await one.place("q", ["a"]) is None
-    one.board.pods.hear(pod("p", 3, node="a", phase="Running"))
-    assert await one.place("q", ["a"]) == "a"
+    replica = replica_with({"a": 1.0}, extender_release="running")
+    await replica.place("p", ["a"])
+    replica.cluster_state.pods.hear(pod("p", 2, node="a"))
+    replica.cluster_state.reservations.settle("p")
+    assert await replica.place("q", ["a"]) is None
+    replica.cluster_state.pods.hear(pod("p", 3, node="a", phase="Running"))
+    assert await replica.place("q", ["a"]) == "a"
 
 
 async def test_a_pod_that_another_scheduler_bound_counts_too() -> None:
-    one = replica({"a": 1.0})
-    one.board.pods.hear(pod("stranger", 2, node="a"))
-    assert await one.place("p", ["a"]) is None
+    replica = replica_with({"a": 1.0})
+    replica.cluster_state.pods.hear(pod("stranger", 2, node="a"))
+    assert await replica.place("p", ["a"]) is None
 
 
 async def test_a_restart_finds_places_and_bound_pods_again() -> None:
     bucket, clock = Bucket(), Clock()
     before = Replica(given(), clock, bucket)
-    before.board.report(report("a", START, 2.0))
+    before.cluster_state.report(report("a", START, 2.0))
     await before.place("p", ["a"])
     after = Replica(given(), clock, bucket)
-    after.board.report(report("a", START, 2.0))
+    after.cluster_state.report(report("a", START, 2.0))
     after.store.listen()
-    after.board.pods.hear(pod("bound", 2, node="a"))
+    after.cluster_state.pods.hear(pod("bound", 2, node="a"))
     assert await after.place("q", ["a"]) is None
 
 
 async def test_two_replicas_that_have_not_heard_of_each_other_do_not_give_one_place_twice() -> None:
     bucket, clock = Bucket(), Clock()
     both = [Replica(given(), clock, bucket) for _ in range(2)]
-    for one in both:
+    for replica in both:
         for name in NODES:
-            one.board.report(report(name, START, 1.0))
+            replica.cluster_state.report(report(name, START, 1.0))
     placed = [await both[number % 2].place(f"p{number}", NODES) for number in range(4)]
     assert sorted(filter(None, placed)) == NODES
 
@@ -127,19 +127,19 @@ async def test_two_replicas_that_have_not_heard_of_each_other_do_not_give_one_pl
 async def test_a_message_that_repeats_an_earlier_decision_does_not_undo_a_later_one() -> None:
     bucket, clock = Bucket(), Clock()
     first, second = (Replica(given(), clock, bucket) for _ in range(2))
-    for one in (first, second):
+    for replica in (first, second):
         for name in NODES:
-            one.board.report(report(name, START, 2.0))
+            replica.cluster_state.report(report(name, START, 2.0))
     assert await second.place("u", NODES) == "a"
     first.store.listen()
     clock.pass_seconds(1)
-    first.board.report(report("b", clock.now_us, 9.0))
+    first.cluster_state.report(report("b", clock.now_us, 9.0))
     assert await first.place("u", NODES) == "b"
     # The second has not heard of that, and writes of the node that the pod was on before.
     assert await second.place("v", ["a"]) == "a"
-    for one in (first, second):
-        one.store.listen()
-        held = {uid: one.board.rows.names[row] for uid, row, _ in one.board.book.all()}
+    for replica in (first, second):
+        replica.store.listen()
+        held = {uid: replica.cluster_state.rows.names[row] for uid, row, _ in replica.cluster_state.reservations.all()}
         assert held == {"u": "b", "v": "a"}
 
 
@@ -147,13 +147,13 @@ async def test_a_bucket_that_was_made_anew_is_believed_though_its_sequences_begi
     bucket, clock = Bucket(), Clock()
     bucket.sequence = 500
     first, second = (Replica(given(), clock, bucket) for _ in range(2))
-    for one in (first, second):
-        one.board.report(report("a", START, 3.0))
+    for replica in (first, second):
+        replica.cluster_state.report(report("a", START, 3.0))
     await first.place("p", ["a"])
     second.store.listen()
     bucket.sequence, bucket.held = 0, {}
-    for one in (first, second):
-        one.board.book.renewed()
+    for replica in (first, second):
+        replica.cluster_state.reservations.renewed()
     assert await first.place("q", ["a"]) == "a"
     second.store.listen()
     assert await second.place("r", ["a"]) == "a"
@@ -162,48 +162,48 @@ async def test_a_bucket_that_was_made_anew_is_believed_though_its_sequences_begi
 
 async def test_a_message_whose_last_place_is_over_is_expected_to_have_expired_unless_it_was_seen() -> None:
     bucket, clock = Bucket(), Clock()
-    one = Replica(given(), clock, bucket)
-    one.board.report(report("a", START, 2.0))
-    await one.place("p", ["a"])
-    row, book = one.board.rows.row("a"), one.board.book
-    assert book.expected(row, clock.now_us) == bucket.sequence
+    replica = Replica(given(), clock, bucket)
+    replica.cluster_state.report(report("a", START, 2.0))
+    await replica.place("p", ["a"])
+    row, reservations = replica.cluster_state.rows.row("a"), replica.cluster_state.reservations
+    assert reservations.expected(row, clock.now_us) == bucket.sequence
     clock.pass_seconds(600)
-    assert book.expected(row, clock.now_us) == 0
+    assert reservations.expected(row, clock.now_us) == 0
     # The server has not looked yet for what is over: whoever guessed wrong looks it up, and is believed.
     sequence, message = bucket.held["a"]
-    book.hear(message, sequence, sure=True)
-    assert book.expected(row, clock.now_us) == sequence
-    book.missing("a")
-    assert book.expected(row, clock.now_us) == 0
+    reservations.hear(message, sequence, sure=True)
+    assert reservations.expected(row, clock.now_us) == sequence
+    reservations.missing("a")
+    assert reservations.expected(row, clock.now_us) == 0
 
 
 def test_places_count_as_cores_that_telemetry_lacks() -> None:
-    one = replica({"a": 9.0})
+    replica = replica_with({"a": 9.0})
     held = Held(
         namespace="default", name="p", workload="w", at_us=START, until_us=START + SECOND, requests={"cpu": 2.0}
     )  # fmt: skip
-    one.board.book.hear(Reservations(node="a", pods={"p": held}), 1)
-    assert one.board.rows["recent"].tolist()[:1] == [3.0], "half as much again as it requests"
-    one.board.book.lapse(START + SECOND)
-    assert one.board.rows["recent"].tolist()[:1] == [0.0]
+    replica.cluster_state.reservations.hear(Reservations(node="a", pods={"p": held}), 1)
+    assert replica.cluster_state.rows["recent"].tolist()[:1] == [3.0], "half as much again as it requests"
+    replica.cluster_state.reservations.lapse(START + SECOND)
+    assert replica.cluster_state.rows["recent"].tolist()[:1] == [0.0]
 
 
 async def test_pods_of_other_kinds_take_their_part_of_the_room() -> None:
-    one = Replica(given(), Clock())
+    replica = Replica(given(), Clock())
     rooms = {"big": (2.0, 2.0), "small": (8.0, 8.0)}
-    one.board.report(report("a", START, 4.0, classes=rooms))
-    assert await one.place("b1", ["a"], workload="big") == "a"
-    found = [await one.place(f"s{number}", ["a"], workload="small") for number in range(5)]
+    replica.cluster_state.report(report("a", START, 4.0, classes=rooms))
+    assert await replica.place("b1", ["a"], workload="big") == "a"
+    found = [await replica.place(f"s{number}", ["a"], workload="small") for number in range(5)]
     assert found == ["a"] * 4 + [None]
 
 
 async def test_while_nothing_can_be_held_pods_wait_or_pass_as_settings_say() -> None:
     for failure, error, passing in (("closed", True, 0), ("open", False, 1)):
         bucket = Bucket()
-        one = Replica(given(extender_failure=failure), Clock(), bucket)
-        one.board.report(report("a", START, 5.0))
+        replica = Replica(given(extender_failure=failure), Clock(), bucket)
+        replica.cluster_state.report(report("a", START, 5.0))
         bucket.away = True
-        answer = await one.placing.filter(asked("p"), ["a"])
+        answer = await replica.selector.filter(asked("p"), ["a"])
         assert (bool(answer.error), len(answer.passing)) == (error, passing)
 
 
@@ -216,11 +216,15 @@ async def test_while_nothing_can_be_held_pods_wait_or_pass_as_settings_say() -> 
     ],
 )
 async def test_pods_that_are_not_ours_pass_and_hold_nothing(about: dict[str, Any], why: str) -> None:
-    one = replica({"a": 0.0, "b": 0.0})
-    answer = await one.placing.filter(asked("p", **about), NODES)
+    replica = replica_with({"a": 0.0, "b": 0.0})
+    answer = await replica.selector.filter(asked("p", **about), NODES)
     assert list(answer.passing) == NODES
-    assert (one.said[0].outcome, one.said[0].note, len(one.board.book)) == ("passed", why, 0)
-    assert await one.placing.prioritize(asked("p", **about), NODES) == {}
+    assert (replica.decisions[0].outcome, replica.decisions[0].note, len(replica.cluster_state.reservations)) == (
+        "passed",
+        why,
+        0,
+    )
+    assert await replica.selector.prioritize(asked("p", **about), NODES) == {}
 
 
 class Life(RuleBasedStateMachine):
@@ -242,17 +246,17 @@ class Life(RuleBasedStateMachine):
 
     def tell(self) -> None:
         for name, room in self.room.items():
-            for one in self.replicas:
-                one.board.report(report(name, self.clock.now_us, room))
+            for replica in self.replicas:
+                replica.cluster_state.report(report(name, self.clock.now_us, room))
         for uid, (name, running) in list(self.bound.items()):
             if running is not None and self.clock.now_us >= running + 2 * SECOND:
                 self.bound[uid] = (name, -1)
 
     def hear(self, uid: str, **about: Any) -> None:
         self.version += 1
-        for one in self.replicas:
-            one.board.pods.hear(pod(uid, self.version, at_us=self.clock.now_us, **about))
-            one.board.book.settle(uid)
+        for replica in self.replicas:
+            replica.cluster_state.pods.hear(pod(uid, self.version, at_us=self.clock.now_us, **about))
+            replica.cluster_state.reservations.settle(uid)
 
     def taken(self, name: str) -> int:
         live = sum(where == name and until > self.clock.now_us for where, until in self.tentative.values())
@@ -305,8 +309,8 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_counted_below_nothing(self) -> None:
-        for one in self.replicas:
-            for _, column in one.board.reserved.columns():
+        for replica in self.replicas:
+            for _, column in replica.cluster_state.reserved.columns():
                 assert (column >= 0).all()
 
 

@@ -165,8 +165,8 @@ def test_the_filter_counts_what_is_stated_and_the_number_of_pods() -> None:
         "less intel.com/foo is left than the pod requests": [False, False, True, False, False],
         "the node has as many pods as it may have": [False, False, False, False, True],
     }
-    said = [allocation.Fit().needs(pod, found, place) for place in range(5)]
-    assert said == [
+    sentences = [allocation.Fit().needs(pod, found, index) for index in range(5)]
+    assert sentences == [
         [],
         ["cpu: the pod requests 1 cores, 0.999 cores of 2 cores are left"],
         ["intel.com/foo: the pod requests 1, 0 of 0 are left"],

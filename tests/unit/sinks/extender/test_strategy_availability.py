@@ -24,8 +24,8 @@ def test_a_node_is_full_with_room_for_less_than_one_pod_beside_those_held() -> N
 
 def test_what_is_needed_is_said_in_numbers() -> None:
     nodes = candidates.nodes(3, room=[0.4, 5, 1.5], reserved=[0, 0, 1], binding=["cpu", "cpu", ""])
-    said = [Availability().needs(candidates.pod(), nodes, place) for place in range(3)]
-    assert said == [
+    sentences = [Availability().needs(candidates.pod(), nodes, index) for index in range(3)]
+    assert sentences == [
         ["room for 0.40 pods for sure (0.40 expected) less 0 held, where 1 is needed; cpu runs out first"],
         [],
         ["room for 1.50 pods for sure (1.50 expected) less 1 held, where 1 is needed"],

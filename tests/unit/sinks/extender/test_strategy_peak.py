@@ -34,10 +34,10 @@ def test_a_node_is_refused_whose_peak_leaves_less_than_the_pod_requests() -> Non
         "the predicted peak leaves less memory than the pod requests": [False, True, False, True],
     }
     assert Peak().score(POD, nodes).tolist() == [0, 0, 0, 0]
-    said = (
+    sentence = (
         "cpu: a predicted peak of 6.5 cores, 0.75 cores requested by newer pods and 1 cores by the pod exceed 8 cores"
     )
-    assert Peak().needs(POD, nodes, 2) == [said]
+    assert Peak().needs(POD, nodes, 2) == [sentence]
     assert Peak().needs(POD, nodes, 0) == []
 
 

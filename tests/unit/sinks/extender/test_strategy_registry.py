@@ -1,6 +1,9 @@
-"""All strategies keep the same promises, alone and together; they are found by the settings' own list."""
+"""All strategies keep the same promises, alone and together; a walk through their folder finds each of them."""
 
 import copy
+import importlib
+import inspect
+import pkgutil
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.sections.placement import STRATEGIES, Extender
+from sinks.extender import strategy as package
 from sinks.extender.candidate import Candidates
 from sinks.extender.strategy import combine, registry
 from sinks.extender.strategy.combine import Chosen
@@ -21,9 +25,24 @@ each = pytest.mark.parametrize("strategy", [strategy for strategy, _ in EACH], i
 seeds = st.integers(0, 2**32)
 
 
-def test_every_strategy_of_the_settings_is_there_and_no_other() -> None:
+def implementations() -> set[type]:
+    """Return every class in the strategies' folder that offers what `Strategy` does."""
+    modules = [
+        importlib.import_module(info.name)
+        for info in pkgutil.walk_packages(package.__path__, "sinks.extender.strategy.")
+    ]
+    classes = {each for module in modules for _, each in inspect.getmembers(module, inspect.isclass)}
+    return {
+        each
+        for each in classes
+        if each is not Strategy and each.__module__.startswith("sinks.extender.strategy.") and hasattr(each, "score")
+    }
+
+
+def test_every_strategy_in_the_folder_has_a_name_in_the_settings_and_no_other_name_is_there() -> None:
     assert set(registry.NAMES) == set(STRATEGIES)
     assert [strategy.name for strategy, _ in EACH] == list(STRATEGIES)
+    assert {type(strategy) for strategy, _ in EACH} == implementations()
 
 
 def test_a_strategy_that_is_none_is_refused_with_those_that_are() -> None:
@@ -51,7 +70,7 @@ def test_a_node_is_refused_if_and_only_if_something_is_needed_there(strategy: St
         assert mask.dtype == np.bool_
         assert not any(letter.isdigit() for letter in reason)
         refused |= mask
-    assert [bool(strategy.needs(pod, nodes, place)) for place in range(7)] == refused.tolist()
+    assert [bool(strategy.needs(pod, nodes, index)) for index in range(7)] == refused.tolist()
 
 
 @each

@@ -71,8 +71,8 @@ def test_a_type_that_the_pod_asks_for_has_to_be_the_nodes() -> None:
         "the node's disk type is not the one that the pod asks for": [False, True, False, True, False],
         "the node's network type is not the one that the pod asks for": [False, False, False, False, True],
     }
-    said = [Weighted(EVEN, 1000).needs(pod, nodes, place) for place in (1, 3)]
-    assert said == [
+    sentences = [Weighted(EVEN, 1000).needs(pod, nodes, index) for index in (1, 3)]
+    assert sentences == [
         ["disk type: the pod asks for ssd, the node has hdd"],
         ["disk type: the pod asks for ssd, the node has none that it names"],
     ]

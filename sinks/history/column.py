@@ -1,4 +1,4 @@
-"""Columns of the tables, and the plain way from messages to them: a field is the column of its name."""
+"""Column types of the tables, and the default conversion of messages: each field is the column of its name."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ AMOUNTS = pl.Map(pl.String, pl.Float64)
 
 
 def frame(messages: Sequence[Message], schema: Schema, **derived: Sequence[Any]) -> pl.DataFrame:
-    """Return one row per message; `derived` are the columns that are not a field of the message."""
+    """Return one row per message; `derived` has the columns that are not fields of the message."""
     columns: dict[str, Sequence[Any]] = {
         name: derived[name] if name in derived else [getattr(message, name) for message in messages] for name in schema
     }

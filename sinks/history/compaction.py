@@ -1,9 +1,9 @@
-"""Tidying: many small files of an hour become one, and old hours go.
+"""Compaction: merges the small files of an hour into one, and removes old hours.
 
-The merged file is written beside the small ones under a name whose range contains theirs, and then they are removed.
-A crash in between leaves both; whatever lies wholly within another file of its folder is therefore removed first. A
-query that begins in that moment may count rows of the hour twice, or miss a file that it has listed; the hour is
-over, the moment is milliseconds, and a second try is right.
+The merged file is written beside the small ones under a name whose range contains theirs; then the small ones are
+removed. A crash in between leaves both, so files whose range lies within another file of the folder are removed first.
+For some milliseconds, a query may count rows of the hour twice or miss a file that it has listed; a second try is
+correct.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def compact(directory: Path, now_us: int) -> int:
         if begin is None or begin + HOUR_US + _SETTLED_US > now_us:
             continue
         for created, files in _by_stream(folder).items():
-            # A file beyond the cursor comes again under another name; merged, its rows would be there twice.
+            # A file beyond the cursor is written again under another name; merging it would duplicate its rows.
             ready = [(path, name) for path, name in files if name.last <= committed.get(created, name.last)]
             if len(ready) > 1:
                 _merge(folder, ready)
@@ -57,7 +57,7 @@ def drop(directory: Path, before_us: int) -> int:
                 path.unlink()
                 removed += 1
         for empty in (folder, folder.parent):
-            with contextlib.suppress(OSError):  # a folder that still holds something stays
+            with contextlib.suppress(OSError):  # keep a folder that is not empty
                 empty.rmdir()
     return removed
 
@@ -67,12 +67,12 @@ def _hours(directory: Path) -> Iterator[Path]:
 
 
 def _by_stream(folder: Path) -> dict[str, list[tuple[Path, Name]]]:
-    found: dict[str, list[tuple[Path, Name]]] = {}
+    files_by_stream: dict[str, list[tuple[Path, Name]]] = {}
     for path in sorted(folder.glob("*.parquet")):
         name = layout.parse(path)
         if name is not None:
-            found.setdefault(name.created, []).append((path, name))
-    return found
+            files_by_stream.setdefault(name.created, []).append((path, name))
+    return files_by_stream
 
 
 def _merge(folder: Path, files: list[tuple[Path, Name]]) -> None:

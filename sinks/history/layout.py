@@ -1,8 +1,8 @@
-"""Where the files of the history are, what their names say, and how a file comes to be there for good.
+"""Paths and names of the history's files, and durable writes.
 
-`<table>/date=YYYY-MM-DD/hour=HH/<stream creation>-<first>-<last>.parquet` holds the rows of one hour that came of the
-stream sequences first to last. One cursor file for each stream says how far everything is written; a file beyond it
-is the remainder of a flush that was cut short.
+`<table>/date=YYYY-MM-DD/hour=HH/<stream creation>-<first>-<last>.parquet` has the rows of one hour from the stream
+sequences first to last. One cursor file per stream holds the committed sequence; a file beyond it belongs to an
+interrupted flush.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _TEMPORARY = ".tmp"
 
 
 class Name(NamedTuple):
-    """What a file's name says."""
+    """The parts of a file's name."""
 
     created: str
     first: int
@@ -30,7 +30,7 @@ class Name(NamedTuple):
 
 
 def parse(path: Path) -> Name | None:
-    """Return what the name of a file says; None: it is no file of rows."""
+    """Parse the name of a file; None: it is not a file of rows."""
     created, _, rest = path.name.removesuffix(".parquet").partition("-")
     first, _, last = rest.partition("-")
     if path.suffix != ".parquet" or not (first.isdecimal() and last.isdecimal()):
@@ -39,13 +39,13 @@ def parse(path: Path) -> Name | None:
 
 
 def hour_folder(directory: Path, table: str, at_us: int) -> Path:
-    """Return the folder of the hour (UTC) that a time is in."""
+    """Return the folder for the hour (UTC) of a time."""
     hour = datetime.fromtimestamp(at_us // HOUR_US * 3600, UTC)
     return directory / table / f"date={hour:%Y-%m-%d}" / f"hour={hour:%H}"
 
 
 def hour_of(folder: Path) -> int | None:
-    """Return the time in microseconds at which the hour of a folder begins; None: it is no such folder."""
+    """Return the start of a folder's hour in microseconds; None: it is not a folder of an hour."""
     try:
         text = f"{folder.parent.name.removeprefix('date=')} {folder.name.removeprefix('hour=')}"
         return int(datetime.strptime(text, "%Y-%m-%d %H").replace(tzinfo=UTC).timestamp()) * 1_000_000
@@ -62,10 +62,10 @@ def files(directory: Path) -> Iterator[tuple[Path, Name]]:
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Write a file beside its place, safe on the disk, and return where; `settle` puts it there.
+    """Write and sync a temporary file beside its final path, and return it; `settle` renames it.
 
     Raises:
-        OSError: The disk is full or read-only; nothing is left behind.
+        OSError: The disk is full or read-only; no file is left behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{path.name}{_TEMPORARY}")
@@ -82,13 +82,13 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def settle(hidden: Path, path: Path) -> None:
-    """Move a written file to its place, and make that last."""
+    """Rename a written file to its final path, and sync the folder."""
     hidden.replace(path)
     sync(path.parent)
 
 
 def sync(folder: Path) -> None:
-    """Make the entries of a folder last."""
+    """Sync the entries of a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -97,14 +97,14 @@ def sync(folder: Path) -> None:
 
 
 def remove_contained(folder: Path) -> int:
-    """Remove files whose rows a merged file of the folder holds too; returns how many."""
-    found = [(path, name) for path in folder.glob("*.parquet") if (name := parse(path)) is not None]
+    """Remove files whose range lies within another file of the folder; returns their number."""
+    named = [(path, name) for path in folder.glob("*.parquet") if (name := parse(path)) is not None]
     contained = [
         path
-        for path, name in found
+        for path, name in named
         if any(
             other != name and other.created == name.created and other.first <= name.first and name.last <= other.last
-            for _, other in found
+            for _, other in named
         )
     ]
     for path in contained:
@@ -113,7 +113,7 @@ def remove_contained(folder: Path) -> int:
 
 
 def remove_temporary(directory: Path) -> None:
-    """Remove what an earlier process was writing when it died."""
+    """Remove temporary files that an earlier process left behind."""
     for path in directory.glob(f"**/.*{_TEMPORARY}"):
         path.unlink(missing_ok=True)
 
@@ -123,29 +123,29 @@ def _cursor_path(directory: Path, stream: str) -> Path:
 
 
 def write_cursor(directory: Path, stream: str, created: str, sequence: int) -> None:
-    """Commit: everything up to this sequence of the stream is written."""
+    """Commit the sequence of the stream up to which everything is written."""
     path = _cursor_path(directory, stream)
     settle(write(path, json.dumps({"created": created, "sequence": sequence}).encode()), path)
 
 
 def read_cursor(directory: Path, stream: str, created: str) -> int | None:
-    """Return the committed sequence; None: nothing usable says so."""
-    found = _read(_cursor_path(directory, stream))
-    return found[1] if found is not None and found[0] == created else None
+    """Return the committed sequence; None: there is no valid cursor of this stream."""
+    cursor = _read(_cursor_path(directory, stream))
+    return cursor[1] if cursor is not None and cursor[0] == created else None
 
 
 def committed(directory: Path) -> dict[str, int]:
     """Return the committed sequence by stream creation, of the streams that are being written.
 
     Raises:
-        OSError: A cursor file says nothing usable, so that nobody knows what is committed; a writer's start mends it.
+        OSError: A cursor file is invalid, so the committed sequence is unknown; a writer repairs it at its start.
     """
     cursors = {}
     for path in directory.glob(".*.cursor.json"):
-        found = _read(path)
-        if found is None:
-            raise OSError(f"{path}: is no cursor; it is mended when the history sink starts")
-        cursors[found[0]] = found[1]
+        cursor = _read(path)
+        if cursor is None:
+            raise OSError(f"{path}: is no cursor; the history sink repairs it when it starts")
+        cursors[cursor[0]] = cursor[1]
     return cursors
 
 

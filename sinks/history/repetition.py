@@ -1,8 +1,8 @@
-"""Which messages were there already: a retry that outlived the server's memory is stored twice, under two sequences.
+"""Detects duplicate messages: a retry after the server's deduplication window is stored twice, under two sequences.
 
-A producer sends one message after the other and repeats the one that was not acknowledged, so a copy comes soon
-after the original. A block tells its place by (boot, seq), of which the newest of each node is kept; of anything
-else the newest identities of its table are.
+A producer sends messages in order and repeats the unacknowledged one, so a copy follows soon after the original. Blocks
+are identified by (boot, seq), of which the newest per node is kept; for other messages, the newest identities per table
+are kept.
 """
 
 from collections import OrderedDict
@@ -12,30 +12,30 @@ from schemas.messages.base import Message
 from schemas.messages.telemetry import Block, PodUsageBlock
 from sinks.history.table import Table
 
-# A copy follows its original by at most what all producers send at once when the server is back, one message each.
+# Most messages between an original and its copy: one message of each producer when the server returns.
 _KEPT = 16_384
 
 
 class Repetition:
-    """Tells copies from new messages; takes a bounded amount of memory for each table and node."""
+    """Detects copies of messages, with bounded memory per table and node."""
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
         self._marks: dict[tuple[str, str], tuple[str, int]] = {}
-        self._known: dict[str, OrderedDict[Hashable, None]] = {}
+        self._identities: dict[str, OrderedDict[Hashable, None]] = {}
 
     def new(self, table: Table, message: Message) -> bool:
-        """Tell whether a message is new, and remember it."""
+        """Tell whether a message is new, and store its identity."""
         if isinstance(message, Block | PodUsageBlock):
             return self._later(table.name, message)
         if table.identity is None:
             return True
-        known, identity = self._known.setdefault(table.name, OrderedDict()), table.identity(message)
-        if identity in known:
+        identities, identity = self._identities.setdefault(table.name, OrderedDict()), table.identity(message)
+        if identity in identities:
             return False
-        known[identity] = None
-        if len(known) > self._kept:
-            known.popitem(last=False)
+        identities[identity] = None
+        if len(identities) > self._kept:
+            identities.popitem(last=False)
         return True
 
     def _later(self, table: str, block: Block | PodUsageBlock) -> bool:

@@ -1,4 +1,4 @@
-"""The tables of the history: which messages they hold, and how messages become columns."""
+"""The tables of the history: their messages, and the conversion of messages to columns."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class Table:
         kind: Kind of message in the subject.
         schema: Columns of its files.
         frame: Turns messages into a frame of that schema.
-        rows: Number of rows that a message makes.
-        identity: What copies of one message have in common; None: a block's seq says it, or nothing is ever repeated.
+        rows: Number of rows of a message.
+        identity: Key that only copies of one message share; None: a block's seq is the key, or there are no copies.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Table:
 
     @property
     def columns(self) -> Schema:
-        """Columns of its files: those of the schema, and the place of each message in its stream."""
+        """Columns of its files: those of the schema, and each message's sequence in its stream."""
         return {**self.schema, "sequence": pl.Int64}
 
 
@@ -69,7 +69,7 @@ _BY_KIND = {table.kind: table for table in TABLES}
 
 
 def of_subject(subject: str) -> Table | None:
-    """Return the table of a message by the subject that it is stored under; None: it has none.
+    """Return the table for messages with this subject; None: there is none.
 
     >>> of_subject("spazio.part.3.samples.n1").name, of_subject("spazio.model").name, of_subject("spazio.cursor.3")
     ('samples', 'models', None)

@@ -1,7 +1,7 @@
 """DuckDB views over the files.
 
-`history.duckdb` holds views and nothing else. It is never open for writing once it is in place, so any number of
-processes may read it at any time.
+`history.duckdb` has only views. After its creation nothing opens it for writing, so any number of processes can read it
+at any time.
 """
 
 from pathlib import Path
@@ -14,17 +14,17 @@ from sinks.history.table import TABLES, Table
 from sinks.history.tables import capacity
 
 FILE = "history.duckdb"
-# In the oldest hour there is: a query by time passes over it, and a table without rows has its columns.
+# A file without rows gives an empty table its columns; queries by time skip its hour.
 _EMPTY = "date=1970-01-01/hour=00/empty.parquet"
 
 _COLUMNS = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'availability'"
 
 
 def create(directory: Path) -> Path:
-    """Make `history.duckdb` anew, with absolute paths, and return where it is.
+    """Create or replace `history.duckdb`, with absolute paths, and return its path.
 
     Raises:
-        OSError: The folder cannot be written.
+        OSError: The folder is not writable.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
@@ -37,17 +37,17 @@ def create(directory: Path) -> Path:
             _views(connection, directory.absolute())
     except duckdb.Error as error:
         raise OSError(str(error)) from error
-    hidden.chmod(0o444)  # nobody needs to write to it, and a writer would lock readers out
+    hidden.chmod(0o444)  # a writer would lock readers out
     hidden.replace(path)
     layout.sync(directory)
     return path
 
 
 def connect(directory: Path) -> duckdb.DuckDBPyConnection:
-    """Return a connection in memory with the same views over wherever the folder is now.
+    """Return an in-memory connection with the same views over the folder's current path.
 
     Raises:
-        FileNotFoundError: There is no history.
+        FileNotFoundError: The folder has no history.
     """
     if not any((directory / table.name).is_dir() for table in TABLES):
         raise FileNotFoundError(f"{directory} holds no history; run `spazio up`, or name a folder with --history-dir")
@@ -68,7 +68,7 @@ def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
     for table in TABLES:
         if not (directory / table.name).is_dir():
             continue
-        # Any `name=value` above the tables would pass for a column too, and hide one of that name.
+        # A `name=value` folder above the tables would become a column, too, and hide a column of that name.
         hive = "=" not in str(directory)
         hour = "" if hive else ", make_timestamp(at_us)::DATE AS date, hour(make_timestamp(at_us))::INTEGER AS hour"
         types = ", hive_types = {'date': DATE, 'hour': INTEGER}" if hive else ""
@@ -79,7 +79,7 @@ def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
             f"hive_partitioning = {hive}{types}, union_by_name = true)"
         )
 
-    # An older writer's files have no classes yet; they get the columns when a history sink starts in the folder.
+    # Files of older versions have no classes; the columns appear once a history sink has started in the folder.
     columns = {str(row[0]) for row in connection.execute(_COLUMNS).fetchall()}
     if columns >= capacity.COLUMNS:
         for statement in capacity.VIEWS:
@@ -91,5 +91,5 @@ def _quoted(text: str) -> str:
 
 
 def _literal(path: str) -> str:
-    """Return a path in which nothing is a wildcard."""
+    """Return a path with its wildcards escaped."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in path)

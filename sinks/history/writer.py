@@ -1,7 +1,7 @@
-"""Messages of one stream to Parquet files, each row once, whatever happens in between.
+"""Writes the messages of one stream to Parquet files, each row exactly once.
 
-A flush is a transaction: files of all tables are written and put in place, then the cursor file is replaced. What
-lies beyond the cursor at the next start was not committed; it is removed and comes again from the stream.
+A flush is a transaction: the writer writes and renames the files of all tables, then replaces the cursor file. Files
+beyond the cursor at the next start are not committed; the writer removes them and reads their messages again.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Batch:
-    """Messages that one flush writes, and the sequences that they came of."""
+    """Messages of one flush, and their sequences."""
 
     first: int = 0
     last: int = 0
@@ -36,16 +36,16 @@ class Writer:
     """Buffers and writes the rows of one stream; not thread-safe, and the only writer of that stream."""
 
     def __init__(self, directory: Path, stream: str, created: str, first_sequence: int) -> None:
-        """Find out what is committed and remove what is not.
+        """Read the cursor, and remove files that are not committed.
 
         Args:
             directory: Folder of the history.
             stream: Name of the stream.
-            created: Its identity; with another one its sequences mean other messages.
-            first_sequence: Lowest sequence that it still has.
+            created: Its identity; a stream with another identity has other messages.
+            first_sequence: Lowest sequence that the stream still has.
 
         Raises:
-            OSError: The folder cannot be read or written.
+            OSError: The folder is not readable or not writable.
         """
         if not created.isalnum():
             raise ValueError(f"created is {created!r}; a file name needs letters and digits only")
@@ -60,14 +60,14 @@ class Writer:
         if cursor is None:
             if mine:
                 log.warning("history.cursor_lost", extra={"stream": stream, "taken": self._cursor})
-            # Before the first file: without it, half of the first flush would pass for all of it.
+            # Written before the first file; without a cursor, a partial first flush would count as complete.
             layout.write_cursor(directory, stream, created, self._cursor)
         for path, name in mine:
             if name.first <= self._cursor:
                 continue
             if name.first < first_sequence:
-                # The stream has forgotten what this file holds: an unfinished flush is better than none.
-                log.warning("history.adopted", extra={"file": str(path)})
+                # The stream does not have these messages any more; an unfinished flush is better than none.
+                log.warning("history.file_adopted", extra={"file": str(path)})
                 self._cursor = max(self._cursor, name.last)
             else:
                 path.unlink()
@@ -78,16 +78,16 @@ class Writer:
 
     @property
     def cursor(self) -> int:
-        """Sequence up to which everything is written."""
+        """Committed sequence."""
         return self._cursor
 
     @property
     def rows(self) -> int:
-        """Rows that wait to be written."""
+        """Number of buffered rows."""
         return self._open.rows + (self._sealed.rows if self._sealed else 0)
 
     def append(self, subject: str, sequence: int, message: Message) -> None:
-        """Take in one message, as `table.decode` has read it; one that was seen, or has no table, changes nothing."""
+        """Buffer one message that `table.decode` has read; messages seen before, or without a table, are ignored."""
         if sequence <= self._seen:
             return
         self.cover(sequence, sequence)
@@ -100,7 +100,7 @@ class Writer:
         self._open.rows += rows
 
     def cover(self, first: int, last: int) -> None:
-        """Count messages as taken in, those too that no row comes of: refused ones, and those without a table.
+        """Advance the position over messages, also over those without rows: refused ones, and those without a table.
 
         Args:
             first: Sequence of the first.
@@ -114,17 +114,17 @@ class Writer:
         self._open.last = max(self._open.last, last)
 
     def flush(self) -> int:
-        """Write everything that waits and return the number of rows.
+        """Write all buffered rows and return their number.
 
         Raises:
-            OSError: The disk is full or read-only. Nothing is lost or half written; call again.
+            OSError: The disk is full or read-only. No row is lost or written twice; call again.
         """
         count = 0
         while self._sealed is not None or self._open.last:
             if self._sealed is None:
                 self._sealed, self._open = self._open, _Batch()
-            # A batch that failed is written again as it was, under the same names: what an earlier attempt put in
-            # place is replaced, never removed, since its cursor may have reached the disk.
+            # A failed batch is written again unchanged, under the same names: files of the earlier attempt are
+            # replaced, never removed, because its cursor may be on the disk.
             self._write(self._sealed)
             self._cursor = self._sealed.last
             count += self._sealed.rows

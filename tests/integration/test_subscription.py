@@ -118,14 +118,14 @@ async def test_the_extender_counts_by_kind_says_it_once_for_a_subject_and_is_rea
     await client.jetstream().publish(f"{bucket}.gone", b"")
     await client.jetstream().publish(f"{bucket}.good", row("good", 3))
     refused, taken = (each.labels("availability")._value.get() for each in (extender.REFUSED, extender.TAKEN))
-    board = ClusterState(settings)
-    followed = extender.Followed(client, settings, board)
+    cluster_state = ClusterState(settings)
+    followed = extender.Followed(client, settings, cluster_state)
     async with working(followed.run()), asyncio.timeout(20):
         await followed.ready.wait()
         assert extender.TAKEN.labels("availability")._value.get() == taken + 3
         await client.jetstream().publish(f"{bucket}.bad", b"3")
         await soon(lambda: extender.REFUSED.labels("availability")._value.get() == refused + 2)
-    assert board.nodes() == ["good"]
+    assert cluster_state.nodes() == ["good"]
     warned = [record for record in caplog.records if record.message == "extender.refused"]
     assert [record.__dict__["subject"] for record in warned if record.levelname == "WARNING"] == [f"{bucket}.bad"]
     assert await dead(client) == []

@@ -54,5 +54,5 @@ def decisions(messages: Sequence[Decision]) -> pl.DataFrame:
 
 
 def identity(message: Decision) -> tuple[object, ...]:
-    """Return what two copies of one decision have in common, and two decisions never."""
+    """Return a key that only copies of one decision share."""
     return message.pod, message.at_us

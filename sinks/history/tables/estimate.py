@@ -1,4 +1,4 @@
-"""Availability and models as rows: what is said of each workload class is a list in the row of its message."""
+"""Rows of availability and model messages; workload classes are a list in the row of their message."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -84,7 +84,7 @@ def models(messages: Sequence[Model]) -> pl.DataFrame:
 
 
 def _listed(classes: Mapping[str, Part] | None, form: pl.Struct) -> list[dict[str, Any]] | None:
-    """Return classes as structs that name themselves; None stays: the message says nothing of classes."""
+    """Return classes as structs with their names; None stays: the message has no classes."""
     if classes is None:
         return None
     fields = [field.name for field in form.fields if field.name != "class"]
@@ -93,5 +93,5 @@ def _listed(classes: Mapping[str, Part] | None, form: pl.Struct) -> list[dict[st
 
 def _field(classes: Mapping[str, Part] | None, field: str) -> dict[str, Any] | None:
     """Return one field of all classes by name; None: no class has it."""
-    found = {name: value for name, part in (classes or {}).items() if (value := getattr(part, field)) is not None}
-    return found or None
+    values = {name: value for name, part in (classes or {}).items() if (value := getattr(part, field)) is not None}
+    return values or None

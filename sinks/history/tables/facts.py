@@ -1,4 +1,4 @@
-"""What Kubernetes knows as rows: one for each state that a node or a pod was seen in."""
+"""Rows of Kubernetes facts: one for each observed state of a node or a pod."""
 
 from collections.abc import Sequence
 
@@ -67,10 +67,10 @@ def pods(messages: Sequence[PodFacts]) -> pl.DataFrame:
 
 
 def node_identity(message: NodeFacts) -> tuple[object, ...]:
-    """Return what two copies of one state have in common, and two states never."""
+    """Return a key that only copies of one state share."""
     return message.uid, message.version, message.deleted
 
 
 def pod_identity(message: PodFacts) -> tuple[object, ...]:
-    """Return what two copies of one state have in common, and two states never."""
+    """Return a key that only copies of one state share."""
     return message.pod, message.version, message.deleted

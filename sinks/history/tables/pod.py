@@ -1,4 +1,4 @@
-"""What agents say of containers and pods as rows."""
+"""Rows of container events and pod usage."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -49,14 +49,14 @@ def containers(events: Sequence[ContainerEvent]) -> pl.DataFrame:
 
 
 def event_identity(event: ContainerEvent) -> tuple[object, ...]:
-    """Return what two copies of one event have in common, and two events never."""
+    """Return a key that only copies of one event share."""
     return event.boot, event.boottime_us, event.container, event.event
 
 
 def pods(blocks: Sequence[PodUsageBlock]) -> pl.DataFrame:
-    """Return one row per pod and second, and one whose pod is null for everything that is in no pod.
+    """Return one row per pod and second, and one with a null pod for processes outside of pods.
 
-    So the sum of a second's `cpu_cores` is what the node used, and a node without pods has rows too.
+    The sum of a second's `cpu_cores` is therefore the node's usage, and a node without pods has rows, too.
     """
     columns: dict[str, list[Any]] = {name: [] for name in POD}
     for block in blocks:
@@ -74,6 +74,6 @@ def pods(blocks: Sequence[PodUsageBlock]) -> pl.DataFrame:
 
 
 def rows(block: PodUsageBlock) -> int:
-    """Return how many rows a block makes."""
+    """Return the number of rows of a block."""
     system = block.system_cpu_cores is not None or block.system_memory_bytes is not None
     return len(block.pods) + system

@@ -1,4 +1,4 @@
-"""Predictions, reject signals and forecasts as rows: what is said by group and model is a list in the row."""
+"""Rows of predictions, reject signals and forecasts; values by group and model are a list in the row."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -102,4 +102,4 @@ def _listed(key: str, amounts: Mapping[Any, Resources], chosen: str) -> list[dic
 
 
 def _accuracies(accuracy: Mapping[str, Accuracy] | None) -> list[dict[str, Any]] | None:
-    return None if accuracy is None else [{"model": name, **dict(one)} for name, one in accuracy.items()]
+    return None if accuracy is None else [{"model": name, **dict(scores)} for name, scores in accuracy.items()]

@@ -19,10 +19,10 @@ SMOOTHED: Schema = {
     "seq": pl.Int64,
     **dict.fromkeys(metric.NAMES, pl.Float64),
 }
-# What a ratio of 1 is on this node; without it a recording could not be replayed.
+# The amount of a ratio of 1 on this node, which a replay needs.
 SAMPLE: Schema = {**SMOOTHED, "cpus": pl.Int64, "memory_bytes": pl.Int64}
 
-_PLACE = {name: place for place, name in enumerate(metric.NAMES)}
+_COLUMN_OF = {name: index for index, name in enumerate(metric.NAMES)}
 
 
 def samples(blocks: Sequence[SampleBlock]) -> pl.DataFrame:
@@ -52,7 +52,7 @@ def _rows(blocks: Sequence[Block], schema: Schema, beside: dict[str, list[int]])
         }
     )
     values = _values(blocks, block_of)
-    measured = {name: pl.Series(values[:, place], nan_to_null=True) for place, name in enumerate(metric.NAMES)}
+    measured = {name: pl.Series(values[:, index], nan_to_null=True) for index, name in enumerate(metric.NAMES)}
     frame = heads[block_of].with_columns(at_us=begins + sample_of * steps, **measured)
     return frame.select(list(schema)).cast(pl.Schema(schema))
 
@@ -60,19 +60,19 @@ def _rows(blocks: Sequence[Block], schema: Schema, beside: dict[str, list[int]])
 def _values(blocks: Sequence[Block], block_of: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return (samples, metrics) of `metric.NAMES`; NaN: not known."""
     alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for place, block in enumerate(blocks):
-        alike[tuple(block.metrics)].append(place)
+    for index, block in enumerate(blocks):
+        alike[tuple(block.metrics)].append(index)
     values = np.full((len(block_of), len(metric.NAMES)), np.nan, order="F")
-    for names, places in alike.items():
-        flat = itertools.chain.from_iterable(blocks[place].values for place in places)
+    for names, indexes in alike.items():
+        flat = itertools.chain.from_iterable(blocks[index].values for index in indexes)
         given = np.array(list(flat), dtype=np.float64).reshape(-1, len(names))
-        rows = slice(None) if len(alike) == 1 else np.isin(block_of, places)
+        rows = slice(None) if len(alike) == 1 else np.isin(block_of, indexes)
         for column, name in enumerate(names):
-            if name in _PLACE:
-                values[rows, _PLACE[name]] = given[:, column]
+            if name in _COLUMN_OF:
+                values[rows, _COLUMN_OF[name]] = given[:, column]
     return values
 
 
 def rows(block: Block) -> int:
-    """Return how many rows a block makes."""
+    """Return the number of rows of a block."""
     return block.samples

@@ -150,7 +150,7 @@ def test_the_memory_of_what_was_said_is_bounded() -> None:
         message = event(container=f"c{number}")
         assert known.new(table, message)
         assert not known.new(table, message)
-    assert sum(map(len, known._known.values())) == 100
+    assert sum(map(len, known._identities.values())) == 100
 
 
 def test_a_model_keeps_its_classes(stream: Stream) -> None:

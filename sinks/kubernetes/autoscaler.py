@@ -1,9 +1,8 @@
-"""What minReplicas of an autoscaler should be, given what is forecast and what its owner wants.
+"""Decides minReplicas of an autoscaler from the forecast and its owner's value.
 
-While a floor is raised, annotations beside it keep what the owner's own value is and what it was raised to. So whoever
-comes next, after a crash, too, can restore it; and a value that is neither was set by somebody else meanwhile.
-They win: their value stays, a third annotation says so, and nothing is raised until the forecast has once asked for no
-more than that.
+While a floor is raised, annotations keep the owner's value and the raised one. Any later process can restore it, even
+after a crash. If minReplicas has another value, somebody else has set it and wins: the value stays, a third annotation
+marks it, and the floor is not raised until the forecast has once asked for no more than that value.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,15 +21,15 @@ class Scaler(NamedTuple):
         name: Its name.
         uid: Its uid.
         version: Its resourceVersion.
-        workload: Namespace, kind and name of what it scales.
+        workload: Namespace, kind and name of its target.
         minimum: Its minReplicas.
         maximum: Its maxReplicas.
         wanted: Its owner has opted in.
         own: The owner's minReplicas, kept while the floor is raised; None: not kept.
-        raised: What we have raised it to; None: we have not.
+        raised: The value that we have raised it to; None: we have not.
         yielded: Somebody has set it while it was raised, and the forecast asks for more ever since.
-        managed: We are among those who manage its minReplicas.
-        fields: Its managedFields, but for ours.
+        managed: We are a field manager of its minReplicas.
+        fields: Its managedFields, without ours.
     """
 
     namespace: str
@@ -59,13 +58,13 @@ class Scaler(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What to make of an autoscaler.
+    """A change of an autoscaler.
 
     Attributes:
         minimum: minReplicas to set; None: leave it.
         own: Owner's value to keep, with `minimum` as what it was raised to; None: nothing is raised.
-        yielded: Mark that somebody else's value stands.
-        release: Only give up that we manage minReplicas.
+        yielded: Mark that somebody else's value stays.
+        release: Only give up managing minReplicas.
     """
 
     minimum: int | None = None
@@ -124,11 +123,11 @@ def _number(text: Any) -> int | None:
 
 
 def decide(scaler: Scaler, goal: int) -> Order | None:
-    """Return what to make of an autoscaler; None: it is as it should be.
+    """Return the change of an autoscaler; None: it is as it should be.
 
     Args:
-        scaler: What is there.
-        goal: Pods that the forecast asks for; 0: nobody says, or it is not to be raised.
+        scaler: Its current state.
+        goal: Pods that the forecast asks for; 0: there is no forecast, or the floor must not be raised.
     """
     floor = min(goal, scaler.maximum) if scaler.wanted else 0
     own = scaler.own if scaler.held and scaler.own is not None else scaler.minimum
@@ -142,8 +141,8 @@ def decide(scaler: Scaler, goal: int) -> Order | None:
 
 
 def _yield(scaler: Scaler, *, still: bool) -> Order | None:
-    """Leave somebody else's value alone as long as the forecast asks for more than that."""
+    """Keep somebody else's value as long as the forecast asks for more than that."""
     if scaler.yielded == still and not scaler.marked:
         return None
-    # What we manage and do not say would go away.
+    # An apply removes fields that we manage and leave out.
     return Order(scaler.minimum if scaler.managed else None, yielded=still)

@@ -1,9 +1,9 @@
-"""When a figure is worth a write.
+"""Decides when a change is worth a write to the API server.
 
-An API server is no place for figures that move all the time. What has moved by more than a share of what is written,
-or says something else altogether, is written when it is next looked at; what has moved at all, when the last write is
-long ago; and what is the same, never. The rule is Koordinator's for its extended resources
-(`processors.prediction.tier.mid.write` has it as it is), but that the same is not written again.
+An API server does not suit values that change all the time. A value is written if it differs from the written one by
+more than a share, or if its text differs; smaller changes are written if the last write is long ago; equal values are
+never written. This is Koordinator's rule for its extended resources (`processors.prediction.tier.mid.write` has it
+unchanged), except that Koordinator repeats equal values.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,11 +17,11 @@ Leaves = dict[str, Leaf]
 
 
 class Rule(NamedTuple):
-    """What counts as a change.
+    """Thresholds of changes.
 
     Attributes:
-        diff: Share of what is written that is too little a move.
-        force_seconds: After so long any move counts.
+        diff: Largest share of the written value that is not a change.
+        force_seconds: Time after which any difference is a change.
     """
 
     diff: float
@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 
 
 def nothing(_: str) -> float:
-    """Say that a share is of what is written alone."""
+    """Return 0: the share is of the written value alone."""
     return 0.0
 
 
@@ -43,11 +43,11 @@ def due(
     """Tell whether to write.
 
     Args:
-        old: What is written, by name.
-        new: What should be.
+        old: Written values, by name.
+        new: Wanted values, by name.
         waited: Seconds since the last write.
-        rule: What counts.
-        least: Says of a name what a share is taken of at least.
+        rule: Thresholds.
+        least: Returns the least reference of the share for a name.
 
     >>> rule = Rule(0.1, 300)
     >>> [due({"cpu": 100.0}, {"cpu": cpu}, waited, rule) for cpu, waited in ((110, 1), (111, 1), (101, 301))]
@@ -72,19 +72,19 @@ def leaves(thing: object, prefix: str = "") -> Leaves:
     >>> leaves({"peak": {"cpu": "1500m"}, "binding": "memory"})
     {'peak.cpu': 1.5, 'binding': 'memory'}
     """
-    found: Leaves = {}
-    _flatten(thing, prefix, found)
-    return found
+    result: Leaves = {}
+    _flatten(thing, prefix, result)
+    return result
 
 
-def _flatten(thing: object, prefix: str, found: Leaves) -> None:
+def _flatten(thing: object, prefix: str, result: Leaves) -> None:
     if isinstance(thing, dict):
         for name, value in thing.items():
-            _flatten(value, f"{prefix}.{name}" if prefix else str(name), found)
+            _flatten(value, f"{prefix}.{name}" if prefix else str(name), result)
     elif isinstance(thing, int | float):
-        found[prefix] = float(thing)
+        result[prefix] = float(thing)
     else:
-        found[prefix] = _leaf(str(thing))
+        result[prefix] = _leaf(str(thing))
 
 
 @lru_cache(maxsize=1 << 14)

@@ -1,9 +1,9 @@
-"""Predictive scaling: minReplicas of autoscalers that opt in is raised to what is forecast, before the load is there.
+"""Predictive scaling: raises minReplicas of autoscalers that opt in to the forecast, before the load comes.
 
-The HorizontalPodAutoscaler stays in charge: it is only kept from having fewer pods than the forecast asks for, never
-made to have more than its maxReplicas. A floor is raised at once and lowered when forecasts were lower for a while; it
-is restored when they are, grow old, or nobody opts in any more, and when this sink ends. Forecasts that foresee no rise
-ask for nothing (`Forecast.raises`): how to come down is the autoscaler's business.
+The HorizontalPodAutoscaler stays in control: the floor only prevents fewer pods than the forecast asks for, and never
+exceeds maxReplicas. The sink raises a floor at once and lowers it after forecasts were lower for a while. It restores
+the owner's value when forecasts are low or too old, when the owner opts out, and when the sink ends. Forecasts without
+a rise ask for nothing (`Forecast.raises`), because the autoscaler scales down by itself.
 """
 
 import asyncio
@@ -30,46 +30,46 @@ _AT_ONCE = 16
 _MERGE = "application/merge-patch+json"
 
 RAISED = Gauge("spazio_kube_floors_raised", "autoscalers whose minReplicas is raised to a forecast")
-YIELDED = Gauge("spazio_kube_floors_yielded", "autoscalers whose minReplicas somebody has set while it was raised")
+YIELDED = Gauge("spazio_kube_floors_yielded", "autoscalers whose minReplicas somebody else set while it was raised")
 
 
 class Floor:
     """Keeps the floors of all autoscalers that opt in."""
 
     def __init__(
-        self, api: Api, scalers: Objects[Scaler], said: Said, output: Output, clock: Callable[[], float]
+        self, api: Api, scalers: Objects[Scaler], latest: Said, output: Output, clock: Callable[[], float]
     ) -> None:
-        """Describe what to keep.
+        """Create the part; it writes nothing before `look`.
 
         Args:
-            api: Where to write.
-            scalers: What is there.
-            said: What is forecast.
+            api: The API server.
+            scalers: The autoscalers.
+            latest: The newest messages.
             output: Settings.
             clock: Seconds since the epoch.
         """
-        self._api, self._scalers, self._said, self._output, self._clock = api, scalers, said, output, clock
+        self._api, self._scalers, self._latest, self._output, self._clock = api, scalers, latest, output, clock
         self._marks = autoscaler.marks(output.floor_annotation)
         self._asked: dict[str, list[tuple[float, int]]] = {}
 
     async def look(self, writer: Writer) -> bool:
-        """Write what is due; False: not yet, since not everything is known that is there.
+        """Write due changes; returns False while the state is not loaded completely.
 
         Args:
-            writer: Carries it out.
+            writer: Sends the writes.
         """
-        if not self._scalers.whole or not self._said.current.is_set():
+        if not self._scalers.whole or not self._latest.current.is_set():
             return False
         await writer.write(
             self._due(self._clock()), done=lambda _, thing: self._scalers.put(thing), gone=self._scalers.drop
         )
-        found = [scaler for _, scaler in self._scalers]
-        RAISED.set(sum(scaler.held for scaler in found))
-        YIELDED.set(sum(scaler.yielded for scaler in found))
+        scalers = [scaler for _, scaler in self._scalers]
+        RAISED.set(sum(scaler.held for scaler in scalers))
+        YIELDED.set(sum(scaler.yielded for scaler in scalers))
         return True
 
     async def end(self) -> None:
-        """Restore every floor that is raised, as they are at this moment."""
+        """Restore every raised floor, from the current state of the API server."""
         if not (self._output.floor or any(scaler.marked or scaler.managed for _, scaler in self._scalers)):
             return
         room = asyncio.Semaphore(_AT_ONCE)
@@ -86,12 +86,12 @@ class Floor:
                             raise
                         now = await self._list(f"metadata.namespace={scaler.namespace},metadata.name={scaler.name}")
                         if not now:
-                            return  # and has no floor any more
+                            return  # the autoscaler is deleted
                         scaler = now[0]
 
         try:
             scalers = await self._list()
-            # Those that somebody else has set keep their mark, so that the next life leaves them alone too.
+            # Values of others keep their mark, so that the next process leaves them alone, too.
             ours = [scaler for scaler in scalers if scaler.marked or (scaler.managed and not scaler.yielded)]
             results = await asyncio.gather(*map(restore, ours), return_exceptions=True)
         except (answer.Trouble, KeyError, TypeError, ValueError) as error:
@@ -99,11 +99,12 @@ class Floor:
         for result in results:
             if isinstance(result, BaseException):
                 log.warning(
-                    "floor.left", extra={"reason": str(result), "mend": "the next start of the sink restores it"}
+                    "floor.restore_failed",
+                    extra={"reason": str(result), "mend": "the next start of the sink restores it"},
                 )
 
     async def _list(self, fields: str = "") -> list[Scaler]:
-        """Return autoscalers as they are at this moment; also one of them, since there is no right to get one."""
+        """Return current autoscalers, also for a single one: the sink has the right to list, but not to get."""
         listed = await self._api.send("GET", f"/apis/{RESOURCE}", query={"fieldSelector": fields} if fields else None)
         return [self._read(thing) for thing in listed["items"]]
 
@@ -116,8 +117,8 @@ class Floor:
                 yield Write(key, functools.partial(self._carry_out, scaler, order))
 
     def _goal(self, key: str, scaler: Scaler, now: float) -> int:
-        """Return the most that was asked for lately; 0: nothing is, or nobody says."""
-        forecast = self._said.forecasts.get(scaler.workload)
+        """Return the largest recent demand of the forecasts; 0: none."""
+        forecast = self._latest.forecasts.get(scaler.workload)
         fresh = forecast is not None and abs(now - forecast.at_us / 1e6) <= self._output.forecast_seconds
         if not (self._output.floor and scaler.wanted) or forecast is None or not fresh:
             self._asked.pop(key, None)
@@ -136,7 +137,7 @@ class Floor:
         path = _path(scaler)
         metadata: dict[str, Any] = {"resourceVersion": scaler.version}
         if order.release:
-            # Only so does a field stay and become nobody's: an apply without it would take it away.
+            # This keeps the field without a manager; an apply without the field would remove it.
             metadata["managedFields"] = scaler.fields or [{}]
             return await self._api.send("PATCH", path, {"metadata": metadata}, kind=_MERGE)
         notes = {}
@@ -151,7 +152,7 @@ class Floor:
         }
         if order.minimum is not None:
             thing["spec"] = {"minReplicas": order.minimum}
-        # Nothing else is said, so nothing else is taken from its managers.
+        # The apply has no other fields, so it takes none from their managers.
         made = await apply.apply(self._api, path, thing, force=True)
         made = await self._unmark(path, made, notes)
         log.info(
@@ -166,7 +167,7 @@ class Floor:
         return made
 
     async def _unmark(self, path: str, thing: dict[str, Any], notes: Mapping[str, str]) -> dict[str, Any]:
-        """Take away marks that an apply has left there, since somebody else has set them, too."""
+        """Remove marks that an apply has kept because somebody else has set them, too."""
         there = thing["metadata"].get("annotations") or {}
         left = {mark for mark in self._marks[1:] if mark in there} - set(notes)
         if not left:

@@ -1,8 +1,7 @@
-"""NodeMetric objects: what is predicted of each node and how many more pods fit, for whoever reads the API.
+"""NodeMetric objects: the prediction and the availability of each node, for clients of the Kubernetes API.
 
-One object for each Node, named as it and owned by it, so that it goes with it. Everything is in `status`, which is no
-subresource: nobody but this sink has anything to say there, and one request makes an object and fills it. What is too
-old is taken out; an object that is not rewritten says what still holds, but for what is less than `diff`.
+Each Node owns one object of its name, so that both are deleted together. All values are in `status`, which is not a subresource: only this sink writes it, and one request creates and fills an object. Values that are too
+old are removed; the values of an object that is not rewritten are current within `diff`.
 """
 
 import functools
@@ -33,7 +32,7 @@ _MEBI = 1 << 20
 
 
 class Written(NamedTuple):
-    """A NodeMetric as the API server has it: whose it is, and the leaves of its status but for times."""
+    """A NodeMetric as the API server has it: the uid of its owner, and the leaves of its status without times."""
 
     owner: str
     status: Leaves
@@ -53,33 +52,33 @@ class Metric:
         api: Api,
         nodes: Objects[Node],
         metrics: Objects[Written],
-        said: Said,
+        latest: Said,
         settings: Settings,
         clock: Callable[[], float],
     ) -> None:
-        """Describe what to keep.
+        """Create the part; it writes nothing before `look`.
 
         Args:
-            api: Where to write.
-            nodes: Which nodes there are.
-            metrics: What is written of them.
-            said: What is known of them.
+            api: The API server.
+            nodes: The nodes.
+            metrics: Their NodeMetric objects.
+            latest: The newest messages.
             settings: All settings.
             clock: Seconds since the epoch.
         """
-        self._api, self._nodes, self._metrics, self._said, self._clock = api, nodes, metrics, said, clock
+        self._api, self._nodes, self._metrics, self._latest, self._clock = api, nodes, metrics, latest, clock
         self._output, self._expiry_seconds = settings.output, settings.cache.expiry_seconds
         self._waits = Waits()
 
     async def look(self, writer: Writer) -> bool:
-        """Write what is due; False: not yet, since not everything is known that is there.
+        """Write due changes; returns False while the state is not loaded completely.
 
         Args:
-            writer: Carries it out.
+            writer: Sends the writes.
         """
         if not self._output.metrics:
             return True
-        if not (self._nodes.whole and self._metrics.whole and self._said.current.is_set()):
+        if not (self._nodes.whole and self._metrics.whole and self._latest.current.is_set()):
             return False
 
         def done(key: str, thing: Mapping[str, Any]) -> None:
@@ -102,9 +101,9 @@ class Metric:
                 yield Write(key, functools.partial(self._apply, key, node.uid))
 
     def _status(self, key: str, now: float) -> dict[str, Any]:
-        """Return what is to be said of a node; what is too old, or of a wrong clock, is left out."""
+        """Return a node's status, without values that are too old or from a wrong clock."""
         status: dict[str, Any] = {}
-        availability, prediction = self._said.availabilities.get(key), self._said.predictions.get(key)
+        availability, prediction = self._latest.availabilities.get(key), self._latest.predictions.get(key)
         if availability is not None and abs(now - availability.at_us / 1e6) <= self._expiry_seconds:
             status["availability"] = _available(availability)
         if prediction is not None and abs(now - prediction.at_us / 1e6) <= self._output.stale_seconds:
@@ -112,7 +111,7 @@ class Metric:
         return status
 
     async def _apply(self, key: str, uid: str) -> dict[str, Any]:
-        """Write what is to be said of a node at this moment: thousands of writes take minutes."""
+        """Write a node's status of this moment, because thousands of writes take minutes."""
         owner = {"apiVersion": "v1", "kind": "Node", "name": key, "uid": uid}
         thing = {
             "apiVersion": VERSION,
@@ -127,39 +126,39 @@ class Metric:
             raise
 
 
-def _available(said: Availability) -> dict[str, Any]:
+def _available(availability: Availability) -> dict[str, Any]:
     return {
-        "at": _time(said.at_us),
-        "available": round(said.available, 2),
-        "lower": round(said.lower, 2),
-        "upper": round(said.upper, 2),
-        "binding": said.binding,
-        "mode": said.mode,
-        "pods": said.pods,
-        "usage": {feature: round(ratio, 3) for feature, ratio in said.usage.items()},
+        "at": _time(availability.at_us),
+        "available": round(availability.available, 2),
+        "lower": round(availability.lower, 2),
+        "upper": round(availability.upper, 2),
+        "binding": availability.binding,
+        "mode": availability.mode,
+        "pods": availability.pods,
+        "usage": {feature: round(ratio, 3) for feature, ratio in availability.usage.items()},
     }
 
 
-def _predicted(said: Prediction) -> dict[str, Any]:
-    lent = said.mid.get(said.formula)
+def _predicted(prediction: Prediction) -> dict[str, Any]:
+    lent = prediction.mid.get(prediction.formula)
     return {
-        "at": _time(said.at_us),
-        "horizonSeconds": round(said.horizon_seconds),
-        "model": said.model,
-        "formula": said.formula,
-        "peak": _amounts(said.peak),
-        "peaks": {model: _amounts(peak) for model, peak in said.peaks.get("node", {}).items()},
-        "reclaimable": _amounts(said.reclaimable),
+        "at": _time(prediction.at_us),
+        "horizonSeconds": round(prediction.horizon_seconds),
+        "model": prediction.model,
+        "formula": prediction.formula,
+        "peak": _amounts(prediction.peak),
+        "peaks": {model: _amounts(peak) for model, peak in prediction.peaks.get("node", {}).items()},
+        "reclaimable": _amounts(prediction.reclaimable),
         **({} if lent is None else {"mid": _amounts(lent)}),
-        "batch": _amounts(said.batch),
+        "batch": _amounts(prediction.batch),
         "accuracy": {
             model: {
-                "violations": round(one.violations, 3),
-                "severity": round(one.severity, 3),
-                "savings": round(one.savings, 3),
-                "settled": round(one.settled, 1),
+                "violations": round(scores.violations, 3),
+                "severity": round(scores.severity, 3),
+                "savings": round(scores.savings, 3),
+                "settled": round(scores.settled, 1),
             }
-            for model, one in (said.accuracy or {}).items()
+            for model, scores in (prediction.accuracy or {}).items()
         },
     }
 
@@ -177,5 +176,5 @@ def _compared(status: Mapping[str, Any]) -> Leaves:
 
 
 def _least(name: str) -> float:
-    """Return what a change is a share of at least: of a pod or of a whole ratio, and of an amount itself."""
+    """Return the least reference of a change: 1 for pods and ratios, 0 for amounts."""
     return 0.0 if name.startswith("prediction.") and name.endswith(_AMOUNTS) else 1.0

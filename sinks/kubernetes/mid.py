@@ -1,10 +1,10 @@
-"""Mid-tier resources on nodes: what production pods will not use, for pods that ask for it by name.
+"""Mid-tier resources on nodes: resources that production pods will not use, for pods that request them by name.
 
-Capacity and allocatable of two extended resources, in whole millicores and bytes, are applied to the status of each
-node, under the names that Koordinator gives them unless told otherwise. When nothing new is predicted for too long
-they go to 0, so that nothing more is placed on them, and stay there: a node that lacks a resource altogether looks
-to the scheduler like one that never had it, and to people like one that nobody looks after. Switched off, they are
-taken away. Where somebody else writes them, Koordinator's manager or a person, they are left to them.
+The sink applies capacity and allocatable of two extended resources, in whole millicores and bytes, to the status of
+each node; the default names are Koordinator's. If predictions are too old, the amounts become 0, so that no more pods
+are placed on them, and the resources stay on the node: without them, the node would look as if the sink did not manage
+it. If the setting is off, the sink removes them. If another manager writes them, Koordinator's or a person, the sink
+does not overwrite them.
 """
 
 import functools
@@ -22,7 +22,7 @@ from sinks.kubernetes.objects import Objects
 from sinks.kubernetes.waits import Waits
 from sinks.kubernetes.writer import Write, Writer
 
-_KUBELET = "kubelet"  # it sets extended resources to 0 when a machine has started anew
+_KUBELET = "kubelet"  # it sets extended resources to 0 when a machine restarts
 _ROUNDING = 1e-6  # 1.001 cores have, as floats, a little less than 1001 millicores
 _HANDS_OFF = (
     "; {} writes them too: give ours other names with SPAZIO_OUTPUT_MID_CPU and _MEMORY, or switch ours off "
@@ -35,28 +35,30 @@ Amounts = tuple[int, int]
 class Mid:
     """Keeps the Mid-tier resources of all nodes."""
 
-    def __init__(self, api: Api, nodes: Objects[Node], said: Said, output: Output, clock: Callable[[], float]) -> None:
-        """Describe what to keep.
+    def __init__(
+        self, api: Api, nodes: Objects[Node], latest: Said, output: Output, clock: Callable[[], float]
+    ) -> None:
+        """Create the part; it writes nothing before `look`.
 
         Args:
-            api: Where to write.
-            nodes: What is there.
-            said: What is predicted.
+            api: The API server.
+            nodes: The nodes.
+            latest: The newest messages.
             output: Settings.
             clock: Seconds since the epoch.
         """
-        self._api, self._nodes, self._said, self._output, self._clock = api, nodes, said, output, clock
-        self._began = clock()  # what it has not heard of may have been said then
+        self._api, self._nodes, self._latest, self._output, self._clock = api, nodes, latest, output, clock
+        self._began = clock()  # stands in for the time of a missing prediction
         self._names = (output.mid_cpu, output.mid_memory)
         self._waits = Waits()
 
     async def look(self, writer: Writer) -> bool:
-        """Write what is due; False: not yet, since not everything is known that is there.
+        """Write due changes; returns False while the state is not loaded completely.
 
         Args:
-            writer: Carries it out.
+            writer: Sends the writes.
         """
-        if not self._nodes.whole or not self._said.current.is_set():
+        if not self._nodes.whole or not self._latest.current.is_set():
             return False
 
         def done(key: str, thing: Mapping[str, Any]) -> None:
@@ -78,12 +80,12 @@ class Mid:
                 yield Write(key, functools.partial(self._apply, key, node))
 
     def _lent(self, key: str, node: Node, now: float) -> Amounts | None:
-        """Return the millicores and bytes that a node should have; None: nothing is to be said of it."""
-        prediction = self._said.predictions.get(key)
+        """Return the millicores and bytes that a node should have; None: leave the node as it is."""
+        prediction = self._latest.predictions.get(key)
         if not self._output.mid or (prediction is None and not node.ours):
             return None
         at = self._began if prediction is None else prediction.at_us / 1e6
-        # As far in the future it is of a wrong clock, and would be believed for as long.
+        # A prediction far in the future is from a wrong clock, and would otherwise be valid for as long.
         if abs(now - at) > self._output.stale_seconds:
             return 0, 0
         if prediction is None:
@@ -95,7 +97,7 @@ class Mid:
         return {f"{side}.{name}": amount for side in SIDES for name, amount in zip(self._names, lent, strict=True)}
 
     async def _apply(self, key: str, node: Node) -> dict[str, Any]:
-        """Write what a node should have at this moment: thousands of writes take minutes."""
+        """Write the amounts of this moment, because thousands of writes take minutes."""
         lent = self._lent(key, node, self._clock())
         thing: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": key}}
         if lent is not None:

@@ -1,4 +1,4 @@
-"""What the sink looks at of a Node: who it is, and the extended resources that it has of ours."""
+"""The fields of a Node that the sink needs: its uid and its Mid-tier resources."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -14,8 +14,8 @@ class Node(NamedTuple):
 
     Attributes:
         uid: Its uid.
-        amounts: What it has of the Mid-tier resources, as `side.resource`; absent: it has none.
-        ours: We have written some of that.
+        amounts: Its Mid-tier resources, as `side.resource`; absent: it has none.
+        ours: We have applied some of them.
     """
 
     uid: str

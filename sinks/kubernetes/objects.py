@@ -1,7 +1,7 @@
-"""What the API server has of one kind of object, reduced to what a part of the sink looks at.
+"""A cache of one kind of API object, reduced to the fields that the sink needs.
 
-Everything is decided on what is there, so that nothing is written twice, whoever wrote it and however often the sink
-begins anew. Lists and watches keep the account; the answer to a write is taken at once, before the watch tells of it.
+The sink decides on the state of the API server, so it repeats no write, whoever made it and however often the sink
+restarts. Lists and watches keep the cache current; the answer to a write is stored before the watch reports it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,48 +22,48 @@ Thing = TypeVar("Thing")
 
 
 class Objects(Generic[Thing]):
-    """The account of one kind of object.
+    """The cache of one kind of object.
 
     Attributes:
-        whole: A list has been read to its end, so that what is not here is not there.
+        whole: A complete list has been read, so objects that are not here do not exist.
     """
 
     def __init__(self, resource: str, read: Callable[[Mapping[str, Any]], Thing]) -> None:
-        """Open an empty account.
+        """Create an empty cache.
 
         Args:
-            resource: As `Follower` names it.
+            resource: Name of the resource, as for `Follower`.
             read: Reduces an object; may raise ValueError, KeyError, TypeError or AttributeError.
         """
         self.resource, self._read = resource, read
         self.whole = False
         self._heard = 0
-        self._known: dict[str, tuple[int, Thing]] = {}
+        self._objects: dict[str, tuple[int, Thing]] = {}
         self._listing: dict[str, tuple[int, Thing]] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._objects)
 
     def __iter__(self) -> Iterator[tuple[str, Thing]]:
-        return iter([(key, thing) for key, (_, thing) in self._known.items()])
+        return iter([(key, thing) for key, (_, thing) in self._objects.items()])
 
     def get(self, key: str) -> Thing | None:
         """Return an object by `name` or `namespace/name`."""
-        found = self._known.get(key)
-        return None if found is None else found[1]
+        entry = self._objects.get(key)
+        return None if entry is None else entry[1]
 
     def hear(self, news: News) -> None:
-        """Take in one thing that was heard."""
+        """Apply one event of a list or a watch."""
         if news.what == "listing":
             self._listing = {}
         elif news.what == "present":
             self._put(self._listing, news.object)
         elif news.what == "listed":
-            # A write may have been answered since the list was made; unless the server went back to an older state.
+            # Keep answers to writes that are newer than the list, unless the server went back to an older state.
             went_back = news.version < self._heard
-            later = {} if went_back else {key: one for key, one in self._known.items() if one[0] > news.version}
+            later = {} if went_back else {key: entry for key, entry in self._objects.items() if entry[0] > news.version}
             self._heard = news.version
-            self._known, self._listing, self.whole = self._listing | later, {}, True
+            self._objects, self._listing, self.whole = self._listing | later, {}, True
         elif news.what == "changed":
             self.put(news.object)
         elif news.what == "deleted":
@@ -71,28 +71,28 @@ class Objects(Generic[Thing]):
         self._heard = max(self._heard, news.version)
 
     def put(self, thing: Mapping[str, Any]) -> None:
-        """Take in an object, unless a newer state of it is known."""
-        known = self._known.get(key_of(thing))
-        if known is None or known[0] <= int(thing["metadata"]["resourceVersion"]):
-            self._put(self._known, thing)
+        """Store an object, unless a newer state is stored."""
+        entry = self._objects.get(key_of(thing))
+        if entry is None or entry[0] <= int(thing["metadata"]["resourceVersion"]):
+            self._put(self._objects, thing)
 
     def drop(self, key: str) -> None:
-        """Forget an object that is gone."""
-        self._known.pop(key, None)
+        """Remove a deleted object."""
+        self._objects.pop(key, None)
 
-    def _put(self, known: dict[str, tuple[int, Thing]], thing: Mapping[str, Any]) -> None:
+    def _put(self, objects: dict[str, tuple[int, Thing]], thing: Mapping[str, Any]) -> None:
         try:
-            known[key_of(thing)] = int(thing["metadata"]["resourceVersion"]), self._read(thing)
+            objects[key_of(thing)] = int(thing["metadata"]["resourceVersion"]), self._read(thing)
         except _MISSHAPEN:
             UNREADABLE.labels(self.resource).inc()
-            known.pop(key_of(thing), None)
+            objects.pop(key_of(thing), None)
 
     async def follow(self, settings: Kube, say: Callable[[str | None], None]) -> None:
-        """Keep the account until cancelled.
+        """Keep the cache current until cancelled.
 
         Args:
-            settings: Which API server, and times.
-            say: Told what is wrong, and None when all is well again.
+            settings: Address of the API server, and times.
+            say: Receives a problem, and None once it is solved.
         """
         api = Api(settings)
         try:

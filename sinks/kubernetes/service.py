@@ -1,8 +1,8 @@
-"""The Kubernetes sink as a service: one account of each kind of object, and three parts that write.
+"""The Kubernetes sink as a service: one cache for each kind of object, and three parts that write.
 
-All of it is what is there against what is known: nothing is kept from one life to the next, and a part that cannot
-write says so and leaves the others alone. Objects are looked at every few seconds, since nobody may ask an API server
-to take a write each time that a figure moves.
+Each part compares the API server's state with the wanted one, so the sink stores nothing between restarts. If a part
+cannot write, it reports the problem and the others go on. The parts compare every few seconds, because an API server
+must not receive a write for each change of a value.
 """
 
 import asyncio
@@ -39,31 +39,33 @@ async def run(client: Client, live: Live, health: Health, *, clock: Callable[[],
     Args:
         client: Connection to the bus.
         live: Settings.
-        health: Told what cannot be followed or written.
+        health: Receives problems of watches and writes.
         clock: Seconds since the epoch.
 
     Raises:
-        SettingsError: No API server is known, or what is said of it cannot be used.
+        SettingsError: No API server is known, or its settings are invalid.
     """
     settings = live.current
     await api.address(settings.kube)
-    output, known, sender, pace = settings.output, Said(), Api(settings.kube), Pace(_WRITES_PER_SECOND)
+    output, latest_messages, sender, pace = settings.output, Said(), Api(settings.kube), Pace(_WRITES_PER_SECOND)
     nodes = Objects("nodes", node.reader(output))
     metrics = Objects(metric.RESOURCE, metric.read)
     scalers = Objects(autoscaler.RESOURCE, autoscaler.reader(output.floor_annotation))
-    floor = Floor(sender, scalers, known, output, clock)
+    floor = Floor(sender, scalers, latest_messages, output, clock)
     parts: list[tuple[str, Look]] = [
-        ("mid", Mid(sender, nodes, known, output, clock).look),
-        ("metric", Metric(sender, nodes, metrics, known, settings, clock).look),
+        ("mid", Mid(sender, nodes, latest_messages, output, clock).look),
+        ("metric", Metric(sender, nodes, metrics, latest_messages, settings, clock).look),
         ("floor", floor.look),
     ]
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(latest.follow(client, settings, known, clock))
-            group.create_task(nodes.follow(settings.kube, partial(_say, health, "nodes", output.mid or output.metrics)))
-            group.create_task(scalers.follow(settings.kube, partial(_say, health, "autoscalers", output.floor)))
+            group.create_task(latest.follow(client, settings, latest_messages, clock))
+            group.create_task(
+                nodes.follow(settings.kube, partial(_report, health, "nodes", output.mid or output.metrics))
+            )
+            group.create_task(scalers.follow(settings.kube, partial(_report, health, "autoscalers", output.floor)))
             if output.metrics:
-                group.create_task(metrics.follow(settings.kube, partial(_say, health, "nodemetrics", True)))
+                group.create_task(metrics.follow(settings.kube, partial(_report, health, "nodemetrics", True)))
             for name, look in parts:
                 group.create_task(_repeat(look, Writer(name, health, pace), output.look_seconds))
     finally:
@@ -71,7 +73,9 @@ async def run(client: Client, live: Live, health: Health, *, clock: Callable[[],
             async with asyncio.timeout(_END_SECONDS):
                 await floor.end()
         except TimeoutError:
-            log.warning("floor.left", extra={"reason": "the API server is slow", "mend": "start the sink once more"})
+            log.warning(
+                "floor.restore_failed", extra={"reason": "the API server is slow", "mend": "start the sink once more"}
+            )
         await sender.close()
 
 
@@ -81,8 +85,8 @@ async def _repeat(look: Look, writer: Writer, seconds: float) -> None:
         await asyncio.sleep(seconds if looked and not writer.raced else min(seconds, _SOON_SECONDS))
 
 
-def _say(health: Health, part: str, needed: bool, trouble: str | None) -> None:
-    """Tell of a kind of object that cannot be followed; of one that is only tidied up, nothing."""
+def _report(health: Health, part: str, needed: bool, trouble: str | None) -> None:
+    """Report a kind of object that cannot be followed, if a part needs it."""
     if not needed:
         return
     if trouble is None:

@@ -1,7 +1,6 @@
-"""Writes to the API server: not too many at once, counted, and one line for an outage, not one for each object.
+"""Writes to the API server: rate-limited, counted, and with one problem per outage instead of one per object.
 
-A write that fails is not kept. What is to be written follows from what is there and what is known, so the next look
-comes to it again.
+Failed writes are not queued: the next comparison of the API server's state with the wanted one finds them again.
 """
 
 import asyncio
@@ -16,14 +15,14 @@ from kube import answer
 
 log = logging.getLogger(__name__)
 
-_ABOUT_NONE = (answer.Away, answer.Unknown)  # troubles that say nothing of the object
+_ABOUT_NONE = (answer.Away, answer.Unknown)  # troubles that do not concern the object
 _GIVE_UP = 3
 
 WRITES = Counter("spazio_kube_writes_total", "writes to the API server, by what and outcome", ["what", "outcome"])
 
 
 class Pace:
-    """At most so many turns a second, evenly, however many ask."""
+    """A rate limit, evenly spaced and shared by all callers."""
 
     def __init__(self, per_second: float) -> None:
         self._interval, self._next = 1 / per_second, 0.0
@@ -36,7 +35,7 @@ class Pace:
 
 
 class Write(NamedTuple):
-    """One object to write; `send` returns it as it is then."""
+    """One object to write; `send` returns its new state."""
 
     key: str
     send: Callable[[], Awaitable[Mapping[str, Any]]]
@@ -46,21 +45,21 @@ class Writer:
     """Writes of one part of the sink.
 
     Attributes:
-        raced: In the last round somebody else wrote an object at the same time; the next look should be soon.
+        raced: In the last round, somebody else wrote an object at the same time; the next round should be soon.
     """
 
     def __init__(self, what: str, health: Health, pace: Pace) -> None:
-        """Describe them.
+        """Create a writer.
 
         Args:
-            what: The part, in metrics and on the readiness page.
-            health: Told while some of them fail.
+            what: Name of the part, in metrics and on the readiness page.
+            health: Receives problems while writes fail.
             pace: Shared by all parts.
         """
         self._what, self._part, self._health, self._pace = what, f"kubernetes write {what}", health, pace
         self.raced = False
         self._failing: dict[str, answer.Trouble] = {}
-        self._said: type[answer.Trouble] = answer.Trouble
+        self._reported: type[answer.Trouble] = answer.Trouble
 
     async def write(
         self,
@@ -69,17 +68,17 @@ class Writer:
         done: Callable[[str, Mapping[str, Any]], None],
         gone: Callable[[str], None],
     ) -> None:
-        """Write objects one after the other; give up the rest when nothing is to be hoped for.
+        """Write objects one after the other; skip the rest when the API server is unavailable or keeps refusing.
 
         Args:
-            writes: What.
+            writes: Objects to write.
             done: Called with the key and the object after each write.
             gone: Called with the key of an object that does not exist.
         """
         listed, self.raced = list(writes), False
         wanted, row = {write.key for write in listed}, 0
         self._failing = {key: trouble for key, trouble in self._failing.items() if key in wanted}
-        # What others can be written for must not wait behind what failed before.
+        # Objects whose last write failed come last, so that they do not delay the others.
         listed.sort(
             key=lambda write: write.key in self._failing and not isinstance(self._failing[write.key], _ABOUT_NONE)
         )
@@ -91,7 +90,7 @@ class Writer:
                 WRITES.labels(self._what, type(trouble).__name__.lower()).inc()
                 log.debug("kube.write_failed", extra={"what": self._what, "key": write.key, "reason": trouble.reason})
                 passing = self._passing(write.key, trouble, gone)
-                # These two are about one object; they say nothing of the next.
+                # These two concern one object only.
                 row += not passing and not isinstance(trouble, answer.Conflict | answer.Invalid)
                 if isinstance(trouble, _ABOUT_NONE) or row >= _GIVE_UP:
                     break
@@ -99,10 +98,10 @@ class Writer:
                 WRITES.labels(self._what, "written").inc()
                 self._failing.pop(write.key, None)
                 row = 0
-        self._tell()
+        self._report()
 
     def _passing(self, key: str, trouble: answer.Trouble, gone: Callable[[str], None]) -> bool:
-        """Tell whether a failure is one that the next look sees in another light."""
+        """Tell whether the next round resolves a failure by itself."""
         if isinstance(trouble, answer.Missing) and not trouble.lasting:
             gone(key)
         elif isinstance(trouble, answer.Conflict) and not trouble.managers:
@@ -113,14 +112,14 @@ class Writer:
         self._failing.pop(key, None)
         return True
 
-    def _tell(self) -> None:
-        """Say what is wrong, in the same words as long as it is the same trouble, whichever objects it meets."""
+    def _report(self) -> None:
+        """Report the problem, with an unchanged text while the kind of trouble is the same."""
         if not self._failing:
             self._health.recover(self._part)
             return
         kinds = {type(trouble) for trouble in self._failing.values()}
-        if self._part in self._health.problems and self._said in kinds:
+        if self._part in self._health.problems and self._reported in kinds:
             return
         trouble = next(iter(self._failing.values()))
-        self._said = type(trouble)
+        self._reported = type(trouble)
         self._health.degrade(self._part, trouble.reason)

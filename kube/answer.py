@@ -1,4 +1,4 @@
-"""What the API server says when it says no, and what can be done about it."""
+"""Failures of API requests, and what users can do about them."""
 
 import json
 import re
@@ -14,8 +14,8 @@ class Trouble(Exception):
     """A request failed in a way that may pass.
 
     Attributes:
-        reason: What is wrong and how to mend it, for people.
-        pause_seconds: How long the server asks us to wait; None: it does not say.
+        reason: The problem and its solution, for people.
+        pause_seconds: Pause that the server asks for; None: it does not.
         lasting: Whether waiting alone will hardly help.
     """
 
@@ -27,27 +27,27 @@ class Trouble(Exception):
 
 
 class Away(Trouble):
-    """The server cannot be reached, breaks off, or has no time; our version is as good as before."""
+    """The server is unreachable, overloaded, or broke the connection; our resource version stays valid."""
 
 
 class Gone(Trouble):
-    """The version asked for has been compacted away; only a new list helps."""
+    """The requested version is compacted; only a new list helps."""
 
 
 class Unknown(Trouble):
-    """The server does not know who we are: credentials must be read again."""
+    """The server rejects our credentials; they must be read again."""
 
     lasting = True
 
 
 class Forbidden(Trouble):
-    """The server knows who we are, and refuses."""
+    """We have no permission for the request."""
 
     lasting = True
 
 
 class Missing(Trouble):
-    """There is no such object; it may come."""
+    """The object does not exist yet or any more."""
 
 
 class Unserved(Missing):
@@ -69,13 +69,13 @@ class Conflict(Trouble):
 
 
 class Invalid(Trouble):
-    """The server can read the request, and will never take it as it is."""
+    """The server rejects the request as invalid."""
 
     lasting = True
 
 
 def trouble(status: int, body: bytes, headers: Mapping[str, str], verb: str, resource: str) -> Trouble:
-    """Return what an answer that is no success means.
+    """Return the trouble that an unsuccessful answer means.
 
     Args:
         status: HTTP status.
@@ -95,7 +95,7 @@ def trouble(status: int, body: bytes, headers: Mapping[str, str], verb: str, res
 
 
 def said(status: Mapping[str, Any], verb: str, resource: str) -> Trouble:
-    """Return what a `Status` object in the middle of a watch means."""
+    """Return the trouble that a `Status` object within a watch means."""
     code = status.get("code")
     return _trouble(code if isinstance(code, int) else 0, status, None, verb, resource)
 
@@ -136,7 +136,7 @@ def _trouble(code: int, status: Mapping[str, Any], pause: float | None, verb: st
 
 
 def _missing(text: str, status: Mapping[str, Any], pause: float | None) -> Missing:
-    """Tell an object that is not there, which the server names, from a kind of object that it does not know."""
+    """Distinguish a missing object, which the server names, from an unknown kind of object."""
     details = status.get("details")
     if isinstance(details, dict) and details.get("name"):
         return Missing(text, pause)

@@ -1,7 +1,7 @@
-"""Server-side apply: say what fields should be, and who says so; the API server changes those, and no others.
+"""Server-side apply: sends the wanted fields and their manager; the API server changes these fields and no others.
 
-A field that its manager said before and says no more goes away, unless somebody else says it too. An apply that changes
-nothing writes nothing: the object keeps its version. Source: Kubernetes, Server-Side Apply (KEP-555).
+A field that its manager leaves out is removed, unless another manager has it, too. An apply without changes writes
+nothing, and the object keeps its version. Source: Kubernetes, Server-Side Apply (KEP-555).
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ _KIND = "application/apply-patch+yaml"  # JSON is YAML
 async def apply(
     api: Api, path: str, thing: Mapping[str, Any], *, force: bool, timeout_seconds: float = 10
 ) -> dict[str, Any]:
-    """Have the fields of an object be as in `thing`; makes the object if there is none.
+    """Apply the fields of `thing` to an object; create the object if it does not exist.
 
     Args:
-        api: Where.
+        api: The API server.
         path: Path of the object or of its part, such as `/api/v1/nodes/n1/status`.
         thing: `apiVersion`, `kind`, `metadata.name` and the fields. With `metadata.resourceVersion`, only that version
             is changed.
@@ -28,7 +28,7 @@ async def apply(
         timeout_seconds: For the whole answer.
 
     Returns:
-        The object as it is then.
+        The new state of the object.
 
     Raises:
         Trouble: As `Api.send`.
@@ -56,5 +56,5 @@ def owns(thing: Mapping[str, Any], subresource: str, *path: str) -> bool:
 
 
 def is_ours(entry: Mapping[str, Any]) -> bool:
-    """Tell whether an entry of an object's managedFields is of what we have applied."""
+    """Tell whether an entry of an object's managedFields is ours."""
     return entry.get("manager") == MANAGER and entry.get("operation") == "Apply"

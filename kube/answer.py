@@ -103,10 +103,10 @@ def said(status: Mapping[str, Any], verb: str, resource: str) -> Trouble:
 def _trouble(code: int, status: Mapping[str, Any], pause: float | None, verb: str, resource: str) -> Trouble:
     message = str(status.get("message") or "")[:_LONGEST_MESSAGE]
     what, told = f"{verb} {resource}", message or "no reason given"
-    found: Trouble
+    result: Trouble
     match code:
         case 401:
-            found = Unknown(
+            result = Unknown(
                 f"{what}: the API server does not accept our credentials ({told}); "
                 "renew the token or certificate in the kubeconfig, or see that the pod has a service account",
                 pause,
@@ -115,24 +115,24 @@ def _trouble(code: int, status: Mapping[str, Any], pause: float | None, verb: st
             # A patch may turn out to need another verb, such as create for what is not there.
             lacking = _LACKING.search(message)
             verb = lacking[1] if lacking else verb
-            found = Forbidden(
+            result = Forbidden(
                 f"{what}: {message or 'forbidden'}; bind a ClusterRole with the {_verbs(verb)} on {resource} to this "
                 f"user: `kubectl auth can-i {verb} {_asked(resource)} --all-namespaces` must say yes",
                 pause,
             )
         case 404:
-            found = _missing(f"{what}: {told}", status, pause)
+            result = _missing(f"{what}: {told}", status, pause)
         case 409:
-            found = Conflict(f"{what}: {message or 'conflict'}", pause, _managers(status))
+            result = Conflict(f"{what}: {message or 'conflict'}", pause, _managers(status))
         case 410:
-            found = Gone(f"{what}: {message or 'version is gone'}", pause)
+            result = Gone(f"{what}: {message or 'version is gone'}", pause)
         case 400 | 422:
-            found = Invalid(f"{what}: the API server refuses the request: {told}", pause)
+            result = Invalid(f"{what}: the API server refuses the request: {told}", pause)
         case 429 | 503:
-            found = Away(f"{what}: the API server answers {code}: {told}", pause)
+            result = Away(f"{what}: the API server answers {code}: {told}", pause)
         case _:
-            found = Trouble(f"{what}: the API server answers {code}: {told}", pause)
-    return found
+            result = Trouble(f"{what}: the API server answers {code}: {told}", pause)
+    return result
 
 
 def _missing(text: str, status: Mapping[str, Any], pause: float | None) -> Missing:
@@ -147,12 +147,12 @@ def _managers(status: Mapping[str, Any]) -> tuple[str, ...]:
     """Return who manages the fields in conflict, as the server quotes them."""
     details = status.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
-    found = {
+    result = {
         str(cause.get("message", "")).partition('"')[2].partition('"')[0]
         for cause in (causes if isinstance(causes, list) else ())
         if isinstance(cause, dict) and cause.get("reason") == "FieldManagerConflict"
     }
-    return tuple(sorted(found))
+    return tuple(sorted(result))
 
 
 def _verbs(verb: str) -> str:

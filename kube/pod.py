@@ -21,7 +21,7 @@ def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float |
     """
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     created = clock.microseconds(metadata["creationTimestamp"])
-    found, ready = owner.find(metadata, created), _since(status, "Ready")
+    controller, ready = owner.find(metadata, created), _since(status, "Ready")
     if initialization_seconds is None and ready is not None and not _restarted(status):
         initialization_seconds = max(0, ready - created) / 1e6
     return PodFacts(
@@ -42,9 +42,9 @@ def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float |
         limits=resource.limits(pod),
         labels=metadata.get("labels") or {},
         annotations=own(metadata.get("annotations") or {}),
-        owner_kind=found.kind,
-        owner=found.name,
-        workload=owner.workload(metadata, found),
+        owner_kind=controller.kind,
+        owner=controller.name,
+        workload=owner.workload(metadata, controller),
         priority=spec.get("priority"),
         priority_class=spec.get("priorityClassName") or None,
         qos=status.get("qosClass") or None,

@@ -1,7 +1,8 @@
 """NodeMetric objects: the prediction and the availability of each node, for clients of the Kubernetes API.
 
-Each Node owns one object of its name, so that both are deleted together. All values are in `status`, which is not a subresource: only this sink writes it, and one request creates and fills an object. Values that are too
-old are removed; the values of an object that is not rewritten are current within `diff`.
+Each Node owns one object of its name, so that both are deleted together. All values are in `status`, which is not a
+subresource: only this sink writes it, and one request creates and fills an object. Values that are too old are removed;
+the values of an object that is not rewritten are current within `diff`.
 """
 
 import functools

@@ -19,7 +19,7 @@ from schemas.messages.facts import NodeFacts, PodFacts
 
 log = logging.getLogger(__name__)
 
-FORM = 1  # to be raised when the same object gives other facts than before
+FORM = 2  # to be raised when the same object gives other facts than before
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 _MOST_REFUSED = 10_000
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from kube import clock, owner, resource
 from kube.node import own
+from schemas import workload as workloads
 from schemas.messages.facts import UNBOUND, PodFacts
 
 
@@ -22,6 +23,7 @@ def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float |
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     created = clock.microseconds(metadata["creationTimestamp"])
     controller, ready = owner.find(metadata, created), _since(status, "Ready")
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if initialization_seconds is None and ready is not None and not _restarted(status):
         initialization_seconds = max(0, ready - created) / 1e6
     return PodFacts(
@@ -40,11 +42,12 @@ def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float |
         initialization_seconds=initialization_seconds,
         requests=resource.requests(pod),
         limits=resource.limits(pod),
-        labels=metadata.get("labels") or {},
-        annotations=own(metadata.get("annotations") or {}),
+        labels=labels,
+        annotations=own(annotations),
         owner_kind=controller.kind,
         owner=controller.name,
         workload=owner.workload(metadata, controller),
+        kind=workloads.kind(labels, annotations),
         priority=spec.get("priority"),
         priority_class=spec.get("priorityClassName") or None,
         qos=status.get("qosClass") or None,

@@ -1,9 +1,16 @@
-"""Which class a workload belongs to, as far as everybody has to agree on it: the label, and what a pod's name tells."""
+"""Class and kind of a workload, as far as everybody has to agree on them: the labels, and what a pod's name tells."""
 
 import re
+from collections.abc import Mapping
+from typing import Literal
 
 # Label of a container or a pod that names its workload class.
 CLASS = "spazio.class"
+
+# Label or annotation of a pod, or label of a container, that declares its kind; the first of two synonyms decides.
+# A serving pod works and sleeps, the threads of a batch pod are always runnable.
+KIND_KEYS = ("spazio.kind", "spazio.io/kind")
+Kind = Literal["serving", "batch"]
 
 # What Kubernetes makes random names of has no vowels and no digits that look like letters.
 _RANDOM = "bcdfghjklmnpqrstvwxz2456789"
@@ -17,3 +24,20 @@ def owner(pod_name: str) -> str:
     ('web', 'agent', 'db', 'pi')
     """
     return _SUFFIX.sub("", pod_name) or pod_name
+
+
+def kind(*sources: Mapping[str, object]) -> Kind | None:
+    """Return the declared kind; None: none is declared, or a word that is no kind.
+
+    Args:
+        sources: Labels and annotations; the first that has either key decides.
+
+    >>> kind({}, {"spazio.io/kind": "batch"}), kind({"spazio.kind": "serving"}), kind({"spazio.kind": "fast"})
+    ('batch', 'serving', None)
+    """
+    for source in sources:
+        for key in KIND_KEYS:
+            if key in source:
+                value = source[key]
+                return "serving" if value == "serving" else "batch" if value == "batch" else None
+    return None

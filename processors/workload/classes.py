@@ -13,7 +13,8 @@ itself is unsure by is its weight on the other side, and that of one more second
 
 *Kind* (see `slowdown`): threads of a soaking pod are always runnable, so what its pods use and wait for together is a
 whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class
-a soaking one; a class of which nothing is known counts as serving. A soaking pod wants what it uses and what it waits
+a soaking one; a class of which nothing is known counts as serving. What its pods declare counts from the first block
+on, whatever is seen. A soaking pod wants what it uses and what it waits
 for, and it says so however full the machine is. How much each class waits there is known roughly in one second, so
 whether it still soaks is judged by the mean of many. A serving pod wants what it uses; on a machine that is full it
 gets less, so then nothing is learned of it.
@@ -93,6 +94,7 @@ class Usage(NamedTuple):
         held: (nodes, slots) how many of them a quota holds back.
         starting, young: (nodes, slots, 3) number, cores and waiting cores of those of them that have just started, and
             of those that have not run for long.
+        declared: (nodes, slots) what pods declare, 1: soaking, 0: serving; NaN: nothing.
         rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
         amount: (nodes, resources) cores and bytes that pods may have.
         aged: (nodes,) True: the agent says for how long pods run.
@@ -107,6 +109,7 @@ class Usage(NamedTuple):
     held: Array
     starting: Array
     young: Array
+    declared: Array
     rest: Array
     amount: Array
     aged: NDArray[np.bool_]
@@ -273,7 +276,7 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     known = evident & (state.kind <= SOAKING)
     seconds = np.where(shows, _KIND_SECONDS, _OTHER_KIND_SECONDS)
     gain = np.where((counted > 0) & ~known, -np.expm1(-usage.span[:, None] / seconds), 0.0)
-    return np.asarray(state.kind + gain * (shows - state.kind))
+    return np.where(np.isnan(usage.declared), state.kind + gain * (shows - state.kind), usage.declared)
 
 
 def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_]) -> State:

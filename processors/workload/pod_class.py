@@ -1,4 +1,4 @@
-"""Which workload class each pod is of, and what the pods of a class use together.
+"""Which workload class each pod is of, which kind it declares, and what the pods of a class use together.
 
 What Kubernetes says of a pod comes first, then what the node's agent could tell, and a pod of which neither is known
 is of no class. Facts come once per change, often before the pod runs, so they are remembered until the pod is gone.
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from schemas.messages.facts import PodFacts
 from schemas.messages.telemetry import MAXIMUM_PODS, OLD_SECONDS, PodUsageBlock
+from schemas.workload import Kind
 
 UNNAMED = "-"  # class of the pods of which nobody knows the class
 
@@ -30,6 +31,7 @@ class Sum(NamedTuple):
         held: How many of them a quota holds back.
         starting, young: Of these, number, cores and waiting of those that have just started, and of those that have not
             run for long.
+        declared: How many of the running pods declare that they are serving, and that they are batch.
     """
 
     running: int = 0
@@ -39,6 +41,13 @@ class Sum(NamedTuple):
     held: int = 0
     starting: tuple[int, float, float] = (0, 0.0, 0.0)
     young: tuple[int, float, float] = (0, 0.0, 0.0)
+    declared: tuple[int, int] = (0, 0)
+
+    @property
+    def soaking(self) -> bool | None:
+        """What the pods declare, most of those that declare anything, ties as serving; None: nothing is declared."""
+        serving, batch = self.declared
+        return batch > serving if serving or batch else None
 
 
 class Tally(NamedTuple):
@@ -69,18 +78,24 @@ class Tally(NamedTuple):
     aged: bool
 
 
+class _Pod(NamedTuple):
+    version: int
+    workload: str
+    kind: Kind | None = None
+
+
 class Facts:
     """What Kubernetes has said of the pods of each node; at most as many a node as one block may list."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, dict[str, tuple[int, str]]] = {}
+        self._nodes: dict[str, dict[str, _Pod]] = {}
         self._newest_us: dict[str, int] = {}
 
     def learn(self, facts: PodFacts) -> None:
         """Take in one pod's state; an older version of it changes nothing."""
         known = self._nodes.setdefault(facts.node, {})
-        version, _ = known.get(facts.pod, (-1, ""))
-        if facts.version < version:
+        before = known.get(facts.pod)
+        if before is not None and facts.version < before.version:
             return
         self._newest_us[facts.node] = facts.at_us
         known.pop(facts.pod, None)
@@ -88,12 +103,17 @@ class Facts:
             return
         if len(known) >= MAXIMUM_PODS:
             del known[next(iter(known))]
-        known[facts.pod] = facts.version, facts.workload
+        known[facts.pod] = _Pod(facts.version, facts.workload, facts.kind)
 
     def of(self, node: str, pod: str) -> str | None:
         """Return the pod's workload class, or None if nothing is known of the pod."""
         found = self._nodes.get(node, {}).get(pod)
-        return found[1] if found else None
+        return found.workload if found else None
+
+    def kind(self, node: str, pod: str) -> Kind | None:
+        """Return the kind that the pod declares, or None."""
+        found = self._nodes.get(node, {}).get(pod)
+        return found.kind if found else None
 
     def forget(self, nodes: set[str], known: Container[str], now_us: int, age_us: int) -> None:
         """Drop nodes that are gone, and those that are not known and of which nothing was said for so long."""
@@ -108,7 +128,8 @@ class Facts:
     def load(self, dumped: dict[str, Any]) -> None:
         """Take over what `dump` returned."""
         self._nodes = {
-            node: {pod: (version, workload) for pod, (version, workload) in pods.items()}
+            # What an older program stored has no kinds.
+            node: {pod: _Pod(*stored) for pod, stored in pods.items()}
             for node, pods in dumped["nodes"].items()
         }
         self._newest_us = dict(dumped["newest_us"])
@@ -126,6 +147,7 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
     total = 0.0 if pressure else (block.system_cpu_cores or 0.0)
     all_cores = all_memory = 0.0
     ages = block.ages or (OLD_SECONDS,) * len(block.pods)
+    kinds = block.kinds or (None,) * len(block.pods)
     for index, pod in enumerate(block.pods):
         cores, memory, throttled = block.cpu_cores[index], block.memory_bytes[index], block.throttled[index] or 0.0
         all_cores, all_memory = all_cores + (cores or 0.0), all_memory + (memory or 0.0)
@@ -139,6 +161,7 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
             continue
         name = facts.of(block.node, pod) or block.workloads[index] or UNNAMED
         before = sums.get(name) or Sum()
+        kind = facts.kind(block.node, pod) or kinds[index]
         age = ages[index]
         grown = cores is not None and age >= _WHOLE_SECONDS
         own = (1, cores or 0.0, stalled)
@@ -150,6 +173,7 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
             before.held + (grown and throttled > _HELD_BACK),
             _more(before.starting, own) if grown and age < _STARTING_SECONDS else before.starting,
             _more(before.young, own) if grown and _STARTING_SECONDS <= age < _YOUNG_SECONDS else before.young,
+            (before.declared[0] + (kind == "serving"), before.declared[1] + (kind == "batch")),
         )
     rest = block.system_cpu_cores, block.system_memory_bytes
     used = all_cores, all_memory

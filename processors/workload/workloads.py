@@ -106,6 +106,7 @@ class Workloads:
             held=np.zeros(shape),
             starting=np.zeros((*shape, 3)),
             young=np.zeros((*shape, 3)),
+            declared=np.full(shape, np.nan),
             rest=np.where(np.isnan(rest), beside, rest),
             amount=nodes.amount,
             aged=np.array([tally.aged for tally in tallies]),
@@ -122,6 +123,7 @@ class Workloads:
                 usage.held[index, slot] = item.held
                 usage.starting[index, slot] = item.starting
                 usage.young[index, slot] = item.young
+                usage.declared[index, slot] = np.nan if item.soaking is None else item.soaking
         # A host whose own processes wait, and no pod does, owes its pods nothing.
         least = np.array([tally.pressure for tally in tallies]) * nodes.waiting / nodes.cores
         whole = np.maximum(np.array([tally.stalled for tally in tallies]), least)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from producers.containers.sources.source import Identity
-from schemas.workload import CLASS, owner
+from schemas.workload import CLASS, Kind, kind, owner
 
 _LONGEST = 512
 _MOST_PODS = 4096  # more than a node runs
@@ -23,26 +23,32 @@ Row = tuple[Identity, Mapping[str, object], bool]
 
 
 class Classes:
-    """Classes that pods name in their own labels, which runtimes give to a pod's sandbox but not to its containers."""
+    """Classes and kinds that pods name in their own labels, which runtimes give to the sandbox and to no container."""
 
     def __init__(self) -> None:
-        self._by_pod: dict[str, str] = {}
+        self._by_pod: dict[str, tuple[str | None, Kind | None]] = {}
 
     def apply(self, identity: Identity, labels: Mapping[str, object]) -> Identity:
-        """Learn the class of a pod from its sandbox, or return a container with the class of its pod."""
+        """Learn class and kind of a pod from its sandbox, or return a container with those of its pod."""
         if identity.pod is None:
             return identity
         chosen = text(labels.get(CLASS))
-        if identity.sandbox and chosen:
+        if identity.sandbox and (chosen or identity.kind):
             self._by_pod.pop(identity.pod, None)
-            self._by_pod[identity.pod] = chosen
+            self._by_pod[identity.pod] = chosen, identity.kind
             if len(self._by_pod) > _MOST_PODS:
                 del self._by_pod[next(iter(self._by_pod))]
-        known = self._by_pod.get(identity.pod)
-        return identity if chosen or known is None else replace(identity, workload=known)
+        if identity.pod not in self._by_pod:
+            return identity
+        workload, declared = self._by_pod[identity.pod]
+        return replace(
+            identity,
+            workload=identity.workload if chosen else workload or identity.workload,
+            kind=identity.kind or declared,
+        )
 
     def listing(self, rows: Iterable[Row]) -> dict[str, tuple[Identity, bool]]:
-        """Return all containers of a listing by their id, each with the class of its pod, wherever that stood in it."""
+        """Return all containers of a listing by their id, each with class and kind of its pod, wherever those stood."""
         applied = [(self.apply(identity, labels), labels, runs) for identity, labels, runs in rows]
         return {identity.container: (self.apply(identity, labels), runs) for identity, labels, runs in applied}
 
@@ -56,9 +62,9 @@ def identity(container: str, labels: Mapping[str, object], *, name: object = Non
         name: What the runtime calls it.
         image: Its image, as it was asked for.
     """
-    pod, kind = text(labels.get(_POD_UID)), next((labels[key] for key in _KINDS if key in labels), None)
+    pod, role = text(labels.get(_POD_UID)), next((labels[key] for key in _KINDS if key in labels), None)
     inner = text(labels.get(_CONTAINER_NAME))
-    sandbox = None if pod is None else kind in _SANDBOX_KINDS if kind else inner == _SANDBOX_NAME
+    sandbox = None if pod is None else role in _SANDBOX_KINDS if role else inner == _SANDBOX_NAME
     namespace, pod_name = text(labels.get(_NAMESPACE)), text(labels.get(_POD_NAME))
     return Identity(
         container=container,
@@ -69,6 +75,7 @@ def identity(container: str, labels: Mapping[str, object], *, name: object = Non
         namespace=namespace,
         name=pod_name,
         workload=workload(labels, namespace=namespace, pod_name=pod_name, image=text(image)),
+        kind=kind(labels),
     )
 
 

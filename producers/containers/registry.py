@@ -25,7 +25,7 @@ class Registry:
     def get(self, key: str) -> Identity | None:
         """Return who a container is, by its id, or a pod, by its UID; None: not known (any more).
 
-        Of a pod only `pod`, `namespace`, `name` and `workload` mean anything.
+        Of a pod only `pod`, `namespace`, `name`, `workload` and `kind` mean anything.
         """
         identity = self._containers.get(key)
         if identity is not None:
@@ -47,10 +47,12 @@ class Registry:
 
     def completed(self, identity: Identity) -> Identity:
         """Return a container's identity with what others of its pod know of the pod."""
-        if identity.pod is None or identity.workload is not None:
+        pod = None if identity.pod is None else self._pods.get(identity.pod)
+        if pod is None:
             return identity
-        pod = self._pods.get(identity.pod)
-        return identity.joined(pod.identity) if pod is not None else identity
+        if identity.workload is None:
+            return identity.joined(pod.identity)
+        return identity if identity.kind or not pod.identity.kind else replace(identity, kind=pod.identity.kind)
 
     def drop(self, container: str) -> None:
         """Forget a container, and its pod with the last container of it."""

@@ -172,7 +172,8 @@ class Reader:
         known = [self._identify(pod.key) for pod, _ in used]
         names = [None if one is None else one.name if one.pod else one.container_name for one in known]
         usages = [usage for _, usage in used]
-        return {
+        kinds = [one and one.kind for one in known]
+        columns: dict[str, list[Any]] = {
             "pods": [pod.key for pod, _ in used],
             "namespaces": [one and one.namespace for one in known],
             "names": names,
@@ -186,6 +187,7 @@ class Reader:
             "throttled": [_rounded(usage.throttled, 4) for usage in usages],
             "ages": [usage.age for usage in usages],
         }
+        return columns | {"kinds": kinds} if any(kinds) else columns
 
     def _say(self, event: str, **fields: object) -> None:
         if event not in self._said:

@@ -113,6 +113,7 @@ def _usage(rows: Iterable[Row]) -> Iterator[Beside]:
                 "system_memory_bytes": system.get("memory_bytes"),
                 **{name: [row[column] for row in pods] for name, column in _COLUMNS.items()},
                 "ages": _ages([row.get("age") for row in pods]),
+                "kinds": kinds if any(kinds := [row.get("kind") for row in pods]) else None,
             }
         )
         yield Beside(listed[0]["place"], at_us, node, block, f"{boot}:{seq}")

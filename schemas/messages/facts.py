@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from schemas.messages.base import Amount, Count, Message, Microseconds, NodeName, NonNegative, Part, Text
+from schemas.workload import Kind
 
 # In `PodFacts.node` and in its subject: the scheduler has not bound the pod yet. No node can have this name.
 UNBOUND = "-"
@@ -79,6 +80,9 @@ class PodFacts(Message):
     owner_kind: Annotated[Text | None, Field(description="kind of the controller; a ReplicaSet's Deployment")] = None
     owner: Annotated[Text | None, Field(description="name of that controller")] = None
     workload: Annotated[Text, Field(description="workload class: label spazio.class, else namespace/owner")]
+    kind: Annotated[
+        Kind | None, Field(description="kind that label or annotation spazio.kind (or spazio.io/kind) declares")
+    ] = None
     priority: Annotated[int | None, Field(ge=-(2**31), lt=2**31)] = None
     priority_class: Text | None = None
     qos: Literal["Guaranteed", "Burstable", "BestEffort"] | None = None

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from schemas.messages.base import Amount, Count, Message, Microseconds, NodeName, Part, Ratio, Text
+from schemas.workload import Kind
 
 MAXIMUM_SAMPLES = 100
 MAXIMUM_US = 60_000_000
@@ -152,6 +153,7 @@ class ContainerEvent(Message):
     namespace: Annotated[Text | None, Field(description="namespace of its pod")] = None
     name: Annotated[Text | None, Field(description="name of its pod")] = None
     workload: Annotated[Text | None, Field(description="workload class")] = None
+    kind: Annotated[Kind | None, Field(description="kind that its label spazio.kind declares")] = None
 
 
 class PodUsageBlock(Message):
@@ -187,6 +189,10 @@ class PodUsageBlock(Message):
         list[Count] | None,
         Field(description="seconds for which the pod is known to run, at most 600; null: not known"),
     ] = None
+    kinds: Annotated[
+        list[Kind | None] | None,
+        Field(description="kinds that containers' labels declare; absent: no pod of the node declares one"),
+    ] = None
 
     @model_validator(mode="after")
     def _rectangular(self) -> Self:
@@ -195,6 +201,8 @@ class PodUsageBlock(Message):
                 raise ValueError(f"{column} has {len(getattr(self, column))} entries for {len(self.pods)} pods")
         if self.ages is not None and len(self.ages) != len(self.pods):
             raise ValueError(f"ages has {len(self.ages)} entries for {len(self.pods)} pods")
+        if self.kinds is not None and len(self.kinds) != len(self.pods):
+            raise ValueError(f"kinds has {len(self.kinds)} entries for {len(self.pods)} pods")
         if len(set(self.pods)) != len(self.pods):
             raise ValueError("a pod is listed twice")
         return self

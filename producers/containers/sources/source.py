@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from schemas.workload import Kind
+
 Event = Literal["created", "started", "exited", "deleted"]
 
 
@@ -25,6 +27,7 @@ class Identity:
         namespace: Namespace of its pod.
         name: Name of its pod.
         workload: Workload class.
+        kind: Kind that its labels declare.
     """
 
     container: str
@@ -35,6 +38,7 @@ class Identity:
     namespace: str | None = None
     name: str | None = None
     workload: str | None = None
+    kind: Kind | None = None
 
     def joined(self, other: "Identity") -> "Identity":
         """Return this identity with what only the other knows."""

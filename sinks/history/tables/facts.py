@@ -34,6 +34,7 @@ POD: Schema = {
     "namespace": pl.String,
     "name": pl.String,
     "workload": pl.String,
+    "kind": pl.String,
     "version": pl.Int64,
     "deleted": pl.Boolean,
     "phase": pl.String,

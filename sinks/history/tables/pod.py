@@ -23,6 +23,7 @@ CONTAINER: Schema = {
     "namespace": pl.String,
     "name": pl.String,
     "workload": pl.String,
+    "kind": pl.String,
     "sources": pl.List(pl.String),
 }
 # Columns of `pods` that a block has as lists, by the name of the list.
@@ -40,7 +41,7 @@ _LISTED = {
     "throttled": ("throttled", pl.Float64),
 }
 _EVERY = {"node": pl.String, "at_us": pl.Int64, "boot": pl.String, "seq": pl.Int64, "span_us": pl.Int64}
-POD: Schema = {**_EVERY, **dict(_LISTED.values()), "age": pl.Int64}
+POD: Schema = {**_EVERY, **dict(_LISTED.values()), "age": pl.Int64, "kind": pl.String}
 
 
 def containers(events: Sequence[ContainerEvent]) -> pl.DataFrame:
@@ -68,8 +69,9 @@ def pods(blocks: Sequence[PodUsageBlock]) -> pl.DataFrame:
             columns[name] += getattr(block, listed)
             if count > len(block.pods):
                 columns[name].append(system.get(name))
-        columns["age"] += block.ages or [None] * len(block.pods)
-        columns["age"] += [None] * (count - len(block.pods))
+        for name, values in (("age", block.ages), ("kind", block.kinds)):
+            columns[name] += values or [None] * len(block.pods)
+            columns[name] += [None] * (count - len(block.pods))
     return pl.DataFrame(columns, schema=POD)
 
 

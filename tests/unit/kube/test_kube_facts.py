@@ -274,6 +274,27 @@ def test_the_workload_class_is_the_label_else_the_owner_else_told_by_the_name(
     assert owner.workload({"namespace": "s", "name": name, "labels": labels}, found) == workload
 
 
+@pytest.mark.parametrize(
+    ("labels", "annotations", "kind"),
+    [
+        ({"spazio.kind": "batch"}, {}, "batch"),
+        ({}, {"spazio.kind": "serving"}, "serving"),
+        ({}, {"spazio.io/kind": "batch"}, "batch"),
+        ({"spazio.io/kind": "serving"}, {"spazio.kind": "batch"}, "serving"),
+        ({"spazio.kind": "soaking"}, {"spazio.kind": "batch"}, None),
+        ({"kind": "batch"}, {}, None),
+    ],
+)
+def test_a_pod_declares_its_kind_by_label_else_by_annotation(
+    labels: dict[str, str], annotations: dict[str, str], kind: str | None
+) -> None:
+    thing = copy.deepcopy(golden("pod"))
+    thing["metadata"] |= {"labels": labels, "annotations": annotations}
+    facts = pod.facts(thing, at_us=0)
+    assert facts.kind == kind
+    assert codec.decode(PodFacts, codec.encode(facts)) == facts
+
+
 def test_what_the_api_promises_and_does_not_keep_is_refused_not_guessed() -> None:
     for path, value in (("spec.containers", [{"resources": 3}]), ("metadata.resourceVersion", "x"), ("status", [])):
         thing = copy.deepcopy(golden("pod"))

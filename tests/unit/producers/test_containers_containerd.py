@@ -28,7 +28,7 @@ POD = {
     "io.kubernetes.pod.name": "web-7d4b9c6f5-x2x9k",
 }
 INNER = {**POD, "io.kubernetes.container.name": "app", "io.cri-containerd.kind": "container"}
-OUTER = {**POD, "io.cri-containerd.kind": "sandbox", "spazio.class": "batch"}
+OUTER = {**POD, "io.cri-containerd.kind": "sandbox", "spazio.class": "jobs", "spazio.kind": "batch"}
 RUNNING, STOPPED = 2, 3
 
 
@@ -188,9 +188,10 @@ async def test_it_lists_containers_with_their_pods_and_whether_they_run(tmp_path
     async with following(fake, heard):
         listed = await heard.listing()
     assert {name: runs for name, (_, runs) in listed.items()} == {"app": True, "pod": True, "old": False}
-    pod = {"pod": "0a1b", "namespace": "shop", "name": "web-7d4b9c6f5-x2x9k", "image": "hub.example/web:1"}
-    assert listed["app"][0] == Identity("app", container_name="app", sandbox=False, workload="batch", **pod)
-    assert listed["pod"][0] == Identity("pod", sandbox=True, workload="batch", **pod)
+    pod: Any = {"pod": "0a1b", "namespace": "shop", "name": "web-7d4b9c6f5-x2x9k", "image": "hub.example/web:1"}
+    pod |= {"workload": "jobs", "kind": "batch"}
+    assert listed["app"][0] == Identity("app", container_name="app", sandbox=False, **pod)
+    assert listed["pod"][0] == Identity("pod", sandbox=True, **pod)
     assert listed["old"][0] == Identity("old", image="hub.example/web:1", workload="hub.example/web")
     assert fake.asked[0].startswith('topic~="^(/containers/create|')
 

@@ -208,12 +208,17 @@ def test_lines_in_portions_are_lines_and_too_long_ones_are_left_out(lines: list[
 async def test_it_lists_first_and_then_tells_events_with_names_and_their_own_times(tmp_path: Path) -> None:
     heard = Heard()
     async with Daemon(tmp_path) as daemon:
-        daemon.rows = [row("running", "a", **{"spazio.class": "batch"}), row("exited", "b"), row("paused", "c")]
+        daemon.rows = [
+            row("running", "a", **{"spazio.class": "jobs", "spazio.kind": "batch"}),
+            row("exited", "b"),
+            row("paused", "c"),
+        ]
         daemon.events = [chunk(json.dumps(event("start", after=0.5)).encode() + b"\n")]
         async with following(daemon, heard):
             listed = await heard.listing()
             assert {name: runs for name, (_, runs) in listed.items()} == {"a": True, "b": False, "c": True}
-            assert listed["a"][0] == Identity("a", container_name="web", image="shop/web:1.2", workload="batch")
+            web = Identity("a", container_name="web", image="shop/web:1.2", workload="jobs", kind="batch")
+            assert listed["a"][0] == web
             assert await heard.events(1) == [
                 Observation(
                     "docker",

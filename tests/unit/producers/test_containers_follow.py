@@ -102,14 +102,17 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_event_has_both_times_who_it_is_and_can_be_read_back() -> None:
-    identity = Identity(A, container_name="", image="i" * 600, pod="uid", namespace="shop", name="web-0", workload="w")
+    identity = Identity(
+        A, container_name="", image="i" * 600, pod="uid", namespace="shop", name="web-0", workload="w", kind="batch"
+    )
     async with following(Script(name="bundle")) as (follower, said):
         follower.observe(Observation("bundle", "created", identity, 90_000_000))
     event = codec.decode(ContainerEvent, codec.encode(said[0]))
     assert (event.node, event.boot, event.sources) == ("n", "b", ["bundle"])
     assert (event.boottime_us, event.at_us) == (90_000_000, 1_700_000_000_000_000 - 10_000_000)
     assert (event.container_name, event.image, event.name) == (None, "i" * 512, "web-0")
-    assert follow.happening(event).identity.workload == "w"
+    known = follow.happening(event).identity
+    assert (known.workload, known.kind) == ("w", "batch")
 
 
 async def test_a_source_that_fails_is_run_again_said_once_and_its_recovery_too(

@@ -1,5 +1,7 @@
 """Who a container is by its labels, and of which workload class."""
 
+from dataclasses import replace
+
 import pytest
 
 from producers.containers import label
@@ -33,3 +35,28 @@ def test_a_workload_class_of_long_names_is_cut_to_what_a_message_may_hold(labels
 def test_names_that_together_just_fit_are_whole() -> None:
     labels = {PROJECT: "p" * 255, SERVICE: "s" * 256}
     assert label.workload(labels) == "p" * 255 + "/" + "s" * 256
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        ({"spazio.kind": "serving"}, "serving"),
+        ({"spazio.io/kind": "batch"}, "batch"),
+        ({"spazio.kind": "serving", "spazio.io/kind": "batch"}, "serving"),
+        ({"spazio.kind": "Batch"}, None),
+        ({"spazio.kind": 7}, None),
+        ({}, None),
+    ],
+)
+def test_a_kind_is_one_of_two_words_under_either_key(labels: dict[str, object], kind: str | None) -> None:
+    assert label.identity("c", labels).kind == kind
+
+
+def test_a_container_is_of_the_kind_that_its_sandbox_declares_unless_it_declares_one() -> None:
+    classes = label.Classes()
+    sandbox = KUBERNETES | {"io.kubernetes.container.name": "POD", "spazio.kind": "batch"}
+    classes.apply(label.identity("s", sandbox), sandbox)
+    plain = label.identity("c", KUBERNETES)
+    assert classes.apply(plain, KUBERNETES) == replace(plain, kind="batch")
+    own = KUBERNETES | {"spazio.kind": "serving"}
+    assert classes.apply(label.identity("d", own), own).kind == "serving"

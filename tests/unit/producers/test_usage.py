@@ -167,6 +167,18 @@ def test_names_come_from_whoever_knows_them(host: Host) -> None:
     assert [told[container(8)][name] for name in ("namespaces", "names", "workloads")] == [None, None, None]
 
 
+def test_kinds_are_told_once_a_pod_declares_one(host: Host) -> None:
+    known = {container(7): Identity(container(7), container_name="db", workload="proj/db")}
+    host.set(f"docker/{container(7)}")
+    host.set(f"docker/{container(8)}")
+    rig = Rig(host, known.get)
+    rig.read()
+    assert rig.block().kinds is None
+    known[container(8)] = Identity(container(8), container_name="job", kind="batch")
+    block = rig.block()
+    assert dict(zip(block.pods, block.kinds or (), strict=True)) == {container(7): None, container(8): "batch"}
+
+
 def test_more_pods_than_a_message_may_hold_are_said_once_and_the_first_are_told(
     modern: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -35,6 +35,7 @@ FULL: dict[str, Message] = {
         event="created",
         container="c",
         sources=["docker"],
+        kind="batch",
         pod="p",
         namespace="s",
         name="n",
@@ -63,6 +64,7 @@ FULL: dict[str, Message] = {
         io_pressure=[0.1, None],
         throttled=[0.0, None],
         ages=[7, 600],
+        kinds=["batch", None],
     ),
     "edge": EdgeBlock(
         node="n1",
@@ -140,6 +142,7 @@ FULL: dict[str, Message] = {
         annotations={},
         owner_kind="Deployment",
         owner="d",
+        kind="serving",
         workload="s/d",
         priority=0,
         priority_class="p",

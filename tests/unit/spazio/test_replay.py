@@ -70,6 +70,20 @@ def test_a_history_is_replayed_message_by_message_in_its_own_order(tmp_path: Pat
     assert len({message.identity for message in replayed}) == len(replayed)
 
 
+def test_declared_kinds_are_recorded_and_replayed(tmp_path: Path) -> None:
+    pods = [{"pod": "a", "cpu_cores": 0.5, "memory_bytes": 1e9}, {"pod": "b", "cpu_cores": 0.5, "memory_bytes": 1e9}]
+    messages = [
+        stored(telemetry.block("n", 0)),
+        stored(telemetry.event("n", 0.5).model_copy(update={"kind": "batch"})),
+        stored(telemetry.facts("n", "a", "shop/a", kind="serving")),
+        stored(telemetry.usage("n", 1, pods, kinds=[None, "batch"])),
+        stored(telemetry.usage("n", 2, pods)),
+    ]
+    replayed = read(history(tmp_path / "history", messages), folder=tmp_path)
+    again = [(message.kind, codec.decode(codec.MESSAGES[message.kind], message.payload)) for message in replayed]
+    assert sorted(again, key=str) == sorted(once(messages), key=str)
+
+
 def test_a_recorded_model_is_replayed_whole_or_left_out_where_other_features_are_wanted(tmp_path: Path) -> None:
     model = Model(
         scope="global", at_us=START * 1_000_000, features=["cpu", "memory"], moment=[0.1, 0.0, 0.2], cost=[0.0] * 2,

@@ -1,6 +1,7 @@
 """Room by workload class is right: for a mix of classes that changes, in churn, and where CPUs are fought over."""
 
-from typing import NamedTuple
+import json
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from processors.workload import pod_class
 from processors.workload.pod_class import Facts
 from schemas.messages.estimate import Availability
 from tests.support.mix import ALLOWED, CORES, FREE_MEMORY, configured, pod, rows_of, sampled, share_of
-from tests.support.telemetry import event, stored, usage
+from tests.support.telemetry import event, facts, stored, usage
 
 COST = {"shop/web": (0.2, 100e6), "shop/ml": (1.5, 2e9)}
 MIX = [(5, 1), (5, 4), (12, 4), (12, 2), (20, 2), (20, 6), (8, 6), (8, 1), (15, 3)]
@@ -162,3 +163,65 @@ def test_a_full_node_stays_full_while_pods_come_and_go() -> None:
     for row in said[30:]:
         assert row.available < 1.0
         assert row.lower == 0.0
+
+
+def kinds(declared: str | None, *, by: str, cores: float) -> list[str | None]:
+    """Return the kind of a class, block by block, whose one pod declares one and uses so many cores."""
+    partition = Partition(configured(), 0)
+    facts_of = [stored(facts("n", "p", "a", kind=declared))] if by == "facts" else []
+    told: dict[str, Any] = {} if declared is None or by == "facts" else {"kinds": [declared]}
+    messages = [*facts_of, stored(sampled("n", 0, cores, 1e9, 1))]
+    for second in range(1, 60):
+        messages.append(stored(usage("n", second, [pod("p", "a", cores, 1e9)], **told)))
+        messages.append(stored(sampled("n", second, cores, 1e9, 1)))
+    found = [(row.classes or {}).get("a") for row in rows_of(partition.fold(messages)[0])]
+    return [room.kind for room in found if room is not None]
+
+
+@pytest.mark.parametrize("by", ["facts", "agent"])
+def test_a_class_is_of_the_kind_that_its_pods_declare_from_the_first_block_on(by: str) -> None:
+    assert set(kinds("serving", by=by, cores=1.0)) == {"serving"}
+    assert set(kinds("batch", by=by, cores=0.31)) == {"soaking"}
+    assert set(kinds("batch", by=by, cores=1.0)) == {"soaking"}
+    seen = kinds(None, by=by, cores=1.0)
+    assert (seen[0], seen[-1]) == ("serving", "soaking")
+    assert set(kinds(None, by=by, cores=0.31)) == {"serving"}
+
+
+def test_a_declared_kind_is_what_room_is_computed_by() -> None:
+    rooms = {}
+    for kind in ("serving", "batch"):
+        listed = [pod("p", "a", 1.0, 1e8)]
+        messages = [stored(facts("n", "p", "a", kind=kind)), stored(sampled("n", 0, 1.0, 1e9, 1))]
+        for second in range(1, 60):
+            messages += [stored(usage("n", second, listed)), stored(sampled("n", second, 1.0, 1e9, 1))]
+        row = rows_of(Partition(configured(), 0).fold(messages)[0])[-1]
+        rooms[kind] = (row.classes or {})["a"]
+    assert rooms["batch"].cpu == pytest.approx(1 / (2 * CORES), rel=0.02)
+    assert rooms["serving"].cpu == pytest.approx(share_of(1.0), rel=0.02)
+
+
+def test_of_pods_that_declare_different_kinds_most_decide_and_ties_are_serving() -> None:
+    block = usage(
+        "n", 1, [pod(name, "a", 1.0, 1e8) for name in "pqrs"], kinds=["batch", "batch", "serving", None]
+    )  # fmt: skip
+    assert pod_class.tally(block, Facts(), churn=False).sums["a"].soaking is True
+    known = Facts()
+    known.learn(facts("n", "q", "a", kind="serving"))
+    assert pod_class.tally(block, known, churn=False).sums["a"].soaking is False
+    known.learn(facts("n", "p", "a"))  # Kubernetes knows of no kind, the container's label stands
+    tied = block.model_copy(update={"kinds": ["batch", "serving", None, None]})
+    assert pod_class.tally(tied, known, churn=False).sums["a"].soaking is False
+    silent = block.model_copy(update={"kinds": None})
+    assert pod_class.tally(silent, Facts(), churn=False).sums["a"].soaking is None
+
+
+def test_facts_of_an_older_program_have_no_kinds_and_are_taken_over() -> None:
+    known = Facts()
+    known.learn(facts("n", "p", "a", kind="batch"))
+    again = Facts()
+    again.load(json.loads(json.dumps(known.dump())))
+    assert (again.of("n", "p"), again.kind("n", "p")) == ("a", "batch")
+    old = Facts()
+    old.load({"nodes": {"n": {"p": [1, "a"]}}, "newest_us": {"n": 1}})
+    assert (old.of("n", "p"), old.kind("n", "p")) == ("a", None)

@@ -147,7 +147,7 @@ CHANNELS: tuple[Channel, ...] = (
     Channel(
         "model", Model, ESTIMATES, "Sums over the nodes of a shard, once a second", _BY_PARTITION, "model_partition"
     ),
-    Channel("model", Model, ESTIMATES, "One node's model", ("local", NODE), "model_local"),
+    Channel("model", Model, ESTIMATES, "One node's model, once a second, if on", ("local", NODE), "model_local"),
     Channel("prediction", Prediction, ESTIMATES, "Once a minute where it has changed, at once where by much"),
     Channel("reject", Reject, ESTIMATES, "At once on a change, else every few seconds"),
     Channel("workloads", WorkloadSums, ESTIMATES, "Sums over the nodes of a shard, every 15 s", _BY_PARTITION),

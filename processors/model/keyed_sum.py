@@ -28,9 +28,14 @@ def total(moments: Array, sizes: Array, alive: npt.NDArray[np.bool_]) -> Array:
     """
     if not alive.any():
         return np.zeros(moments.shape[1:])
-    absolute = moments[alive] * _scale(sizes[alive])
-    summed: Array = np.add.accumulate(absolute, axis=0)[-1]
+    summed: Array = np.add.accumulate(absolute(moments[alive], sizes[alive]), axis=0)[-1]
     return summed
+
+
+def absolute(moments: Array, sizes: Array) -> Array:
+    """Return the moments (nodes, features, features) in cores and bytes; takes what `total` does."""
+    scaled: Array = moments * _scale(sizes)
+    return scaled
 
 
 def congruent(total_over_weight: Array, sizes: Array) -> Array:

@@ -162,21 +162,27 @@ class Partition:
             self._workloads.mixed,
             faults,
         )
-        outputs = self._report(words, result, due, [entry.block.place for entry in entries])
+        outputs = self._report(words, result, due, [entry.block.place for entry in entries], self._models(heads, state))
         if room is not None:
             self._workloads.tell(rows, room, due)
         return outputs
 
     def _report(
-        self, words: report.Words, result: chain.Result, due: NDArray[np.bool_], places: Sequence[int]
+        self,
+        words: report.Words,
+        result: chain.Result,
+        due: NDArray[np.bool_],
+        places: Sequence[int],
+        models: Sequence[dict[str, Any] | None],
     ) -> list[Output]:
-        """Return what is due to be said, node by node."""
+        """Return what is due to be said, node by node; `models` are those of the nodes, None: not to be said."""
         unknown = np.asarray(np.isnan(result.usage[:, self._params.resources]).any(axis=1))
         # Without cpu or memory nobody knows what fits; absent is better than wrong.
         self.withheld += int(np.count_nonzero(unknown))
         told = np.flatnonzero(due & ~unknown)
         availabilities = report.availabilities(told, words, result, self._params.features)
-        if not self._settings.smoothing.publish:
+        publish = self._settings.smoothing.publish
+        if not publish and not self._settings.model.publish_local:
             return [
                 output
                 for index, fields in zip(told.tolist(), availabilities, strict=True)
@@ -184,14 +190,23 @@ class Partition:
             ]
         outputs: list[Output] = []
         waiting = set(told.tolist())
-        for index, (head, fields) in enumerate(
-            zip(words.heads, report.smoothed(words.heads, result.smoothed), strict=True)
-        ):
+        smoothed = report.smoothed(words.heads, result.smoothed) if publish else [None] * len(models)
+        for index, (head, fields, model) in enumerate(zip(words.heads, smoothed, models, strict=True)):
             if fields is not None:
                 outputs += self._say("smoothed", head.node, SmoothedBlock, fields, places[index])
             if index in waiting:
                 outputs += self._say("availability", head.node, Availability, next(availabilities), places[index])
+            if model is not None:
+                outputs += self._say("model.local", head.node, Model, model, places[index])
         return outputs
+
+    def _models(self, heads: list[decode.Head], state: State) -> Sequence[dict[str, Any] | None]:
+        """Return the fields of the nodes' local models, as far as they are to be published."""
+        if not self._settings.model.publish_local:
+            return [None] * len(heads)
+        moments = keyed_sum.absolute(state.moment, self._params.variant.units(state.sizes))
+        costs = state.taken * state.sizes
+        return list(report.local_models(heads, self._params.features, moments, costs, state.counted))
 
     def _learn(self, tallies: list[Tally]) -> None:
         rows = np.array([self._slots[tally.node] for tally in tallies], dtype=np.intp)
@@ -314,9 +329,10 @@ class Partition:
 
     def _fingerprint(self) -> str:
         # Defaults are left out, so that a setting that is new does not void what was made before there was one.
-        return self._settings.model_dump_json(
-            include={"smoothing", "model", "policy", "estimate"}, exclude_defaults=True
+        state = self._settings.model_copy(
+            update={"model": self._settings.model.model_copy(update={"publish_local": False})}
         )
+        return state.model_dump_json(include={"smoothing", "model", "policy", "estimate"}, exclude_defaults=True)
 
 
 def _composed(result: chain.Result, room: Room) -> chain.Result:

@@ -243,6 +243,32 @@ def model_of(second: int, partition: int, features: tuple[str, ...], sums: Sums)
     )
 
 
+def local_models(
+    heads: Sequence[Head], features: tuple[str, ...], moments: Array, costs: Array, pods: Array
+) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each node's local `Model`.
+
+    Args:
+        heads: What the nodes' blocks say.
+        features: Rows of the model.
+        moments: (nodes, features, features) in absolute units.
+        costs: (nodes, features) usage that pods take, in absolute units.
+        pods: (nodes,) those pods.
+    """
+    triangles = keyed_sum.triangle(moments).tolist()
+    for head, moment, cost, counted in zip(heads, triangles, costs.tolist(), pods.tolist(), strict=True):
+        yield {
+            "scope": "local",
+            "node": head.node,
+            "at_us": head.at_us // 1_000_000 * 1_000_000,
+            "features": list(features),
+            "moment": moment,
+            "cost": cost,
+            "pods": counted,
+            "nodes": 1,
+        }
+
+
 def world_of(model: Model, features: tuple[str, ...]) -> World:
     """Return the global model as arrays; nothing if it is empty or of other features than ours."""
     if not model.nodes or tuple(model.features) != features:

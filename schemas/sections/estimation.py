@@ -72,6 +72,11 @@ class ModelSettings(Section):
         description="Seconds without a block after which a node leaves the global model. The default equals the expiry "
         "of the scheduler cache.",
     )
+    publish_local: bool = Field(
+        False,
+        description="Publish each node's model on model.local.<node>, once a second, for tools that compare nodes. The "
+        "default is off, since no part of spazio reads these messages.",
+    )
 
 
 class Policy(Section):

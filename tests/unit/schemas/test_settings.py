@@ -33,7 +33,7 @@ OTHER: dict[str, Any] = {
     "kube_watch_seconds": 22, "kube_price_label": "p", "kube_save_seconds": 23,
     "smoothing_form": "dynamic_ema", "smoothing_window": 9, "smoothing_publish": False,
     "model_variant": "carico", "model_features": ("memory", "cpu"), "model_rank": 2, "model_tau_seconds": 11.5,
-    "model_global_weight": 0.0, "model_silent_seconds": 12,
+    "model_global_weight": 0.0, "model_silent_seconds": 12, "model_publish_local": True,
     "policy_slowdown": 1.7, "policy_eviction_bytes": 98, "policy_whole": False,
     "estimate_form": "least_squares", "estimate_slowdown": 1.5, "estimate_headroom_cpu": 0.1,
     "estimate_headroom_memory": 0.2, "estimate_memory_seconds": 13, "estimate_level_seconds": 14,

@@ -2,14 +2,14 @@
 
 With usage y, headroom h and the expected workload s u the largest k with y + k s u <= 1 - h in every feature is
 min_i (1 - h_i - y_i) / (s u_i) (CARICO dissertation, eq 3.10 and 3.11). Taken literally it divides by zero for an idle
-node, is undefined for a full one, and depends on the sign of u. One floor mends all of it:
+node, is undefined for a full one, and depends on the sign of u. One floor removes all three:
 
     k = clip(min_i (1 - h_i - y_i) / max(s |u_i|, eps), 0, 1 / eps)        eps = 1 / max_pods
 
 It is continuous, a full feature always binds, and no node has room for more workloads than pods.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,13 @@ class Signal(NamedTuple):
     binding: npt.NDArray[np.int64]
 
 
+class SignalForm(Protocol):
+    """A way to compute the signal: `update`, or `reference`."""
+
+    def __call__(self, direction: Direction, usage: Array, *, headroom: Array, max_pods: int) -> Signal:
+        """Return the signal; see `update`."""
+
+
 def update(direction: Direction, usage: Array, *, headroom: Array, max_pods: int) -> Signal:
     """Compute the signal along the expected workload.
 
@@ -45,22 +52,6 @@ def update(direction: Direction, usage: Array, *, headroom: Array, max_pods: int
     Signal(k=array([1.]), binding=array([1]))
     """
     step = np.maximum(direction.size[:, np.newaxis] * np.abs(direction.vector), 1 / max_pods)
-    return _smallest((1 - headroom - usage) / step, usage, max_pods)
-
-
-def root_mean_square(moment: Array, usage: Array, *, headroom: Array, max_pods: int) -> Signal:
-    """Compute the signal with each feature's root mean square in place of the expected workload.
-
-    As C_ii is the sum of lambda_j u_ji^2 over j, this is never above `update`, and equal to it for one workload; it
-    needs no eigenvector and so stays calm where the leading direction is not unique.
-
-    Args:
-        moment: (nodes, features, features), second moment C.
-        usage: As for `update`.
-        headroom: As for `update`.
-        max_pods: As for `update`.
-    """
-    step = np.maximum(np.sqrt(np.diagonal(moment, axis1=1, axis2=2)), 1 / max_pods)
     return _smallest((1 - headroom - usage) / step, usage, max_pods)
 
 
@@ -83,9 +74,9 @@ def reference(direction: Direction, usage: Array, *, headroom: Array, max_pods: 
 
 
 def _smallest(fits: Array, usage: Array, max_pods: int) -> Signal:
-    known = ~np.isnan(usage)
-    limits = np.where(known, fits, np.inf)
+    valid = ~np.isnan(usage)
+    limits = np.where(valid, fits, np.inf)
     binding = np.argmin(limits, axis=1)
     least = limits[np.arange(limits.shape[0]), binding]
-    k = np.where(known.any(axis=1), np.clip(least, 0.0, float(max_pods)), np.nan)
+    k = np.where(valid.any(axis=1), np.clip(least, 0.0, float(max_pods)), np.nan)
     return Signal(k, np.where(least == np.inf, -1, binding))

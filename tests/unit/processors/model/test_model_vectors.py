@@ -22,8 +22,6 @@ def test_first_vector_direction_and_signal_of_a_given_moment() -> None:
     signal = capacity_signal.update(found, usage, headroom=np.zeros(2), max_pods=110)
     assert signal.k[0] == pytest.approx(1.0043676494, abs=1e-10)
     assert signal.binding[0] == 0
-    calm = capacity_signal.root_mean_square(MOMENT, usage, headroom=np.zeros(2), max_pods=110)
-    assert calm.k[0] == pytest.approx(0.9899494937, abs=1e-10)
 
 
 def test_second_vector_one_batch_merged_three_to_one_by_both_local_models() -> None:

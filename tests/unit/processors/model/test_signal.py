@@ -89,11 +89,3 @@ def test_conflicting_load_lowers_the_signal_and_complementary_load_raises_it() -
     light = workload(0.3, 0.6, 0.8)
     assert k_and_binding(workload(0.6, 0.6, 0.8), 0.5, 0.1)[0] < k_and_binding(light, 0.5, 0.1)[0]
     assert k_and_binding(workload(0.3, 0.1, 0.99), 0.5, 0.1)[0] > k_and_binding(light, 0.5, 0.1)[0]
-
-
-def test_root_mean_square_stays_calm_where_two_workloads_are_equally_strong() -> None:
-    usage = np.zeros((2, 2))
-    moment = np.array([[[0.25 + 1e-9, 0.0], [0.0, 0.25]], [[0.25, 0.0], [0.0, 0.25 + 1e-9]]])
-    signal = capacity_signal.root_mean_square(moment, usage, headroom=np.zeros(2), max_pods=MAX_PODS)
-    assert signal.k == pytest.approx([2.0, 2.0])
-    assert direction.leading(moment).gap == pytest.approx([1.0, 1.0])

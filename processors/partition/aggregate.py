@@ -13,7 +13,7 @@ FORMAT = 1
 
 
 class Aggregate:
-    """Sums of all partitions, and the fold of what partitions say into the global model, once per event second."""
+    """Sums of all partitions, folded into the global model once per event second."""
 
     def __init__(self, partitions: int, *, silent_seconds: float) -> None:
         """Start empty; sums older than `silent_seconds` are left out."""
@@ -26,11 +26,11 @@ class Aggregate:
         self._watermark = Watermark()
 
     def fold(self, subject: str, payload: bytes) -> Model | None:
-        """Take a partition's sums; return the global model if they end an event second.
+        """Take over a partition's sums; return the global model if they end an event second.
 
         Raises:
-            codec.Refused: They are no sums of the partition that the subject names; or all sums together, each of
-                which may be believed, are too much for a model.
+            codec.Refused: They are not sums of the partition that the subject names; or all sums together, each of
+                them valid, exceed what a model can hold.
         """
         model = codec.decode(Model, payload)
         named = subject.rpartition(".")[2]
@@ -82,7 +82,7 @@ def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> M
         silent_seconds: Older sums are left out.
 
     Returns:
-        The global model, or None while nobody has anything to say. Partitions whose features differ from those of
+        The global model, or None while no partition has a node. Partitions whose features differ from those of
         the last one (settings that are being rolled out) are left out.
     """
     live = [
@@ -108,10 +108,10 @@ def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> M
 
 def _classes(live: Sequence[Model]) -> dict[str, ClassSum] | None:
     """Add classes' sums; those with most pods are kept, ties by name."""
-    found: dict[str, list[ClassSum]] = {}
+    by_name: dict[str, list[ClassSum]] = {}
     for model in live:
         for name, item in (model.classes or {}).items():
-            found.setdefault(name, []).append(item)
+            by_name.setdefault(name, []).append(item)
     sums = {
         name: ClassSum(
             pods=sum(item.pods for item in items),
@@ -122,13 +122,13 @@ def _classes(live: Sequence[Model]) -> dict[str, ClassSum] | None:
             started=_total([item.started for item in items]),
             recent=_total([item.recent for item in items]),
         )
-        for name, items in found.items()
+        for name, items in by_name.items()
     }
     most = sorted(sums, key=lambda name: (-sums[name].pods, name))[:MAXIMUM_CLASSES]
     return {name: sums[name] for name in most} or None
 
 
 def _total(amounts: Sequence[float | None]) -> float | None:
-    """Add up what is known; None if nothing is."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if known else None
+    """Add up the amounts that are there; None if none is."""
+    present = [amount for amount in amounts if amount is not None]
+    return sum(present) if present else None

@@ -1,8 +1,8 @@
 """Which blocks of a node count: each second of its newest boot once, in order; the rest is counted and left out.
 
-The stream hands over blocks in the order in which the server has stored them, and that order is all that is looked
-at. A block behind one that was folded comes too late for algorithms that go forward in time. It is either one that was
-seen before, or one that was missing until now; the newest 64 seconds are remembered to tell these apart.
+Only the order in which the server has stored the blocks counts. A block behind one that was folded comes too late for
+algorithms that go forward in time. Either it was seen before, or it was missing until now; a bit for each of the newest
+64 seconds distinguishes the two.
 """
 
 from typing import NamedTuple
@@ -37,7 +37,7 @@ class Arrival(NamedTuple):
 
 
 def update(arrival: Arrival | None, boot: str, seq: int) -> tuple[Arrival, bool]:
-    """Take in one block, its boot as `schemas.boot.cut` returns it; tell whether it is to be folded.
+    """Record one block, its boot as `schemas.boot.cut` returns it, and return whether to fold it.
 
     >>> first, _ = update(None, "b", 7)
     >>> update(first, "b", 7)
@@ -58,6 +58,6 @@ def update(arrival: Arrival | None, boot: str, seq: int) -> tuple[Arrival, bool]
     bit = 1 << -ahead if -ahead < SPAN else 0
     if arrival.seen & bit:
         return arrival._replace(doubled=arrival.doubled + 1), False
-    # What is older than can be remembered may have been there before, and what came before the first never lacked.
-    found = 1 if bit and seq > arrival.first else 0
-    return arrival._replace(seen=arrival.seen | bit, late=arrival.late + 1, missing=arrival.missing - found), False
+    # A block older than the bits may have come before, and one before the first was never missing.
+    arrived = 1 if bit and seq > arrival.first else 0
+    return arrival._replace(seen=arrival.seen | bit, late=arrival.late + 1, missing=arrival.missing - arrived), False

@@ -1,11 +1,12 @@
-"""Which time of a node is believed: its wall clock while it runs evenly, else the boot clock beside it.
+"""Which time of a node counts: its wall clock while it runs evenly, else the boot clock beside it.
 
-A block says its time twice: `at_us` by the wall clock, which somebody may set, and `seq` in seconds of CLOCK_BOOTTIME,
-which nobody can. Their difference is constant but for what NTP slews, smears and steps, all of it far below a second.
+A block has its time twice: `at_us` by the wall clock, which an operator may set, and `seq` in seconds of
+CLOCK_BOOTTIME, which cannot be set. Their difference is constant but for what NTP slews, smears and steps, all of it
+far below a second.
 Where it moves by more than two, the wall clock has jumped, and the boot clock carries the time on. If the new
-difference then holds for a minute of blocks, the clock was set on purpose and is believed again. A clock that was wrong
-from the start cannot be told by its own blocks, but by its neighbours': it stays the same distance from the partition's
-event second, while a node that sends what it had to keep comes closer with each block.
+difference then holds for a minute of blocks, the clock was set on purpose and counts again. A clock that was wrong
+from the start does not show in its own blocks, but beside other nodes': it stays the same distance from the partition's
+event second, while a node that sends its backlog comes closer with each block.
 """
 
 from typing import NamedTuple
@@ -26,16 +27,16 @@ class Clock(NamedTuple):
     """One node's clock.
 
     Attributes:
-        offset_us: Wall clock minus boot clock, as it is believed.
-        told_us: The same, as the node has said since its clock has jumped; only while `held` is not 0.
-        held: Blocks in a row that have said so.
-        apart_us: Believed time minus the partition's event second; only while `steady` is not 0.
+        offset_us: Wall clock minus boot clock, as it counts.
+        reported_us: The same, as the node has reported since its clock jumped; only while `held` is not 0.
+        held: Blocks in a row that have reported it.
+        apart_us: Corrected time minus the partition's event second; only while `steady` is not 0.
         steady: Blocks in a row that were so far away.
         jumps: Times that the clock has jumped.
     """
 
     offset_us: int
-    told_us: int = 0
+    reported_us: int = 0
     held: int = 0
     apart_us: int = 0
     steady: int = 0
@@ -43,7 +44,7 @@ class Clock(NamedTuple):
 
 
 def update(clock: Clock | None, seq: int, at_us: int, second: int) -> Clock:
-    """Take in one block of the boot that `clock` is of.
+    """Fold one block of the boot that `clock` is of.
 
     Args:
         clock: None for the first block of a boot.
@@ -72,15 +73,15 @@ def update(clock: Clock | None, seq: int, at_us: int, second: int) -> Clock:
 
 
 def _jumped(clock: Clock, offset: int) -> Clock:
-    if clock.held and abs(offset - clock.told_us) <= TOLERANCE_US:
+    if clock.held and abs(offset - clock.reported_us) <= TOLERANCE_US:
         if clock.held + 1 >= HELD:
             return Clock(offset, jumps=clock.jumps)
-        return clock._replace(told_us=offset, held=clock.held + 1)
-    return clock._replace(told_us=offset, held=1, jumps=clock.jumps + 1)
+        return clock._replace(reported_us=offset, held=clock.held + 1)
+    return clock._replace(reported_us=offset, held=1, jumps=clock.jumps + 1)
 
 
 def at_of(clock: Clock, seq: int, at_us: int) -> int:
-    """Return the time that is believed of something that a node says to have happened in a second of its boot.
+    """Return the corrected time of something that a node reports in a second of its boot.
 
     >>> at_of(Clock(offset_us=500_000_000), 7, 507_250_000), at_of(Clock(offset_us=500_000_000), 7, 3)
     (507250000, 507000000)
@@ -90,12 +91,12 @@ def at_of(clock: Clock, seq: int, at_us: int) -> int:
 
 
 def carried(clock: Clock, seq: int) -> int:
-    """Return what the wall clock says in a second of the boot, if it has run evenly since the newest block."""
-    return min(max((clock.told_us if clock.held else clock.offset_us) + seq * _SECOND_US, 0), _LATEST_US)
+    """Return the wall clock's time in a second of the boot, if it has run evenly since the newest block."""
+    return min(max((clock.reported_us if clock.held else clock.offset_us) + seq * _SECOND_US, 0), _LATEST_US)
 
 
 def error_us(clock: Clock) -> int | None:
-    """Return how far the wall clock is off: from the time carried on, or from the partition; None: not that we know."""
+    """Return how far the wall clock is off: from the time carried on or the partition's; None: it counts as right."""
     if clock.held:
-        return clock.told_us - clock.offset_us
+        return clock.reported_us - clock.offset_us
     return clock.apart_us if clock.steady >= STEADY else None

@@ -1,7 +1,7 @@
 """State of older formats, brought forward one format at a time.
 
 A checkpoint outlives the program that made it. Each step takes what `snapshot.unpack` returns of one format and gives
-what the next would have stored; a format without a step is not carried on, and replay builds its state anew.
+what the next would have stored; a format without a step is refused, and replay rebuilds the state.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ def _from_2(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     """Counts of late, doubled and missing blocks begin at 0, and clocks are learned from the next block."""
     admission = dict(header["admission"])
     second, far = header["watermark"]
-    # Of the seconds before the newest nobody knows which were folded; as seen, none of them is folded now.
+    # Which seconds before the newest were folded is unknown; marked as seen, none of them is folded now.
     seen = (1 << SPAN) - 1
     admission["known"] = {
         node: [[boot, seq, seq, seen, "", 0, 0, 0], None, second]
@@ -72,12 +72,12 @@ def forward(header: Header, arrays: Arrays, wanted: int) -> tuple[Header, Arrays
     Raises:
         ValueError: There is no way there, or the state is not what its format says.
     """
-    found = header.get("format")
+    stored = header.get("format")
     try:
         while (step := STEPS.get(header.get("format", 0))) and header["format"] < wanted:
             header, arrays = step(header, arrays)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"state is damaged: it is not of format {found}: {error!r}") from error
+        raise ValueError(f"state is damaged: it is not of format {stored}: {error!r}") from error
     if header.get("format") != wanted:
-        raise ValueError(f"state has format {found}, this version reads {wanted}; it is built anew by replay")
+        raise ValueError(f"state has format {stored}, this version reads {wanted}; replay rebuilds it")
     return header, arrays

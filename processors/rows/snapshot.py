@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# What numpy and zipfile raise for bytes that are not theirs, some of it from deep inside.
+# What numpy and zipfile raise for bytes that are not an archive, some of it from deep inside.
 _DAMAGED = (
     OSError,
     KeyError,

@@ -19,7 +19,7 @@ SLOW_SECONDS = 10.0
 _DEVIATIONS_SQUARED = 16.0
 _FLOOR = 1e-4  # squared; a hundredth of a machine is no step
 _MEMORY_SECONDS = 60.0
-_YOUNG_SECONDS = 4.0  # until then nobody knows what noise is, and nothing is a step
+_YOUNG_SECONDS = 4.0  # until then the noise is unknown, and nothing is a step
 _MOST_CORRELATED = 0.9
 
 
@@ -31,7 +31,7 @@ class State(NamedTuple):
         variance: Of values around it.
         product: Mean product of a deviation and the one before.
         last: Newest deviation.
-        seconds: How long it was followed since it has last moved.
+        seconds: How long it was followed since it last moved.
         age: How long its noise was followed.
     """
 
@@ -44,19 +44,19 @@ class State(NamedTuple):
 
 
 def init(nodes: int, levels: int) -> State:
-    """Return levels that nothing is known of."""
+    """Return unknown levels."""
     shape = (nodes, levels)
     return State(np.full(shape, np.nan), *(np.zeros(shape) for _ in State._fields[1:]))
 
 
 def update(state: State, value: Array, seconds: Array, hold: NDArray[np.bool_], *, slow: float) -> State:
-    """Take in one value of each level.
+    """Follow one value of each level.
 
     Args:
         state: Levels so far.
         value: (nodes, levels); NaN: not known, that level stays.
         seconds: (nodes,) time that it stands for.
-        hold: (nodes, levels or 1) True: it says nothing of the level, which stays unless nothing is known of it.
+        hold: (nodes, levels or 1) True: the value is ignored, and the level stays, unless the level is unknown.
         slow: Seconds that are averaged while the level holds.
     """
     first = np.isnan(state.mean)
@@ -65,8 +65,8 @@ def update(state: State, value: Array, seconds: Array, hold: NDArray[np.bool_], 
     deviation = np.where(live & ~first, value - state.mean, 0.0)
     bound = _DEVIATIONS_SQUARED * (state.variance + _FLOOR)
     step = (deviation**2 > bound) & (state.age >= _YOUNG_SECONDS)
-    known = np.minimum(state.seconds, slow)
-    gain = np.where(step, -np.expm1(-span / FAST_SECONDS), _quotient(span, known + span))
+    averaged = np.minimum(state.seconds, slow)
+    gain = np.where(step, -np.expm1(-span / FAST_SECONDS), _quotient(span, averaged + span))
     held = np.where(step, np.sign(deviation) * np.sqrt(bound), deviation)
     age = np.minimum(state.age, _MEMORY_SECONDS) + span
     part = np.where(live & ~first, _quotient(span, age), 0.0)
@@ -75,7 +75,7 @@ def update(state: State, value: Array, seconds: Array, hold: NDArray[np.bool_], 
         variance=state.variance + part * (held**2 - state.variance),
         product=state.product + part * (held * state.last - state.product),
         last=np.where(live, held, state.last),
-        # What was averaged before a step says nothing of the level after it.
+        # What was averaged before a step is no evidence of the level after it.
         seconds=np.where(step, 2.0 * span, state.seconds + span),
         age=np.where(step, np.minimum(state.age, _YOUNG_SECONDS), state.age) + span,
     )

@@ -16,7 +16,7 @@ from processors.estimation.state import Params
 Array = NDArray[np.float64]
 
 PLATEAU = 0.97  # of the CPUs in use: none idles but while it is handed from one thread to the next
-DOUBT = 0.03  # standard deviation of the share at which CPU work is slowed down as the policy says
+DOUBT = 0.03  # standard deviation of the share at which CPU work is slowed down as much as the policy allows
 
 
 class Limits(NamedTuple):

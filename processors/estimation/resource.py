@@ -3,11 +3,11 @@
 CPU is the blend of utilisation and pressure. For n CPU-bound threads on c cores utilisation is min(1, n/c) and
 pressure is clip((n - c)/c, 0, 1), so their sum is n/c on both sides of n = c, and `(util + pressure)/s` reaches 1
 exactly at n = s c: s is the mean slowdown that is allowed. s = 2 is the blend of the CARICO dissertation, section
-4.2.1. A kernel without pressure information leaves utilisation alone, which says full at n = c.
+4.2.1. A kernel without pressure information leaves utilisation alone, which is full at n = c.
 
 Threads that a CPU quota holds back count as waiting, too: one of them, allowed 0.3 CPU, makes a pressure of 0.7 on a
-machine that is 15 % busy. The agent tells the share of pressure that is owed to quotas, and only the rest counts. It
-is a share, and not a time to be subtracted, because it is known once a second while pressure moves within it. The
+machine that is 15 % busy. The agent measures the share of pressure that quotas cause, and only the rest counts. It is
+a share, and not a time to be subtracted, because it is measured once a second while pressure moves within it. The
 dissertation does not consider quotas, so the reference variant does not either.
 """
 
@@ -44,7 +44,7 @@ def update(
         features: Which features, in order: cpu, memory, memory_pressure, io_pressure, disk.
         slowdown: Allowed mean slowdown s, 1..2.
         memory: Metric that counts as memory usage: `memory_util`, or `memory_used` in the reference variant.
-        quotas: Whether pressure that is owed to CPU quotas is left out; where its share is missing it counts as 0.
+        quotas: Whether pressure that CPU quotas cause is left out; where its share is missing it counts as 0.
 
     Returns:
         (nodes, samples, features), ratios 0..1, NaN where the metric is missing.

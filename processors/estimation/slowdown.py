@@ -84,6 +84,6 @@ def weight(demand: Array, queueing: Array) -> Array:
 
 
 def _each(value: Callable[[int], float], cpus: Array) -> Array:
-    """Return a value of each machine (nodes,); few sizes come again and again."""
-    known, places = np.unique(cpus, return_inverse=True)
-    return np.array([value(round(count)) for count in known.tolist()])[places]
+    """Return a value of each machine (nodes,), computed once for each size."""
+    counts, inverse = np.unique(cpus, return_inverse=True)
+    return np.array([value(round(count)) for count in counts.tolist()])[inverse]

@@ -3,8 +3,8 @@
 Usage lies in [0, 1], so the second moment has no negative entry and its first eigenvector none of mixed sign
 (Perron-Frobenius): the expected workload is a vector s u with u >= 0 and s = sqrt(lambda1), the singular value. That s
 is in units of usage is what CARICO dissertation, fig 3.1 draws; its eq 3.10 writes sqrt(sigma1) instead. How well one
-direction tells the story is told by the gap lambda2 / lambda1 (near 1: any direction in a plane would do as well, and
-LAPACK picks one) and by the explained share lambda1 / trace.
+direction describes usage is measured by the gap lambda2 / lambda1 (near 1: any direction in a plane would do as well,
+and LAPACK picks one) and by the explained share lambda1 / trace.
 """
 
 from typing import NamedTuple

@@ -19,7 +19,7 @@ def total(moments: Array, sizes: Array, alive: npt.NDArray[np.bool_]) -> Array:
     Nodes are added one after another along their axis, so equal inputs give equal bits.
 
     Args:
-        moments: (nodes, features, features), each node's last moment of ratios; not looked at where not alive.
+        moments: (nodes, features, features), each node's last moment of ratios; ignored where not alive.
         sizes: (nodes, features), what a ratio of 1 is: cores, bytes, 1 for a plain ratio.
         alive: (nodes,), nodes that count.
 

@@ -24,11 +24,11 @@ OTHERS: Mapping[str, type[Message]] = {
     kind: codec.MESSAGES[kind] for kind in TELEMETRY_KINDS if kind not in ("samples", "edge")
 }
 
-_HIGH = np.array([known.high for known in metric.METRICS])
+_HIGH = np.array([limits.high for limits in metric.METRICS])
 
 
 class Head(NamedTuple):
-    """What a block says beside its values; the fields are those of `SampleBlock`."""
+    """The fields of a block beside its values; they are those of `SampleBlock`."""
 
     node: str
     boot: str
@@ -60,7 +60,7 @@ class Form:
         self._rows: list[bytes] = []
 
     def add(self, values: list[float | None]) -> int:
-        """Take in a block's values and return its row in the table."""
+        """Add a block's values and return its row in the table."""
         try:
             packed = self._pack(*values)
         except struct.error:
@@ -90,20 +90,20 @@ _Forms = dict[tuple[tuple[str, ...], int], Form]
 
 
 class Block(NamedTuple):
-    """One believed sample block: what it says, where its values are, and its place among the messages decoded."""
+    """A valid sample block: its fields, where its values are, and its index among the messages decoded."""
 
     message: Head
     form: Form
     row: int
-    place: int
+    message_index: int
 
 
 class Summary(NamedTuple):
-    """One believed block of a node that smooths and models itself; its head has no metrics, and sizes are in `told`."""
+    """A valid block of a node that smooths and models itself; its head has no metrics, and sizes are in `edge`."""
 
     message: Head
-    told: EdgeBlock
-    place: int
+    edge: EdgeBlock
+    message_index: int
 
 
 Item = Block | Summary | Message
@@ -125,7 +125,7 @@ def messages(stored: Sequence[tuple[str, bytes]], model: str) -> tuple[list[Item
         model: Subject of the global model.
 
     Returns:
-        What is believed, in order, and index and reason of what is refused: it is not JSON, not of the schema,
+        The valid messages in order, and index and reason of each that is refused: it is not JSON, not of the schema,
         another node's, or has a number out of its metric's range.
     """
     forms: _Forms = {}
@@ -152,7 +152,7 @@ def messages(stored: Sequence[tuple[str, bytes]], model: str) -> tuple[list[Item
     return items, sorted(refused.items())
 
 
-def _block(subject: str, payload: bytes, forms: _Forms, place: int) -> Block:
+def _block(subject: str, payload: bytes, forms: _Forms, index: int) -> Block:
     read = codec.decode_from(SampleBlock, payload, subject)
     key = tuple(read.metrics), len(read.values)
     form = forms.get(key)
@@ -169,14 +169,14 @@ def _block(subject: str, payload: bytes, forms: _Forms, place: int) -> Block:
         form.metrics,
         form.samples,
     )
-    return Block(head, form, form.add(read.values), place)
+    return Block(head, form, form.add(read.values), index)
 
 
-def _summary(subject: str, payload: bytes, place: int) -> Summary:
-    told = codec.decode_from(EdgeBlock, payload, subject)
-    samples = round(1e6 / told.step_us)
-    head = Head(told.node, told.boot, told.seq, told.at_us or 0, told.step_us, 0, 0, (), samples)
-    return Summary(head, told, place)
+def _summary(subject: str, payload: bytes, index: int) -> Summary:
+    edge = codec.decode_from(EdgeBlock, payload, subject)
+    samples = round(1e6 / edge.step_us)
+    head = Head(edge.node, edge.boot, edge.seq, edge.at_us or 0, edge.step_us, 0, 0, (), samples)
+    return Summary(head, edge, index)
 
 
 def _other(kind: str | None, subject: str, payload: bytes) -> Message:
@@ -192,12 +192,12 @@ def _other(kind: str | None, subject: str, payload: bytes) -> Message:
 
 @lru_cache(maxsize=256)
 def _columns(metrics: tuple[str, ...]) -> tuple[list[int], list[int]]:
-    known = [(source, COLUMNS[name]) for source, name in enumerate(metrics) if name in COLUMNS]
-    return [source for source, _ in known], [column for _, column in known]
+    pairs = [(source, COLUMNS[name]) for source, name in enumerate(metrics) if name in COLUMNS]
+    return [source for source, _ in pairs], [column for _, column in pairs]
 
 
 def _out_of_range(values: NDArray[np.float64], faults: NDArray[np.bool_]) -> str:
-    known = metric.METRICS[int(np.argmax(faults))]
-    column = values[:, COLUMNS[known.name]]
-    worst = column[(column < 0) | (column > known.high)][0]
-    return f"values: {known.name} is {worst:g}; it is a {known.unit} from 0 to {known.high:g}"
+    limits = metric.METRICS[int(np.argmax(faults))]
+    column = values[:, COLUMNS[limits.name]]
+    worst = column[(column < 0) | (column > limits.high)][0]
+    return f"values: {limits.name} is {worst:g}; it is a {limits.unit} from 0 to {limits.high:g}"

@@ -16,7 +16,7 @@ import numpy as np
 from processors import decode
 from processors.estimation import chain
 from processors.estimation.chain import Batch, Params
-from processors.estimation.global_model import World
+from processors.estimation.global_model import GlobalModel
 from processors.estimation.variant import choose
 from processors.partition import report
 from schemas import codec
@@ -58,11 +58,11 @@ class Chained:
         sizes = np.ones((1, len(self._params.features)))
         sizes[:, self._params.resources] = head.cpus, head.memory_bytes
         batch = Batch(decode.samples([block]), np.array([head.step_us / 1e6]), at_us, sizes, _NO, _UNSAID)
-        self._chain, result = chain.update(self._chain, batch, World(), params=self._params)
+        self._chain, result = chain.update(self._chain, batch, GlobalModel(), params=self._params)
         self._said, due = report.update(self._said, result, at_us, _NO, self._estimate)
         if not due[0]:
             return None
-        words = report.Words(
+        words = report.ReportFields(
             [head],
             at_us,
             self._said.since_us,

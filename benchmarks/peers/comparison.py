@@ -26,7 +26,7 @@ from benchmarks.peers.node import Written
 from processors import decode
 from processors.estimation import chain
 from processors.estimation.chain import Batch, Params
-from processors.estimation.global_model import World
+from processors.estimation.global_model import GlobalModel
 from processors.estimation.variant import choose
 from processors.partition.partition import Partition
 from schemas import codec, metric
@@ -97,7 +97,7 @@ def chained(settings: Settings, told: Messages, nodes: int) -> dict[str, float]:
             stirred=np.zeros(nodes, dtype=np.bool_),
             allocatable=np.full((nodes, 3), np.nan),
         )
-        state, result = chain.update(state, batch, World(), params=params)
+        state, result = chain.update(state, batch, GlobalModel(), params=params)
     return dict(zip([head.node for head in heads], result.room.available.tolist(), strict=True))
 
 

@@ -43,12 +43,26 @@ class Room(NamedTuple):
     resource: NDArray[np.int64]
 
 
+class Demand(NamedTuple):
+    """What is used of each resource, and what a pod takes of it.
+
+    Attributes:
+        usage: (nodes, resources) smoothed usage; NaN: not known, the resource does not bind.
+        baseline: (nodes, resources) usage without pods; NaN: not known.
+        cost: (nodes, resources) above 0.
+        variance: (nodes, resources) of the cost.
+        spread: (nodes, resources) variance of the baseline.
+    """
+
+    usage: Array
+    baseline: Array
+    cost: Array
+    variance: Array
+    spread: Array
+
+
 def update(
-    usage: Array,
-    baseline: Array,
-    cost: Array,
-    variance: Array,
-    spread: Array,
+    demand: Demand,
     pods: Array,
     churn: NDArray[np.bool_],
     *,
@@ -59,17 +73,14 @@ def update(
     """Compute availability.
 
     Args:
-        usage: (nodes, resources) smoothed usage; NaN: not known, the resource does not bind.
-        baseline: (nodes, resources) usage without pods; NaN: not known.
-        cost: (nodes, resources) above 0.
-        variance: (nodes, resources) of the cost.
-        spread: (nodes, resources) variance of the baseline.
+        demand: Usage, baseline and cost.
         pods: (nodes,) running pods.
-        churn: (nodes,) True: usage is not to be believed now.
+        churn: (nodes,) True: fresh usage does not count now.
         headroom: (resources,) share never given away.
         most: (nodes,) pods that a node may run.
         whole: Round the lower bound down to whole pods.
     """
+    usage, baseline, cost = demand.usage, demand.baseline, demand.cost
     every = np.arange(len(pods))
     capacity = np.maximum(1.0 - headroom - np.where(np.isnan(baseline), usage, baseline), 0.0)
     fresh = np.maximum(1.0 - headroom - usage, 0.0) / cost
@@ -78,13 +89,14 @@ def update(
     scarce = np.where(np.isnan(room), np.inf, room)
     resource = np.argmin(scarce, axis=1)
     chosen = scarce[every, resource]
+    is_finite = np.isfinite(chosen)
     limit = np.maximum(most - pods, 0.0)
     available = np.minimum(chosen, limit)
-    at_cost, at_variance = cost[every, resource], variance[every, resource]
-    reach = np.where(np.isfinite(chosen), chosen, 0.0) + pods
-    deviation = np.sqrt(spread[every, resource] + at_variance * reach**2) / at_cost
+    at_cost, at_variance = cost[every, resource], demand.variance[every, resource]
+    reach = np.where(is_finite, chosen, 0.0) + pods
+    deviation = np.sqrt(demand.spread[every, resource] + at_variance * reach**2) / at_cost
     # The limit itself is certain; only the room below it is not.
-    believed = np.where(np.isfinite(chosen), chosen, limit)
+    believed = np.where(is_finite, chosen, limit)
     lower = np.clip(believed - ONE_SIDED_90 * deviation, 0.0, available)
     return Room(
         available=available,
@@ -98,5 +110,5 @@ def update(
 
 
 def saturated(usage: Array) -> NDArray[np.bool_]:
-    """Tell which nodes (nodes,) have a resource that is full, whose usage therefore says nothing of cost."""
+    """Return which nodes (nodes,) have a full resource; its usage is no evidence of cost."""
     return np.asarray(np.any(usage >= _FULL, axis=1))

@@ -1,7 +1,7 @@
 """The whole way of one node's second: smoothing, resources, model, signal, cost, availability.
 
-Pure: rows of state and one block of each node go in, rows of state and results come out. Every step works on all
-nodes at once and on each node alone, so how nodes are grouped changes nothing.
+Pure: rows of state and one block of each node go in, rows of state and results come out. No array that goes in is
+written to. Every step works on all nodes at once and on each node alone, so how nodes are grouped changes nothing.
 """
 
 from typing import NamedTuple
@@ -10,15 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import availability, level, limit, local
-from processors.estimation.availability import Room
-from processors.estimation.cost import least_squares
-from processors.estimation.global_model import World, assumed, mixed
-from processors.estimation.local import Batch, Local, Unrest
+from processors.estimation.availability import Demand, Room
+from processors.estimation.cost import least_squares, protocol
+from processors.estimation.cost.protocol import Second
+from processors.estimation.global_model import GlobalModel, assumed, mixed
+from processors.estimation.local import Batch, ChurnState, Local
 from processors.estimation.state import RESOURCES, Params, State, init
 from processors.model import direction
 from processors.model.direction import Direction
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 _ALL_ASSUMED = 0.999
 _WANDER = 0.15  # relative deviation of a cost over what no residual shows, such as pods that differ
@@ -27,7 +29,7 @@ __all__ = ["RESOURCES", "Batch", "Params", "Result", "State", "conclude", "init"
 
 
 class Result(NamedTuple):
-    """What a second said, per node.
+    """Results of a second, per node.
 
     `smoothed` (nodes, samples, metrics) has the columns that `Params` names. `believed` (nodes, resources) is the used
     share of what pods may have, `free` what they may still take of it.
@@ -41,111 +43,158 @@ class Result(NamedTuple):
     signal: Array
     direction: Direction
     pods: Array
-    churn: NDArray[np.bool_]
-    settling: NDArray[np.bool_]
+    churn: Flags
+    settling: Flags
     prior: Array
 
 
-def update(state: State, batch: Batch, world: World, *, params: Params) -> tuple[State, Result]:
+class _Evidence(NamedTuple):
+    """What is learned of the cost of a pod.
+
+    Attributes:
+        demanded: (nodes, features) usage that it is learned from.
+        hold: (nodes,) True: nothing was learned.
+        prior: (nodes, features) cost that is assumed.
+        state: Evidence after the second.
+        cost: Cost by evidence and assumption.
+    """
+
+    demanded: Array
+    hold: Flags
+    prior: Array
+    state: least_squares.State
+    cost: least_squares.Cost
+
+
+def update(state: State, batch: Batch, global_model: GlobalModel, *, params: Params) -> tuple[State, Result]:
     """Fold one block of each node.
 
     Args:
         state: Rows of the nodes in the batch.
         batch: Their blocks.
-        world: Global model in force.
+        global_model: Global model in force.
         params: Settings.
     """
-    return conclude(state, local.update(state, batch, params=params), world, params=params)
+    return conclude(state, local.update(state, batch, params=params), global_model, params=params)
 
 
-def conclude(state: State, said: Local, world: World, *, params: Params) -> tuple[State, Result]:
-    """Do what comes after the nodes' own part of a second, whoever has done that.
+def conclude(state: State, part: Local, global_model: GlobalModel, *, params: Params) -> tuple[State, Result]:
+    """Do what comes after the nodes' own part of a second, which a node or the caller has computed.
 
     Args:
         state: Rows of the nodes, as they were before it.
-        said: What their own part says.
-        world: Global model in force.
+        part: The nodes' own part.
+        global_model: Global model in force.
         params: Settings.
     """
-    estimate, unrest, usage, sizes = params.settings.estimate, said.unrest, said.usage, said.sizes
-    pods, settling, columns = unrest.pods, unrest.settling, params.resources
+    churn, columns = part.churn, params.resources
+    evidence = _learn(state, part, global_model, params)
+    cost = evidence.cost
+    leading, headroom, signal = _signal(part, global_model, params)
+    share = part.sizes[:, columns] / part.limits.amount
+    used = _level(state, evidence.demanded[:, columns] * share, part, params)
+    room = _room(used, share, evidence, churn, part.limits.pods, params)
+    most_assumed = cost.prior[np.arange(len(churn.pods)), np.asarray(columns)[room.resource]]
+    kalman, estimate = params.variant.estimator.update(
+        state.kalman,
+        Second(~state.seen, signal, churn.pods, churn.settling, part.limits.pods),
+        protocol.Estimate(room, most_assumed),
+    )
+    learned = ((evidence.state.baseline + cost.value * churn.pods[:, None])[:, columns]) * share
+    believed = np.where(churn.settling[:, None] & ~np.isnan(learned), learned, used.mean)
+    return _after(part, evidence, used, kalman, columns), Result(
+        smoothed=part.smoothed,
+        usage=part.usage,
+        believed=believed,
+        free=np.maximum(1.0 - headroom[columns] - believed, 0.0),
+        room=estimate.room,
+        signal=signal,
+        direction=leading,
+        pods=churn.pods,
+        churn=churn.churn,
+        settling=churn.settling,
+        prior=estimate.prior,
+    )
+
+
+def _learn(state: State, part: Local, global_model: GlobalModel, params: Params) -> _Evidence:
+    """Learn what a pod costs."""
+    estimate, churn, columns = params.settings.estimate, part.churn, params.resources
     # What is assumed holds still, too, while nothing is learned: the cluster's mean goes on moving for a second.
-    held = unrest.still[:, None] & ~np.isnan(state.assumed)
-    prior = np.where(held, state.assumed, assumed(sizes, world, columns, estimate))
+    held = churn.still[:, None] & ~np.isnan(state.assumed)
+    prior = np.where(held, state.assumed, assumed(part.sizes, global_model, columns, estimate))
     before = least_squares.cost(state.cost, prior, deviation=estimate.prior_deviation)
-    demanded = _demanded(said, params)
-    hold = unrest.still | said.full | availability.saturated(usage[:, columns[1:]])
-    evidence = least_squares.update(
+    demanded = _demanded(part, params)
+    hold = churn.still | part.full | availability.saturated(part.usage[:, columns[1:]])
+    after = least_squares.update(
         state.cost,
         demanded,
-        np.where(np.isnan(said.counted), np.nan, pods),
-        said.elapsed,
+        np.where(np.isnan(part.counted), np.nan, churn.pods),
+        part.elapsed,
         hold,
         before.value,
         memory=estimate.memory_seconds,
         level=estimate.level_seconds,
     )
-    weight = params.settings.model.global_weight
-    leading = direction.leading(mixed(said.moment, params.variant.units(sizes), world, weight))
+    cost = least_squares.cost(after, prior, deviation=estimate.prior_deviation)
+    return _Evidence(demanded, hold, prior, after, cost)
+
+
+def _signal(part: Local, global_model: GlobalModel, params: Params) -> tuple[Direction, Array, Array]:
+    """Return the leading direction, the headroom (features,) and the capacity signal (nodes,)."""
+    estimate, weight = params.settings.estimate, params.settings.model.global_weight
+    leading = direction.leading(mixed(part.moment, params.variant.units(part.sizes), global_model, weight))
     headroom = np.zeros(len(params.features))
-    headroom[columns] = estimate.headroom_cpu, estimate.headroom_memory
-    signal = params.variant.signal(leading, usage, headroom=headroom, max_pods=estimate.max_pods).k
-    cost = least_squares.cost(evidence, prior, deviation=estimate.prior_deviation)
-    share = sizes[:, columns] / said.limits.amount
-    used = _level(state, demanded[:, columns] * share, said, params)
-    room = _room(used, share, evidence, cost, unrest, said.limits.pods, params)
-    most_assumed = cost.prior[np.arange(len(pods)), np.asarray(columns)[room.resource]]
-    kalman, room, most_assumed = params.variant.kalman_update(
-        state.kalman, ~state.seen, signal, pods, settling, room, most_assumed, said.limits.pods
-    )
-    own = np.maximum(1.0 - cost.prior[:, columns].max(axis=1), 0.0)
-    after = State(
-        smoothing=said.smoothing,
-        model=said.model,
-        cost=evidence,
+    headroom[params.resources] = estimate.headroom_cpu, estimate.headroom_memory
+    signal = params.variant.signal(leading, part.usage, headroom=headroom, max_pods=estimate.max_pods).k
+    return leading, headroom, signal
+
+
+def _after(part: Local, evidence: _Evidence, used: level.State, kalman: protocol.Arrays, columns: list[int]) -> State:
+    """Return the state after a second."""
+    churn, limits = part.churn, part.limits
+    own = np.maximum(1.0 - evidence.cost.prior[:, columns].max(axis=1), 0.0)
+    return State(
+        smoothing=part.smoothing,
+        model=part.model,
+        cost=evidence.state,
         kalman=kalman,
-        moment=said.moment,
-        taken=least_squares.slope(evidence) * (own * pods)[:, None],
-        counted=own * pods,
-        sizes=sizes,
-        pods=pods,
-        at_us=said.at_us,
-        changed_us=unrest.changed_us,
-        seen=np.ones_like(state.seen),
-        usage=usage,
-        cores=said.cores,
-        running=said.running,
-        waiting=said.waiting,
-        full=said.full,
-        settling=settling,
-        quiet_us=unrest.quiet_us,
-        held=hold,
+        moment=part.moment,
+        taken=least_squares.slope(evidence.state) * (own * churn.pods)[:, None],
+        counted=own * churn.pods,
+        sizes=part.sizes,
+        pods=churn.pods,
+        at_us=part.at_us,
+        changed_us=churn.changed_us,
+        seen=np.ones(len(part.at_us), dtype=np.bool_),
+        usage=part.usage,
+        cores=part.cores,
+        running=part.running,
+        waiting=part.waiting,
+        full=part.full,
+        settling=churn.settling,
+        quiet_us=churn.quiet_us,
+        held=evidence.hold,
         level=used,
-        assumed=prior,
-        amount=said.limits.amount,
-        soaked=said.limits.soaked,
-        queueing=said.limits.queueing,
-        reserved=said.limits.reserved,
-        most=said.limits.pods,
-    )
-    learned = ((evidence.baseline + cost.value * pods[:, None])[:, columns]) * share
-    believed = np.where(settling[:, None] & ~np.isnan(learned), learned, used.mean)
-    free = np.maximum(1.0 - headroom[columns] - believed, 0.0)
-    return after, Result(
-        said.smoothed, usage, believed, free, room, signal, leading, pods, unrest.churn, settling, most_assumed
+        assumed=evidence.prior,
+        amount=limits.amount,
+        soaked=limits.soaked,
+        queueing=limits.queueing,
+        reserved=limits.reserved,
+        most=limits.pods,
     )
 
 
-def _demanded(said: Local, params: Params) -> Array:
+def _demanded(part: Local, params: Params) -> Array:
     """Return the usage (nodes, features) that cost is learned from: of the CPUs what is in use, not a blend."""
     if not params.variant.policy:
-        return said.usage
-    demanded, cpu = said.usage.copy(), params.resources[0]
-    demanded[:, cpu] = said.running / said.sizes[:, cpu]
+        return part.usage
+    demanded, cpu = part.usage.copy(), params.resources[0]
+    demanded[:, cpu] = part.running / part.sizes[:, cpu]
     return demanded
 
 
-def _level(state: State, used: Array, said: Local, params: Params) -> level.State:
+def _level(state: State, used: Array, part: Local, params: Params) -> level.State:
     """Follow the used share (nodes, resources) of what pods may have; the reference variant believes each second.
 
     A change of pods moves the level, so what was averaged before it is not carried on.
@@ -153,28 +202,21 @@ def _level(state: State, used: Array, said: Local, params: Params) -> level.Stat
     if not params.variant.policy:
         return level.init(len(used), used.shape[1])._replace(mean=used)
     before = state.level
-    changed = said.unrest.pods != state.pods
+    changed = part.churn.pods != state.pods
     seconds = np.where(changed[:, None], 0.0, before.seconds)
-    settling = said.unrest.settling[:, None]
-    after = level.update(before._replace(seconds=seconds), used, said.elapsed, settling, slow=level.SLOW_SECONDS)
+    settling = part.churn.settling[:, None]
+    after = level.update(before._replace(seconds=seconds), used, part.elapsed, settling, slow=level.SLOW_SECONDS)
     # Memory is what it is, also while it grows: only CPU has to be averaged.
     memory = np.where(np.isnan(used[:, 1]), after.mean[:, 1], used[:, 1])
     return after._replace(mean=np.stack((after.mean[:, 0], memory), axis=1))
 
 
-def _room(
-    used: level.State,
-    share: Array,
-    evidence: least_squares.State,
-    cost: least_squares.Cost,
-    unrest: Unrest,
-    most: Array,
-    params: Params,
-) -> Room:
+def _room(used: level.State, share: Array, learned: _Evidence, churn: ChurnState, most: Array, params: Params) -> Room:
     """Return what fits by the mean pod; `share` (nodes, resources) turns ratios into shares of what pods may have."""
     estimate, columns = params.settings.estimate, params.resources
+    evidence, cost = learned.state, learned.cost
     # A pod whose cost is a definition is not unsure: where none has run, only the room is.
-    defined = (unrest.pods == 0) & (cost.prior[:, columns] > _ALL_ASSUMED).all(axis=1)
+    defined = (churn.pods == 0) & (cost.prior[:, columns] > _ALL_ASSUMED).all(axis=1)
     variance = np.where(defined[:, None], 0.0, cost.variance[:, columns]) * share**2
     seconds = np.maximum(evidence.noise_weight, 1.0)
     spread = evidence.noise[:, columns] / seconds[:, None] * share**2
@@ -187,16 +229,12 @@ def _room(
         )
         spread = level.doubt(used, slow=level.SLOW_SECONDS)
         spread[:, 0] += limit.DOUBT**2
-        beside = used.mean - value * unrest.pods[:, None]
-        baseline = np.where(unrest.settling[:, None] & ~np.isnan(baseline), baseline, beside)
+        beside = used.mean - value * churn.pods[:, None]
+        baseline = np.where(churn.settling[:, None] & ~np.isnan(baseline), baseline, beside)
     return availability.update(
-        used.mean,
-        baseline,
-        value,
-        variance,
-        spread,
-        unrest.pods,
-        unrest.settling,
+        Demand(used.mean, baseline, value, variance, spread),
+        churn.pods,
+        churn.settling,
         headroom=np.array([estimate.headroom_cpu, estimate.headroom_memory]),
         most=most,
         whole=params.variant.policy and params.settings.policy.whole,

@@ -1,10 +1,10 @@
-"""What a node's second says before the cluster is asked: smoothing, resources, churn, and the local model.
+"""The part of a second that needs nothing of the cluster: smoothing, resources, churn, and the local model.
 
-This is the part of the chain that a node can do by itself. It is done where samples are folded; where the node has done
-it (`processors.partition.edge`), its word is taken instead, and from there on the way is one.
+A node can compute it by itself. The partition computes it from samples; where the node has computed it
+(`processors.partition.edge`), the partition takes the node's results instead. Everything after it is the same.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class Batch(NamedTuple):
         step: (nodes,) seconds between samples.
         at_us: (nodes,) time of the last sample.
         sizes: (nodes, features) cores, bytes, and 1 for what is a ratio only.
-        stirred: (nodes,) True: events say that containers came or went in the samples, or in what smoothing carries on.
+        stirred: (nodes,) True: by events, containers came or went in the samples, or in what smoothing carries on.
         allocatable: (nodes, resources and pods) what Kubernetes lets pods have, in cores, bytes and pods; NaN: not
             known.
     """
@@ -44,20 +44,20 @@ class Batch(NamedTuple):
     allocatable: Array
 
 
-class Told(NamedTuple):
-    """One block of each of some nodes that do this part themselves.
+class EdgeInput(NamedTuple):
+    """One block of each of some nodes that compute this part themselves.
 
     Attributes:
         usage: (nodes, features) newest smoothed usage, NaN = missing.
         counted: (nodes,) running pods, NaN = not known.
         waiting: (nodes,) cores that were wanted beyond those used.
-        cores: (nodes,) cores in use, mean of the second; NaN: `usage` and `waiting` tell.
+        cores: (nodes,) cores in use, mean of the second; NaN: computed from `usage` and `waiting`.
         at_us: (nodes,) time of the last sample.
         stirred, allocatable: As in `Batch`.
-        sized: (nodes,) True: the block says the following two; elsewhere they are not looked at.
+        sized: (nodes,) True: the block has the following two; elsewhere they are ignored.
         sizes: (nodes, features) cores, bytes, and 1 for what is a ratio only.
-        pressure: (nodes,) the kernel tells CPU pressure.
-        modelled: (nodes,) True: the block has a model; elsewhere `moment` is not looked at.
+        pressure: (nodes,) the kernel measures CPU pressure.
+        modelled: (nodes,) True: the block has a model; elsewhere `moment` is ignored.
         moment: (nodes, features, features) the local model.
     """
 
@@ -75,11 +75,11 @@ class Told(NamedTuple):
     moment: Array
 
 
-class Unrest(NamedTuple):
+class ChurnState(NamedTuple):
     """Pods (nodes,), and whether they come and go.
 
-    `changed_us` is when their number last changed, `quiet_us` the last time without churn. `settling`: usage is not to
-    be believed now. `still`: nothing is learned now.
+    `changed_us` is when their number last changed, `quiet_us` the last time without churn. `settling`: fresh usage does
+    not count now. `still`: nothing is learned now.
     """
 
     pods: Array
@@ -91,19 +91,19 @@ class Unrest(NamedTuple):
 
 
 class Local(NamedTuple):
-    """What a second says of some nodes; every array has a leading node axis.
+    """The nodes' own part of a second; every array has a leading node axis.
 
     Attributes:
         at_us: (nodes,) time of the last sample.
         elapsed: (nodes,) seconds since the block before, or of this one if it is the first.
         smoothing, model: States after it.
-        smoothed: (nodes, samples, metrics) NaN where the node has smoothed itself.
+        smoothed: (nodes, samples, metrics) NaN where the node itself has smoothed them.
         usage: (nodes, features) newest smoothed usage.
         counted: (nodes,) running pods, NaN = not known.
-        unrest: Churn.
+        churn: Churn.
         running: (nodes,) cores in use, mean of the second.
         waiting: (nodes,) cores that were wanted beyond those used.
-        full: (nodes,) True: no CPU idles, so usage says no more what is wanted.
+        full: (nodes,) True: no CPU idles, so usage no longer shows what is wanted.
         sizes: (nodes, features) what a ratio of 1 is.
         cores: (nodes,) CPUs.
         limits: What pods may have.
@@ -112,12 +112,12 @@ class Local(NamedTuple):
 
     at_us: Times
     elapsed: Array
-    smoothing: Any
-    model: Any
+    smoothing: tuple[Array, ...]
+    model: tuple[Array, ...]
     smoothed: Array
     usage: Array
     counted: Array
-    unrest: Unrest
+    churn: ChurnState
     running: Array
     waiting: Array
     full: Flags
@@ -128,11 +128,11 @@ class Local(NamedTuple):
 
 
 def update(state: State, batch: Batch, *, params: Params) -> Local:
-    """Do this part for one block of each node; takes the state of before, whose baseline the model stands on."""
+    """Compute this part for one block of each node, from the state before it, whose baseline the model stands on."""
     length = batch.samples.shape[1] * batch.step
     elapsed = _elapsed(state, batch.at_us, length)
     smoothing = _after_gap(state.smoothing, elapsed > _GAP_SECONDS * length, params)
-    smoothing, smoothed = params.variant.smoothing_update(smoothing, _wanted(batch, params), batch.step)
+    smoothing, smoothed = params.variant.smoothing.update(smoothing, _wanted(batch, params), batch.step)
     features = resource.update(
         smoothed,
         params.smoothed,
@@ -142,9 +142,9 @@ def update(state: State, batch: Batch, *, params: Params) -> Local:
         quotas=params.variant.quotas,
     )
     counted = _newest(batch.samples[..., COLUMNS["pods"], None])[:, 0]
-    unrest = _unrest(state, counted, batch.at_us, batch.stirred, params)
-    passed = np.where(unrest.still, 0.0, np.where(state.seen, elapsed, np.inf))
-    model, moment = params.variant.model_update(state.model, _above(features, state.cost.baseline, params), passed)
+    churn = _churn(state, counted, batch.at_us, batch.stirred, params)
+    passed = np.where(churn.still, 0.0, np.where(state.seen, elapsed, np.inf))
+    model, moment = params.variant.model.update(state.model, _above(features, state.cost.baseline, params), passed)
     pressure = np.asarray(~np.isnan(batch.samples[..., COLUMNS["cpu_pressure"]]).all(axis=1))
     sizes = _sizes(batch.sizes, pressure, params)
     cores = batch.sizes[:, params.resources[0]]
@@ -158,7 +158,7 @@ def update(state: State, batch: Batch, *, params: Params) -> Local:
         smoothed=smoothed,
         usage=_newest(features),
         counted=counted,
-        unrest=unrest,
+        churn=churn,
         running=running,
         waiting=_waiting(batch.samples, running, full, cores),
         full=full,
@@ -169,45 +169,45 @@ def update(state: State, batch: Batch, *, params: Params) -> Local:
     )
 
 
-def believe(state: State, told: Told, samples: int, *, params: Params) -> Local:
-    """Take the nodes' word for it.
+def accept(state: State, edge: EdgeInput, samples: int, *, params: Params) -> Local:
+    """Take over what nodes have computed.
 
-    Where a block has no model, the one before goes on with the last values in the place of the samples; the node does
-    the same, and tells its model when that is too far off. Smoothing starts anew should a node send samples again.
+    Where a block has no model, the one before goes on with the last values in the place of the samples. The node does
+    the same, and sends its model when that is too far off. If a node sends samples again, smoothing starts afresh.
 
     Args:
         state: Rows of the nodes.
-        told: What they say.
+        edge: Their blocks.
         samples: Length of `smoothed`.
         params: Settings.
     """
-    nodes = len(told.at_us)
-    elapsed = _elapsed(state, told.at_us, np.ones(nodes))
-    unrest = _unrest(state, told.counted, told.at_us, told.stirred, params)
-    passed = np.where(unrest.still, 0.0, elapsed)
-    above = _above(told.usage[:, None, :], state.cost.baseline, params)
-    _, guessed = params.variant.model_update(state.model, above, passed)
-    moment = np.where(told.modelled[:, None, None], told.moment, guessed)
-    sizes = np.where(told.sized[:, None], _sizes(told.sizes, told.pressure, params), state.sizes)
-    cores = np.where(told.sized, told.sizes[:, params.resources[0]], state.cores)
+    nodes = len(edge.at_us)
+    elapsed = _elapsed(state, edge.at_us, np.ones(nodes))
+    churn = _churn(state, edge.counted, edge.at_us, edge.stirred, params)
+    passed = np.where(churn.still, 0.0, elapsed)
+    above = _above(edge.usage[:, None, :], state.cost.baseline, params)
+    _, guessed = params.variant.model.update(state.model, above, passed)
+    moment = np.where(edge.modelled[:, None, None], edge.moment, guessed)
+    sizes = np.where(edge.sized[:, None], _sizes(edge.sizes, edge.pressure, params), state.sizes)
+    cores = np.where(edge.sized, edge.sizes[:, params.resources[0]], state.cores)
     cpu, memory = params.resources
-    guessed_cores = np.maximum(told.usage[:, cpu] * sizes[:, cpu] - told.waiting, 0.0)
-    running = np.where(np.isnan(told.cores), guessed_cores, told.cores)
+    guessed_cores = np.maximum(edge.usage[:, cpu] * sizes[:, cpu] - edge.waiting, 0.0)
+    running = np.where(np.isnan(edge.cores), guessed_cores, edge.cores)
     return Local(
-        at_us=told.at_us,
+        at_us=edge.at_us,
         elapsed=elapsed,
-        smoothing=params.variant.smoothing_init(nodes, len(params.smoothed)),
-        model=params.variant.model_of(moment),
+        smoothing=params.variant.smoothing.init(nodes, len(params.smoothed)),
+        model=params.variant.model.of_moment(moment),
         smoothed=np.full((nodes, samples, len(params.smoothed)), np.nan),
-        usage=told.usage,
-        counted=told.counted,
-        unrest=unrest,
+        usage=edge.usage,
+        counted=edge.counted,
+        churn=churn,
         running=running,
-        waiting=told.waiting,
+        waiting=edge.waiting,
         full=running >= limit.PLATEAU * cores,
         sizes=sizes,
         cores=cores,
-        limits=limit.of(np.stack((cores, sizes[:, memory]), axis=1), told.allocatable, sizes, params=params),
+        limits=limit.of(np.stack((cores, sizes[:, memory]), axis=1), edge.allocatable, sizes, params=params),
         moment=moment,
     )
 
@@ -216,7 +216,7 @@ def _elapsed(state: State, at_us: Times, length: Array) -> Array:
     return np.where(state.seen, np.clip((at_us - state.at_us) / _SECOND_US, 0.0, 3600.0), length)
 
 
-def _unrest(state: State, counted: Array, at_us: Times, stirred: Flags, params: Params) -> Unrest:
+def _churn(state: State, counted: Array, at_us: Times, stirred: Flags, params: Params) -> ChurnState:
     estimate = params.settings.estimate
     pods = np.where(np.isnan(counted), state.pods, counted)
     changed = np.where(state.seen & (pods != state.pods), at_us, state.changed_us)
@@ -225,15 +225,15 @@ def _unrest(state: State, counted: Array, at_us: Times, stirred: Flags, params: 
     quiet = np.where(churn & state.seen, state.quiet_us, at_us)
     # Churn that does not end is how this node is: then fresh usage counts again.
     settling = churn & (at_us - quiet <= estimate.churn_limit_seconds * _SECOND_US)
-    return Unrest(pods, changed, churn, quiet, settling, settling & estimate.hold_in_churn)
+    return ChurnState(pods, changed, churn, quiet, settling, settling & estimate.hold_in_churn)
 
 
-def _after_gap(smoothing: Any, gap: NDArray[np.bool_], params: Params) -> Any:
-    """Forget samples from before a gap: they say nothing of the second that comes."""
+def _after_gap(smoothing: tuple[Array, ...], gap: Flags, params: Params) -> tuple[Array, ...]:
+    """Return the state without samples from before a gap, which have no bearing on those after it."""
     rows = np.flatnonzero(gap)
-    if rows.size:
-        table.put(smoothing, rows, params.variant.smoothing_init(rows.size, len(params.smoothed)))
-    return smoothing
+    if not rows.size:
+        return smoothing
+    return table.replaced(smoothing, rows, params.variant.smoothing.init(rows.size, len(params.smoothed)))
 
 
 def _wanted(batch: Batch, params: Params) -> Array:
@@ -272,9 +272,8 @@ def _sizes(sizes: Array, pressure: Flags, params: Params) -> Array:
 def _waiting(samples: Array, running: Array, full: Flags, cores: Array) -> Array:
     """Return the cores (nodes,) that threads wait for, mean of the second.
 
-    Where CPUs idle now and then, pressure tells; where none does, pressure is at its end, and the threads that the
-    kernel has to run, less the one that reads how many they are, tell (Little's law). Pressure that is owed to quotas
-    is left out.
+    Where CPUs idle now and then, pressure shows it. Where none does, pressure is at its maximum; then the number of
+    runnable threads does, less the one that reads it (Little's law). Pressure that quotas cause is left out.
     """
     pressure = samples[..., COLUMNS["cpu_pressure"]] * (1.0 - np.nan_to_num(samples[..., COLUMNS["cpu_throttled"]]))
     waited = np.nan_to_num(_mean(pressure)) * cores
@@ -283,11 +282,11 @@ def _waiting(samples: Array, running: Array, full: Flags, cores: Array) -> Array
 
 
 def _mean(series: Array) -> Array:
-    """Return the mean (nodes,) of samples (nodes, samples), one after another; NaN where none is known."""
-    known = ~np.isnan(series)
+    """Return the mean (nodes,) of samples (nodes, samples), one after another; NaN where all are missing."""
+    valid = ~np.isnan(series)
     total = np.zeros(len(series))
-    for column in np.where(known, series, 0.0).T:
+    for column in np.where(valid, series, 0.0).T:
         total += column
-    count = known.sum(axis=1)
+    count = valid.sum(axis=1)
     mean: Array = np.divide(total, count, out=np.full(len(series), np.nan), where=count > 0)
     return mean

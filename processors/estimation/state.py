@@ -1,8 +1,8 @@
-"""What is known of each node between its seconds, and what the fold of a second must know of the settings."""
+"""The state of each node between its seconds, and what the fold of a second reads of the settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ _NEEDED: Mapping[str, int] = {name: column for column, name in enumerate(resourc
 
 @dataclass(frozen=True)
 class Params:
-    """What the chain must know of the settings."""
+    """What the chain reads of the settings."""
 
     settings: Settings
     variant: Variant
@@ -43,20 +43,21 @@ class Params:
 
 
 class State(NamedTuple):
-    """Everything that is known per node; every array has a leading node axis.
+    """The state of nodes; every array has a leading node axis.
 
     `taken` is the usage (nodes, features) that pods take by the node's own evidence, `counted` its pods, both weighed
     by how much evidence there is; `level` is the used share (nodes, resources) of what pods may have, `assumed`
-    the cost (nodes, features) that is assumed of a pod. Of the newest
-    block alone: `usage` (nodes, features), smoothed; `cores` (nodes,); `running` and `waiting` (nodes,), cores in use,
-    and those that were wanted beyond; `full` (nodes,), no CPU was idle; `settling` (nodes,); `quiet_us` (nodes,), last
-    time without churn; `held` (nodes,), it taught nothing; and the fields of `limit.Limits`.
+    the cost (nodes, features) that is assumed of a pod. `kalman` is
+    the estimator's. Of the newest block alone: `usage` (nodes, features), smoothed; `cores` (nodes,); `running` and
+    `waiting` (nodes,), cores in use, and those that were wanted beyond; `full` (nodes,), no CPU was idle; `settling`
+    (nodes,); `quiet_us` (nodes,), last time without churn; `held` (nodes,), nothing was learned from it; and the
+    fields of `limit.Limits`.
     """
 
-    smoothing: Any  # named tuples of arrays, of the form in force
-    model: Any
+    smoothing: tuple[Array, ...]  # of the form in force, as the next and `kalman`
+    model: tuple[Array, ...]
     cost: least_squares.State
-    kalman: Any
+    kalman: tuple[Array, ...]
     moment: Array
     taken: Array
     counted: Array
@@ -86,10 +87,10 @@ def init(nodes: int, params: Params) -> State:
     """Return the state of nodes never seen."""
     size = len(params.features)
     return State(
-        smoothing=params.variant.smoothing_init(nodes, len(params.smoothed)),
-        model=params.variant.model_init(nodes, size),
+        smoothing=params.variant.smoothing.init(nodes, len(params.smoothed)),
+        model=params.variant.model.init(nodes, size),
         cost=least_squares.init(nodes, size),
-        kalman=params.variant.kalman_init(np.ones(nodes), np.ones(nodes)),
+        kalman=params.variant.estimator.init(np.ones(nodes), np.ones(nodes)),
         moment=np.zeros((nodes, size, size)),
         taken=np.zeros((nodes, size)),
         counted=np.zeros(nodes),

@@ -74,3 +74,25 @@ def weight(elapsed: Array, *, tau: float) -> Array:
     """Return the weight (nodes,) of what came in the last `elapsed` seconds, 0..1, against all that was before."""
     share: Array = -np.expm1(-np.maximum(elapsed, 0.0) / tau)
     return share
+
+
+class SecondMoment:
+    """The model `second_moment`."""
+
+    name = "second_moment"
+
+    def __init__(self, tau: float) -> None:
+        """Forget with this time constant, in seconds."""
+        self._tau = tau
+
+    def init(self, nodes: int, features: int) -> State:
+        """Return the state before any sample."""
+        return init(nodes, features)
+
+    def update(self, state: tuple[Array, ...], batch: Array, elapsed: Array) -> tuple[State, Array]:
+        """Fold one batch of usage into each node's moment."""
+        return update(State(*state), batch, elapsed, tau=self._tau)
+
+    def of_moment(self, moment: Array) -> State:
+        """Return the state of nodes with these moments."""
+        return State(moment)

@@ -51,7 +51,7 @@ def init(nodes: int, features: int, *, rank: int) -> State:
 
 
 def update(state: State, batch: Array, elapsed: Array, *, tau: float) -> tuple[State, Array]:
-    """Merge one batch of usage into each node's subspace; takes and gives what `second_moment.update` does.
+    """Merge one batch of usage into each node's subspace; takes and returns what `second_moment.update` does.
 
     Args:
         state: What the last call returned, or `init`.
@@ -66,9 +66,10 @@ def update(state: State, batch: Array, elapsed: Array, *, tau: float) -> tuple[S
     before = moment(state)
     _, after = second_moment.update(second_moment.State(before), batch, elapsed, tau=tau)
     learned = np.any(after != before, axis=(1, 2))[:, np.newaxis]
-    found = of_moment(after, rank=state.sigma.shape[1])
+    directions = of_moment(after, rank=state.sigma.shape[1])
     state = State(
-        np.where(learned[:, :, np.newaxis], found.basis, state.basis), np.where(learned, found.sigma, state.sigma)
+        np.where(learned[:, :, np.newaxis], directions.basis, state.basis),
+        np.where(learned, directions.sigma, state.sigma),
     )
     return state, moment(state)
 
@@ -85,29 +86,29 @@ def of_moment(moment: Array, *, rank: int) -> State:
     return State(np.ascontiguousarray(basis[:, :, ::-1][:, :, :rank]), np.ascontiguousarray(sigma[:, :rank]))
 
 
-def merge_basic(one: State, other: State, *, weights: tuple[float, float], rank: int) -> State:
+def merge_basic(first: State, second: State, *, weights: tuple[float, float], rank: int) -> State:
     """Merge two states node by node by decomposing both side by side; the oracle of `merge_fast`.
 
     Args:
-        one: Subspaces of rank r1.
-        other: Subspaces of rank r2 on the same nodes and features.
+        first: Subspaces of rank r1.
+        second: Subspaces of rank r2 on the same nodes and features.
         weights: Factors of the two amplitudes; energy is weighed by their squares.
         rank: Directions to keep, at most r1 + r2 and the number of features.
     """
-    return _truncated(np.concatenate((weights[0] * _amplitudes(one), weights[1] * _amplitudes(other)), axis=2), rank)
+    return _truncated(np.concatenate((weights[0] * _amplitudes(first), weights[1] * _amplitudes(second)), axis=2), rank)
 
 
-def merge_fast(one: State, other: State, *, weights: tuple[float, float], rank: int) -> State:
+def merge_fast(first: State, second: State, *, weights: tuple[float, float], rank: int) -> State:
     """Merge two states as `merge_basic` does, by decomposing a block of r1 + r2 rows."""
-    first, second = one.sigma.shape[1], other.sigma.shape[1]
-    overlap = np.matmul(one.basis.transpose(0, 2, 1), other.basis)
-    outside, rest = np.linalg.qr(other.basis - np.matmul(one.basis, overlap))
-    block = np.zeros((one.sigma.shape[0], first + rest.shape[1], first + second))
-    block[:, range(first), range(first)] = weights[0] * one.sigma
-    block[:, :first, first:] = weights[1] * overlap * other.sigma[:, np.newaxis]
-    block[:, first:, first:] = weights[1] * rest * other.sigma[:, np.newaxis]
+    split, width = first.sigma.shape[1], first.sigma.shape[1] + second.sigma.shape[1]
+    overlap = np.matmul(first.basis.transpose(0, 2, 1), second.basis)
+    outside, rest = np.linalg.qr(second.basis - np.matmul(first.basis, overlap))
+    block = np.zeros((first.sigma.shape[0], split + rest.shape[1], width))
+    block[:, range(split), range(split)] = weights[0] * first.sigma
+    block[:, :split, split:] = weights[1] * overlap * second.sigma[:, np.newaxis]
+    block[:, split:, split:] = weights[1] * rest * second.sigma[:, np.newaxis]
     small = _truncated(block, rank)
-    turned = np.matmul(np.concatenate((one.basis, outside), axis=2), small.basis)
+    turned = np.matmul(np.concatenate((first.basis, outside), axis=2), small.basis)
     # Where the second lies within the first, columns of no strength are made of rounding; the next merge needs them
     # orthonormal all the same. The strong ones come first and are left as they are, up to sign.
     return State(np.linalg.qr(turned).Q, small.sigma)
@@ -120,3 +121,25 @@ def _amplitudes(state: State) -> Array:
 def _truncated(matrix: Array, rank: int) -> State:
     basis, sigma, _ = np.linalg.svd(matrix, full_matrices=False)
     return State(basis[:, :, :rank], sigma[:, :rank])
+
+
+class Subspace:
+    """The model `subspace`."""
+
+    name = "subspace"
+
+    def __init__(self, tau: float, rank: int) -> None:
+        """Forget with this time constant, in seconds; keep at most so many directions."""
+        self._tau, self._rank = tau, rank
+
+    def init(self, nodes: int, features: int) -> State:
+        """Return the state before any sample."""
+        return init(nodes, features, rank=min(self._rank, features))
+
+    def update(self, state: tuple[Array, ...], batch: Array, elapsed: Array) -> tuple[State, Array]:
+        """Merge one batch of usage into each node's subspace."""
+        return update(State(*state), batch, elapsed, tau=self._tau)
+
+    def of_moment(self, moment: Array) -> State:
+        """Return the state of the strongest directions of these moments."""
+        return of_moment(moment, rank=min(self._rank, moment.shape[1]))

@@ -1,6 +1,6 @@
 """Which messages of a node are folded and at which time: each second once, in order, and events laid on its clock.
 
-Everything here is decided message by message in stream order, so it does not depend on how messages are grouped.
+Messages are admitted one by one in stream order, so how they are grouped changes nothing.
 """
 
 import math
@@ -26,8 +26,8 @@ _FORGET_SECONDS = 3600
 
 
 @dataclass(slots=True)
-class _Known:
-    """A node: what has come of it, its clock if that is known, and the event second when it was last heard."""
+class _Record:
+    """A node: which blocks have come, its clock if that is known, and the event second of its last block."""
 
     arrival: Arrival
     clock: Clock | None
@@ -35,11 +35,11 @@ class _Known:
 
 
 class Admission:
-    """What was folded, clocks, windows of churn, and facts of pods; of every node of a partition.
+    """Blocks folded, clocks, windows of churn, and facts of pods; of every node of a partition.
 
-    A node is known from its first block that tells its size, and by the boot of the newest one; boots are compared by
-    what every sender tells of them. `ignored` counts events that open no window: of an unknown node or boot, or more
-    than a minute away from its newest block; and blocks that do not tell the size of an unknown node, or the time of an
+    A node has a record from its first block with its size on, under the boot of the newest one; boots are compared by
+    the digits that every sender sends. `ignored` counts events that open no window: of an unknown node or boot, or more
+    than a minute away from its newest block; and blocks without the size of an unknown node, or without the time of an
     unknown boot.
     """
 
@@ -47,7 +47,7 @@ class Admission:
         """Start without any node; `reach` is how many samples smoothing carries on."""
         self._settle_us = round(estimate.settle_seconds * _SECOND_US)
         self._classes, self._reach = estimate.classes, reach
-        self._known: dict[str, _Known] = {}
+        self._records: dict[str, _Record] = {}
         self._pod_marks: dict[str, tuple[str, int]] = {}
         self._windows: dict[str, Windows] = {}
         self._facts = Facts()
@@ -71,23 +71,23 @@ class Admission:
         return None
 
     def silent(self, second: int, since: int) -> set[str]:
-        """Return nodes that were not heard for an hour of event time, all of which the partition has seen."""
+        """Return the nodes without a block for an hour of event time, all of which the partition has seen."""
         oldest = second - _FORGET_SECONDS
-        return {node for node, known in self._known.items() if known.heard < oldest} if since < oldest else set()
+        return {node for node, record in self._records.items() if record.heard < oldest} if since < oldest else set()
 
     def forget(self, nodes: set[str], second: int) -> None:
         """Drop nodes that are gone."""
         for node in nodes:
-            self._known.pop(node, None)
+            self._records.pop(node, None)
             self._pod_marks.pop(node, None)
             self._windows.pop(node, None)
             self._allocatable.pop(node, None)
-        self._facts.forget(nodes, self._known, second * _SECOND_US, _FORGET_SECONDS * _SECOND_US)
+        self._facts.forget(nodes, self._records, second * _SECOND_US, _FORGET_SECONDS * _SECOND_US)
 
     def dump(self) -> dict[str, Any]:
         """Return everything as JSON types."""
         return {
-            "known": {node: [known.arrival, known.clock, known.heard] for node, known in self._known.items()},
+            "known": {node: [record.arrival, record.clock, record.heard] for node, record in self._records.items()},
             "pod_marks": self._pod_marks,
             "windows": self._windows,
             "allocatable": self._allocatable,
@@ -97,9 +97,9 @@ class Admission:
 
     def load(self, dumped: dict[str, Any]) -> None:
         """Take over what `dump` returned."""
-        self._known = {
-            node: _Known(_cut(Arrival(*come)), Clock(*told) if told else None, heard)
-            for node, (come, told, heard) in dumped["known"].items()
+        self._records = {
+            node: _Record(_cut(Arrival(*arrived)), Clock(*clocked) if clocked else None, heard)
+            for node, (arrived, clocked, heard) in dumped["known"].items()
         }
         self._pod_marks = {node: (cut(boot), seq) for node, (boot, seq) in dumped["pod_marks"].items()}
         self._windows = {
@@ -110,40 +110,38 @@ class Admission:
         self.ignored = dumped["ignored"]
 
     def _block(self, block: Block | Summary, second: int) -> Entry | None:
-        """Admit a block if nothing newer of its node was folded; its time is the one that is believed."""
-        known, boot = self._known.get(block.message.node), cut(block.message.boot)
+        """Admit a block, with its time corrected, if nothing newer of its node was folded."""
+        record, boot = self._records.get(block.message.node), cut(block.message.boot)
         if isinstance(block, Summary):
             # A new boot has another clock. A block of the boot before needs none: it is late.
             clocked = (
-                known is not None and known.clock is not None and boot in (known.arrival.boot, known.arrival.before)
+                record is not None and record.clock is not None and boot in (record.arrival.boot, record.arrival.before)
             )
-            if (known is None and block.told.size is None) or (not clocked and block.told.at_us is None):
-                self.ignored += 1  # how large the node is, and its time, will be told soon
+            if (record is None and block.edge.size is None) or (not clocked and block.edge.at_us is None):
+                self.ignored += 1  # a block with the node's size and its time follows soon
                 return None
-            block = _timed(block, known.clock if known else None)
+            block = _timed(block, record.clock if record else None)
         head, node = block.message, block.message.node
-        come, fresh = arrival.update(known.arrival if known else None, boot, head.seq)
-        if known is None:
-            told = clock.update(None, head.seq, head.at_us, second)
-            self._known[node] = _Known(come, told, second)
+        arrived, fresh = arrival.update(record.arrival if record else None, boot, head.seq)
+        if record is None:
+            clocks = clock.update(None, head.seq, head.at_us, second)
+            self._records[node] = _Record(arrived, clocks, second)
         else:
-            rebooted = come.boot != known.arrival.boot
-            known.arrival, known.heard = come, second
+            rebooted = arrived.boot != record.arrival.boot
+            record.arrival, record.heard = arrived, second
             if not fresh:
                 return None
             if rebooted:
                 self._windows.pop(node, None)
-                jumps = known.clock.jumps if known.clock else 0
-                told = clock.update(None, head.seq, head.at_us, second)._replace(jumps=jumps)
+                jumps = record.clock.jumps if record.clock else 0
+                clocks = clock.update(None, head.seq, head.at_us, second)._replace(jumps=jumps)
             else:
-                told = clock.update(known.clock, head.seq, head.at_us, second)
-            known.clock = told
-        believed = clock.at_of(told, head.seq, head.at_us)
-        if believed != head.at_us:
-            block = block._replace(message=head._replace(at_us=believed))
-        error_us, faults = clock.error_us(told), None
-        if come.missing or come.doubled or come.late or told.jumps or error_us is not None:
-            faults = Faults(come.doubled, come.late, come.missing, told.jumps, error_us)
+                clocks = clock.update(record.clock, head.seq, head.at_us, second)
+            record.clock = clocks
+        at_us = clock.at_of(clocks, head.seq, head.at_us)
+        if at_us != head.at_us:
+            block = block._replace(message=head._replace(at_us=at_us))
+        faults = _faults(arrived, clocks)
         allocatable = self._allocatable.get(node)
         if node not in self._windows:
             return Entry(node, block, False, faults, allocatable)
@@ -153,12 +151,11 @@ class Admission:
         return Entry(node, block, stirred, faults, allocatable)
 
     def _describe(self, facts: NodeFacts) -> None:
-        """Remember what Kubernetes lets pods have of a node; what it does not say is unlimited."""
+        """Record what Kubernetes lets pods have of a node; what the facts leave out is unlimited."""
         if facts.deleted:
             self._allocatable.pop(facts.node, None)
             return
-        told = (facts.allocatable.get(name, math.nan) for name in ("cpu", "memory", "pods"))
-        cpu, memory, pods = told
+        cpu, memory, pods = (facts.allocatable.get(name, math.nan) for name in ("cpu", "memory", "pods"))
         self._allocatable[facts.node] = (cpu, memory, pods)
 
     def _usage(self, block: PodUsageBlock) -> Tally | None:
@@ -166,20 +163,20 @@ class Admission:
         newest = self._newest(block.node, boot)
         if newest is None or abs(block.seq - newest) * _SECOND_US > churn.FAR_US:
             return None
-        told_boot, last = self._pod_marks.get(block.node, ("", -1))
-        if told_boot == boot and block.seq <= last:
+        marked_boot, last = self._pod_marks.get(block.node, ("", -1))
+        if marked_boot == boot and block.seq <= last:
             return None
         self._pod_marks[block.node] = (boot, block.seq)
         begin = block.seq * _SECOND_US - block.span_us
         stirred = block.node in self._windows and self._stirred(block.node, begin, (block.seq + 1) * _SECOND_US)
         tally = pod_class.tally(block, self._facts, churn=stirred)
-        told = self._known[block.node].clock
-        return tally if told is None else tally._replace(at_us=clock.at_of(told, block.seq, block.at_us))
+        clocks = self._records[block.node].clock
+        return tally if clocks is None else tally._replace(at_us=clock.at_of(clocks, block.seq, block.at_us))
 
     def _newest(self, node: str, boot: str) -> int | None:
         """Return the node's newest second if it is of this boot."""
-        known = self._known.get(node)
-        return known.arrival.seq if known is not None and known.arrival.boot == boot else None
+        record = self._records.get(node)
+        return record.arrival.seq if record is not None and record.arrival.boot == boot else None
 
     def _event(self, event: ContainerEvent) -> None:
         if not churn.stirs(event):
@@ -200,14 +197,21 @@ class Admission:
         return False
 
 
-def _cut(come: Arrival) -> Arrival:
+def _faults(arrived: Arrival, clocks: Clock) -> Faults | None:
+    error_us = clock.error_us(clocks)
+    if arrived.missing or arrived.doubled or arrived.late or clocks.jumps or error_us is not None:
+        return Faults(arrived.doubled, arrived.late, arrived.missing, clocks.jumps, error_us)
+    return None
+
+
+def _cut(arrived: Arrival) -> Arrival:
     """Return what an older program stored, with boots as they are compared now."""
-    boot, before = cut(come.boot), cut(come.before)
-    return come._replace(boot=boot, before="" if before == boot else before)
+    boot, before = cut(arrived.boot), cut(arrived.before)
+    return arrived._replace(boot=boot, before="" if before == boot else before)
 
 
-def _timed(block: Summary, known: Clock | None) -> Summary:
-    """Return a block with its time by the wall clock, if it does not say it."""
-    if block.told.at_us is not None or known is None:
+def _timed(block: Summary, clocks: Clock | None) -> Summary:
+    """Return a block with its time by the wall clock, if it has none."""
+    if block.edge.at_us is not None or clocks is None:
         return block
-    return block._replace(message=block.message._replace(at_us=clock.carried(known, block.message.seq)))
+    return block._replace(message=block.message._replace(at_us=clock.carried(clocks, block.message.seq)))

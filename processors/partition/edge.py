@@ -1,8 +1,8 @@
 """What a node sends that smooths and models itself: the last values each second, and its local model when it has moved.
 
-The node folds its own blocks and events as a partition of one node does, with the same code, and says what the centre
+The node folds its own blocks and events as a partition of one node does, with the same code, and sends what the centre
 needs of the state after each: CARICO's federated form (dissertation, section 4.3), in which models travel and samples
-do not. The node is to be told the global model now and then: where it has no evidence of its own, the idle baseline
+do not. The node needs the global model now and then: where it has no evidence of its own, the idle baseline
 under its local model rests on the cluster's mean cost of a pod, and without that on the reference pod. Availability is
 made at the centre, from the last values, and does not rest on it.
 """
@@ -40,42 +40,42 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Edge:
-    """One node, as it knows itself."""
+    """One node, on that node."""
 
     def __init__(self, settings: Settings, node: str) -> None:
-        """Start without knowing anything of the node."""
+        """Start without any block."""
         smoothing = settings.smoothing.model_copy(update={"publish": False})
         self._settings = settings.model_copy(update={"smoothing": smoothing})
         self._node, names = node, Names(settings.prefix)
         self._subjects = {kind: names.part(0, kind, token(node)) for kind in ("samples", "containers", "edge")}
-        self._world = names.model
+        self._model_subject = names.model
         self._partition, self._centre = Partition(self._settings, 0), Partition(self._settings, 0)
         self._size: dict[str, Any] = {}
         self._sized_seq, self._offset_us = 0, 0
-        # These forms make availability of the signal, and a ratio of two estimates is no place for a rounded one.
+        # These forms make availability of the signal, and rounding would show in a ratio of two estimates.
         self._always = settings.estimate_form.startswith("kalman")
 
     def event(self, payload: bytes) -> None:
-        """Take in a `ContainerEvent`."""
+        """Fold a `ContainerEvent`."""
         for partition in (self._partition, self._centre):
             partition.fold([(self._subjects["containers"], payload)])
 
-    def world(self, payload: bytes) -> None:
-        """Take in the global `Model`.
+    def adopt(self, payload: bytes) -> None:
+        """Take over the global `Model`.
 
         Raises:
-            codec.Refused: It is none.
+            codec.Refused: It is not one.
         """
         for partition in (self._partition, self._centre):
-            _, refusals = partition.fold([(self._world, payload)])
+            _, refusals = partition.fold([(self._model_subject, payload)])
             if refusals:
                 raise codec.Refused(refusals[0].reason)
 
     def block(self, payload: bytes) -> bytes | None:
-        """Take in a `SampleBlock` and return the `EdgeBlock` in its place; None: it is not newer than the last.
+        """Fold a `SampleBlock` and return the `EdgeBlock` in its place; None: it is not newer than the last.
 
         Raises:
-            codec.Refused: It is none, or has numbers out of range.
+            codec.Refused: It is not one, or has numbers out of range.
         """
         block, before = codec.decode(SampleBlock, payload), self._partition.state(self._node)
         _, refusals = self._partition.fold([(self._subjects["samples"], payload)])
@@ -84,9 +84,9 @@ class Edge:
         after = self._partition.state(self._node)
         if after is None or (before is not None and before.at_us[0] == after.at_us[0]):
             return None
-        made = _encode(self._fields(block, after, before)).encode()
-        self._centre.fold([(self._subjects["edge"], made)])
-        return made
+        encoded = _encode(self._fields(block, after, before)).encode()
+        self._centre.fold([(self._subjects["edge"], encoded)])
+        return encoded
 
     def dump(self) -> bytes:
         """Return the state as bytes."""
@@ -106,7 +106,7 @@ class Edge:
         self._partition, self._centre = both
 
     def _fields(self, block: SampleBlock, state: State, before: State | None) -> dict[str, Any]:
-        """Return the fields of a block, without what is at its default or as it was told."""
+        """Return the fields of a block, without those at their defaults or as last sent."""
         fields: dict[str, Any] = {"v": VERSION, "node": block.node, "boot": block.boot, "seq": block.seq}
         if block.step_us != EdgeBlock.model_fields["step_us"].default:
             fields["step_us"] = block.step_us
@@ -130,7 +130,7 @@ class Edge:
         return fields
 
     def _astray(self, before: State | None) -> bool:
-        """Tell whether the centre's model was too far off after the second before.
+        """Return whether the centre's model was too far off after the second before.
 
         What no signal can show does not count: the floor under a signal's step is one pod of the most that fit.
         """
@@ -157,15 +157,15 @@ def identity(node: str, boot: str, seq: int) -> str:
 
 
 def _usage(values: dict[str, float]) -> list[float | None]:
-    """Return usage in the order of all features, without the end that is not known."""
-    told: list[float | None] = []
+    """Return usage in the order of all features, without the missing ones at the end."""
+    sent: list[float | None] = []
     for name in FEATURES:
         value = values.get(name, math.nan)
         digits = _RESOURCE_DECIMALS if name in RESOURCES else _OTHER_DECIMALS
-        told.append(None if math.isnan(value) else _short(round(value, digits)))
-    while told and told[-1] is None:
-        told.pop()
-    return told
+        sent.append(None if math.isnan(value) else _short(round(value, digits)))
+    while sent and sent[-1] is None:
+        sent.pop()
+    return sent
 
 
 def _short(value: float) -> float:

@@ -1,7 +1,7 @@
-"""The blocks of a round as arrays, and the nodes' own part of their second: done here, or taken from who did it.
+"""The blocks of a round as arrays, and the nodes' own part of their second: computed here, or by the node.
 
-Blocks of both forms may stand in one round. What they say is brought into one set of rows in the order of the stream,
-so that everything after it neither knows nor repeats the difference.
+A round may hold blocks of both forms. Their values become one set of rows in the order of the stream, so that
+everything after it is the same for both.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from processors import decode
 from processors.decode import Block, Summary
 from processors.estimation import local
-from processors.estimation.local import Batch, Local, Told
+from processors.estimation.local import Batch, EdgeInput, Local
 from processors.estimation.state import Params, State
 from processors.model import keyed_sum
 from processors.partition.plan import Entry
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 
 def update(state: State, entries: Sequence[Entry], *, params: Params) -> Local:
-    """Return what a round says.
+    """Return the nodes' own part of a round.
 
     Args:
         state: Rows of the nodes, in the order of the entries.
@@ -34,18 +34,16 @@ def update(state: State, entries: Sequence[Entry], *, params: Params) -> Local:
     sampled = [index for index, block in enumerate(blocks) if isinstance(block, Block)]
     if len(sampled) == len(entries):
         return local.update(state, _batch(entries, params), params=params)
-    told = [index for index, block in enumerate(blocks) if isinstance(block, Summary)]
-    samples = blocks[0].message.samples
-    there = np.array(told, dtype=np.intp)
-    believed = local.believe(
-        table.take(state, there), _told([entries[index] for index in told], params), samples, params=params
-    )
+    summarised = [index for index, block in enumerate(blocks) if isinstance(block, Summary)]
+    edge_rows = np.array(summarised, dtype=np.intp)
+    edge = _edge_input([entries[index] for index in summarised], params)
+    accepted = local.accept(table.take(state, edge_rows), edge, blocks[0].message.samples, params=params)
     if not sampled:
-        return believed
-    here = np.array(sampled, dtype=np.intp)
+        return accepted
+    rows = np.array(sampled, dtype=np.intp)
     batch = _batch([entries[index] for index in sampled], params)
-    both = table.extend(local.update(table.take(state, here), batch, params=params), believed)
-    return table.take(both, np.argsort(np.concatenate((here, there))))
+    both = table.extend(local.update(table.take(state, rows), batch, params=params), accepted)
+    return table.take(both, np.argsort(np.concatenate((rows, edge_rows))))
 
 
 def _batch(entries: Sequence[Entry], params: Params) -> Batch:
@@ -69,39 +67,39 @@ def _batch(entries: Sequence[Entry], params: Params) -> Batch:
 
 
 def _allocatable(entries: Sequence[Entry]) -> Array:
-    """Return what Kubernetes lets pods have, (entries, resources and pods); NaN: nobody has said."""
+    """Return what Kubernetes lets pods have, (entries, resources and pods); NaN: not known."""
     if all(entry.allocatable is None for entry in entries):
         return np.full((len(entries), 3), np.nan)
     return np.array([entry.allocatable or (np.nan,) * 3 for entry in entries])
 
 
-def _told(entries: Sequence[Entry], params: Params) -> Told:
+def _edge_input(entries: Sequence[Entry], params: Params) -> EdgeInput:
     blocks = [entry.block for entry in entries if isinstance(entry.block, Summary)]
     nodes, size = len(blocks), len(params.features)
     usage, sizes = np.full((nodes, size), np.nan), np.ones((nodes, size))
     pressure, moment = np.zeros(nodes, dtype=np.bool_), np.zeros((nodes, size, size))
     columns = [FEATURES.index(name) for name in params.features]
     cpu, memory = params.resources
-    for row, (_, told, _) in enumerate(blocks):
-        values = [told.usage[column] if column < len(told.usage) else None for column in columns]
+    for row, (_, sent, _) in enumerate(blocks):
+        values = [sent.usage[column] if column < len(sent.usage) else None for column in columns]
         usage[row] = [np.nan if value is None else value for value in values]
-        if told.size is not None:
-            sizes[row, cpu], sizes[row, memory] = told.size.cpus, told.size.memory_bytes
-            pressure[row] = told.size.pressure
-        if told.moment is not None:
-            moment[row] = _moment(told.moment, columns)
-    return Told(
+        if sent.size is not None:
+            sizes[row, cpu], sizes[row, memory] = sent.size.cpus, sent.size.memory_bytes
+            pressure[row] = sent.size.pressure
+        if sent.moment is not None:
+            moment[row] = _moment(sent.moment, columns)
+    return EdgeInput(
         usage=usage,
-        counted=np.array([np.nan if told.pods is None else told.pods for _, told, _ in blocks]),
-        waiting=np.array([told.waiting for _, told, _ in blocks]),
-        cores=np.array([np.nan if told.cores is None else told.cores for _, told, _ in blocks]),
+        counted=np.array([np.nan if sent.pods is None else sent.pods for _, sent, _ in blocks]),
+        waiting=np.array([sent.waiting for _, sent, _ in blocks]),
+        cores=np.array([np.nan if sent.cores is None else sent.cores for _, sent, _ in blocks]),
         at_us=np.array([head.at_us + (head.samples - 1) * head.step_us for head, _, _ in blocks], dtype=np.int64),
         stirred=np.array([entry.stirred for entry in entries]),
         allocatable=_allocatable(entries),
-        sized=np.array([told.size is not None for _, told, _ in blocks]),
+        sized=np.array([sent.size is not None for _, sent, _ in blocks]),
         sizes=sizes,
         pressure=pressure,
-        modelled=np.array([told.moment is not None for _, told, _ in blocks]),
+        modelled=np.array([sent.moment is not None for _, sent, _ in blocks]),
         moment=moment,
     )
 
@@ -109,8 +107,8 @@ def _told(entries: Sequence[Entry], params: Params) -> Told:
 def _moment(triangle: Sequence[float], columns: Sequence[int]) -> Array:
     """Return a node's moment (features, features) of our features; one that it does not know counts as unused."""
     theirs = keyed_sum.from_triangle(triangle)
-    known = [row for row, column in enumerate(columns) if column < len(theirs)]
-    chosen = [columns[row] for row in known]
+    shared = [row for row, column in enumerate(columns) if column < len(theirs)]
+    chosen = [columns[row] for row in shared]
     moment = np.zeros((len(columns), len(columns)))
-    moment[np.ix_(known, known)] = theirs[np.ix_(chosen, chosen)]
+    moment[np.ix_(shared, shared)] = theirs[np.ix_(chosen, chosen)]
     return moment

@@ -70,7 +70,7 @@ def forward(header: Header, arrays: Arrays, wanted: int) -> tuple[Header, Arrays
     """Return state of the wanted format.
 
     Raises:
-        ValueError: There is no way there, or the state is not what its format says.
+        ValueError: There is no way there, or the state does not match its format.
     """
     stored = header.get("format")
     try:

@@ -1,4 +1,4 @@
-"""A message that a fold says, on its subject, with the place of the message that it came of."""
+"""A message that a fold publishes, on its subject, with the index of the message that it came of."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,16 +10,16 @@ from schemas.messages.base import Message
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A message to publish on a subject, and the place, among those folded, of the message that it came of."""
+    """A message to publish on a subject, and the index, among those folded, of the message that it came of."""
 
     subject: str
     message: Message
-    place: int = field(compare=False)
+    index: int = field(compare=False)
 
 
-def make(subject: str, form: type[Message], fields: dict[str, Any], place: int) -> Output | None:
+def make(subject: str, form: type[Message], fields: dict[str, Any], index: int) -> Output | None:
     """Return the message of these fields; None: they have numbers that no message can hold."""
     try:
-        return Output(subject, form.model_validate(fields), place)
+        return Output(subject, form.model_validate(fields), index)
     except ValidationError:
         return None

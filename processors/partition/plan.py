@@ -1,8 +1,8 @@
-"""In which order messages are folded, and when sums are due: the part that must look at messages one by one.
+"""In which order messages are folded, and when sums are due: the part that handles messages one by one.
 
 A tick holds messages in stream order. Blocks that may be folded together form a round: at most one of each node,
 all of the same number of samples, with no global model and no due sum between them. A node's pod usage is learned
-before or after its block of the round, as it came in the stream; nodes do not look at each other. Sums of the nodes
+before or after its block of the round, as it came in the stream; nodes do not depend on each other. Sums of the nodes
 are due when the partition's event second moves on, before the message that moves it; so they depend on the order in
 the stream and on nothing else.
 """
@@ -29,7 +29,7 @@ class Watermark:
     Attributes:
         second: The event second; 0: there is none yet.
         far: Blocks in a row that were more than a minute away.
-        since: Where it began, or has begun anew after such blocks; whoever was silent before that could not be heard.
+        since: Where it began, or began again after such blocks; the partition has no record of earlier blocks.
     """
 
     second: int = 0
@@ -55,7 +55,7 @@ class Faults(NamedTuple):
         late: Blocks that came after newer ones.
         missing: Seconds of which no block has come.
         jumps: Times that its wall clock has jumped.
-        error_us: How far that clock is off now; None: it is believed.
+        error_us: How far that clock is off now; None: it is right.
     """
 
     doubled: int
@@ -70,10 +70,10 @@ class Entry(NamedTuple):
 
     Attributes:
         node: The node.
-        block: The block; its time is the one that is believed.
-        stirred: Events say that containers came or went in it.
+        block: The block, with its corrected time.
+        stirred: By events, containers came or went in it.
         faults: The node's so far; None: there are none.
-        allocatable: Cores, bytes and pods that Kubernetes lets pods have; None: nobody has said.
+        allocatable: Cores, bytes and pods that Kubernetes lets pods have; None: not known.
     """
 
     node: str
@@ -99,10 +99,10 @@ class Learn:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Sum the nodes for this event second, which the message at a place has ended."""
+    """Sum the nodes for this event second, which the message at an index has ended."""
 
     second: int
-    place: int
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +157,10 @@ def steps(
     """Yield what to do, in order, each with the watermark that holds after it.
 
     Args:
-        items: Believed messages in stream order.
+        items: Valid messages in stream order.
         watermark: The partition's, before them.
-        admit: Says what to fold of a message that is no global model: a block, a tally of pod usage, or nothing. Asked
-            once per message, in order, with the event second before it.
+        admit: Returns what to fold of a message that is no global model: a block, a tally of pod usage, or nothing.
+            Called once per message, in order, with the event second before it.
     """
     pending = _Round()
     for item in items:
@@ -180,7 +180,7 @@ def steps(
             yield from ((step, watermark) for step in pending.steps())
             pending = _Round()
         if due:
-            yield Sum(watermark.second, admitted.block.place), after
+            yield Sum(watermark.second, admitted.block.message_index), after
         watermark = after
         pending.entries.append(admitted)
         pending.nodes.add(admitted.node)

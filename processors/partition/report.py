@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from processors.decode import Head
 from processors.estimation import availability
 from processors.estimation.chain import RESOURCES, Result
-from processors.estimation.global_model import EVIDENT_PODS, World
+from processors.estimation.global_model import EVIDENT_PODS, GlobalModel
 from processors.model import keyed_sum
 from processors.partition.plan import Faults
 from processors.workload import workloads
@@ -27,7 +27,7 @@ _BINDING = {availability.PODS: "pods"} | dict(enumerate(RESOURCES))
 
 
 class State(NamedTuple):
-    """What was last said of each node; leading node axis, `at_us` 0: nothing yet.
+    """What was last published of each node; leading node axis, `at_us` 0: nothing yet.
 
     Attributes:
         at_us: (nodes,) time of the last report.
@@ -48,7 +48,7 @@ class State(NamedTuple):
 
 
 def init(nodes: int) -> State:
-    """Return the state of nodes that nothing was said of."""
+    """Return the state of nodes of which nothing was published."""
     whole, real = np.zeros(nodes, dtype=np.int64), np.zeros(nodes)
     no = np.zeros(nodes, dtype=np.bool_)
     return State(whole, whole.copy(), real, real.copy(), whole.copy(), no, no.copy())
@@ -60,7 +60,7 @@ def update(
     """Decide which nodes' availability is published.
 
     At once on a change of pods, binding, mode or churn, of `change_pods`, or where a class's room has moved; else after
-    `report_seconds`. Binding and mode are compared with those of the second before, so a change is told once.
+    `report_seconds`. Binding and mode are compared with those of the second before, so a change is published once.
 
     Returns:
         The state after it, and (nodes,) True where a message is due.
@@ -91,11 +91,11 @@ def update(
     ), due
 
 
-class Words(NamedTuple):
-    """What availabilities say beside the result; each has a leading node axis.
+class ReportFields(NamedTuple):
+    """Fields of availabilities beside the result; each has a leading node axis.
 
     Attributes:
-        heads: What the nodes' blocks say.
+        heads: Heads of the nodes' blocks.
         at_us: (nodes,) time of the last sample.
         since_us: (nodes,) since when binding and mode are what they are.
         free: (nodes, resources) share that pods may still take.
@@ -118,17 +118,17 @@ class Words(NamedTuple):
 
 
 def availabilities(
-    rows: NDArray[np.intp], words: Words, result: Result, features: tuple[str, ...]
+    rows: NDArray[np.intp], published: ReportFields, result: Result, features: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
     """Yield the fields of the `Availability` of some nodes, (rows,) of the node axis.
 
     Numbers are rounded to what is meaningful, so that they stay readable. All of a field's are rounded and made
-    Python numbers together: one by one that costs more than everything that was computed of them.
+    Python numbers together: one by one, that takes longer than the computation of them.
     """
     if not rows.size:
         return
     room, leading = result.room, result.direction
-    at_us, since_us = words.at_us[rows], words.since_us[rows]
+    at_us, since_us = published.at_us[rows], published.since_us[rows]
     whole = {"at_us": at_us, "since_us": since_us, "pods": result.pods[rows].astype(np.int64)}
     fields: dict[str, list[Any]] = {name: values.tolist() for name, values in whole.items()}
     for digits, columns in (
@@ -143,19 +143,21 @@ def availabilities(
     fields["mode"] = ["capacity" if settling else "signal" for settling in result.settling[rows].tolist()]
     fields["churn"] = result.churn[rows].tolist()
     fields["usage"] = _named(features, _ratios(result.usage[rows]))
-    fields["free"] = _named(RESOURCES, _ratios(words.free[rows]))
-    fields["limits"] = _named(RESOURCES, _rounded(words.limits[rows], 4))
+    fields["free"] = _named(RESOURCES, _ratios(published.free[rows]))
+    fields["limits"] = _named(RESOURCES, _rounded(published.limits[rows], 4))
     names = tuple(fields)
     for index, *values in zip(rows.tolist(), *fields.values(), strict=True):
-        made = dict(zip(names, values, strict=True))
-        head = words.heads[index]
-        made["node"], made["seq"] = head.node, head.seq
-        if words.faults is not None and (faults := words.faults[index]) is not None:
-            made |= _faulty(faults)
-        if words.room is not None:
-            made["classes"] = _classes(index, words.room, words.listed(index, words.room))
-            made["mix"] = {name: _round(weight) for name, weight in words.mixed(index, words.room).items()} or None
-        yield made
+        fields_of_node = dict(zip(names, values, strict=True))
+        head = published.heads[index]
+        fields_of_node["node"], fields_of_node["seq"] = head.node, head.seq
+        if published.faults is not None and (faults := published.faults[index]) is not None:
+            fields_of_node |= _faulty(faults)
+        if published.room is not None:
+            fields_of_node["classes"] = _classes(index, published.room, published.listed(index, published.room))
+            fields_of_node["mix"] = {
+                name: _round(weight) for name, weight in published.mixed(index, published.room).items()
+            } or None
+        yield fields_of_node
 
 
 def _faulty(faults: Faults) -> dict[str, Any]:
@@ -192,12 +194,12 @@ def smoothed(heads: Sequence[Head], values: Array) -> Iterator[dict[str, Any] | 
     rounded = _rounded(values, 4)
     missing = np.asarray(np.isnan(rounded).any(axis=1))
     for head, row, absent in zip(heads, rounded, missing, strict=True):
-        columns = _known(head.metrics)
+        columns = _columns(head.metrics)
         if not columns:
             yield None
             continue
-        told = row if len(columns) == len(metric.NAMES) else row[:, columns]
-        flat: list[float | None] = told.ravel().tolist()
+        selected = row if len(columns) == len(metric.NAMES) else row[:, columns]
+        flat: list[float | None] = selected.ravel().tolist()
         if absent[columns].any():
             flat = [None if value != value else value for value in flat]  # noqa: PLR0124 # only NaN differs from itself
         yield {
@@ -212,7 +214,7 @@ def smoothed(heads: Sequence[Head], values: Array) -> Iterator[dict[str, Any] | 
 
 
 @lru_cache(maxsize=256)
-def _known(metrics: tuple[str, ...]) -> list[int]:
+def _columns(metrics: tuple[str, ...]) -> list[int]:
     return [column for column, name in enumerate(metric.NAMES) if name in metrics]
 
 
@@ -269,12 +271,12 @@ def local_models(
         }
 
 
-def world_of(model: Model, features: tuple[str, ...]) -> World:
+def global_model_of(model: Model, features: tuple[str, ...]) -> GlobalModel:
     """Return the global model as arrays; nothing if it is empty or of other features than ours."""
     if not model.nodes or tuple(model.features) != features:
-        return World()
+        return GlobalModel()
     moment = keyed_sum.from_triangle(np.asarray(model.moment)) / model.nodes
-    return World(moment, np.asarray(model.cost) / model.pods if model.pods >= EVIDENT_PODS else None)
+    return GlobalModel(moment, np.asarray(model.cost) / model.pods if model.pods >= EVIDENT_PODS else None)
 
 
 def _rounded(values: Array, digits: int) -> Array:

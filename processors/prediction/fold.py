@@ -132,7 +132,7 @@ class PredictionPartition:
     def _block(self, block: Block, usage: tuple[float | None, float | None]) -> list[Output]:
         head = block.message
         outputs = self._flush() if head.node in self._pending else []
-        outputs += self._advance(head.at_us // 1_000_000, block.place)
+        outputs += self._advance(head.at_us // 1_000_000, block.message_index)
         at_us = head.at_us + head.step_us * (head.samples - 1)
         check = self._check(head.node, at_us)
         self._open(head.node, at_us)
@@ -207,7 +207,7 @@ class PredictionPartition:
         pending, self._pending = list(self._pending.values()), {}
         outputs = self._rejects(pending) if self.settings.reject.enabled else []
         outputs += self._predictions([block for block in pending if block.check is not None])
-        return sorted(outputs, key=lambda output: output.place)
+        return sorted(outputs, key=lambda output: output.index)
 
     def _rejects(self, pending: Iterable[_Pending]) -> list[Output]:
         outputs: list[Output] = []
@@ -222,7 +222,7 @@ class PredictionPartition:
             heads = [one.block.message for one in same]
             told = rejects.fields(np.flatnonzero(due).tolist(), heads, at_us, said, since, self.settings.reject)
             for index, fields in told:
-                outputs += self._say("reject", Reject, fields, same[index].block.place)
+                outputs += self._say("reject", Reject, fields, same[index].block.message_index)
         return outputs
 
     def _predictions(self, checked: Sequence[_Pending]) -> list[Output]:
@@ -234,7 +234,7 @@ class PredictionPartition:
         self._nodes.extend(self._pods.slots)
         outputs: list[Output] = []
         for index, fields in self._nodes.predict(names, slots, checks, self.settings.predict):
-            outputs += self._say("prediction", Prediction, fields, checked[index].block.place)
+            outputs += self._say("prediction", Prediction, fields, checked[index].block.message_index)
         return outputs
 
     def _say(self, kind: str, form: type[Message], fields: dict[str, Any], place: int) -> list[Output]:

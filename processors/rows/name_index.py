@@ -1,7 +1,7 @@
 """Names as numbers, so that arrays can hold them.
 
-Numbers are given in order of first appearance and mean nothing outside; names that nobody uses any more are dropped
-now and then, or jobs that are called anew for each run would pile up for ever.
+Numbers are assigned in order of first appearance and mean nothing outside. Unused names are dropped now and then;
+otherwise jobs with a new name for each run would accumulate.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 _SPARE = 1024
 
 
-class Roll:
+class NameIndex:
     """Names, each with a number from 0 on."""
 
     def __init__(self, names: list[str] | None = None) -> None:

@@ -26,6 +26,24 @@ def put(state: State, rows: NDArray[np.intp], values: State) -> None:
             part[rows] = value
 
 
+def where(rows: NDArray[np.bool_], ours: State, others: State) -> State:
+    """Return the state with our values in some rows (nodes,) and the others' elsewhere."""
+    parts: list[Any] = []
+    for left, right in zip(ours, others, strict=True):
+        if isinstance(left, tuple):
+            parts.append(where(rows, left, right))
+        else:
+            parts.append(np.where(rows.reshape((-1,) + (1,) * (left.ndim - 1)), left, right))
+    return _rebuild(ours, parts)
+
+
+def replaced(state: State, rows: NDArray[np.intp], values: State) -> State:
+    """Return a copy of the state in which some nodes' rows are these values."""
+    copied = take(state, np.arange(len(state[0])))
+    put(copied, rows, values)
+    return copied
+
+
 def extend(state: State, more: State) -> State:
     """Return the state with more nodes behind it."""
     parts = [
@@ -50,17 +68,17 @@ def restore(template: State, arrays: dict[str, NDArray[Any]], prefix: str = "") 
     """Build a state of the template's form from `flatten`'s arrays.
 
     Raises:
-        ValueError: An array is missing, or its shape or type is another than the template's.
+        ValueError: An array is missing, or its shape or type differs from the template's.
     """
     parts: list[Any] = []
     for name, part in zip(_fields(template), template, strict=True):
         if isinstance(part, tuple):
             parts.append(restore(part, arrays, f"{prefix}{name}."))
             continue
-        found = arrays.get(prefix + name)
-        if found is None or found.shape[1:] != part.shape[1:] or found.dtype != part.dtype:
+        array = arrays.get(prefix + name)
+        if array is None or array.shape[1:] != part.shape[1:] or array.dtype != part.dtype:
             raise ValueError(f"state has no array {prefix}{name} of shape (nodes, {part.shape[1:]}) {part.dtype}")
-        parts.append(found)
+        parts.append(array)
     return _rebuild(template, parts)
 
 

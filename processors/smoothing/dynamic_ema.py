@@ -51,7 +51,7 @@ def update(state: State, samples: Array, *, step: float | Array) -> tuple[State,
     """
     seconds = np.reshape(step, (-1, 1))
     slow, fast = -np.expm1(-seconds / _SLOW_SECONDS), -np.expm1(-seconds / _FAST_SECONDS)
-    patience = np.floor(_PATIENCE_SECONDS / seconds + 1e-9)  # 3 steps of 0.1 s are 0.3 s, whatever floats say
+    patience = np.floor(_PATIENCE_SECONDS / seconds + 1e-9)  # 3 steps of 0.1 s are 0.3 s despite rounding
     level, run = state
     smoothed = np.empty_like(samples)
     for index in range(samples.shape[1]):
@@ -60,8 +60,23 @@ def update(state: State, samples: Array, *, step: float | Array) -> tuple[State,
         side = np.sign(deviation)
         continued = np.where(side * run > 0, run + side, side)
         gain = np.where(np.abs(continued) > patience, fast, slow)
-        known = ~np.isnan(sample)
-        level = np.where(known, np.where(np.isnan(level), sample, level + gain * deviation), level)
-        run = np.where(known, continued, run)
+        valid = ~np.isnan(sample)
+        level = np.where(valid, np.where(np.isnan(level), sample, level + gain * deviation), level)
+        run = np.where(valid, continued, run)
         smoothed[:, index] = level
     return State(level, run), smoothed
+
+
+class DynamicEma:
+    """The form `dynamic_ema`."""
+
+    name = "dynamic_ema"
+    reach = 0
+
+    def init(self, nodes: int, metrics: int) -> State:
+        """Return the state before any sample."""
+        return init(nodes, metrics)
+
+    def update(self, state: tuple[Array, ...], samples: Array, step: Array) -> tuple[State, Array]:
+        """Smooth the next samples."""
+        return update(State(*state), samples, step=step)

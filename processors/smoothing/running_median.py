@@ -61,7 +61,7 @@ def update(state: State, samples: Array, *, size: int) -> tuple[State, Array]:
             f"size is {size} samples, but the state's window holds {state.window.shape[1]}, not {size - 1}"
         )
     series = np.concatenate((state.window, samples), axis=1)
-    series += 0.0  # -0.0 becomes 0.0: which of the two a minimum returns depends on the place in the array
+    series += 0.0  # -0.0 becomes 0.0: which of the two a minimum returns depends on the position in the array
     windows = np.lib.stride_tricks.sliding_window_view(series, size, axis=1)
     if size == 7:
         smoothed = _median_of_seven(series)
@@ -98,8 +98,31 @@ def _sorted_triples(tile: Array) -> tuple[Array, Array, Array]:
 
 def _median_of_known(windows: Array) -> Array:
     ordered = np.sort(windows, axis=-1)  # missing samples come last
-    known = np.count_nonzero(~np.isnan(windows), axis=-1)[..., np.newaxis]
-    lower = np.take_along_axis(ordered, np.maximum(known - 1, 0) // 2, axis=-1)
-    upper = np.take_along_axis(ordered, np.minimum(known // 2, windows.shape[-1] - 1), axis=-1)
+    count = np.count_nonzero(~np.isnan(windows), axis=-1)[..., np.newaxis]
+    lower = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=-1)
+    upper = np.take_along_axis(ordered, np.minimum(count // 2, windows.shape[-1] - 1), axis=-1)
     median: Array = (0.5 * (lower + upper))[..., 0]
     return median
+
+
+class RunningMedian:
+    """The form `running_median`."""
+
+    name = "running_median"
+
+    def __init__(self, size: int) -> None:
+        """Take the median of so many samples."""
+        self._size = size
+
+    @property
+    def reach(self) -> int:
+        """Samples of the window before the newest."""
+        return self._size - 1
+
+    def init(self, nodes: int, metrics: int) -> State:
+        """Return the state before any sample."""
+        return init(nodes, metrics, size=self._size)
+
+    def update(self, state: tuple[Array, ...], samples: Array, step: Array) -> tuple[State, Array]:  # noqa: ARG002
+        """Smooth the next samples; a median does not need to know how far apart they are."""
+        return update(State(*state), samples, size=self._size)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from processors.estimation.global_model import EVIDENT_PODS
 from processors.rows import table
-from processors.rows.name_index import Roll
+from processors.rows.name_index import NameIndex
 from processors.workload import class_capacity, classes, mix
 from processors.workload.class_capacity import Cluster, Nodes, Room
 from processors.workload.classes import EMPTY
@@ -49,7 +49,7 @@ class Workloads:
     def __init__(self, settings: Settings) -> None:
         self._settings, self._estimate = settings, settings.estimate
         estimate = settings.estimate
-        self._roll = Roll()
+        self._roll = NameIndex()
         self._slots: dict[str, dict[str, int]] = {}
         self._state = classes.init(0, estimate.classes)
         self._told = np.zeros((0, estimate.classes + MAXIMUM_CLASSES))
@@ -273,7 +273,7 @@ class Workloads:
         Raises:
             ValueError: An array is missing or of another shape.
         """
-        self._roll, self._slots = Roll(names["names"]), names["slots"]
+        self._roll, self._slots = NameIndex(names["names"]), names["slots"]
         self._cluster = _UNKNOWN._replace(label=np.array(names["cluster"], dtype=np.int64))
         self._state = table.restore(classes.init(0, self._estimate.classes), arrays, "classes.")
         (self._told,) = table.restore((self._told,), {"0": arrays["told"]} if "told" in arrays else {})

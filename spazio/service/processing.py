@@ -172,7 +172,7 @@ class PartitionFold(Fold):
 
 def rows(said: Sequence[output.Output]) -> list[Output]:
     """Return what a partition says as it is stored."""
-    return [Output(one.place, Row(one.subject, codec.encode(one.message))) for one in said]
+    return [Output(one.index, Row(one.subject, codec.encode(one.message))) for one in said]
 
 
 class OutlookFold(Fold):

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from processors.estimation.cost import kalman
-from processors.estimation.cost.kalman import Estimate
+from processors.estimation.cost.kalman import Estimate, Kalman
 
 Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 class State(NamedTuple):
@@ -37,19 +38,12 @@ class State(NamedTuple):
 
 def init(signal0: Array, cost0: Array) -> State:
     """Start from a signal and an assumed cost of a pod, both (nodes,) and NaN if not known."""
-    cost = np.fmax(cost0, kalman.COST_FLOOR)
-    return State(
-        cost,
-        kalman.prior_variance(cost),
-        np.full_like(cost, kalman.NOISE),
-        np.asarray(signal0, dtype=np.float64),
-        np.full_like(cost, np.nan),
-    )
+    start = kalman.start(cost0)
+    signal = np.asarray(signal0, dtype=np.float64)
+    return State(start.cost, start.variance_of_cost, start.noise, signal, start.pods)
 
 
-def update(
-    state: State, signal: Array, pods: Array, hold: npt.NDArray[np.bool_], *, process_noise: float
-) -> tuple[State, Estimate]:
+def update(state: State, signal: Array, pods: Array, hold: Flags, *, process_noise: float) -> tuple[State, Estimate]:
     """Learn from one second of every node.
 
     Args:
@@ -76,3 +70,17 @@ def update(
     state = State(*(np.where(still, old, new) for old, new in zip(state, learned, strict=True)))
     seen = np.where(np.isnan(state.pods), 0.0, state.pods)
     return state, Estimate(state.signal + state.cost * seen, state.cost, state.variance_of_cost)
+
+
+class KalmanDelta(Kalman):
+    """The form `kalman_delta`."""
+
+    name = "kalman_delta"
+
+    def init(self, signal: Array, cost: Array) -> State:
+        """Start from a signal and an assumed cost of a pod."""
+        return init(signal, cost)
+
+    def learn(self, state: tuple[Array, ...], signal: Array, pods: Array, hold: Flags) -> tuple[State, Estimate]:
+        """Learn from one second of every node."""
+        return update(State(*state), signal, pods, hold, process_noise=self._process_noise)

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from processors.estimation.cost import kalman, kalman_delta
-from processors.estimation.cost.kalman import Estimate
+from processors.estimation.cost.kalman import Estimate, Kalman
 
 Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 class State(NamedTuple):
@@ -52,9 +53,7 @@ def init(signal0: Array, cost0: Array) -> State:
     )
 
 
-def update(
-    state: State, signal: Array, pods: Array, hold: npt.NDArray[np.bool_], *, process_noise: float
-) -> tuple[State, Estimate]:
+def update(state: State, signal: Array, pods: Array, hold: Flags, *, process_noise: float) -> tuple[State, Estimate]:
     """Learn from one second of every node.
 
     Args:
@@ -79,3 +78,17 @@ def update(
         np.where(still, state.noise, kalman.noise(state.noise, innovation, variance)),
     )
     return state, Estimate(state.capacity, learned.cost, learned.variance_of_cost)
+
+
+class KalmanDual(Kalman):
+    """The form `kalman_dual`."""
+
+    name = "kalman_dual"
+
+    def init(self, signal: Array, cost: Array) -> State:
+        """Start from a signal and an assumed cost of a pod."""
+        return init(signal, cost)
+
+    def learn(self, state: tuple[Array, ...], signal: Array, pods: Array, hold: Flags) -> tuple[State, Estimate]:
+        """Learn from one second of every node."""
+        return update(State(*state), signal, pods, hold, process_noise=self._process_noise)

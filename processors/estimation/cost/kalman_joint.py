@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from processors.estimation.cost import kalman
-from processors.estimation.cost.kalman import Estimate
+from processors.estimation.cost.kalman import Estimate, Kalman
 
 Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 _LEARNING_UPDATES = 30
 
@@ -46,22 +47,20 @@ class State(NamedTuple):
 
 def init(signal0: Array, cost0: Array) -> State:
     """Start from a signal and an assumed cost of a pod, both (nodes,) and NaN if not known."""
-    cost = np.fmax(cost0, kalman.COST_FLOOR)
+    start = kalman.start(cost0)
     return State(
-        np.where(np.isnan(signal0), 0.0, signal0),
-        cost,
-        np.full_like(cost, kalman.CAPACITY_VARIANCE),
-        np.zeros_like(cost),
-        kalman.prior_variance(cost),
-        np.full_like(cost, kalman.NOISE),
-        np.full_like(cost, np.nan),
-        np.full_like(cost, np.inf),
+        capacity=np.where(np.isnan(signal0), 0.0, signal0),
+        cost=start.cost,
+        capacity_variance=np.full_like(start.cost, kalman.CAPACITY_VARIANCE),
+        covariance=np.zeros_like(start.cost),
+        variance_of_cost=start.variance_of_cost,
+        noise=start.noise,
+        pods=start.pods,
+        steady=np.full_like(start.cost, np.inf),
     )
 
 
-def update(
-    state: State, signal: Array, pods: Array, hold: npt.NDArray[np.bool_], *, process_noise: float
-) -> tuple[State, Estimate]:
+def update(state: State, signal: Array, pods: Array, hold: Flags, *, process_noise: float) -> tuple[State, Estimate]:
     """Learn from one second of every node.
 
     Args:
@@ -101,3 +100,17 @@ def update(
     )
     state = State(*(np.where(still, old, new) for old, new in zip(state, learned, strict=True)))
     return state, Estimate(state.capacity, state.cost, state.variance_of_cost)
+
+
+class KalmanJoint(Kalman):
+    """The form `kalman_joint`."""
+
+    name = "kalman_joint"
+
+    def init(self, signal: Array, cost: Array) -> State:
+        """Start from a signal and an assumed cost of a pod."""
+        return init(signal, cost)
+
+    def learn(self, state: tuple[Array, ...], signal: Array, pods: Array, hold: Flags) -> tuple[State, Estimate]:
+        """Learn from one second of every node."""
+        return update(State(*state), signal, pods, hold, process_noise=self._process_noise)

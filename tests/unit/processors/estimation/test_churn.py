@@ -251,9 +251,9 @@ def test_windows_do_not_pile_up() -> None:
     partition = Partition(configured(estimate_settle_seconds="0.001"), 0)
     for second in range(200):
         partition.fold([stored(block("n", second)), *(stored(event("n", second + part / 10)) for part in range(10))])
-    assert len(partition._admission._windows["n"]) <= 64
+    assert len(partition._state.admission._windows["n"]) <= 64
     partition.fold([stored(block("n", second)) for second in range(200, 300)])
-    assert not partition._admission._windows
+    assert not partition._state.admission._windows
 
 
 def test_churn_that_does_not_end_is_estimated_from_fresh_usage_again() -> None:

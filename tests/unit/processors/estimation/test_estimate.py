@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from processors.estimation import availability, slowdown
+from processors.estimation.availability import Demand
 from processors.estimation.cost import least_squares
 from processors.partition.partition import Partition
 from schemas.messages.estimate import Availability
@@ -96,11 +97,13 @@ def room(
 ) -> availability.Room:
     wide = (1, 2)
     return availability.update(
-        np.array([usage]),
-        np.array([usage]) - np.array([cost]) * pods,
-        np.array([cost]),
-        np.full(wide, 1e-5),
-        np.full(wide, 1e-6),
+        Demand(
+            usage=np.array([usage]),
+            baseline=np.array([usage]) - np.array([cost]) * pods,
+            cost=np.array([cost]),
+            variance=np.full(wide, 1e-5),
+            spread=np.full(wide, 1e-6),
+        ),
         np.array([pods]),
         np.array([churn]),
         headroom=np.zeros(2),
@@ -158,11 +161,7 @@ def test_bounds_enclose_availability_and_hold_nine_times_in_ten() -> None:
         )
     found = least_squares.cost(state, prior, deviation=0.5)
     result = availability.update(
-        usage,
-        state.baseline,
-        found.value,
-        found.variance,
-        state.noise,
+        Demand(usage, state.baseline, found.value, found.variance, state.noise),
         pods,
         np.zeros(nodes, bool),
         headroom=np.zeros(1),

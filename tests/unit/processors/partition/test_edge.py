@@ -85,7 +85,7 @@ def both(
             sampled.append((NAMES.model, world(second)))
             modelled.append(sampled[-1])
             for edge in edges if second % 30 == 0 else ():
-                edge.world(world(second))
+                edge.adopt(world(second))
         for message in writer.write(made.step()):
             payload, encoded = message.payload(START_US), token(made.fleet.name[message.node])
             boot = writer.boot[message.node]
@@ -186,7 +186,7 @@ def test_with_a_global_model_that_nodes_hear_now_and_then_the_signal_is_that_of_
 
 def test_what_is_no_global_model_is_refused() -> None:
     with pytest.raises(codec.Refused, match="scope"):
-        Edge(SETTINGS, "n").world(world(0).replace(b"global", b"local"))
+        Edge(SETTINGS, "n").adopt(world(0).replace(b"global", b"local"))
 
 
 def test_the_centres_model_stays_as_near_the_nodes_own_as_the_setting_says() -> None:
@@ -219,7 +219,7 @@ def known(partition: Partition) -> State:
 def test_sums_of_models_are_those_of_samples() -> None:
     sampled, modelled = both(load(edge_model_change="0"), 4, 60)
     (samples, _), (edges, _) = folded(SETTINGS, sampled), folded(SETTINGS, modelled)
-    for node in samples._slots:
+    for node in samples._state.slots:
         one, other = samples.state(node), edges.state(node)
         assert one is not None
         assert other is not None
@@ -285,7 +285,7 @@ def test_grouping_changes_nothing_among_nodes_of_both_forms(cuts: set[int]) -> N
     for begin, end in itertools.pairwise(bounds):
         outputs, refusals = parts.fold(messages[begin:end])
         assert not refusals
-        got += [dataclasses.replace(output, place=begin + output.place) for output in outputs]
+        got += [dataclasses.replace(output, index=begin + output.index) for output in outputs]
     assert got == wanted
     assert {kind.rsplit(".", 2)[-2] for kind, _ in messages} >= {"samples", "edge"}
     assert parts.snapshot() == whole.snapshot()

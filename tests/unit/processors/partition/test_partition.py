@@ -219,7 +219,7 @@ def test_a_damaged_state_is_refused(body: bytes) -> None:
 
 def test_a_state_of_another_version_is_refused_and_says_what_becomes_of_it() -> None:
     older = snapshot.pack({"format": 1, "settings": ""}, {})
-    with pytest.raises(ValueError, match=f"format 1, this version reads {FORMAT}; it is built anew by replay"):
+    with pytest.raises(ValueError, match=f"format 1, this version reads {FORMAT}; replay rebuilds it"):
         Partition(configured(), 0).restore(older)
 
 
@@ -349,11 +349,11 @@ def test_outputs_say_which_message_they_came_of_in_the_order_of_the_stream() -> 
         for node in range(5)
     ]
     outputs, _ = Partition(configured(), 0).fold([(NAMES.part(0, "samples", "n0"), b"garbage"), *messages])
-    places = [output.place for output in outputs]
+    places = [output.index for output in outputs]
     assert places == sorted(places)
     for output in outputs:
         if isinstance(output.message, Availability):
-            number = output.place - 1
+            number = output.index - 1
             assert (output.message.node, output.message.seq) == (f"n{number % 5}", 1000 + number // 5)
 
 

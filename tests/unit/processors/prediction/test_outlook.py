@@ -199,10 +199,10 @@ def test_the_recording_of_these_laws_shows_everything() -> None:
 def test_outputs_say_which_message_they_came_of_in_the_order_of_the_stream() -> None:
     messages = recording(2, 1)
     outputs = PredictionPartition(configured(**FAST), 0).fold([(NAMES.part(0, "samples", "n"), b"garbage"), *messages])
-    places = [output.place for output in outputs]
+    places = [output.index for output in outputs]
     assert places == sorted(places)
     of_nodes = [output for output in outputs if "workloads" not in output.subject]
-    assert all(messages[output.place - 1][0].endswith(output.subject.rsplit(".", 1)[-1]) for output in of_nodes)
+    assert all(messages[output.index - 1][0].endswith(output.subject.rsplit(".", 1)[-1]) for output in of_nodes)
 
 
 def test_a_node_is_told_the_same_alone_as_among_others_until_something_was_learned_of_all() -> None:

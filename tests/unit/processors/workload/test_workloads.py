@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from processors.partition import aggregate
 from processors.partition.partition import Partition
-from processors.rows.name_index import Roll
+from processors.rows.name_index import NameIndex
 from processors.workload.pod_class import Facts
 from schemas import codec
 from schemas.messages.base import Message
@@ -254,7 +254,7 @@ def test_a_forgotten_node_loses_its_classes_and_its_pods_names() -> None:
 
 
 def test_names_that_nobody_uses_are_dropped() -> None:
-    roll = Roll()
+    roll = NameIndex()
     numbers = [roll.number(f"job-{number}") for number in range(3000)]
     moved = roll.tidy(np.array([5, 2999, -1, 5]))
     assert moved is not None
@@ -269,7 +269,7 @@ def test_jobs_that_are_called_anew_for_each_run_do_not_pile_up(monkeypatch: pyte
     partition = Partition(configured(estimate_classes="1"), 0)
     for second in range(60):
         partition.fold([stored(block("n", second)), stored(usage("n", second, [pod("u", f"job-{second}", 0.1, 1e6)]))])
-    assert len(partition._workloads._roll) <= 12
+    assert len(partition._state.workloads._roll) <= 12
     row = rows_of(partition.fold([stored(block("n", 60))])[0])[-1]
     assert list(row.classes or {}) == ["job-59"]
 

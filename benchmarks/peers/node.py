@@ -29,7 +29,7 @@ _COLUMNS = [
 ]  # fmt: skip
 _PRESSURE, _THROTTLED = 5, 6
 _PODS = metric.NAMES.index("pods")
-_HIGH = np.array([known.high for known in metric.METRICS])
+_HIGH = np.array([limits.high for limits in metric.METRICS])
 _WINDOW, _GAP_SECONDS = 7, 2.5
 _TEN = np.arange(10)[:, None] + np.arange(_WINDOW)
 _NEWS, _QUIET, _FLOOR, _SMALL_COST, _FULL = 0.05, 1e-8, 1e-9, 1e-3, 1 - 1e-6
@@ -113,7 +113,7 @@ class Level:
 
 
 @dataclass(slots=True)
-class Said:
+class Published:
     """State of `report`."""
 
     at_us: int = 0
@@ -144,7 +144,7 @@ class Written:
         self._estimate: Estimate = settings.estimate
         self._window = np.full((_WINDOW - 1, len(_COLUMNS)), np.nan)
         self._moment = np.zeros((len(FEATURES), len(FEATURES)))
-        self._said = Said()
+        self._published = Published()
         self._evidence = [Evidence() for _ in FEATURES]
         self._levels = [Level(), Level()]
         self._assumed: list[float] = []
@@ -241,7 +241,7 @@ class Written:
         return middle[: len(FEATURES)], quick
 
     def _churn(self, pods: float, at_us: int, *, first: bool) -> tuple[bool, bool]:
-        """Follow `chain`: whether the number of pods has just changed, and whether that is still worth waiting for."""
+        """Follow `local`: whether the number of pods has just changed, and whether that is still worth waiting for."""
         if not first and pods != self._pods:
             self._changed_us = at_us
         churn = self._changed_us > 0 and abs(at_us - self._changed_us) < self._estimate.settle_seconds * 1e6
@@ -250,7 +250,7 @@ class Written:
         return churn, churn and at_us - self._quiet_us <= self._estimate.churn_limit_seconds * 1e6
 
     def _prior(self, read: SampleBlock, *, slow: bool) -> list[float]:
-        """Follow `world`: the cost that is assumed of a pod, per feature."""
+        """Follow `global_model`: the cost that is assumed of a pod, per feature."""
         cores = read.cpus * (self._estimate.slowdown if slow else 1.0)
         cpu, memory = self._estimate.pod_cores / cores, self._estimate.pod_memory_bytes / read.memory_bytes
         return [min(cpu, 1.0), min(memory, 1.0), _SMALL_COST, _SMALL_COST, _SMALL_COST]
@@ -327,10 +327,10 @@ class Written:
     def _room(self, pods: float, prior: list[float], *, settling: bool) -> Room:
         """Follow `availability`, of cpu and memory."""
         scarce, resource, cost, variance, most_assumed, capacity = math.inf, 0, 0.0, 0.0, 0.0, math.nan
-        found = [self._cost(index, prior[index]) for index in range(2)]
-        defined = pods == 0 and all(assumed > _ALL_ASSUMED for _, _, assumed in found)
+        costs = [self._cost(index, prior[index]) for index in range(2)]
+        defined = pods == 0 and all(assumed > _ALL_ASSUMED for _, _, assumed in costs)
         for index, headroom in enumerate(self._headroom):
-            value, spread, assumed = found[index]
+            value, spread, assumed = costs[index]
             self._costs[index] = value
             share, used = self._share[index], self._levels[index]
             value, spread = value * share, spread * share**2 * used.correlated
@@ -363,17 +363,17 @@ class Written:
 
     def _due(self, room: Room, pods: float, at_us: int, *, churn: bool, settling: bool) -> bool:
         """Follow `report.update`."""
-        said, now = self._said, (room.binding, churn, settling)
-        turned = said.at_us == 0 or now != said.seen
-        waited = (at_us - said.at_us) / 1e6
-        said.seen = now
+        published, now = self._published, (room.binding, churn, settling)
+        turned = published.at_us == 0 or now != published.seen
+        waited = (at_us - published.at_us) / 1e6
+        published.seen = now
         if turned:
-            said.since_us = at_us
-        change = abs(room.available - said.available) >= self._estimate.change_pods
+            published.since_us = at_us
+        change = abs(room.available - published.available) >= self._estimate.change_pods
         late = waited >= self._estimate.report_seconds - 0.5 or waited < 0
-        if not (turned or change or late or pods != said.pods):
+        if not (turned or change or late or pods != published.pods):
             return False
-        said.at_us, said.available, said.pods = at_us, room.available, pods
+        published.at_us, published.available, published.pods = at_us, room.available, pods
         return True
 
     def _say(
@@ -405,7 +405,7 @@ class Written:
             gap=_ratio(expected.gap),
             free=dict(zip(FEATURES[:2], free, strict=True)),
             limits={name: round(amount, 4) for name, amount in zip(FEATURES, self._limits, strict=False)},
-            since_us=self._said.since_us,
+            since_us=self._published.since_us,
         )
         return codec.encode(message)
 

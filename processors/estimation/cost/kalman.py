@@ -15,7 +15,7 @@ from processors.estimation.availability import ONE_SIDED_90, PODS
 from processors.estimation.cost import protocol
 from processors.estimation.cost.protocol import Second
 from processors.rows import table
-from schemas.sections import core
+from schemas.sections import estimation
 
 Array = npt.NDArray[np.float64]
 Arrays = tuple[Array, ...]
@@ -92,7 +92,7 @@ class Kalman(ABC):
     variants: tuple[str, ...] = ("carico",)
     by_class = False
 
-    def __init__(self, settings: core.Estimate) -> None:
+    def __init__(self, settings: estimation.Estimate) -> None:
         """Learn with the process noise of the settings."""
         self._process_noise, self._hold_in_churn = settings.process_noise, settings.hold_in_churn
 

@@ -8,9 +8,9 @@ from processors.estimation.cost.kalman_dual import KalmanDual
 from processors.estimation.cost.kalman_joint import KalmanJoint
 from processors.estimation.cost.least_squares import LeastSquares
 from processors.estimation.cost.protocol import Estimator
-from schemas.sections import core
+from schemas.sections import estimation
 
-_MAKERS: Mapping[str, Callable[[core.Estimate], Estimator]] = {
+_MAKERS: Mapping[str, Callable[[estimation.Estimate], Estimator]] = {
     Composed.name: lambda _: Composed(),
     LeastSquares.name: lambda _: LeastSquares(),
     KalmanDual.name: KalmanDual,
@@ -20,7 +20,7 @@ _MAKERS: Mapping[str, Callable[[core.Estimate], Estimator]] = {
 NAMES: tuple[str, ...] = tuple(_MAKERS)
 
 
-def make(name: str, variant: str, settings: core.Estimate) -> Estimator:
+def make(name: str, variant: str, settings: estimation.Estimate) -> Estimator:
     """Return the estimator of this name.
 
     Raises:

@@ -24,7 +24,7 @@ from processors.rows import table
 from processors.smoothing import registry as smoothings
 from processors.smoothing.protocol import Smoothing
 from schemas import settings as all_settings
-from schemas.sections import core
+from schemas.sections import estimation, section
 from tests.support import members
 
 Array = NDArray[np.float64]
@@ -35,14 +35,14 @@ PACKAGES: dict[type, tuple[ModuleType, tuple[str, ...]]] = {
     Model: (processors.model, models.NAMES),
     Estimator: (processors.estimation.cost, estimators.NAMES),
 }
-VARIANTS: tuple[str, ...] = get_args(core.ModelSettings.model_fields["variant"].annotation)
+VARIANTS: tuple[str, ...] = get_args(estimation.ModelSettings.model_fields["variant"].annotation)
 each_smoothing = pytest.mark.parametrize("name", smoothings.NAMES)
 each_model = pytest.mark.parametrize("name", models.NAMES)
 each_estimator = pytest.mark.parametrize("name", estimators.NAMES)
 in_groups = pytest.mark.parametrize("groups", [2, 5, NODES])
 
 
-def named_by(section: type[core.Section]) -> tuple[str, ...]:
+def named_by(section: type[section.Section]) -> tuple[str, ...]:
     """Return the names that a section's `form` may have; its annotation is a literal, or none."""
     literal, _ = get_args(section.model_fields["form"].annotation)
     return get_args(literal)
@@ -51,7 +51,7 @@ def named_by(section: type[core.Section]) -> tuple[str, ...]:
 def estimator(name: str) -> Estimator:
     for variant in VARIANTS:
         try:
-            return estimators.make(name, variant, core.Estimate())
+            return estimators.make(name, variant, estimation.Estimate())
         except ValueError:
             continue
     raise AssertionError(f"{name} goes with no variant")
@@ -66,19 +66,19 @@ def test_every_class_that_offers_a_protocol_is_registered_and_has_a_file_of_its_
 
 
 def test_settings_name_every_form_and_no_other() -> None:
-    assert set(named_by(core.Smoothing)) == set(smoothings.NAMES)
-    assert set(named_by(core.Estimate)) == set(estimators.NAMES)
+    assert set(named_by(estimation.Smoothing)) == set(smoothings.NAMES)
+    assert set(named_by(estimation.Estimate)) == set(estimators.NAMES)
     assert set(models.OF_VARIANT) == set(VARIANTS)
     assert set(models.OF_VARIANT.values()) == set(models.NAMES)
 
 
 def test_a_name_that_is_none_is_refused_with_those_that_are() -> None:
     with pytest.raises(ValueError, match="smoothing form: best is none of running_median, dynamic_ema"):
-        smoothings.make("best", core.Smoothing())
+        smoothings.make("best", estimation.Smoothing())
     with pytest.raises(ValueError, match="model: best is none of second_moment, subspace"):
-        models.make("best", core.ModelSettings())
+        models.make("best", estimation.ModelSettings())
     with pytest.raises(ValueError, match="estimate form: best is none of composed, least_squares"):
-        estimators.make("best", "default", core.Estimate())
+        estimators.make("best", "default", estimation.Estimate())
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -94,7 +94,7 @@ def test_settings_refuse_exactly_what_the_estimators_do_not_go_with(variant: str
     with pytest.raises(ValueError, match=f"estimate form {name} .*--model-variant carico"):
         all_settings.load(flags, environ={})
     with pytest.raises(ValueError, match=f"{name} gives no sense on the {variant} model; meant are .*{name} on "):
-        estimators.make(name, variant, core.Estimate())
+        estimators.make(name, variant, estimation.Estimate())
 
 
 def smoothed(name: str, rows: Rows, cuts: tuple[int, ...] = (), *, seed: int = 3) -> list[Array]:
@@ -102,7 +102,7 @@ def smoothed(name: str, rows: Rows, cuts: tuple[int, ...] = (), *, seed: int = 3
     random = np.random.default_rng(seed)
     samples = random.random((NODES, 40, 3))
     samples[random.random(samples.shape) < 0.1] = np.nan
-    form, step = smoothings.make(name, core.Smoothing()), np.where(np.arange(NODES) % 2, 0.1, 0.2)
+    form, step = smoothings.make(name, estimation.Smoothing()), np.where(np.arange(NODES) % 2, 0.1, 0.2)
     state, parts = form.init(len(rows), 3), []
     for begin, end in itertools.pairwise((0, *cuts, 40)):
         before = copy.deepcopy(state)
@@ -127,7 +127,7 @@ def test_smoothing_is_the_same_for_any_groups_of_nodes_and_samples_and_writes_to
 
 @each_smoothing
 def test_no_smoothed_sample_depends_on_more_older_ones_than_the_reach_says(name: str) -> None:
-    form = smoothings.make(name, core.Smoothing())
+    form = smoothings.make(name, estimation.Smoothing())
     step, samples = np.full(1, 0.1), np.random.default_rng(1).random((1, 30, 1))
     spoiled = samples.copy()
     spoiled[:, :5] += 0.5
@@ -138,7 +138,7 @@ def test_no_smoothed_sample_depends_on_more_older_ones_than_the_reach_says(name:
 
 def modelled(name: str, rows: Rows) -> Iterator[Array]:
     random = np.random.default_rng(5)
-    form = models.make(name, core.ModelSettings())
+    form = models.make(name, estimation.ModelSettings())
     state = form.init(len(rows), 4)
     for second in range(SECONDS):
         batch, elapsed = random.random((NODES, 10, 4)), random.uniform(0, 3, NODES)
@@ -162,7 +162,7 @@ def test_a_model_is_the_same_for_any_groups_of_nodes_and_writes_to_no_input(name
 
 @each_model
 def test_a_model_of_a_moment_stands_for_that_moment(name: str) -> None:
-    form = models.make(name, core.ModelSettings())
+    form = models.make(name, estimation.ModelSettings())
     rows = np.random.default_rng(2).random((NODES, 6, 3))
     moment = rows.transpose(0, 2, 1) @ rows
     kept = form.update(form.of_moment(moment), np.zeros((NODES, 1, 3)), np.zeros(NODES))[1]

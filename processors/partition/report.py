@@ -14,7 +14,7 @@ from processors.estimation.chain import RESOURCES, Result
 from processors.estimation.global_model import EVIDENT_PODS, GlobalModel
 from processors.model import keyed_sum
 from processors.partition.plan import Faults
-from processors.workload import workloads
+from processors.workload import totals
 from processors.workload.class_capacity import Room
 from schemas import metric
 from schemas.messages.estimate import Blocks, ClassRoom, Model
@@ -225,7 +225,7 @@ class Sums(NamedTuple):
     cost: Array
     pods: float
     nodes: int
-    classes: workloads.Sums | None
+    classes: totals.Sums | None
 
 
 def model_of(second: int, partition: int, features: tuple[str, ...], sums: Sums) -> Model:

@@ -15,7 +15,7 @@ which classes they are of. With z the 90 % quantile,
 
     lower = min over resources of (free - z sqrt V) / (W (1 + z sqrt(v/W^2 + b^2/x)))
 
-which charges both kinds of doubt in full, and rounds down to whole pods, since nobody places a part of one.
+which charges both kinds of doubt in full, and rounds down to whole pods, since part of a pod cannot be placed.
 """
 
 from typing import NamedTuple
@@ -24,10 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level, limit, slowdown
-from processors.estimation.availability import ONE_SIDED_90, PODS
+from processors.estimation.availability import PODS
 from processors.estimation.availability import Room as Total
 from processors.workload import classes
-from processors.workload.classes import CPU, EMPTY, Cost
+from processors.workload.classes import CPU, EMPTY
+from processors.workload.cost import Cost
+from processors.workload.fit import Fits, fit
 from schemas.settings import Settings
 
 Array = NDArray[np.float64]
@@ -35,7 +37,7 @@ Array = NDArray[np.float64]
 _APART = np.array([0.15, 0.05])  # standard deviation of one pod's cost around its class's mean, relative
 _APART_SOAKING = 0.02
 _NEXT = 4.0  # how many pods ahead are known to be of the mix
-_LEAST = 1e-9
+_LEAST = 1e-9  # cost
 
 
 class Nodes(NamedTuple):
@@ -129,74 +131,117 @@ def update(
         likely: (nodes, classes) how likely the next pod is of each class.
         settings: Settings.
     """
-    params = settings.estimate
-    scale = nodes.amount[:, None, :]
-    bent = _bent(cost.soaking, cost.value[..., CPU], nodes)
-    value, doubt = cost.value / scale * bent, cost.variance / scale**2 * bent**2
-    apart = np.where(cost.soaking[..., None], _APART_SOAKING, _APART) * value
-    free, spread = _free(state, value, doubt, nodes, settings)
-
-    soaking = np.broadcast_to(cluster.soaking > classes.SOAKING, (len(free), len(cluster.label)))
-    absolute = np.maximum(cluster.cost, nodes.reference[:, None, :] / 100)
-    elsewhere = absolute / scale * _bent(soaking, absolute[..., CPU], nodes)
-    here = np.any(state.label[:, :, None] == cluster.label, axis=1)
-    every = np.concatenate((value, elsewhere), axis=1)
-    doubts = np.concatenate((doubt, (params.prior_deviation * elsewhere) ** 2), axis=1)
-    aparts = np.concatenate((apart, np.where(soaking[..., None], _APART_SOAKING, _APART) * elsewhere), axis=1) ** 2
-    left = np.maximum(nodes.most - nodes.pods, 0.0)
-    label = np.concatenate((state.label, np.where(here, EMPTY, cluster.label)), axis=1)
-    of_class = _fit(free, spread, every, doubts, aparts, left, whole=settings.policy.whole)
-
-    weights = np.where(label >= 0, likely, 0.0)
-    sums = classes.over_slots(weights[..., None])
-    weights = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
-    none = sums <= 0
-    reference = nodes.reference / nodes.amount
-    mean = np.where(none, reference, classes.over_slots(weights[..., None] * every))
-    mixed_doubt = classes.over_slots(weights[..., None] ** 2 * doubts)
-    spread_of_mix = np.maximum(classes.over_slots(weights[..., None] * (every**2 + aparts)) - mean**2, 0.0)
-    mixed_doubt += np.maximum(classes.over_slots(weights[..., None] * every**2) - mean**2, 0.0) / _NEXT * ~none
-    one = (slice(None), None)
-    total = _fit(
-        free,
-        spread,
-        mean[one],
-        mixed_doubt[one],
-        np.where(none, 0.0, spread_of_mix)[one],
-        left,
-        whole=settings.policy.whole,
-    )
-    # What was seen elsewhere is known here, too.
-    same = state.label[:, :, None] == cluster.label
-    known = np.where(same, cluster.assumed, 1.0).min(axis=2, initial=1.0)
-    elsewhere_assumed = np.broadcast_to(cluster.assumed, here.shape)
-    assumed = np.concatenate((np.minimum(cost.prior.max(axis=2), known), elsewhere_assumed), axis=1)
-    priors = np.concatenate((cost.prior.max(axis=2), np.ones(here.shape)), axis=1)
-    binding = total.binding[:, 0]
-    scarce = np.where(binding == PODS, np.argmin(free / np.maximum(mean, _LEAST), axis=1), binding)
-    rows = np.arange(len(free))
+    costs = _costs(state, cost, cluster, nodes, settings.estimate.prior_deviation)
+    slots = cost.value.shape[1]
+    free, spread = _free(state, costs.value[:, :slots], costs.doubt[:, :slots], nodes, settings)
+    left, whole = np.maximum(nodes.most - nodes.pods, 0.0), settings.policy.whole
+    of_class = fit(free, spread, costs.value, costs.doubt, costs.apart, left, whole=whole)
+    mixed = _mixed(costs, likely, nodes)
+    of_mix = fit(free, spread, mixed.value, mixed.doubt, mixed.apart, left, whole=whole)
+    assumed, priors = _assumed(state, cost, cluster)
     return Room(
-        label=label,
-        pods=np.concatenate((state.pods, np.zeros(here.shape)), axis=1),
-        cost=every,
+        label=costs.label,
+        pods=np.concatenate((state.pods, np.zeros((len(free), len(cluster.label)))), axis=1),
+        cost=costs.value,
         available=of_class.available,
         lower=of_class.lower,
         binding=of_class.binding,
         assumed=assumed,
-        soaking=np.concatenate((cost.soaking, soaking), axis=1),
+        soaking=costs.soaking,
         free=free,
-        weights=weights,
-        total=Total(
-            available=total.available[:, 0],
-            lower=total.lower[:, 0],
-            upper=total.upper[:, 0],
-            binding=binding,
-            cost=mean[rows, scarce],
-            capacity=np.minimum(free[rows, scarce] + mean[rows, scarce] * nodes.pods, 1.0),
-            resource=scarce,
-        ),
-        prior=np.where(none[:, 0], 1.0, classes.over_slots(weights * priors)),
+        weights=mixed.weights,
+        total=_total(of_mix, free, mixed.value[:, 0], nodes.pods),
+        prior=np.where(mixed.reference, 1.0, classes.over_slots(mixed.weights * priors)),
         known=(nodes.pods == 0) | state.measured.all(axis=1),
+    )
+
+
+class _Costs(NamedTuple):
+    """What one pod of each class takes: a node's slots first, then the cluster's classes.
+
+    Attributes:
+        label: (nodes, classes) EMPTY: no class in this column.
+        value: (nodes, classes, resources) share of what pods may have that one pod takes.
+        doubt: (nodes, classes, resources) variance of that.
+        apart: (nodes, classes, resources) variance of one pod's cost around it.
+        soaking: (nodes, classes) True: threads of the class are always runnable.
+    """
+
+    label: NDArray[np.int64]
+    value: Array
+    doubt: Array
+    apart: Array
+    soaking: NDArray[np.bool_]
+
+
+def _costs(state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, prior_deviation: float) -> _Costs:
+    scale = nodes.amount[:, None, :]
+    bent = _bent(cost.soaking, cost.value[..., CPU], nodes)
+    value, doubt = cost.value / scale * bent, cost.variance / scale**2 * bent**2
+    apart = np.where(cost.soaking[..., None], _APART_SOAKING, _APART) * value
+    soaking = np.broadcast_to(cluster.soaking > classes.SOAKING, (len(value), len(cluster.label)))
+    absolute = np.maximum(cluster.cost, nodes.reference[:, None, :] / 100)
+    elsewhere = absolute / scale * _bent(soaking, absolute[..., CPU], nodes)
+    apart_elsewhere = np.where(soaking[..., None], _APART_SOAKING, _APART) * elsewhere
+    here = np.any(state.label[:, :, None] == cluster.label, axis=1)
+    return _Costs(
+        label=np.concatenate((state.label, np.where(here, EMPTY, cluster.label)), axis=1),
+        value=np.concatenate((value, elsewhere), axis=1),
+        doubt=np.concatenate((doubt, (prior_deviation * elsewhere) ** 2), axis=1),
+        apart=np.concatenate((apart, apart_elsewhere), axis=1) ** 2,
+        soaking=np.concatenate((cost.soaking, soaking), axis=1),
+    )
+
+
+class _Mixed(NamedTuple):
+    """What a pod of the mix takes, as in `_Costs` with one column; where no class is likely, the reference pod.
+
+    `weights` (nodes, classes) are those of the mix; `reference` (nodes,) is True where it is the reference pod.
+    """
+
+    weights: Array
+    reference: NDArray[np.bool_]
+    value: Array
+    doubt: Array
+    apart: Array
+
+
+def _mixed(costs: _Costs, likely: Array, nodes: Nodes) -> _Mixed:
+    weights = np.where(costs.label >= 0, likely, 0.0)
+    sums = classes.over_slots(weights[..., None])
+    weights = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
+    none, weight = sums <= 0, weights[..., None]
+    mean = np.where(none, nodes.reference / nodes.amount, classes.over_slots(weight * costs.value))
+    apart = np.maximum(classes.over_slots(weight * (costs.value**2 + costs.apart)) - mean**2, 0.0)
+    doubt = classes.over_slots(weight**2 * costs.doubt)
+    # Which classes the next pods are of is unknown, too.
+    doubt += np.maximum(classes.over_slots(weight * costs.value**2) - mean**2, 0.0) / _NEXT * ~none
+    return _Mixed(weights, none[:, 0], mean[:, None], doubt[:, None], np.where(none, 0.0, apart)[:, None])
+
+
+def _assumed(state: classes.State, cost: Cost, cluster: Cluster) -> tuple[Array, Array]:
+    """Return the shares (nodes, classes) of costs that no node has seen, and of those that this node has not seen."""
+    same = state.label[:, :, None] == cluster.label
+    known = np.where(same, cluster.assumed, 1.0).min(axis=2, initial=1.0)
+    prior, elsewhere = cost.prior.max(axis=2), (len(state.label), len(cluster.label))
+    return (
+        np.concatenate((np.minimum(prior, known), np.broadcast_to(cluster.assumed, elsewhere)), axis=1),
+        np.concatenate((prior, np.ones(elsewhere)), axis=1),
+    )
+
+
+def _total(of_mix: Fits, free: Array, mean: Array, pods: Array) -> Total:
+    """Return what fits of the mix; its cost and capacity are those of the resource that runs out first."""
+    binding, rows = of_mix.binding[:, 0], np.arange(len(free))
+    scarce = np.where(binding == PODS, np.argmin(free / np.maximum(mean, _LEAST), axis=1), binding)
+    return Total(
+        available=of_mix.available[:, 0],
+        lower=of_mix.lower[:, 0],
+        upper=of_mix.upper[:, 0],
+        binding=binding,
+        cost=mean[rows, scarce],
+        capacity=np.minimum(free[rows, scarce] + mean[rows, scarce] * pods, 1.0),
+        resource=scarce,
     )
 
 
@@ -227,43 +272,3 @@ def _free(state: classes.State, value: Array, doubt: Array, nodes: Nodes, settin
     spread = np.where(known, surroundings + learning, level.doubt(nodes.level, slow=slow))
     spread[:, 0] += limit.DOUBT**2
     return np.maximum(1.0 - np.array([params.headroom_cpu, params.headroom_memory]) - believed, 0.0), spread
-
-
-class _Fits(NamedTuple):
-    available: Array
-    lower: Array
-    upper: Array
-    binding: NDArray[np.int64]
-
-
-def _fit(free: Array, spread: Array, cost: Array, doubt: Array, apart: Array, left: Array, *, whole: bool) -> _Fits:
-    """Return what fits, (nodes, classes).
-
-    Args:
-        free: (nodes, resources) share that pods may still take.
-        spread: (nodes, resources) its variance.
-        cost: (nodes, classes, resources) share that one pod takes.
-        doubt: (nodes, classes, resources) variance of that.
-        apart: (nodes, classes, resources) variance of one pod's cost around it.
-        left: (nodes,) pods up to the pod limit.
-        whole: Round lower down.
-    """
-    cost = np.maximum(cost, _LEAST)
-    room = free[:, None, :] / cost
-    scarce = np.where(np.isnan(room), np.inf, room)
-    resource = np.argmin(scarce, axis=2)
-    chosen = np.min(scarce, axis=2)
-    most = np.broadcast_to(left[:, None], chosen.shape)
-    bounded = np.where(np.isfinite(chosen), chosen, most)
-    unsure = ONE_SIDED_90 * np.sqrt(spread)[:, None, :]
-    costly = 1.0 + ONE_SIDED_90 * np.sqrt(doubt + apart / np.maximum(scarce, 1.0)) / cost
-    low = np.nan_to_num(np.maximum(free[:, None, :] - unsure, 0.0) / (cost * costly), nan=np.inf)
-    high = np.nan_to_num((free[:, None, :] + unsure) / cost * costly, nan=np.inf)
-    available = np.minimum(bounded, most)
-    lower = np.minimum(low.min(axis=2), available)
-    return _Fits(
-        available=available,
-        lower=np.floor(lower + _LEAST) if whole else lower,
-        upper=np.maximum(np.minimum(high.min(axis=2), most), available),
-        binding=np.where(most < chosen, PODS, resource),
-    )

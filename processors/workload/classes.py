@@ -7,17 +7,12 @@ pods of the class run, also while their number stands still, since usage is told
 count as running, but nothing is learned from them; nor from those a little older while they stand out from what the
 class is known to demand, since some starts take long. Usage is in cores and bytes, so it holds on any machine.
 
-What is assumed of a class (its cost elsewhere, W0) enters with the weight 1/(d max(W0, W))^2, d its relative
-deviation: an assumption that is off by a factor is given up as fast as one that is right is confirmed. What the level
-itself is unsure by is its weight on the other side, and that of one more second in which the deviation d is expected.
-
 *Kind* (see `slowdown`): threads of a soaking pod are always runnable, so what its pods use and wait for together is a
 whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class
 a soaking one; a class of which nothing is known counts as serving. What its pods declare counts from the first block
-on, whatever is seen. A soaking pod wants what it uses and what it waits
-for, and it says so however full the machine is. How much each class waits there is known roughly in one second, so
-whether it still soaks is judged by the mean of many. A serving pod wants what it uses; on a machine that is full it
-gets less, so then nothing is learned of it.
+on, whatever is seen. A soaking pod wants what it uses and what it waits for, and it says so however full the machine
+is. How much each class waits there is known roughly in one second, so whether it still soaks is judged by the mean of
+many. A serving pod wants what it uses; on a machine that is full it gets less, so then nothing is learned of it.
 
 Memory grows after a start and does not shrink by much, so a pod counts with the most that the mean pod of its class
 has held, which fades with the memory of everything else.
@@ -43,9 +38,6 @@ _WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most
 _HELD_BACK = 0.5  # of a class's pods: a quota bounds what they use
 _EVIDENT_SECONDS = 10.0
 _SLOW_SECONDS = 60.0
-_WANDER = np.array([0.3, 0.0])  # relative deviation of a demand that was watched for no time
-_WANDER_SECONDS = 10.0
-_SETTLING_SECONDS = 6.0
 _OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
 
 
@@ -117,23 +109,6 @@ class Usage(NamedTuple):
     span: Array
 
 
-class Cost(NamedTuple):
-    """What a pod of each class takes.
-
-    Attributes:
-        value: (nodes, slots, resources) cores and bytes, above 0.
-        variance: (nodes, slots, resources) of `value`.
-        prior: (nodes, slots, resources) share of `value` that is not evidence yet, 0..1: that of the prior in it, and
-            most of it while it was watched for a few seconds only, however steady it was.
-        soaking: (nodes, slots) True: its threads are always runnable.
-    """
-
-    value: Array
-    variance: Array
-    prior: Array
-    soaking: NDArray[np.bool_]
-
-
 def init(nodes: int, slots: int, resources: int = 2) -> State:
     """Return the state of nodes that run nothing."""
     flat, whole = (nodes, slots), (nodes, resources)
@@ -165,29 +140,6 @@ def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
         part[node, slot] = 0.0
 
 
-def cost(state: State, prior: Array, *, deviation: Array | float) -> Cost:
-    """Weigh evidence and prior.
-
-    Args:
-        state: Evidence.
-        prior: (nodes, slots, resources) cost that is assumed, above 0.
-        deviation: Relative standard deviation of the prior, one or (nodes, slots, 1).
-    """
-    doubt = (deviation * np.maximum(prior, slope(state))) ** 2
-    seconds = np.stack((state.demand.seconds, state.held), axis=-1)
-    widened = state.demand.variance * level.correlated(state.demand.product, state.demand.variance)
-    noise = np.stack((widened, np.zeros_like(widened)), axis=-1)
-    # One more second with the prior's own deviation: a fresh level is believed after some seconds, not at once. And
-    # what wanders more slowly than it was watched shows in no residual.
-    wander = (_WANDER * slope(state)) ** 2 * _WANDER_SECONDS / (_WANDER_SECONDS + seconds)
-    unsure = _quotient(noise + doubt / (seconds + 1.0), seconds) + np.where(seconds > 0, wander, 0.0)
-    known = np.divide(1.0, unsure, out=np.zeros_like(unsure), where=unsure > 0)
-    assumed = 1.0 / doubt
-    value = (slope(state) * known + prior * assumed) / (total := known + assumed)
-    share = np.maximum(assumed / total, np.exp(-seconds / _SETTLING_SECONDS))
-    return Cost(value=value, variance=1.0 / total, prior=share, soaking=state.kind > SOAKING)
-
-
 def slope(state: State) -> Array:
     """Return the cost (nodes, slots, resources) by evidence alone, 0 where there is none."""
     return np.stack((np.nan_to_num(state.demand.mean), state.most), axis=-1)
@@ -217,7 +169,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     counted[..., CPU] = np.where(partial, 0.0, counted[..., CPU])
     demand = np.divide(wanted, counted[..., CPU], out=np.full_like(wanted, np.nan), where=counted[..., CPU] > 0)
     here = counted[..., MEMORY] > 0
-    mean = _quotient(usage.used[..., MEMORY], counted[..., MEMORY])
+    mean = quotient(usage.used[..., MEMORY], counted[..., MEMORY])
     faded = state.demand._replace(seconds=state.demand.seconds * fade, age=state.demand.age * fade)
     starts = mix.update(mix.faded(state.starts, elapsed), state.label, usage.pods - state.pods, state.at_us == 0)
     after = state._replace(
@@ -243,7 +195,7 @@ def _settled(state: State, usage: Usage) -> Usage:
     evident = state.demand.age > _EVIDENT_SECONDS
     usage = _without(usage, usage.starting, evident | (usage.counted[..., CPU] > usage.starting[..., 0]))
     number, cores, waiting = usage.young[..., 0], usage.young[..., 1], usage.young[..., 2]
-    apart = np.abs(_quotient(cores + waiting, number) - np.nan_to_num(state.demand.mean))
+    apart = np.abs(quotient(cores + waiting, number) - np.nan_to_num(state.demand.mean))
     bound = _OUTSTANDING * np.sqrt(state.demand.variance) + _SLIGHT_CORES
     return _without(usage, usage.young, (usage.counted[..., CPU] > number) & evident & (apart > bound))
 
@@ -262,7 +214,7 @@ def _without(usage: Usage, some: Array, where: NDArray[np.bool_]) -> Usage:
 def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     """Return how soaking each class is (nodes, slots) after a block."""
     counted = usage.counted[..., CPU]
-    threads = _quotient(usage.used[..., CPU] + usage.waiting, counted)
+    threads = quotient(usage.used[..., CPU] + usage.waiting, counted)
     evident = full[:, None] & (state.demand.age > _EVIDENT_SECONDS)
     threads = np.where(evident & (state.kind > SOAKING), state.demand.mean, threads)
     # Not even a thread that never sleeps uses more than a core, which noise around a core does half of the time.
@@ -295,7 +247,7 @@ def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDA
     )
 
 
-def _quotient(over: Array, under: Array) -> Array:
+def quotient(over: Array, under: Array) -> Array:
     """Divide; 0 where there is nothing to divide by."""
     return np.divide(over, under, out=np.zeros(np.broadcast(over, under).shape), where=under > 0)
 

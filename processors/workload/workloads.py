@@ -8,7 +8,7 @@ on the global model alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from processors.estimation.global_model import EVIDENT_PODS
 from processors.rows import table
 from processors.rows.name_index import NameIndex
-from processors.workload import class_capacity, classes, mix
+from processors.workload import class_capacity, classes, cost, mix, totals
 from processors.workload.class_capacity import Cluster, Nodes, Room
 from processors.workload.classes import EMPTY
+from processors.workload.cost import Cost
 from processors.workload.pod_class import UNNAMED, Tally
-from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
+from schemas.messages.estimate import MAXIMUM_CLASSES, Model
 from schemas.settings import Settings
 
 Array = NDArray[np.float64]
@@ -29,15 +30,6 @@ Rows = NDArray[np.intp]
 _CHANGE = 0.05
 _STRANGE = 4.0
 _LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
-_FORGOTTEN = 1e-4  # starts
-
-
-class Sums(NamedTuple):
-    """What nodes know of classes together: sums by class, and of all starts those that repeat, and that could."""
-
-    classes: dict[str, ClassSum]
-    repeats: float
-    transitions: float
 
 
 _UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)))
@@ -222,7 +214,7 @@ class Workloads:
             if weights[column] >= _LEAST_WEIGHT
         }
 
-    def sums(self, alive: NDArray[np.bool_], reference: Array, at_us: int) -> Sums | None:
+    def sums(self, alive: NDArray[np.bool_], reference: Array, at_us: int) -> totals.Sums | None:
         """Add up pods and usage by class over live nodes, each as far as it has evidence of its own; and starts.
 
         Args:
@@ -235,27 +227,7 @@ class Workloads:
         if not rows.size:
             return None
         state = table.take(self._state, rows)
-        share = self._cost(state, reference[rows]).prior.max(axis=2)
-        counted = np.maximum(1.0 - share, 0.0) * state.pods
-        taken = classes.slope(state) * counted[..., None]
-        soaking = counted * (state.kind > classes.SOAKING)
-        starts = mix.faded(state.starts, np.maximum(at_us - state.at_us, 0) / 1e6)
-        used = (state.label >= 0) & ((counted > 0) | (starts.started > _FORGOTTEN))
-        running = np.where(counted > 0, state.pods, 0.0)
-        columns = [counted, taken[..., 0], taken[..., 1], soaking, starts.started, starts.recent, running]
-        size = len(self._roll)
-        totals = np.stack([np.bincount(state.label[used], column[used], size) for column in columns], axis=1)
-        known = np.flatnonzero((totals[:, 0] > 0) | (totals[:, 4] > 0))
-        found = sorted((-totals[label, 0], self._roll.names[label], label) for label in known)
-        names = ("pods", "cpu", "memory", "soaking", "started", "recent", "running")
-        by_class = {
-            name: ClassSum(**dict(zip(names, totals[label].tolist(), strict=True)))
-            for _, name, label in found[:MAXIMUM_CLASSES]
-        }
-        if not by_class:
-            return None
-        repeats, transitions = (float(np.add.accumulate(part)[-1]) for part in (starts.repeats, starts.transitions))
-        return Sums(by_class, repeats, transitions)
+        return totals.add_up(state, self._cost(state, reference[rows]), self._roll.names, at_us)
 
     def dump(self, rows: Rows) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return names as JSON types, and the arrays of these rows."""
@@ -278,7 +250,7 @@ class Workloads:
         self._state = table.restore(classes.init(0, self._estimate.classes), arrays, "classes.")
         (self._told,) = table.restore((self._told,), {"0": arrays["told"]} if "told" in arrays else {})
 
-    def _cost(self, state: classes.State, reference: Array) -> classes.Cost:
+    def _cost(self, state: classes.State, reference: Array) -> Cost:
         """Weigh the nodes' own evidence and what is assumed: the cluster's cost of that class, else that of any pod."""
         if len(self._priors) <= len(self._roll):
             self._priors = np.full((len(self._roll) + 1, 2), np.nan)  # the last row is that of EMPTY
@@ -288,7 +260,7 @@ class Workloads:
         prior = np.where(strange, of_any, np.maximum(of_class, of_any / 100))
         # What pods of other classes take says next to nothing of this one.
         deviation = self._estimate.prior_deviation * np.where(strange[..., :1], _STRANGE, 1.0)
-        return classes.cost(state, prior, deviation=deviation)
+        return cost.weigh(state, prior, deviation=deviation)
 
     def _tidy(self) -> None:
         moved = self._roll.tidy(np.concatenate((self._state.label.ravel(), self._cluster.label)))

@@ -1,0 +1,60 @@
+"""What a pod of each class takes, by evidence and by what is assumed of it.
+
+What is assumed of a class (its cost elsewhere, W0) enters with the weight 1/(d max(W0, W))^2, d its relative
+deviation: an assumption that is off by a factor is given up as fast as one that is right is confirmed. What the level
+itself is unsure by is its weight on the other side, and that of one more second in which the deviation d is expected.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.estimation import level
+from processors.workload import classes
+
+Array = NDArray[np.float64]
+
+_WANDER = np.array([0.3, 0.0])  # relative deviation of a demand that was watched for no time
+_WANDER_SECONDS = 10.0
+_SETTLING_SECONDS = 6.0
+
+
+class Cost(NamedTuple):
+    """What a pod of each class takes.
+
+    Attributes:
+        value: (nodes, slots, resources) cores and bytes, above 0.
+        variance: (nodes, slots, resources) of `value`.
+        prior: (nodes, slots, resources) share of `value` that is not evidence yet, 0..1: that of the prior in it, and
+            most of it while it was watched for a few seconds only, however steady it was.
+        soaking: (nodes, slots) True: its threads are always runnable.
+    """
+
+    value: Array
+    variance: Array
+    prior: Array
+    soaking: NDArray[np.bool_]
+
+
+def weigh(state: classes.State, prior: Array, *, deviation: Array | float) -> Cost:
+    """Weigh evidence and prior.
+
+    Args:
+        state: Evidence.
+        prior: (nodes, slots, resources) cost that is assumed, above 0.
+        deviation: Relative standard deviation of the prior, one or (nodes, slots, 1).
+    """
+    doubt = (deviation * np.maximum(prior, classes.slope(state))) ** 2
+    seconds = np.stack((state.demand.seconds, state.held), axis=-1)
+    widened = state.demand.variance * level.correlated(state.demand.product, state.demand.variance)
+    noise = np.stack((widened, np.zeros_like(widened)), axis=-1)
+    # One more second with the prior's own deviation: a fresh level is believed after some seconds, not at once. And
+    # what wanders more slowly than it was watched shows in no residual.
+    wander = (_WANDER * classes.slope(state)) ** 2 * _WANDER_SECONDS / (_WANDER_SECONDS + seconds)
+    unsure = classes.quotient(noise + doubt / (seconds + 1.0), seconds) + np.where(seconds > 0, wander, 0.0)
+    known = np.divide(1.0, unsure, out=np.zeros_like(unsure), where=unsure > 0)
+    assumed = 1.0 / doubt
+    value = (classes.slope(state) * known + prior * assumed) / (total := known + assumed)
+    share = np.maximum(assumed / total, np.exp(-seconds / _SETTLING_SECONDS))
+    return Cost(value=value, variance=1.0 / total, prior=share, soaking=state.kind > classes.SOAKING)

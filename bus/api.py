@@ -1,4 +1,4 @@
-"""Requests to the JetStream API that the client has no calls for."""
+"""Requests to the JetStream API for which the client has no calls."""
 
 import json
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import nats.errors
 from nats.aio.client import Client
 
-# What was expected to be the last message, of a subject or in a batch, is not.
+# Error codes: the expected last sequence, of a subject or in a batch, is not the actual one.
 WRONG_LAST_SEQUENCE = (10071, 10164)
 
 
 class Refused(nats.errors.Error):
-    """The server did not do what it was asked for.
+    """The server refused a request.
 
     Attributes:
-        code: Its number for the reason.
+        code: The server's number for the reason.
     """
 
     def __init__(self, description: str, code: int) -> None:

@@ -1,6 +1,6 @@
-"""The types of a client and of a message that it hands to a callback, for those who are handed one.
+"""The types of a client and of a message that it passes to a callback, for annotations outside the bus.
 
-Any client of the library will do where only `Client` is asked for; services get a `bus.connection.Connection`.
+Where a parameter is a `Client`, any client of the library works; services use a `bus.connection.Connection`.
 """
 
 from nats.aio.client import Client

@@ -1,9 +1,8 @@
-"""One connection a service: found again after every outage, and never silently deaf.
+"""The connection of a service: it reconnects after every outage, and does not stay connected without being served.
 
-nats-py gives up after 60 attempts and notices a dead server after minutes unless told otherwise; both are set here.
-An exception in one of its callbacks would end reconnecting for good, so the callbacks only log and count. What else
-could leave the client deaf while it calls itself connected is mended in `Connection`, and `bus.watchdog` looks for what
-is not known yet.
+By default nats-py gives up after 60 attempts and detects a dead server only after minutes; both are changed here. An
+exception in one of its callbacks would stop reconnecting, so the callbacks only log and count. `Connection` fixes the
+known cases in which the client receives nothing although it reports to be connected; `bus.watchdog` detects the others.
 """
 
 import asyncio
@@ -32,8 +31,8 @@ READERS = Counter("spazio_nats_readers_ended_total", "times that the client's re
 ERRORS = Counter("spazio_nats_errors_total", "asynchronous errors that the server or the client reported")
 
 
-class _Heard(Parser):
-    """The client's parser, which also counts the pieces that the server has sent."""
+class _CountingParser(Parser):
+    """The client's parser, which also counts the pieces of data that arrive from the server."""
 
     pieces = 0
 
@@ -43,10 +42,10 @@ class _Heard(Parser):
 
 
 class Connection(Tapped):
-    """The client, mended where bytes from outside, or a server that hangs, could stop it.
+    """The client, with fixes for bytes from outside and hanging servers that could stop it.
 
     Attributes:
-        closed: Set once the client has given up for good; nothing but a new connection helps then.
+        closed: Set once the client has given up for good; only a new connection helps then.
         attempted: Time of the event loop at which it last began to connect.
     """
 
@@ -54,22 +53,22 @@ class Connection(Tapped):
         super().__init__()
         self.closed = asyncio.Event()
         self.attempted = 0.0
-        self._ps: _Heard = _Heard(self)
+        self._ps: _CountingParser = _CountingParser(self)
 
     @property
     def heard(self) -> int:
-        """Number of pieces that have come from the server: it grows while the connection lives."""
+        """Number of pieces of data that have arrived from the server; it grows while the connection works."""
         return self._ps.pieces
 
     def abort(self) -> None:
-        """Drop the connection now. Closing it would first wait until a server that hangs takes what is buffered."""
+        """Drop the connection now. Closing it would first wait for a hanging server to accept the buffered data."""
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
             writer.transport.abort()
 
     async def _connect_to_server(self, s: Srv) -> None:
-        # After an attempt that failed half way the client keeps its socket, and a reader that would take bytes away
-        # from the next one.
+        # After an attempt that failed half way, the client keeps its socket, and a reader that would consume bytes of
+        # the next connection.
         self.abort()
         if self._reading_task is not None and self._reading_task is not asyncio.current_task():
             self._reading_task.cancel()
@@ -79,19 +78,19 @@ class Connection(Tapped):
     async def _attempt_reconnect(self) -> None:
         self.attempted = asyncio.get_running_loop().time()
         self.abort()
-        # What was asked over the connection that broke is answered over it, or never; who asks again asks sooner.
+        # Requests on the broken connection get no answer any more; failing them now lets callers retry sooner.
         for waiting in list(self._resp_map.values()):
             if not waiting.done():
                 waiting.set_exception(nats.errors.ConnectionReconnectingError())
         try:
             await super()._attempt_reconnect()
-        except Exception as error:  # noqa: BLE001 # whatever it is, nobody would ever connect again
-            log.warning("nats.given_up", extra={"reason": repr(error)})
+        except Exception as error:  # noqa: BLE001 # after any exception the client would never reconnect
+            log.warning("nats.reconnect_failed", extra={"reason": repr(error)})
             await self.close()
 
     async def _read_loop(self) -> None:
         await super()._read_loop()
-        # It also ends, and says nothing, when anything in it raises; everything would be silent from then on.
+        # The loop also ends without a log message when anything in it raises; then nothing would be received any more.
         current = self._reading_task is asyncio.current_task()
         if current and self.is_connected and not asyncio.get_running_loop().is_closed():
             READERS.inc()
@@ -99,12 +98,12 @@ class Connection(Tapped):
             await self.force_reconnect()
 
     async def request(self, *arguments: Any, **named: Any) -> Msg:
-        """Send a request and wait for its answer, as the client does; see there."""
+        """Send a request and wait for its answer, as `Client.request`."""
         with _cancellable():
             return await super().request(*arguments, **named)
 
     async def flush(self, *arguments: Any, **named: Any) -> None:
-        """Wait until the server has what was sent, as the client does; see there."""
+        """Wait until the server has received everything sent, as `Client.flush`."""
         with _cancellable():
             await super().flush(*arguments, **named)
 
@@ -113,14 +112,14 @@ class Connection(Tapped):
             return await super()._flush_pending(force_flush)
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
-        # The client sends the ping at once, ahead of what still waits to be sent: its answer would say nothing of that.
+        # The client would send the ping ahead of buffered data, so its answer would not confirm that data.
         if self._pending and self._transport is not None and self.is_connected:
             self._transport.writelines(self._pending)
             self._pending, self._pending_data_size = [], 0
         await super()._send_ping(future)
 
     async def _process_pong(self) -> None:
-        # An answer to somebody who has stopped waiting for it would raise, and end the reader.
+        # A pong whose waiter was cancelled would raise and end the reader.
         if self._pongs and self._pongs[0].done():
             self._pongs.pop(0)
             self._pings_outstanding = 0
@@ -130,7 +129,7 @@ class Connection(Tapped):
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
     ) -> Msg:
-        # The server passes on subjects that are no UTF-8; the client's own decoding would end its read loop.
+        # The server forwards subjects that are not UTF-8; the client's own decoding would end its read loop.
         return self.msg_class(
             subject=subject.decode(errors="replace"),
             reply=reply.decode(errors="replace"),
@@ -143,16 +142,16 @@ class Connection(Tapped):
 
 @contextmanager
 def _cancellable() -> Iterator[None]:
-    """End the block by a cancellation that something in it has swallowed; whoever was to end would go on.
+    """Raise a cancellation that something in the block has swallowed; otherwise the cancelled task would go on.
 
-    The client does so while it flushes, and `wait_for` of Python 3.11 where a connection breaks at the same time.
+    The client swallows one while it flushes, as does `wait_for` of Python 3.11 if the connection breaks meanwhile.
     """
     task = asyncio.current_task()
-    asked = task.cancelling() if task else 0
+    before = task.cancelling() if task else 0
     try:
         yield
     finally:
-        if task is not None and task.cancelling() > asked:
+        if task is not None and task.cancelling() > before:
             raise asyncio.CancelledError
 
 
@@ -161,51 +160,61 @@ class Closed(RuntimeError):
 
 
 class ServerTooOld(RuntimeError):
-    """The server lacks what exactly-once folds need."""
+    """The server lacks features that exactly-once folds need."""
+
+
+class _Callbacks:
+    """Callbacks of a connection, which log and count.
+
+    Args:
+        client: The connection.
+        url: Address of the server, without credentials.
+    """
+
+    def __init__(self, client: Connection, url: str) -> None:
+        self._client, self._url, self._last_error = client, url, ""
+
+    async def disconnected(self) -> None:
+        if not self._client.is_closed:
+            CONNECTED.set(0)
+            DISCONNECTS.inc()
+            log.warning("nats.disconnected", extra={"url": self._url})
+
+    async def reconnected(self) -> None:
+        self._last_error = ""
+        CONNECTED.set(1)
+        log.info("nats.reconnected", extra={"url": self._url})
+
+    async def closed(self) -> None:
+        self._client.closed.set()
+
+    async def failed(self, error: Exception) -> None:
+        ERRORS.inc()
+        # One line per outage, not one for each of its reconnect attempts.
+        level = logging.DEBUG if self._last_error == str(error) else logging.WARNING
+        self._last_error = str(error)
+        log.log(level, "nats.error_reported", extra={"reason": repr(error), "url": self._url})
 
 
 async def dial(settings: Settings, name: str) -> Connection:
-    """Connect, waiting for the server as long as it takes; said once while it waits.
+    """Connect, waiting for the server as long as it takes; the waiting is logged once.
 
     Args:
         settings: Server address and timeouts.
-        name: What the server's monitoring calls this connection.
+        name: Name of this connection in the server's monitoring.
 
     Raises:
         ServerTooOld: The server answers, but is older than `MINIMUM_SERVER`.
     """
-    client, last = Connection(), ""
-
-    async def on_disconnect() -> None:
-        if not client.is_closed:
-            CONNECTED.set(0)
-            DISCONNECTS.inc()
-            log.warning("nats.disconnected", extra={"url": settings.nats_shown})
-
-    async def on_reconnect() -> None:
-        nonlocal last
-        last = ""
-        CONNECTED.set(1)
-        log.info("nats.reconnected", extra={"url": settings.nats_shown})
-
-    async def on_closed() -> None:
-        client.closed.set()
-
-    async def on_error(error: Exception) -> None:
-        nonlocal last
-        ERRORS.inc()
-        # One line for an outage, not one for each of its reconnect attempts.
-        level = logging.DEBUG if last == str(error) else logging.WARNING
-        last = str(error)
-        log.log(level, "nats.error", extra={"reason": repr(error), "url": settings.nats_shown})
-
+    client = Connection()
+    callbacks = _Callbacks(client, settings.nats_shown)
     await client.connect(
         settings.nats_url,
         name=name,
-        error_cb=on_error,
-        disconnected_cb=on_disconnect,
-        reconnected_cb=on_reconnect,
-        closed_cb=on_closed,
+        error_cb=callbacks.failed,
+        disconnected_cb=callbacks.disconnected,
+        reconnected_cb=callbacks.reconnected,
+        closed_cb=callbacks.closed,
         connect_timeout=settings.nats.connect_timeout_seconds,  # type: ignore[arg-type] # any number works
         reconnect_time_wait=_RECONNECT_SECONDS,  # type: ignore[arg-type] # any number works
         max_reconnect_attempts=-1,
@@ -222,7 +231,7 @@ async def dial(settings: Settings, name: str) -> Connection:
 
 @asynccontextmanager
 async def connect(settings: Settings, name: str) -> AsyncIterator[Connection]:
-    """Hold a connection for the length of a block, then send what is buffered and close it."""
+    """Hold a connection for the length of a block, then send buffered data and close it."""
     client = await dial(settings, name)
     try:
         yield client
@@ -232,18 +241,18 @@ async def connect(settings: Settings, name: str) -> AsyncIterator[Connection]:
             async with asyncio.timeout(1):
                 await client.flush()
         except (nats.errors.Error, TimeoutError):
-            log.warning("nats.unflushed")
+            log.warning("nats.flush_failed")
             client.abort()
-        with contextlib.suppress(OSError):  # of a connection that is dropped
+        with contextlib.suppress(OSError):  # raised if the connection was dropped
             await client.close()
 
 
 @asynccontextmanager
 async def probe(settings: Settings, name: str) -> AsyncIterator[Client]:
-    """Hold a connection that is given up at the first error, for a look at a server that may not be ours to use.
+    """Hold a connection without reconnecting, to inspect a server that may refuse it.
 
     Raises:
-        BusError: The server refuses; also OSError: none answers.
+        BusError: The server refuses the connection; also OSError: no server answers.
     """
     client = Client()
     try:
@@ -254,22 +263,22 @@ async def probe(settings: Settings, name: str) -> AsyncIterator[Client]:
 
 
 async def _quiet(_error: Exception) -> None:
-    """Say nothing: who probes is told by what is raised."""
+    """Do not log: `probe` raises the error."""
 
 
 async def unless_closed(client: Connection) -> None:
-    """Wait for ever.
+    """Wait until the client gives up.
 
     Raises:
-        Closed: The client has given up; the process should end and be started again.
+        Closed: The client has given up; the process should end and be restarted.
     """
     await client.closed.wait()
     raise Closed("the NATS client has closed its connection for good")
 
 
 async def alive(client: Client, timeout_seconds: float) -> bool:
-    """Tell whether the server answers now; `is_connected` also says yes when the reader has died."""
-    if not client.is_connected:  # and a ping would get in the way of the handshake
+    """Tell whether the server answers now; `is_connected` is also true when the reader has died."""
+    if not client.is_connected:  # a ping would also disturb the handshake
         return False
     try:
         async with asyncio.timeout(timeout_seconds):

@@ -1,6 +1,6 @@
 """The errors of the bus under names of its own, so that no other package imports the client library.
 
-Every error of the client is a `BusError`, and so are those that the bus adds: `lease.Lost`, `consumer.Renewed`,
+Every error of the client is a `BusError`, and so are the errors of the bus: `lease.Lost`, `consumer.StreamRecreated`,
 `api.Refused`.
 """
 
@@ -10,5 +10,5 @@ from nats.js.errors import NotFoundError
 BusError = nats.errors.Error
 NotFound = NotFoundError
 
-# What a request to the server can raise: it was refused, the connection broke, or no answer came in time.
+# Exceptions of a request to the server: it was refused, the connection broke, or no answer came in time.
 REQUEST_FAILED: tuple[type[Exception], ...] = (BusError, TimeoutError)

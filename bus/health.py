@@ -1,4 +1,4 @@
-"""What is wrong with a service right now, for its readiness page and for people."""
+"""Current problems of a service, for its readiness page and for people."""
 
 import asyncio
 import logging
@@ -10,19 +10,19 @@ from prometheus_client import Gauge
 log = logging.getLogger(__name__)
 
 UNSTORED = (
-    "the NATS server stores nothing: see that it runs, that its disk has space, and what its log says; "
-    "what waits is kept as long as there is room for it"
+    "the NATS server stores nothing: check that it runs, that its disk has space, and its log; "
+    "waiting messages are kept while the buffer has room"
 )
 
 DEGRADED = Gauge("spazio_degraded", "1 while a part of the service cannot do its work", ["part"])
 
 
 class Health:
-    """Problems by part; a part without a problem is well.
+    """Problems by part; a part without a problem is healthy.
 
     Attributes:
-        problems: What is wrong.
-        dead: Parts without which nothing works, and which a supervisor may mend by starting the process again.
+        problems: Reason by part.
+        dead: Parts without which the service does nothing; a restart of the process may repair them.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Health:
         self.dead: set[str] = set()
 
     def degrade(self, part: str, reason: str, *, dead: bool = False) -> None:
-        """Note a problem; said once as long as it stays the same."""
+        """Record a problem; it is logged once while it stays the same."""
         if self.problems.get(part) != reason:
             log.error("service.degraded", extra={"part": part, "reason": reason})
         self.problems[part] = reason
@@ -39,7 +39,7 @@ class Health:
         DEGRADED.labels(part).set(1)
 
     def recover(self, part: str) -> None:
-        """Note that a part is well again."""
+        """Record that a part works again."""
         self.dead.discard(part)
         if self.problems.pop(part, None) is not None:
             log.info("service.recovered", extra={"part": part})
@@ -47,7 +47,7 @@ class Health:
 
     @asynccontextmanager
     async def within(self, part: str, seconds: float, reason: str) -> AsyncIterator[None]:
-        """Degrade a part if the block takes longer than so many seconds; recover it when the block is done."""
+        """Degrade a part if the block takes longer than `seconds`; recover it when the block ends."""
         timer = asyncio.get_running_loop().call_later(seconds, self.degrade, part, reason)
         try:
             yield

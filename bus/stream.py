@@ -1,6 +1,6 @@
-"""Streams and buckets: one table of what must exist, made or brought up to date at every start.
+"""Streams and buckets: one table of all that must exist, created or updated at every start.
 
-Buckets are streams too. They are made as streams here because the client's own calls cannot switch on atomic
+Buckets are streams too. They are created as streams here, because the client's calls for buckets cannot enable atomic
 batches and expiry per message, which the sinks need.
 """
 
@@ -29,19 +29,19 @@ _PAGE = 256  # consumers that the server lists at once
 
 
 class NoRoom(RuntimeError):
-    """The server has no disk left for a stream of the size that settings ask for."""
+    """The server has too little disk space for a stream of the configured size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What a consumer must know of a stream.
+    """State of a stream.
 
     Attributes:
         name: Its name.
-        created: When it was made, in UTC; another time is another stream, whose sequences start again.
+        created: Creation time in UTC; another time means another stream, whose sequences start again.
         first: Lowest sequence stored.
         last: Highest sequence stored.
-        partitions: Shards of its nodes; 0 where it has none.
+        partitions: Number of partitions of its nodes; 0: it is not partitioned.
     """
 
     name: str
@@ -57,19 +57,19 @@ class Stream:
 
 
 class Stored(NamedTuple):
-    """A message as a stream has it; sequence 0: there is none."""
+    """A stored message; sequence 0: there is none."""
 
     payload: bytes
     sequence: int
 
 
 class Consumer(NamedTuple):
-    """Who reads a stream, and how far.
+    """A consumer of a stream, and its position.
 
     Attributes:
-        durable: It has a name, under which several readers share it; others are of one reader each.
-        pending: Messages that were not sent to it yet.
-        delivered: Stream sequence of the last that was.
+        durable: It has a name, under which several readers share it; other consumers have one reader each.
+        pending: Number of messages not yet sent to it.
+        delivered: Stream sequence of the last message sent to it.
     """
 
     durable: bool
@@ -78,7 +78,7 @@ class Consumer(NamedTuple):
 
 
 def configs(settings: Settings, channels: Channels = CHANNELS) -> list[api.StreamConfig]:
-    """Return the wanted configuration of every stream and bucket of the channels."""
+    """Return the configuration of every stream and bucket of the channels."""
     names, bus = Names(settings.prefix), settings.nats
     shards = bus.partitions
     telemetry = api.StreamConfig(
@@ -105,7 +105,7 @@ def configs(settings: Settings, channels: Channels = CHANNELS) -> list[api.Strea
         allow_direct=True,
         allow_atomic=True,
     )
-    # Dead letters may carry any subject, so this stream takes whatever follows a kind.
+    # Dead letters may have any subject, so this stream accepts any tokens after a kind.
     events = api.StreamConfig(
         name=names.events,
         description=channel.EVENTS.contents,
@@ -116,8 +116,8 @@ def configs(settings: Settings, channels: Channels = CHANNELS) -> list[api.Strea
         allow_direct=True,
     )
     buckets = [_bucket(settings, store) for store in channel.stores(channels) if store.bucket]
-    wanted = [telemetry, estimates, events, *buckets, _checkpoints(settings)]
-    return [one.evolve(num_replicas=bus.replicas) for one in wanted]
+    streams = [telemetry, estimates, events, *buckets, _checkpoints(settings)]
+    return [config.evolve(num_replicas=bus.replicas) for config in streams]
 
 
 def _bucket(settings: Settings, store: Store) -> api.StreamConfig:
@@ -125,7 +125,7 @@ def _bucket(settings: Settings, store: Store) -> api.StreamConfig:
 
 
 def _cache(settings: Settings) -> api.StreamConfig:
-    """Return the scheduler cache: what is too old leaves it, and its cursor moves with its rows."""
+    """Return the scheduler cache: old rows expire, and the cursor is stored atomically with its rows."""
     names, expiry = Names(settings.prefix), settings.cache.expiry_seconds
     cache = names.availability_bucket
     return api.StreamConfig(
@@ -158,7 +158,7 @@ def _checkpoints(settings: Settings) -> api.StreamConfig:
 
 
 def _latest(settings: Settings, store: Store) -> api.StreamConfig:
-    """Return a bucket whose keys come and go: what marks a deletion, or is told to, leaves it by itself."""
+    """Return a bucket whose keys come and go: deletion markers, and messages with a TTL, expire."""
     bucket = Names(settings.prefix).store(store.name)
     return api.StreamConfig(
         name=f"KV_{bucket}",
@@ -175,31 +175,31 @@ def _latest(settings: Settings, store: Store) -> api.StreamConfig:
 
 
 async def ensure(client: Client, settings: Settings) -> None:
-    """Make every stream and bucket, or bring it up to date; safe to run at the same time from several services.
+    """Create or update every stream and bucket; several services may do so concurrently.
 
-    Waits while the server's storage is starting. The number of partitions of a stream that exists is kept, since
-    changing it would move nodes between partitions.
+    Waits while the server's storage is starting. An existing stream keeps its number of partitions, since a change
+    would move nodes between partitions.
 
     Raises:
-        NoRoom: The server's disk cannot hold the sizes that settings ask for.
+        NoRoom: The server's disk is too small for the configured sizes.
     """
     js = client.jetstream(timeout=settings.nats.request_timeout_seconds)
     for wanted in configs(settings):
         while True:
             try:
-                await _ensure_one(js, wanted)
+                await _ensure_stream(js, wanted)
                 break
             except (ServiceUnavailableError, nats.errors.TimeoutError, TimeoutError) as error:
                 if getattr(error, "err_code", None) in _NO_RESOURCES:
                     raise _no_room(wanted) from error
-                log.warning("stream.waiting", extra={"stream": wanted.name, "reason": str(error)})
+                log.warning("stream.setup_failed", extra={"stream": wanted.name, "reason": str(error)})
                 await asyncio.sleep(_RETRY_SECONDS)
             except APIError as error:
                 if error.err_code not in _NO_RESOURCES:
                     raise
                 raise _no_room(wanted) from error
             except nats.errors.Error as error:  # the connection broke meanwhile
-                log.warning("stream.waiting", extra={"stream": wanted.name, "reason": repr(error)})
+                log.warning("stream.setup_failed", extra={"stream": wanted.name, "reason": repr(error)})
                 await asyncio.sleep(_RETRY_SECONDS)
 
 
@@ -210,8 +210,8 @@ def _no_room(wanted: api.StreamConfig) -> NoRoom:
     )
 
 
-async def _ensure_one(js: JetStreamContext, wanted: api.StreamConfig) -> None:
-    assert wanted.name is not None  # every config of the table above is named
+async def _ensure_stream(js: JetStreamContext, wanted: api.StreamConfig) -> None:
+    assert wanted.name is not None  # every config of `configs` has a name
     try:
         present = (await js.stream_info(wanted.name)).config
     except NotFoundError:
@@ -229,7 +229,7 @@ async def _ensure_one(js: JetStreamContext, wanted: api.StreamConfig) -> None:
 
 
 def _fields(config: api.StreamConfig) -> dict[str, Any]:
-    """Return a configuration to compare; the order of subjects means nothing."""
+    """Return a configuration for comparison; the order of subjects does not matter."""
     return config.as_dict() | {"subjects": sorted(config.subjects or ())}
 
 
@@ -238,13 +238,13 @@ def _shards(config: api.StreamConfig) -> int:
 
 
 async def describe(client: Client, name: str) -> Stream:
-    """Return what is stored under a stream's name now.
+    """Return the current state of a stream.
 
     Raises:
         NotFound: There is no such stream.
     """
     info = await client.jetstream().stream_info(name)
-    assert info.created is not None  # the server always says
+    assert info.created is not None  # the server always sends it
     return Stream(name, info.created, info.state.first_seq, info.state.last_seq, _shards(info.config))
 
 
@@ -265,19 +265,19 @@ async def newest(client: Client, name: str, subject: str, timeout_seconds: float
 
 
 async def consumers(client: Client, name: str) -> list[Consumer]:
-    """Return who reads a stream."""
-    js, found = client.jetstream(), list[Consumer]()
+    """Return all consumers of a stream."""
+    js, readers = client.jetstream(), list[Consumer]()
     while True:
-        page = await js.consumers_info(name, offset=len(found))
+        page = await js.consumers_info(name, offset=len(readers))
         for info in page:
             delivered = info.delivered.stream_seq if info.delivered else 0
-            found.append(Consumer(bool(info.config.durable_name), info.num_pending or 0, delivered))
+            readers.append(Consumer(bool(info.config.durable_name), info.num_pending or 0, delivered))
         if len(page) < _PAGE:
-            return found
+            return readers
 
 
 async def missing(client: Client, settings: Settings) -> list[str]:
-    """Return the names of streams and buckets that should exist and do not."""
+    """Return the names of required streams and buckets that do not exist."""
     js, absent = client.jetstream(), []
     for name in [config.name or "" for config in configs(settings)]:
         try:

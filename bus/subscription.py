@@ -1,14 +1,14 @@
 """Decoded messages of a stream: the one loop that reads, decodes and refuses.
 
-A `Reader` hands out bytes; what they mean, and what to do with bytes that mean nothing, differs by consumer. Both are
-named when a `Subscription` is made: a decoder, and a policy for what it refuses. Whoever stores messages, folds them or
-acts on them buries (`bury`); a letter's id makes it one, however many do. Whoever only shows them, or follows a bucket
-in which a deleted key is no message, counts (`count`) or passes over (`ignore`). The reader waits by itself while the
-server is away; what it cannot recover from ends `read`, and `keep` begins again.
+A `Reader` returns bytes. Each consumer decodes them in its own way and treats invalid bytes in its own way, so a
+`Subscription` takes a decoder and a policy for refused messages. A consumer that stores messages, folds them or acts on
+them writes dead letters (`bury`); several consumers of one message write one letter, since its id is the same. A
+consumer that only shows messages, or follows a bucket in which a deleted key is no message, counts them (`count`) or
+ignores them (`ignore`). The reader itself waits while the server is away. An error from which it cannot recover ends
+`read`, and `keep` starts again.
 
-Two readers stay without: a fold decodes by itself, since it has to give the same bytes without a bus
-(`bus.folding.task_runner`), and the search for a cursor takes what it cannot read for an older one's
-(`bus.publishing.batch`).
+Two modules use a `Reader` directly: a fold decodes messages itself, since it must give the same bytes without a bus
+(`bus.folding.task_runner`), and the search for a cursor skips messages that are none (`bus.publishing.batch`).
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from schemas.subject import Names, kind_of
 
 Decodable = TypeVar("Decodable")
 
-# Subject and payload to a message; raises `codec.Refused`.
+# From subject and payload to a message; raises `codec.Refused`.
 Decode = Callable[[str, bytes], Decodable]
-# What happens to a message that was refused, and why it was.
+# Called with a refused message and the reason.
 Refuse = Callable[[Received, str], Awaitable[None]]
 
 
 class Decoded(NamedTuple, Generic[Decodable]):
-    """One message: the subject it is stored under, its stream sequence, its bytes, and what they mean."""
+    """One message: its stored subject, stream sequence, bytes, and decoded form."""
 
     subject: str
     sequence: int
@@ -46,14 +46,14 @@ class Decoded(NamedTuple, Generic[Decodable]):
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[Decodable]):
-    """What one `read` handed out.
+    """Result of one `read`.
 
     Attributes:
-        messages: Those that were not refused, in stream order.
-        received: Number of messages that came, the refused ones among them.
-        first: Sequence of the first that came; 0: none came.
-        last: Sequence of the last that came; 0: none came.
-        pending: Messages behind them when they were sent; -1: not known yet.
+        messages: Messages that were not refused, in stream order.
+        received: Number of messages that arrived, including refused ones.
+        first: Sequence of the first message that arrived; 0: none arrived.
+        last: Sequence of the last message that arrived; 0: none arrived.
+        pending: Number of messages behind them when they were sent; -1: not known yet.
     """
 
     messages: Sequence[Decoded[Decodable]]
@@ -64,7 +64,7 @@ class Batch(Generic[Decodable]):
 
 
 class Subscription(Generic[Decodable]):
-    """Decoded messages in stream order, each once; use as an async context manager, which closes the reader."""
+    """Decoded messages in stream order, each once; an async context manager, which closes the reader."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class Subscription(Generic[Decodable]):
         """Describe the subscription; nothing is sent before the first `read`.
 
         Args:
-            reader: What to read; nobody else reads from it.
-            decode: Makes messages of bytes.
-            refuse: What to do with bytes that are none.
-            most: Messages decoded at once; other tasks run in between. None: all that have arrived.
-            newest_only: Of the messages that have arrived, leave out those that a later one of the same subject
-                follows, without a look at them.
+            reader: Reader that only this subscription uses.
+            decode: Decodes a message.
+            refuse: Called with each message that cannot be decoded.
+            most: Messages decoded at once; other coroutines run in between. None: all that have arrived.
+            newest_only: Of the messages that have arrived, skip each that is followed by a later one of the same
+                subject, without decoding it.
         """
         self._reader, self._decode, self._refuse = reader, decode, refuse
         self._most, self._newest_only = most, newest_only
@@ -92,7 +92,7 @@ class Subscription(Generic[Decodable]):
 
     @property
     def position(self) -> int:
-        """Sequence of the last message that was handed out or refused."""
+        """Sequence of the last message that was returned or refused."""
         return self._handed if self._waiting else self._reader.position
 
     async def __aenter__(self) -> Self:
@@ -110,11 +110,11 @@ class Subscription(Generic[Decodable]):
     async def read(self, *, linger_seconds: float = 0, timeout_seconds: float | None = None) -> Batch[Decodable]:
         """Wait for messages and return those that have arrived, at most `most`.
 
-        A call that is cancelled loses nothing: what it had not handed out, the next one does.
+        A cancelled call loses nothing: the next call returns its messages.
 
         Args:
-            linger_seconds: How long to go on collecting after the first message.
-            timeout_seconds: Return an empty batch after so long without a message; None waits for ever.
+            linger_seconds: Time to collect more messages after the first.
+            timeout_seconds: Time without a message after which to return an empty batch; None: wait for ever.
 
         Raises:
             BusError: As `Reader.read`.
@@ -150,8 +150,8 @@ def of(kind: type[AnyMessage], *, by_node: bool = True) -> Decode[AnyMessage]:
     """Return a decoder of one kind.
 
     Args:
-        kind: Its message type.
-        by_node: The last token of the subject is the message's node; another node's is refused.
+        kind: Message type.
+        by_node: The last token of the subject is the message's node; a message of another node is refused.
     """
     if by_node:
         return lambda source, payload: codec.decode_from(kind, payload, source)
@@ -159,7 +159,7 @@ def of(kind: type[AnyMessage], *, by_node: bool = True) -> Decode[AnyMessage]:
 
 
 def by_kind(kinds: Mapping[str, type[AnyMessage]], *, by_node: bool = True) -> Decode[AnyMessage]:
-    """Return a decoder that tells the kind from the subject; as `of`."""
+    """Return a decoder that reads the kind from the subject; as `of`."""
     decoders = {name: of(kind, by_node=by_node) for name, kind in kinds.items()}
 
     def decode(source: str, payload: bytes) -> AnyMessage:
@@ -172,12 +172,12 @@ def by_kind(kinds: Mapping[str, type[AnyMessage]], *, by_node: bool = True) -> D
 
 
 def or_deleted(decode: Decode[Decodable]) -> Decode[Decodable | None]:
-    """Return a decoder for a bucket, which makes None of a message without payload: it marks a deleted key."""
+    """Return a decoder for a bucket: a message without payload, which marks a deleted key, becomes None."""
     return lambda source, payload: decode(source, payload) if payload else None
 
 
 def bury(client: Client, names: Names, consumer: str, stream: str, *, timeout_seconds: float) -> Refuse:
-    """Return the policy of whoever answers for a kind of message: a dead letter for each; see `dead.bury`."""
+    """Return the policy that writes a dead letter for each refused message; see `dead.bury`."""
 
     async def refuse(message: Received, reason: str) -> None:
         await dead.bury(client, names, consumer, stream, message, reason, timeout_seconds=timeout_seconds)
@@ -186,7 +186,7 @@ def bury(client: Client, names: Names, consumer: str, stream: str, *, timeout_se
 
 
 def count(counter: Counter) -> Refuse:
-    """Return the policy of a consumer whose messages another one buries, but that misses them."""
+    """Return the policy that only counts; another consumer writes the dead letters."""
 
     async def refuse(_message: Received, _reason: str) -> None:
         counter.inc()
@@ -195,7 +195,7 @@ def count(counter: Counter) -> Refuse:
 
 
 async def ignore(_message: Received, _reason: str) -> None:
-    """Do nothing: what is refused is expected, as what marks a deleted key, or another consumer buries it."""
+    """Do nothing: refusals are expected, as for deleted keys, or another consumer writes the dead letters."""
 
 
 async def keep(
@@ -205,13 +205,13 @@ async def keep(
     also: tuple[type[Exception], ...] = (),
     pause_seconds: float = 1.0,
 ) -> NoReturn:
-    """Do some work, and begin again whenever the server or the connection has ended it.
+    """Do some work, and start again whenever the server or the connection ended it.
 
     Args:
-        work: Reads a subscription, mostly.
-        report: Told why it has ended.
-        also: Other errors after which it begins again.
-        pause_seconds: Time in between.
+        work: Usually reads a subscription.
+        report: Called with the error that ended it.
+        also: Other errors after which to start again.
+        pause_seconds: Pause before each new start.
     """
     while True:
         try:
@@ -221,12 +221,12 @@ async def keep(
         await asyncio.sleep(pause_seconds)
 
 
-async def one(client: Client, subject: str, *, timeout_seconds: float) -> bytes:
+async def next_payload(client: Client, subject: str, *, timeout_seconds: float) -> bytes:
     """Return the payload of the next message that is published on a subject, without a stream.
 
     Raises:
         BusError: The connection broke.
-        TimeoutError: None came in time.
+        TimeoutError: No message arrived in time.
     """
     listening = await client.subscribe(subject)
     try:

@@ -1,11 +1,11 @@
-"""A connection that calls itself connected is asked whether it is.
+"""Checks that a connection which reports to be connected really is.
 
-The server may hang, the network may swallow what is sent, the client's reader may have died: nothing of that shows
-until somebody waits for an answer in vain. So a ping is sent every few seconds. When two in a row get no answer, and
-nothing else has come from the server either, the connection is dead: the service says so and connects anew. It ends,
-for its supervisor to start it again, only where that may help: when the client does not even try to connect, or when
-one connection after another dies. A client that tries and does not get through waits, as it does for a server that is
-down; what a producer has buffered would be lost otherwise.
+The server may hang, the network may drop packets, or the client's reader may have died. None of that shows until a
+request gets no answer, so the watchdog sends a ping every few seconds. If two in a row get no answer, and nothing else
+arrives from the server, the connection is dead: the service becomes degraded and reconnects. The service ends, for its
+supervisor to restart it, only where a restart may help: when the client does not try to connect, or when several
+connections die one after another. A client that tries without success waits, as it does while the server is down;
+a restart would lose the messages that a producer has buffered.
 """
 
 import asyncio
@@ -24,23 +24,26 @@ log = logging.getLogger(__name__)
 PART = "connection"
 _SILENT = 2
 _DEATHS = 3
-# An attempt waits four times for the server (connect, TLS, greeting, first answer), then for a flush of ten seconds.
+# An attempt waits for the server four times (connect, TLS, greeting, first answer), then ten seconds for a flush.
 _WAITS = 4
 _FLUSH_SECONDS = 15.0
 
-DEAD = Counter("spazio_nats_dead_total", "connections given up because they called themselves connected and were not")
+DEAD = Counter(
+    "spazio_nats_dead_total",
+    "connections dropped because the server did not answer although the client reported to be connected",
+)
 
 
 class Hopeless(RuntimeError):
-    """Connecting anew in this process does not help."""
+    """Reconnecting in this process does not help."""
 
 
 async def watch(client: Connection, health: Health, nats: Nats) -> None:
-    """Look after a connection for ever.
+    """Watch a connection until it fails for good.
 
     Args:
         client: The connection.
-        health: Told while it is dead.
+        health: Degraded while the connection is dead.
         nats: Settings; a dead connection is noticed after at most three times `probe_seconds`.
 
     Raises:
@@ -65,12 +68,12 @@ async def watch(client: Connection, health: Health, nats: Nats) -> None:
         if silent >= _SILENT:
             silent, deaths = 0, deaths + 1
             DEAD.inc()
-            reason = f"the server has answered nothing for {_SILENT * seconds:g} s; connecting anew"
+            reason = f"the server has answered nothing for {_SILENT * seconds:g} s; reconnecting"
             health.degrade(PART, reason, dead=True)
             if deaths >= _DEATHS:
                 raise Hopeless(f"{deaths} connections to NATS have died one after another")
             await client.force_reconnect()
-        # Beside an answer in vain this takes no time: the next question follows at once.
+        # A ping that got no answer has used up this time; the next one follows at once.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(began + seconds):
                 await connection.unless_closed(client)

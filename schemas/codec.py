@@ -1,6 +1,7 @@
 """Bytes to messages and back; the one place that decides whether bytes from outside are believed."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -15,6 +16,14 @@ MESSAGES: Mapping[str, type[Message]] = channel.messages()
 
 class Refused(ValueError):
     """Bytes that are not a message of the contract; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidMessage:
+    """A message that cannot be used: its index among those folded together, and the reason for people."""
+
+    index: int
+    reason: str
 
 
 def encode(message: Message) -> bytes:

@@ -1,10 +1,10 @@
-"""State of a processor, kept where any replica finds it.
+"""Checkpoints of processor state, in a bucket that all replicas read.
 
-Two objects take turns, so that a write that is cut short leaves the one before it whole. What does not read back
-as it was written, or was made by another version, is set aside with a message; replay rebuilds it. The bucket is an
-ordinary object store, which other programs can list and read. The client's own calls for it are not used: they read
-through push consumers, which end its reader where the server numbers acknowledgements in the newer form, they do not
-notice a second writer, and they leave chunks behind for ever when they die in between.
+Each name has two objects, written in turn, so that an interrupted write leaves the other one intact. A checkpoint that
+is damaged or of another version is ignored with a log message; replay rebuilds the state. The bucket is an ordinary
+object store, which other programs can list and read. This module does not use the client's own calls for it. Those read
+through push consumers, and the client's reader fails on the server's newer acknowledgement subjects; they do not detect
+a second writer; and they leave chunks behind when they are interrupted.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _READ_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """State as bytes, and what it is the state of.
+    """State as bytes, and the input that it covers.
 
     Attributes:
         stream: Identity of the input stream.
@@ -58,7 +58,7 @@ class _Header:
 
 
 class _Entry(NamedTuple):
-    """What the bucket says of an object; sequence 0: there is none."""
+    """Description of an object in the bucket; sequence 0: there is none."""
 
     sequence: int
     info: dict[str, Any]
@@ -70,7 +70,7 @@ class _Entry(NamedTuple):
 
 
 class Overtaken(nats.errors.Error):
-    """Somebody else has written this checkpoint since we last looked."""
+    """Another writer has written this checkpoint since the last look-up."""
 
 
 class Store:
@@ -81,8 +81,8 @@ class Store:
 
         Args:
             client: Connection.
-            bucket: Object store; it exists.
-            timeout_seconds: For one answer of the server.
+            bucket: Name of an existing object store.
+            timeout_seconds: Time limit for each request to the server.
         """
         self._client, self._js = client, client.jetstream(timeout=timeout_seconds)
         self._bucket, self._stream = bucket, f"OBJ_{bucket}"
@@ -97,8 +97,8 @@ class Store:
             checkpoint: What to write.
 
         Raises:
-            Overtaken: Another has written under this name; the next attempt is made on top of that.
-            nats.errors.Error, TimeoutError: The server did not take it; the one before is untouched.
+            Overtaken: Another writer has written under this name; the next attempt replaces that checkpoint.
+            nats.errors.Error, TimeoutError: The server did not store it; the one before is unchanged.
         """
         header = _Header(VERSION, checkpoint.stream, checkpoint.sequence, len(checkpoint.body))
         turn = self._turn.get(name, 0)
@@ -107,35 +107,37 @@ class Store:
         self._turn[name] = 1 - turn
 
     async def load(self, name: str, stream: str) -> Checkpoint | None:
-        """Return the newest sound checkpoint that belongs to `stream`, or None.
+        """Return the newest valid checkpoint of `stream`, or None.
 
         Raises:
-            nats.errors.Error: Nobody knows whether there is one: the server did not answer. Also TimeoutError.
+            nats.errors.Error: The server did not answer, so it is unknown whether there is one. Also TimeoutError.
         """
-        found: Checkpoint | None = None
+        newest: Checkpoint | None = None
         both = await asyncio.gather(self._read(f"{name}.0"), self._read(f"{name}.1"))
         for turn, checkpoint in enumerate(both):
             if checkpoint is None:
                 continue
             if checkpoint.stream != stream:
-                log.info("checkpoint.of_another_stream", extra={"checkpoint": f"{name}.{turn}"})
-            elif found is None or checkpoint.sequence > found.sequence:
-                found, self._turn[name] = checkpoint, 1 - turn
-        return found
+                log.info(
+                    "checkpoint.ignored", extra={"checkpoint": f"{name}.{turn}", "reason": "it is of another stream"}
+                )
+            elif newest is None or checkpoint.sequence > newest.sequence:
+                newest, self._turn[name] = checkpoint, 1 - turn
+        return newest
 
     def _chunks(self, identity: str) -> str:
         return f"$O.{self._bucket}.C.{identity}"
 
-    def _about(self, name: str) -> str:
+    def _description(self, name: str) -> str:
         return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
 
-    async def _look(self, name: str) -> _Entry:
-        """Find out what the bucket has under an object's name; what is no description counts as empty.
+    async def _look_up(self, name: str) -> _Entry:
+        """Return the description of an object from the bucket; an invalid one counts as empty.
 
         Raises:
             nats.errors.Error: The server did not answer; also TimeoutError.
         """
-        stored = await batch.last(self._client, self._stream, self._about(name))
+        stored = await batch.last(self._client, self._stream, self._description(name))
         try:
             info = json.loads(stored.payload) if stored.sequence else {}
         except ValueError:
@@ -144,8 +146,8 @@ class Store:
         return entry
 
     async def _write(self, name: str, data: bytes) -> None:
-        known = self._entries.pop(name, None) or await self._look(name)
-        # Chunks have the object's name in their subject, so that those of a writer that died are found again.
+        previous = self._entries.pop(name, None) or await self._look_up(name)
+        # The object's name is part of the subject of its chunks, so that the next writer purges those of a dead writer.
         identity = f"{name}.{self._client.new_inbox().rpartition('.')[2]}"
         size = min(_CHUNK_BYTES, self._client.max_payload)
         first, digest = await asyncio.gather(
@@ -163,28 +165,28 @@ class Store:
         }
         headers = {
             api.Header.ROLLUP.value: "sub",
-            api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(known.sequence),
+            api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(previous.sequence),
         }
         try:
-            answer = await self._js.publish(self._about(name), json.dumps(info).encode(), headers=headers)
+            answer = await self._js.publish(self._description(name), json.dumps(info).encode(), headers=headers)
         except APIError as error:
             if error.err_code not in WRONG_LAST_SEQUENCE:
                 raise
             await self._js.purge_stream(self._stream, subject=self._chunks(identity))
-            raise Overtaken(f"checkpoint {name} was written by another") from error
+            raise Overtaken(f"checkpoint {name} was written by another writer") from error
         self._entries[name] = _Entry(answer.seq, info)
         await self._js.purge_stream(self._stream, subject=self._chunks(f"{name}.*"), seq=first)
-        if known.identity and not known.identity.startswith(f"{name}."):
-            await self._js.purge_stream(self._stream, subject=self._chunks(known.identity))
+        if previous.identity and not previous.identity.startswith(f"{name}."):
+            await self._js.purge_stream(self._stream, subject=self._chunks(previous.identity))
 
     async def _write_chunks(self, subject: str, data: bytes, size: int) -> int:
         """Store chunks and return the first one's sequence.
 
-        One after the other: what a socket does not take at once is copied again and again, so that several chunks on
-        their way cost twice the work and save no time.
+        Chunks are sent one after the other. The client copies again and again what a socket does not take at once, so
+        sending several concurrently costs twice the work and saves no time.
 
         Raises:
-            nats.errors.Error: One was not stored; also TimeoutError.
+            nats.errors.Error: A chunk was not stored; also TimeoutError.
         """
         sequences = [
             (await self._js.publish(subject, data[start : start + size])).seq for start in range(0, len(data), size)
@@ -194,7 +196,7 @@ class Store:
     async def _read(self, name: str) -> Checkpoint | None:
         try:
             async with asyncio.timeout(_READ_SECONDS):
-                entry = await self._look(name)
+                entry = await self._look_up(name)
                 if not entry.sequence or entry.info.get("deleted"):
                     return None
                 return _parse(await self._read_chunks(entry))
@@ -205,12 +207,12 @@ class Store:
     async def _read_chunks(self, entry: _Entry) -> bytes:
         """Return an object's bytes.
 
-        Asked for one by one: a consumer would have to be made first, which takes a cluster longer than all the rest,
-        most of all while replicas take over many parts at once.
+        Chunks are requested one by one. A consumer would first have to be created, which takes a cluster longer than
+        everything else here, especially while replicas take over many tasks at once.
 
         Raises:
-            ValueError: They are not those that were written.
-            KeyError: The description lacks something; also TypeError.
+            ValueError: They are not the bytes that were written.
+            KeyError: The description lacks a field; also TypeError.
         """
         wanted, pieces, size, sequence = int(entry.info["size"]), list[bytes](), 0, 0
         while size < wanted:
@@ -227,7 +229,7 @@ class Store:
         return data
 
     async def _next_chunk(self, subject: str, sequence: int) -> api.RawStreamMsg | None:
-        """Return the first chunk from a sequence on; any server may answer, and the leader where one has none."""
+        """Return the first chunk from a sequence on. Any server may answer; if it has none, the leader is asked."""
         for direct in (True, False):
             with contextlib.suppress(NotFoundError):
                 return await self._js.get_msg(self._stream, sequence, subject, direct=direct, next=True)

@@ -1,4 +1,4 @@
-"""Where the rows of a fold are stored, together with how much of the input they cover."""
+"""Stores the rows of a fold together with the input sequence that they cover."""
 
 import logging
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _SCAN_SECONDS = 2.0
 
 
 class Batches:
-    """Rows and a cursor message behind them, in one atomic batch."""
+    """Stores rows, and a cursor message after them, in one atomic batch."""
 
     most = batch.MAXIMUM_ROWS
 
@@ -40,7 +40,7 @@ class Batches:
         """Store rows and cursor.
 
         Raises:
-            Fenced: Another has moved the cursor.
+            Fenced: Another replica has moved the cursor.
         """
         cursor = Cursor(stream=source.name, created=source.identity, sequence=sequence)
         self._expected = await batch.publish(
@@ -54,32 +54,32 @@ class Batches:
 
 
 class Singles:
-    """One row at a time, which carries its cursor as a header; for a stream without atomic batches."""
+    """Stores one row at a time with its cursor in a header; for a stream without atomic batches."""
 
     most = 1
 
     def __init__(self, client: Client, stream: str, subject: str, *, timeout_seconds: float) -> None:
-        """Name the stream, and the only subject that rows have."""
+        """Name the stream, and the only subject of its rows."""
         self._client, self._stream, self._subject, self._timeout = client, stream, subject, timeout_seconds
         self._expected = 0
 
     async def covered(self, source: Stream) -> int:
-        """Return the input sequence that the newest row of ours came of; 0: there is no row.
+        """Return the input sequence in the cursor of the newest row; 0: there is no row.
 
-        What is no row of ours is passed over. Where no row has a cursor at all, all of the input is held to be covered:
-        rows of a version that wrote none are not made a second time.
+        Rows without a cursor are skipped. If no row has a cursor, all input counts as covered: rows of a version that
+        wrote no cursors are not repeated.
         """
         newest = (await batch.last(self._client, self._stream, self._subject)).sequence
         self._expected = newest
         if not newest:
             return 0
-        found = await self._cursor(newest, source)
-        if found is not None:
-            return found
+        position = await self._cursor(newest, source)
+        if position is not None:
+            return position
         log.warning("cursor.set_aside", extra={"subject": self._subject, "sequence": newest})
         for sequence in reversed(await self._sequences(newest)):
-            if (found := await self._cursor(sequence, source)) is not None:
-                return found
+            if (position := await self._cursor(sequence, source)) is not None:
+                return position
         return source.last
 
     async def _sequences(self, newest: int) -> list[int]:
@@ -93,7 +93,7 @@ class Singles:
         return sequences
 
     async def _cursor(self, sequence: int, source: Stream) -> int | None:
-        """Return the input sequence that a row came of, 0 if it came of another input; None: it has no cursor."""
+        """Return the input sequence in a row's cursor, 0 if that is of another input; None: it has no cursor."""
         try:
             row = await self._client.jetstream(timeout=self._timeout).get_msg(self._stream, sequence, direct=True)
         except NotFoundError:
@@ -107,9 +107,9 @@ class Singles:
         """Store the row.
 
         Raises:
-            Fenced: Another has stored one since.
+            Fenced: Another replica has stored a row since.
             ValueError: There is more than one row.
-            nats.errors.Error: It may or may not be stored; `covered` tells. Also TimeoutError.
+            nats.errors.Error: It may or may not be stored; `covered` finds out. Also TimeoutError.
         """
         (row,) = rows
         headers = {

@@ -1,9 +1,10 @@
-"""One replica's part in a fold: waiting for it, taking over its state, folding exactly once, giving it back.
+"""Runs one task of a replica: waits for it, takes over its state, folds exactly once, gives it back.
 
-A term begins when the server gives us the lease. State comes from the newest checkpoint; what lies between it and
-the cursor was published by an earlier owner and is folded silently; from there on each fold's rows are stored
-together with the cursor, only if nobody else has moved it. So an owner may die at any instant, be stopped for any
-time and go on, or never learn that another has taken over: each row is stored exactly once.
+A term begins when the server gives this replica the lease. The newest checkpoint restores the state. An earlier holder
+has already published the rows between the checkpoint and the cursor, so those messages are folded without output.
+After that, each fold stores its rows together with the cursor, only if no other replica has moved the cursor. A holder
+may therefore die at any instant, be paused and resumed, or miss that another replica took over: each row is stored
+exactly once.
 """
 
 import asyncio
@@ -11,23 +12,21 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
 
 import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter, Histogram
 
 from bus import stream
-from bus.folding import checkpoint
-from bus.folding.checkpoint import Checkpoint
+from bus.folding.checkpoint import Checkpoint, Store
+from bus.folding.task import Fold, Journal, Shared, Task, chunks
 from bus.health import UNSTORED, Health
 from bus.publishing import dead
-from bus.publishing.batch import Fenced, Row
+from bus.publishing.batch import Fenced
 from bus.reading.lease import Lease, Lost
-from bus.reading.linger import Linger
+from bus.reading.leased import LeasedReader
 from bus.reading.progress import Received
-from bus.reading.reader import Reader
 from bus.stream import Stream
 from schemas.live import Live
 from schemas.subject import Names
@@ -39,7 +38,7 @@ _READ_SECONDS = 0.5
 _PATIENCE_SECONDS = 5.0
 _LAST_SAVE_SECONDS = 2.0
 _LONG_SECONDS = 1.0
-_PATIENCE = 10  # times as long as others
+_PATIENCE = 10  # a patient task collects so many times as long as others
 
 FOLD = Histogram(
     "spazio_fold_duration_seconds",
@@ -48,127 +47,35 @@ FOLD = Histogram(
 )
 FOLDED = Counter("spazio_messages_folded_total", "input messages folded")
 ROWS = Counter("spazio_rows_published_total", "rows published by folds")
-FENCED = Counter("spazio_folds_fenced_total", "folds thrown away because somebody else had folded the same messages")
+FENCED = Counter("spazio_folds_fenced_total", "folds discarded because another replica had folded the same messages")
 LOST = Counter("spazio_leases_lost_total", "times that the server gave a part to another replica")
-TERMS = Counter("spazio_terms_total", "times that this replica took a part over")
+TERMS = Counter("spazio_terms_total", "times that this replica took over a part")
 CHECKPOINTS = Counter("spazio_checkpoints_total", "checkpoints written", ["outcome"])
 
 
-class Refusal(NamedTuple):
-    """A message that cannot be used: its place among those folded, from 0 on, and why."""
-
-    place: int
-    reason: str
-
-
-class Output(NamedTuple):
-    """A row to store, and the place, among those folded, of the message that it came of."""
-
-    place: int
-    row: Row
-
-
-class Fold(Protocol):
-    """A value that messages are folded into."""
-
-    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[Sequence[Output], Sequence[Refusal]]:
-        """Fold (stored subject, payload) pairs in stream order.
-
-        Returns:
-            What to store, in the order of what it came of, at most three rows of one message; and what is of no
-            use.
-        """
-
-    def snapshot(self) -> bytes | None:
-        """Return the state as bytes; None: there is none worth keeping."""
-
-    def clear(self) -> None:
-        """Forget everything."""
-
-    def restore(self, body: bytes) -> None:
-        """Take over a state; it is cleared afterwards if that fails.
-
-        Raises:
-            ValueError: It cannot be used.
-        """
-
-
-class Journal(Protocol):
-    """Where rows are stored, and where it is written from how much input they came.
+class TaskRunner:
+    """Does one task whenever the server gives it to this replica.
 
     Attributes:
-        most: Rows that are stored together at most.
-    """
-
-    most: int
-
-    async def covered(self, source: Stream) -> int:
-        """Return the input sequence up to which rows are stored; 0: none."""
-
-    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int) -> None:
-        """Store rows, and that they cover the input up to a sequence; all or nothing.
-
-        Raises:
-            Fenced: Another has committed since `covered` or the last commit.
-        """
-
-
-class Part(NamedTuple):
-    """One part of the work, which one replica does at a time.
-
-    Attributes:
-        name: Of its checkpoints.
-        consumer: Of the durable consumer that decides who does it.
-        source: Stream that is folded.
-        subjects: What of it.
-        checkpoint_seconds: Time from one checkpoint to the next; None: as settings say for all parts.
-        patient: Nobody waits for its rows. It collects for longer before it folds, and of all patient parts of a
-            process one folds at a time, so that after a take-over their backlogs do not hold up the others.
-    """
-
-    name: str
-    consumer: str
-    source: str
-    subjects: tuple[str, ...]
-    checkpoint_seconds: float | None = None
-    patient: bool = False
-
-
-class Shared:
-    """What all owners of a process share.
-
-    Attributes:
-        linger: How long they collect messages.
-        turn: Held by the patient part that folds.
-    """
-
-    def __init__(self) -> None:
-        self.linger, self.turn = Linger(), asyncio.Lock()
-
-
-class Owner:
-    """Does one part whenever the server gives it to this replica.
-
-    Attributes:
-        since: Time of the day at which our term began; 0: another has it, or nobody.
+        since: Unix time in seconds at which this replica's term began; 0: it does not hold the task.
         sequence: Last input sequence folded.
-        lag: Messages behind it.
+        lag: Messages of the stream behind that sequence.
     """
 
     def __init__(
-        self, client: Client, live: Live, health: Health, part: Part, work: Fold, journal: Journal, shared: Shared
+        self, client: Client, live: Live, health: Health, task: Task, fold: Fold, journal: Journal, shared: Shared
     ) -> None:
-        """Prepare; nothing is sent before `run`."""
-        self._linger, self._turn = shared.linger, shared.turn if part.patient else contextlib.nullcontext()
-        self._client, self._live, self._health, self.part = client, live, health, part
-        self._work, self._journal = work, journal
+        """Prepare the task; nothing is sent before `run`."""
+        self._linger, self._turn = shared.linger, shared.turn if task.patient else contextlib.nullcontext()
+        self._client, self._live, self._health, self.task = client, live, health, task
+        self._state, self._journal = fold, journal
         settings = live.current
         self._names = Names(settings.prefix)
         self._timeout = settings.nats.request_timeout_seconds
-        self._store = checkpoint.Store(client, self._names.checkpoints, timeout_seconds=self._timeout)
+        self._store = Store(client, self._names.checkpoints, timeout_seconds=self._timeout)
         self._source: Stream | None = None
         self._published = self._saved = 0
-        self._whole = True
+        self._consistent = True
         self._leave = asyncio.Event()
         self._pause = 0.0
         self._saving: asyncio.Task[None] | None = None
@@ -177,27 +84,27 @@ class Owner:
 
     @property
     def refolding(self) -> bool:
-        """Whether it is still folded again, silently, what an earlier owner has stored."""
+        """Whether this replica still folds messages whose rows an earlier holder has stored."""
         return self.sequence < self._published
 
     def stand_down(self, pause_seconds: float) -> None:
-        """Give the part back once the fold under way is done, and leave it to others for a while."""
+        """Release the task after the current fold, and leave it to other replicas for a while."""
         self._pause = pause_seconds
         self._leave.set()
 
     async def run(self) -> None:
-        """Do the part whenever it is ours, until cancelled, whatever the server does in between."""
+        """Do the task whenever this replica holds it, until cancelled; failures of the server are retried."""
         while True:
             try:
                 await self._term()
             except Fenced as fenced:
                 FENCED.inc()
-                log.warning("fold.fenced", extra={"part": self.part.name, "reason": str(fenced)})
+                log.warning("fold.fenced", extra={"part": self.task.name, "reason": str(fenced)})
             except Lost as lost:
                 LOST.inc()
-                log.info("fold.lost", extra={"part": self.part.name, "reason": str(lost)})
+                log.info("task.lost", extra={"part": self.task.name, "reason": str(lost)})
             except (nats.errors.Error, TimeoutError) as error:
-                log.warning("fold.retried", extra={"part": self.part.name, "reason": repr(error)})
+                log.warning("fold.retried", extra={"part": self.task.name, "reason": repr(error)})
                 await asyncio.sleep(_AGAIN_SECONDS)
             pause, self._pause = self._pause, 0.0
             await asyncio.sleep(pause)
@@ -205,9 +112,9 @@ class Owner:
     async def _term(self) -> None:
         lease = Lease(
             self._client,
-            self.part.source,
-            self.part.consumer,
-            self.part.subjects,
+            self.task.source,
+            self.task.consumer,
+            self.task.subjects,
             failover_seconds=self._live.current.process.failover_seconds,
             timeout_seconds=self._timeout,
             covered=self._covered,
@@ -216,12 +123,12 @@ class Owner:
         self._leave.clear()
         TERMS.inc()
         self.since = time.time()
-        log.info("fold.owned", extra={"part": self.part.name})
+        log.info("task.acquired", extra={"part": self.task.name})
         began = time.monotonic()
         try:
             source = await self._load()
             took = round(time.monotonic() - began, 3)
-            log.info("fold.resumed", extra={"part": self.part.name, "after": self.sequence, "seconds": took})
+            log.info("fold.resumed", extra={"part": self.task.name, "after": self.sequence, "seconds": took})
             await self._follow(lease, source)
         except Lost:
             lease.forget()
@@ -229,77 +136,71 @@ class Owner:
         finally:
             self.since = 0.0
             await self._end(lease)
-            self._work.clear()
+            self._state.clear()
 
     async def _end(self, lease: Lease) -> None:
-        """Checkpoint and give the lease back; what does not work now is replayed and timed out."""
+        """Write a checkpoint and release the lease. If that fails, the next holder replays, and the lease times out."""
         if self._saving is not None:
             self._saving.cancel()
         if not self._client.is_connected:
             return
         try:
             async with asyncio.timeout(_LAST_SAVE_SECONDS):
-                state = self._state() if lease.held else None
+                state = self._unsaved() if lease.held else None
                 if state is not None:
                     await self._save(state)
                 await lease.release()
         except TimeoutError:
-            log.warning("checkpoint.skipped", extra={"part": self.part.name})
+            log.warning("checkpoint.skipped", extra={"part": self.task.name})
 
     async def _covered(self) -> int:
-        return await self._journal.covered(await stream.describe(self._client, self.part.source))
+        return await self._journal.covered(await stream.describe(self._client, self.task.source))
 
     async def _load(self) -> Stream:
-        """Take the newest checkpoint and find out how far rows are stored."""
-        source = self._source = await stream.describe(self._client, self.part.source)
+        """Restore the newest checkpoint and read up to which input rows are stored."""
+        source = self._source = await stream.describe(self._client, self.task.source)
         self._published = await self._journal.covered(source)
-        self._whole = True
-        self._work.clear()
+        self._consistent = True
+        self._state.clear()
         self.sequence = self._saved = 0
-        found = await self._store.load(self.part.name, source.identity)
-        if found is not None and found.sequence > source.last:  # the stream has lost its end
-            log.warning("checkpoint.set_aside", extra={"part": self.part.name, "reason": "it is ahead of its stream"})
-        elif found is not None:
+        checkpoint = await self._store.load(self.task.name, source.identity)
+        if checkpoint is not None and checkpoint.sequence > source.last:  # the stream has lost its newest messages
+            log.warning("checkpoint.set_aside", extra={"part": self.task.name, "reason": "it is ahead of its stream"})
+        elif checkpoint is not None:
             try:
                 async with self._turn:
-                    self._work.restore(found.body)
+                    self._state.restore(checkpoint.body)
             except ValueError as error:
-                log.warning("checkpoint.set_aside", extra={"part": self.part.name, "reason": str(error)})
-                self._work.clear()
+                log.warning("checkpoint.set_aside", extra={"part": self.task.name, "reason": str(error)})
+                self._state.clear()
             else:
-                self.sequence = self._saved = found.sequence
-                # A checkpoint is never ahead of its rows, but outlives the cursor when the stream ages out.
-                self._published = max(self._published, found.sequence)
+                self.sequence = self._saved = checkpoint.sequence
+                # A checkpoint is never ahead of its rows, but the cursor may expire from its stream earlier.
+                self._published = max(self._published, checkpoint.sequence)
         if self._published and self.sequence + 1 < source.first:
-            lost = {"part": self.part.name, "from": self.sequence + 1, "to": source.first - 1}
+            lost = {"part": self.task.name, "from": self.sequence + 1, "to": source.first - 1}
             log.warning("input.expired_unread", extra=lost)
         return source
 
     async def _follow(self, lease: Lease, source: Stream) -> None:
         process, loop = self._live.current.process, asyncio.get_running_loop()
         began, behind = loop.time(), True
-        # Parts that were taken over together do not checkpoint together.
+        # Random, so that tasks taken over together do not all write checkpoints at the same time.
         due = began + self._pause_between_checkpoints() * random.uniform(0.1, 1)  # noqa: S311 # no secret
-        reader = Reader(
-            self._client,
-            self.part.source,
-            self.part.subjects,
-            after=self.sequence,
-            batch=process.batch,
-            timeout_seconds=self._timeout,
-            lease=lease,
+        reader = LeasedReader(
+            self._client, lease, after=self.sequence, batch=process.batch, timeout_seconds=self._timeout
         )
         async with reader:
             while not self._leave.is_set():
                 process = self._live.current.process
-                linger = self._linger.seconds(process.tick_seconds) * (_PATIENCE if self.part.patient else 1)
+                linger = self._linger.seconds(process.tick_seconds) * (_PATIENCE if self.task.patient else 1)
                 messages = await reader.read(linger_seconds=linger, timeout_seconds=_READ_SECONDS)
                 if messages:
                     await self._fold(messages, source)
                 self.lag = reader.pending
                 if behind and messages and not self.lag:
                     behind = False
-                    if loop.time() - began > _LONG_SECONDS:  # whoever comes next need not fold it all again
+                    if loop.time() - began > _LONG_SECONDS:  # so that a next holder does not fold it all again
                         due = loop.time()
                 due = min(due, loop.time() + self._pause_between_checkpoints())
                 if loop.time() >= due:
@@ -307,66 +208,53 @@ class Owner:
                     due = loop.time() + self._pause_between_checkpoints()
 
     def _pause_between_checkpoints(self) -> float:
-        own = self.part.checkpoint_seconds
+        own = self.task.checkpoint_seconds
         return self._live.current.process.checkpoint_seconds if own is None else own
 
     async def _fold(self, messages: Sequence[Received], source: Stream) -> None:
         async with self._turn:
-            if self.part.patient:
-                await asyncio.sleep(0)  # whoever is ready goes first
-            self._whole = False
+            if self.task.patient:
+                await asyncio.sleep(0)  # other tasks that are ready run first
+            self._consistent = False
             begin = time.perf_counter()
-            outputs, refusals = self._work.fold([(message.subject, message.data) for message in messages])
+            outputs, invalid = self._state.fold([(message.subject, message.data) for message in messages])
             FOLD.observe(time.perf_counter() - begin)
         FOLDED.inc(len(messages))
-        for refusal in refusals:
-            refused, reason = messages[refusal.place], refusal.reason
+        for refused in invalid:
+            message, reason = messages[refused.index], refused.reason
             await dead.bury(
-                self._client, self._names, "process", source.name, refused, reason, timeout_seconds=self._timeout
+                self._client, self._names, "process", source.name, message, reason, timeout_seconds=self._timeout
             )
-        # What an earlier owner has stored is not stored again.
-        fresh = [output for output in outputs if messages[output.place].sequence > self._published]
-        for last, rows in _cut(fresh, self._journal.most):
+        # Rows that an earlier holder has stored are not stored again.
+        unpublished = [output for output in outputs if messages[output.index].sequence > self._published]
+        for last, rows in chunks(unpublished, self._journal.most):
             sequence = messages[-1 if last is None else last].sequence
-            async with self._health.within(self.part.consumer, _PATIENCE_SECONDS, UNSTORED):
+            async with self._health.within(self.task.consumer, _PATIENCE_SECONDS, UNSTORED):
                 await self._journal.commit(rows, source, sequence)
             self._published = sequence
             ROWS.inc(len(rows))
-        self.sequence, self._whole = messages[-1].sequence, True
+        self.sequence, self._consistent = messages[-1].sequence, True
 
     def _save_soon(self) -> None:
-        """Checkpoint beside the folds that follow, unless the last one is still being written."""
+        """Write a checkpoint while folding goes on, unless the last one is still being written."""
         if self._saving is None or self._saving.done():
-            state = self._state()
+            state = self._unsaved()
             self._saving = None if state is None else asyncio.create_task(self._save(state))
 
-    def _state(self) -> Checkpoint | None:
-        """Return what is to be kept; None: nothing, or nothing new."""
-        # A fold that was cut short has state that no sequence describes; it is replayed instead.
-        if self.sequence == self._saved or not self._whole or self._source is None:
+    def _unsaved(self) -> Checkpoint | None:
+        """Return the checkpoint to write; None: there is no state, or it is saved."""
+        # No sequence describes the state of a fold that was interrupted. The fold is replayed instead.
+        if self.sequence == self._saved or not self._consistent or self._source is None:
             return None
-        body = self._work.snapshot()
+        body = self._state.snapshot()
         return None if body is None else Checkpoint(self._source.identity, self.sequence, body)
 
     async def _save(self, state: Checkpoint) -> None:
         try:
-            await self._store.save(self.part.name, state)
+            await self._store.save(self.task.name, state)
         except (nats.errors.Error, TimeoutError) as error:
             CHECKPOINTS.labels("failed").inc()
-            log.warning("checkpoint.failed", extra={"part": self.part.name, "reason": str(error)})
+            log.warning("checkpoint.save_failed", extra={"part": self.task.name, "reason": str(error)})
             return
         CHECKPOINTS.labels("written").inc()
         self._saved = state.sequence
-
-
-def _cut(outputs: Sequence[Output], most: int) -> Iterator[tuple[int | None, list[Row]]]:
-    """Yield rows that are stored together, and the place of the last message that they cover; None: of all messages."""
-    begin = 0
-    while len(outputs) - begin > most:
-        end = begin + most
-        while outputs[end - 1].place == outputs[end].place:  # all rows of a message, or none
-            end -= 1
-        yield outputs[end - 1].place, [output.row for output in outputs[begin:end]]
-        begin = end
-    if begin < len(outputs):
-        yield None, [output.row for output in outputs[begin:]]

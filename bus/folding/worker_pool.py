@@ -1,7 +1,7 @@
-"""All parts of the work in one replica: it stands by for each, keeps its fair share, and says what it has.
+"""All tasks of one replica: it stands by for each, keeps its fair share, and reports which tasks it holds.
 
-Replicas find each other through the NATS services API. There is no election: each looks how many there are and gives
-back what it has too many; the server gives that to one that waits. A wrong count costs a hand-over and nothing else.
+Replicas find each other through the NATS services API. There is no election. Each replica counts the others and
+releases the tasks beyond its share; the server gives them to a replica that waits. A wrong count costs one hand-over.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from nats.micro.request import Request
 from nats.micro.service import EndpointConfig, Service
 from prometheus_client import Gauge
 
-from bus.folding.task_runner import Owner
+from bus.folding.task_runner import TaskRunner
 from schemas.messages.base import RELEASE
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 4.0
 _ANSWER_SECONDS = 0.4
 _SETTLE_SECONDS = 3.0
-_LEAVE_SECONDS = 2.0  # left to the others before we stand by again
+_LEAVE_SECONDS = 2.0  # for the others to take a released task, before this replica stands by again
 _ROLE = "process"
 
 OWNED = Gauge("spazio_part_owned", "1 while this replica does the part", ["part"])
@@ -39,14 +39,14 @@ LAG = Gauge("spazio_part_lag_messages", "messages behind the last one folded", [
 
 
 class Replica(NamedTuple):
-    """What one replica says of itself.
+    """One replica's report.
 
     Attributes:
-        identity: Its instance, as the NATS services API names it.
-        host: Where it runs.
-        pid: Its process.
-        version: Of spazio.
-        parts: What it does, by part: `sequence` and `lag` in messages, `since_us`, `nodes` where it knows.
+        identity: Id of its instance in the NATS services API.
+        host: Name of its host.
+        pid: Id of its process.
+        version: Version of spazio.
+        parts: Tasks that it holds, by name: `sequence` and `lag` in messages, `since_us`, and `nodes` where known.
     """
 
     identity: str
@@ -57,21 +57,21 @@ class Replica(NamedTuple):
 
 
 async def replicas(client: Client, name: str, *, wait_seconds: float = _ANSWER_SECONDS) -> list[Replica]:
-    """Ask all replicas what they do, and return what has been answered in time, by host and pid.
+    """Ask all replicas for a report and return those that answer in time, sorted by host and pid.
 
     Args:
         client: Connection.
-        name: Of the service: the prefix.
-        wait_seconds: How long to listen.
+        name: Name of the service: the prefix.
+        wait_seconds: Time to wait for answers.
     """
-    found: list[Replica] = []
+    reports: list[Replica] = []
 
     async def collect(message: Msg) -> None:
-        said = json.loads(message.data)
-        for endpoint in said.get("endpoints") or []:
-            if said.get("metadata", {}).get("role") == _ROLE:
-                about, parts = said["metadata"], (endpoint.get("data") or {}).get("parts", {})
-                found.append(Replica(said["id"], about["host"], about["pid"], said["version"], parts))
+        stats = json.loads(message.data)
+        for endpoint in stats.get("endpoints") or []:
+            if stats.get("metadata", {}).get("role") == _ROLE:
+                metadata, parts = stats["metadata"], (endpoint.get("data") or {}).get("parts", {})
+                reports.append(Replica(stats["id"], metadata["host"], metadata["pid"], stats["version"], parts))
 
     inbox = client.new_inbox()
     listening = await client.subscribe(inbox, cb=collect)
@@ -80,36 +80,36 @@ async def replicas(client: Client, name: str, *, wait_seconds: float = _ANSWER_S
         await asyncio.sleep(wait_seconds)
     finally:
         await listening.unsubscribe()
-    return sorted(found, key=lambda one: (one.host, one.pid))
+    return sorted(reports, key=lambda replica: (replica.host, replica.pid))
 
 
-class Crew:
-    """The owners of one replica."""
+class WorkerPool:
+    """The task runners of one replica."""
 
     def __init__(
-        self, client: Client, name: str, owners: Sequence[Owner], about: Callable[[str], dict[str, Any]]
+        self, client: Client, name: str, runners: Sequence[TaskRunner], about: Callable[[str], dict[str, Any]]
     ) -> None:
-        """Take the owners of all parts; `about` tells more of a part by its name."""
-        self._client, self._name, self._owners, self._about = client, name, owners, about
+        """Take the runners of all tasks; `about` returns additional fields of a report by the name of a task."""
+        self._client, self._name, self._runners, self._about = client, name, runners, about
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run all tasks until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for owner in self._owners:
-                group.create_task(owner.run(), name=owner.part.consumer)
+            for runner in self._runners:
+                group.create_task(runner.run(), name=runner.task.consumer)
             group.create_task(self._share())
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Return what this replica does now, by part."""
+        """Return the tasks that this replica holds now, by name."""
         return {
-            owner.part.name: {
-                "sequence": owner.sequence,
-                "lag": owner.lag,
-                "since_us": round(owner.since * 1e6),
-                **self._about(owner.part.name),
+            runner.task.name: {
+                "sequence": runner.sequence,
+                "lag": runner.lag,
+                "since_us": round(runner.since * 1e6),
+                **self._about(runner.task.name),
             }
-            for owner in self._owners
-            if owner.since
+            for runner in self._runners
+            if runner.since
         }
 
     async def _share(self) -> None:
@@ -120,31 +120,31 @@ class Crew:
                 try:
                     await self._balance(service.id)
                 except (nats.errors.Error, TimeoutError, OSError, ValueError, LookupError) as error:
-                    log.debug("crew.unbalanced", extra={"reason": repr(error)})
+                    log.debug("pool.balance_failed", extra={"reason": repr(error)})
         finally:
             if self._client.is_connected:
-                # It waits for the server for each subscription, and fails where the connection breaks meanwhile.
+                # `stop` waits for the server for each subscription, and fails if the connection breaks meanwhile.
                 with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                     async with asyncio.timeout(_ANSWER_SECONDS):
                         await service.stop()
 
     async def _announced(self) -> Service:
-        """Return our service, as soon as the server has taken note of it."""
+        """Announce the service until the server accepts it, and return it."""
         while True:
             try:
                 return await self._announce()
             except (nats.errors.Error, TimeoutError, OSError) as error:
-                log.warning("crew.unannounced", extra={"reason": repr(error)})
+                log.warning("pool.announcement_failed", extra={"reason": repr(error)})
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _announce(self) -> Service:
-        about = {"role": _ROLE, "host": socket.gethostname(), "pid": str(os.getpid())}
+        metadata = {"role": _ROLE, "host": socket.gethostname(), "pid": str(os.getpid())}
         service = await micro.add_service(
             self._client,
             name=self._name,
             version=RELEASE,
             description="folds telemetry into availability; stats say which parts each replica does",
-            metadata=about,
+            metadata=metadata,
             stats_handler=lambda _: {"parts": self.parts()},
         )
 
@@ -156,21 +156,21 @@ class Crew:
         return service
 
     async def _balance(self, own: str) -> None:
-        """Give back what is more than a fair share, the parts that came last first.
+        """Release the tasks beyond a fair share, the newest first.
 
-        But for what came just now, most likely from a replica that died, and is not up to date yet: those who wait for
-        its rows would wait for a second take-over too.
+        Exceptions are tasks that this replica has just taken over, most likely from a replica that died, or that are
+        still refolding: a second take-over would delay their rows again.
         """
-        for owner in self._owners:
-            OWNED.labels(owner.part.name).set(bool(owner.since))
-            LAG.labels(owner.part.name).set(owner.lag if owner.since else 0)
-        others = [one for one in await replicas(self._client, self._name) if one.identity != own]
-        mine = sorted((owner for owner in self._owners if owner.since), key=lambda owner: owner.since)
-        taken = sum(len(one.parts) for one in others) + len(mine)
+        for runner in self._runners:
+            OWNED.labels(runner.task.name).set(bool(runner.since))
+            LAG.labels(runner.task.name).set(runner.lag if runner.since else 0)
+        others = [replica for replica in await replicas(self._client, self._name) if replica.identity != own]
+        held = sorted((runner for runner in self._runners if runner.since), key=lambda runner: runner.since)
+        taken = sum(len(replica.parts) for replica in others) + len(held)
         share = -(-taken // (len(others) + 1))
         settled = time.time() - _SETTLE_SECONDS
-        for owner in mine[share:]:
-            if owner.since > settled or owner.refolding:
+        for runner in held[share:]:
+            if runner.since > settled or runner.refolding:
                 continue
-            log.info("crew.given_back", extra={"part": owner.part.name, "replicas": len(others) + 1})
-            owner.stand_down(_LEAVE_SECONDS)
+            log.info("task.released", extra={"part": runner.task.name, "replicas": len(others) + 1})
+            runner.stand_down(_LEAVE_SECONDS)

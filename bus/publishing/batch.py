@@ -1,6 +1,6 @@
-"""All rows and the cursor that explains them, or nothing: the server's atomic batch with compare-and-swap.
+"""Stores rows and their cursor, all or nothing: the server's atomic batch with compare-and-swap.
 
-The cursor is the last message of the batch and carries the sequence that its subject must still have. Whoever
+The cursor is the last message of the batch. It carries the sequence that its subject must still have. A replica that
 folded from an outdated cursor gets `Fenced`, and none of its rows is stored.
 """
 
@@ -26,18 +26,18 @@ log = logging.getLogger(__name__)
 
 MAXIMUM_ROWS = 999
 _RETRY_SECONDS = 0.2
-_ATTEMPT_SECONDS = 2.0  # an answer that is lost in a failover never comes; asking again is harmless
+_ATTEMPT_SECONDS = 2.0  # an answer lost in a failover never arrives; a second attempt is harmless
 _SCAN_SECONDS = 2.0
 
 RETRIED = Counter("spazio_batches_retried_total", "atomic batches sent again because no answer came")
 
 
 class Fenced(RuntimeError):
-    """Somebody else has moved the cursor; what was folded from the old one is void."""
+    """Another replica has moved the cursor; rows folded from the old one are discarded."""
 
 
 class Row(NamedTuple):
-    """One message of a batch; `ttl_seconds` 0: as long as the stream keeps it. The subject is ASCII without a space."""
+    """One message of a batch; `ttl_seconds` 0: kept as long as others. The subject is ASCII without a space."""
 
     subject: str
     payload: bytes
@@ -57,11 +57,11 @@ async def swap(client: Client, row: Row, expected: int, timeout_seconds: float) 
     """Store one message, if its subject still has the expected sequence.
 
     Returns:
-        Its own sequence.
+        Sequence of the message.
 
     Raises:
         Fenced: The subject has another sequence.
-        Refused: The server does not store it.
+        Refused: The server refused it.
         BusError: It may or may not be stored; also TimeoutError.
     """
     headers = {api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(expected)}
@@ -79,23 +79,23 @@ async def swap(client: Client, row: Row, expected: int, timeout_seconds: float) 
 
 
 async def covered(client: Client, stream: str, subject: str, source: Stream) -> tuple[int, int]:
-    """Find out how far a consumer's input is folded.
+    """Return up to which sequence an input is folded.
 
     Args:
         client: Connection.
-        stream: Stream of the cursors.
-        subject: The consumer's cursor.
-        source: Its input.
+        stream: Stream that holds the cursor.
+        subject: Subject of the cursor.
+        source: The input.
 
     Returns:
-        The input sequence up to which rows are stored (0: none), and the sequence that the cursor's subject has.
-        What is no cursor of that input is passed over, so that nobody's garbage makes rows come twice.
+        The input sequence up to which rows are stored (0: none), and the last sequence of the cursor's subject.
+        Invalid cursors and cursors of other inputs are ignored, so rows are never duplicated.
     """
     newest = await last(client, stream, subject)
     if not newest.sequence:
         return 0, 0
-    if (found := _folded(newest.payload, source)) is not None:
-        return found, newest.sequence
+    if (position := _folded(newest.payload, source)) is not None:
+        return position, newest.sequence
     log.warning("cursor.set_aside", extra={"subject": subject, "sequence": newest.sequence})
     position = 0
     async with Reader(client, stream, [subject]) as reader:
@@ -118,15 +118,15 @@ def _folded(payload: bytes, source: Stream) -> int | None:
 async def publish(
     client: Client, stream: str, rows: Sequence[Row], cursor: Row, expected: int, *, timeout_seconds: float
 ) -> int:
-    """Store rows and cursor in one atomic batch, sending it again until the server has answered.
+    """Store rows and cursor in one atomic batch; the batch is sent again until the server answers.
 
     Args:
         client: Connection.
-        stream: Stream that all subjects belong to; it allows atomic batches.
+        stream: Stream of all the subjects; it allows atomic batches.
         rows: At most `MAXIMUM_ROWS`.
-        cursor: Last message of the batch; its payload differs from every earlier one of its subject.
-        expected: Sequence that the cursor's subject has now; 0 for none.
-        timeout_seconds: For one attempt.
+        cursor: Last message of the batch; its payload differs from all earlier ones of its subject.
+        expected: Last sequence of the cursor's subject; 0: none.
+        timeout_seconds: Time limit for one attempt.
 
     Returns:
         The cursor's new sequence.
@@ -141,7 +141,7 @@ async def publish(
         try:
             return await _attempt(client, stream, rows, cursor, expected, min(timeout_seconds, _ATTEMPT_SECONDS))
         except Fenced:
-            # A cursor that has aged out of its stream was moved by nobody.
+            # If the cursor has expired from its stream, no other replica has moved it.
             if not expected or (await last(client, stream, cursor.subject)).sequence:
                 raise
             expected = 0
@@ -150,7 +150,7 @@ async def publish(
             log.debug("batch.retried", extra={"stream": stream, "reason": repr(error)})
         RETRIED.inc()
         await asyncio.sleep(_RETRY_SECONDS)
-        # The answer may have been lost after the batch was stored; then the cursor is ours already.
+        # If the answer was lost after the batch was stored, the stored cursor is this one.
         try:
             stored = await last(client, stream, cursor.subject)
         except (nats.errors.Error, TimeoutError, OSError):
@@ -167,8 +167,8 @@ async def _attempt(
     identity = client.new_inbox().rsplit(".", 1)[-1]
     if not client.is_connected:
         raise nats.errors.ConnectionReconnectingError
-    # The client's own `publish` checks and builds each message anew, which costs several times as much. What goes out
-    # last, as a request, takes these along.
+    # The client's own `publish` checks and builds each message separately, which costs several times as much. The
+    # request below also flushes these frames.
     await client._send_command(_frames(rows, identity, client.max_payload))  # noqa: SLF001 # see above
     headers = {api.Header.BATCH_ID.value: identity, api.Header.BATCH_SEQUENCE.value: str(len(rows) + 1)}
     if cursor.ttl_seconds:
@@ -189,7 +189,7 @@ async def _attempt(
 
 
 def _frames(rows: Sequence[Row], identity: str, largest: int) -> bytes:
-    """Return what the client would write for each row, all at once."""
+    """Return the protocol frames of all rows."""
     begin = f"NATS/1.0\r\n{api.Header.BATCH_ID.value}: {identity}\r\n{api.Header.BATCH_SEQUENCE.value}: "
     frames: list[bytes] = []
     for number, (subject, payload, ttl_seconds) in enumerate(rows, 1):

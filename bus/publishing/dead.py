@@ -1,8 +1,8 @@
-"""Messages that nobody can use: kept whole, with the reason, where somebody can look at them.
+"""Dead letters: unusable messages, stored unchanged with the reason, for inspection.
 
-The id of a dead letter is made of the place of the original, so that it is stored once however many consumers
-refuse it. An original that fills the server's largest payload leaves no space for headers; it is kept in numbered
-parts, which put together are the original.
+The id of a dead letter contains stream and sequence of the original, so that it is stored once even if several
+consumers refuse it. An original of the server's maximum payload leaves no space for headers; it is stored in numbered
+parts, which concatenated are the original.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 
 _HEADER_SPACE = 4096
 _LONGEST_REASON = 1000
-_LONGEST_SUBJECT = 500  # a longer one and its inbox would not fit the protocol's control line
+_LONGEST_SUBJECT = 500  # a longer one and its inbox would exceed the protocol's control line
 _RETRY_SECONDS = 0.5
 
 DEAD = Counter("spazio_dead_letters_total", "messages refused by a consumer", ["consumer", "kind"])
 
 
 def original_subject(names: Names, subject: str) -> str:
-    """Return the subject that a message was published on, given the one that it is stored under."""
+    """Return the subject on which a message was published, given its stored subject."""
     if subject.startswith(names.of("part", "")):
         return names.of(*kind_and_node(subject))
     return subject
@@ -35,19 +35,19 @@ def original_subject(names: Names, subject: str) -> str:
 async def bury(
     client: Client, names: Names, consumer: str, stream: str, message: Received, reason: str, *, timeout_seconds: float
 ) -> None:
-    """Store a refused message under `<prefix>.dead.<its subject>`; waits until that is done.
+    """Store a refused message under `<prefix>.dead.<its subject>`; wait until it is stored.
 
     Args:
         client: Connection.
         names: Subjects in use.
-        consumer: Who refuses it.
-        stream: Stream that the message is stored in.
+        consumer: Name of the consumer that refuses it.
+        stream: Stream of the message.
         message: The message.
-        reason: Why it is refused, for people.
-        timeout_seconds: For one attempt.
+        reason: Reason of the refusal, for people.
+        timeout_seconds: Time limit for one attempt.
     """
     subject = original_subject(names, message.subject)
-    place = names.dead(subject) if len(subject) <= _LONGEST_SUBJECT else names.of("dead", "long")
+    letter_subject = names.dead(subject) if len(subject) <= _LONGEST_SUBJECT else names.of("dead", "long")
     DEAD.labels(consumer, kind_and_node(message.subject)[0]).inc()
     log.info("message.refused", extra={"subject": subject, "sequence": message.sequence, "reason": reason[:200]})
     room = client.max_payload - _HEADER_SPACE
@@ -64,7 +64,7 @@ async def bury(
         }
         if len(parts) > 1:
             headers["Spazio-Part"] = f"{number}/{len(parts)}"
-        await _store(client, place, part, headers, timeout_seconds)
+        await _store(client, letter_subject, part, headers, timeout_seconds)
 
 
 async def _store(client: Client, subject: str, payload: bytes, headers: dict[str, str], timeout_seconds: float) -> None:
@@ -73,7 +73,7 @@ async def _store(client: Client, subject: str, payload: bytes, headers: dict[str
         try:
             await js.publish(subject, payload, headers=dict(headers))
         except (nats.errors.Error, TimeoutError, OSError) as error:
-            log.warning("dead.waiting", extra={"reason": str(error)})
+            log.warning("dead_letter.store_failed", extra={"reason": str(error)})
             await asyncio.sleep(_RETRY_SECONDS)
         else:
             return

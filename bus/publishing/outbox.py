@@ -1,7 +1,7 @@
-"""What a producer has to say while nobody listens: the newest messages, in order, each sent until it is stored.
+"""A producer's queue of messages: each is sent, in order, until the stream has stored it.
 
-Publishing and hoping loses messages when a server dies without any error. Here each message waits for its
-acknowledgement and is sent again with the same id, which the stream uses to store it once.
+Publishing without acknowledgements loses messages, without any error, when the server dies. Here each message waits for
+its acknowledgement and is sent again with the same id, by which the stream stores it once.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _PATIENCE_SECONDS = 5.0
 _TOO_LARGE = 10054
 
 PUBLISHED = Counter("spazio_published_total", "messages that the stream acknowledged")
-DROPPED = Counter("spazio_publish_dropped_total", "messages given up, by reason", ["reason"])
+DROPPED = Counter("spazio_publish_dropped_total", "messages dropped, by reason", ["reason"])
 WAITING = Gauge("spazio_publish_waiting", "messages that wait for the server", ["kind"])
 
 
@@ -37,7 +37,7 @@ class _Item(NamedTuple):
 
 
 class Outbox:
-    """A bounded queue in front of a stream; the oldest message makes room for the newest."""
+    """A bounded queue in front of a stream; a full queue drops its oldest message."""
 
     def __init__(
         self, client: Client, health: Health, *, limit: int, timeout_seconds: float, kind: str, in_flight: int = 1
@@ -46,12 +46,12 @@ class Outbox:
 
         Args:
             client: Connection.
-            health: Told when messages cannot be stored.
-            limit: Messages kept.
-            timeout_seconds: For one acknowledgement.
-            kind: What it holds, for health and metrics.
-            in_flight: Messages sent before the first is acknowledged. More than one keeps up with bursts, but where
-                the server takes one and refuses one before it, they are stored in the wrong order.
+            health: Degraded while messages cannot be stored.
+            limit: Messages kept at most.
+            timeout_seconds: Time limit for one acknowledgement.
+            kind: Kind of its messages, for health and metrics.
+            in_flight: Messages sent before the first is acknowledged. More than one handles bursts, but if the server
+                refuses one message and stores a later one, the order changes.
         """
         self._js = client.jetstream(timeout=timeout_seconds)
         self._client, self._health = client, health
@@ -63,7 +63,7 @@ class Outbox:
         self._idle.set()
 
     def put(self, subject: str, payload: bytes, identity: str, headers: Mapping[str, str] | None = None) -> None:
-        """Queue a message; `identity` is the same for the same message, always. Call from the event loop's thread."""
+        """Queue a message; the same message always has the same `identity`. Call from the event loop's thread."""
         if len(self._items) >= self._limit:
             self._items.popleft()
             DROPPED.labels("full").inc()
@@ -73,7 +73,7 @@ class Outbox:
         self._wake.set()
 
     async def run(self) -> None:
-        """Send what is queued, for ever."""
+        """Send queued messages until cancelled."""
         while True:
             while self._items:
                 first = self._items[0]
@@ -86,7 +86,7 @@ class Outbox:
             await self._wake.wait()
 
     async def flush(self, timeout_seconds: float) -> bool:
-        """Wait until everything is stored; False if that takes too long."""
+        """Wait until all messages are stored; False: the time ran out."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._idle.wait()
@@ -95,19 +95,19 @@ class Outbox:
         return True
 
     async def _send_some(self) -> None:
-        """Send the first few, and drop those that are stored, up to the first that is not.
+        """Send the first messages, and remove those that are stored, up to the first that is not.
 
-        What came behind that one is sent again with it, in the same order; the server knows it by its id.
+        Later messages are sent again after that one, in the same order; the stream recognizes them by their ids.
         """
         items = list(itertools.islice(self._items, self._in_flight))
         for item, stored in zip(items, await asyncio.gather(*map(self._send, items)), strict=True):
             if not stored:
                 break
-            if self._items and self._items[0] is item:  # else it made room meanwhile
+            if self._items and self._items[0] is item:  # else a full queue has dropped it meanwhile
                 self._items.popleft()
 
     async def _send(self, item: _Item) -> bool:
-        """Try once; True: done with this message."""
+        """Try once; True: the message is stored or dropped."""
         if not self._client.is_connected:
             await asyncio.sleep(_RETRY_SECONDS)
             return False
@@ -116,13 +116,18 @@ class Outbox:
         except APIError as error:
             if error.err_code == _TOO_LARGE:
                 DROPPED.labels("too_large").inc()
-                log.exception("publish.too_large", extra={"subject": item.subject, "bytes": len(item.payload)})
+                log.exception(
+                    "message.dropped",
+                    extra={"subject": item.subject, "reason": "too large", "bytes": len(item.payload)},
+                )
                 return True
             await self._back_off(error)
             return False
         except nats.errors.MaxPayloadError:
             DROPPED.labels("too_large").inc()
-            log.exception("publish.too_large", extra={"subject": item.subject, "bytes": len(item.payload)})
+            log.exception(
+                "message.dropped", extra={"subject": item.subject, "reason": "too large", "bytes": len(item.payload)}
+            )
             return True
         except (nats.errors.Error, NoStreamResponseError, TimeoutError) as error:
             await self._back_off(error)

@@ -1,9 +1,9 @@
-"""Many messages a second into a stream, each acknowledged, with little work for each.
+"""Publishes many messages a second to a stream, each acknowledged, with little work for each.
 
-`js.publish` waits for one answer at a time, and `publish_async` of the client forgets permits and waits for ever for
-answers that a dead server owes. Here many messages are on their way at once, up to a limit; answers come to an inbox
-of our own and are counted off. Whatever is unanswered for too long, or was on its way when the connection broke, is
-sent again in its old order and with its old id, by which the stream stores it once.
+`js.publish` waits for one acknowledgement at a time. `publish_async` of the client leaks permits and waits for ever for
+acknowledgements of a dead server. Here many messages are in flight at once, up to a limit, and acknowledgements arrive
+at one inbox. Messages without an acknowledgement in time, and those in flight when the connection broke, are sent again
+in the same order and with the same ids, by which the stream stores each once.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ IN_FLIGHT = Gauge("spazio_pipeline_in_flight", "messages sent and not acknowledg
 
 
 class Outgoing(NamedTuple):
-    """A message; `identity` is the same for the same message, always. Subject and identity are ASCII."""
+    """A message; the same message always has the same `identity`. Subject and identity are ASCII."""
 
     subject: bytes
     payload: bytes
@@ -42,23 +42,23 @@ class Outgoing(NamedTuple):
 
 
 class Pipeline:
-    """Publishes in order, with a bounded number of messages on their way.
+    """Publishes in order, with a bounded number of messages in flight.
 
     Attributes:
-        sent: Messages taken.
-        stored: Messages acknowledged, duplicates among them.
-        duplicates: Acknowledged messages that the stream had already.
+        sent: Messages accepted by `send`.
+        stored: Messages acknowledged, including duplicates.
+        duplicates: Acknowledged messages that the stream already had.
         resent: Messages sent again.
-        refused: Errors of the stream, by what it said; such messages are sent again.
+        refused: Number of errors of the stream, by error text; such messages are sent again.
     """
 
     def __init__(self, client: Client, *, limit: int, timeout_seconds: float) -> None:
-        """Describe the pipeline; it works within `async with`, while `run` runs.
+        """Describe the pipeline; use it within `async with`, while `run` runs.
 
         Args:
             client: Connection.
-            limit: Messages on their way at most.
-            timeout_seconds: An acknowledgement that takes longer is given up, and the message sent again.
+            limit: Messages in flight at most.
+            timeout_seconds: Time limit for an acknowledgement, after which the message is sent again.
         """
         self._client, self._limit, self._timeout = client, limit, timeout_seconds
         self._waiting: dict[int, tuple[Outgoing, float]] = {}
@@ -88,15 +88,15 @@ class Pipeline:
         return len(self._waiting)
 
     async def send(self, messages: Sequence[Outgoing], *, until: float | None = None) -> None:
-        """Send messages; waits while too many are on their way, or while there is no connection.
+        """Send messages; wait while too many are in flight, or while there is no connection.
 
         Args:
-            messages: What to send, in this order.
-            until: Time of the loop, in seconds, to wait until; None: as long as it takes.
+            messages: Messages to send, in this order.
+            until: Deadline as time of the loop, in seconds; None: no deadline.
 
         Raises:
-            TimeoutError: There was no room in time; the rest is not sent.
-            ValueError: A message is larger than the server takes.
+            TimeoutError: The deadline passed; the rest is not sent.
+            ValueError: A message exceeds the server's limit.
         """
         for start in range(0, len(messages), self._limit):
             part = messages[start : start + self._limit]
@@ -105,7 +105,7 @@ class Pipeline:
                     if until is not None and self._loop.time() > until:
                         raise TimeoutError("nothing is acknowledged, so there is no room for more messages")
                     self._room.clear()
-                    self._lock.release()  # what is overdue must be sent again meanwhile
+                    self._lock.release()  # `run` must be able to send overdue messages again
                     try:
                         await self._wait()
                     finally:
@@ -115,9 +115,9 @@ class Pipeline:
                 self.sent += len(part)
 
     async def run(self) -> None:
-        """Send again what stays unanswered, until the pipeline is closed."""
+        """Send messages without an acknowledgement again, until the pipeline is closed."""
         reconnects, counted = self._client.stats["reconnects"], self.stored
-        while not self._closed:  # the client swallows a cancellation that comes while it sends
+        while not self._closed:  # the client swallows a cancellation while it sends
             await asyncio.sleep(_LOOK_SECONDS)
             IN_FLIGHT.set(len(self._waiting))
             STORED.inc(self.stored - counted)
@@ -140,7 +140,7 @@ class Pipeline:
                 log.info("pipeline.resent", extra={"messages": len(waiting), "reason": dict(self.refused)})
 
     async def drain(self, timeout_seconds: float) -> bool:
-        """Wait until everything is acknowledged; False if that takes too long."""
+        """Wait until all messages are acknowledged; False: the time ran out."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while self._waiting:
@@ -158,7 +158,7 @@ class Pipeline:
             pass
 
     async def _write(self, messages: dict[int, Outgoing]) -> None:
-        """Write frames; the client's own `publish` checks and builds each anew, which costs several times as much."""
+        """Write frames; the client's own `publish` costs several times as much, since it checks each message."""
         deadline = self._loop.time() + self._timeout
         frames, largest = [], self._client.max_payload
         for number, message in messages.items():
@@ -174,7 +174,7 @@ class Pipeline:
         await self._client._flush_pending()  # noqa: SLF001
 
     def _answered(self, subject: bytes, _reply: bytes, data: bytes, _headers: bytes | None) -> None:
-        if not data or b'"error"' in data:  # no data: the server says that no stream has the subject
+        if not data or b'"error"' in data:  # without data: no stream has the subject
             self.refused[data[:200].decode(errors="replace") or NO_STREAM] += 1
             REFUSED.inc()
             self._again = True

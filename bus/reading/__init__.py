@@ -1,1 +1,1 @@
-"""Reading streams: a reader without holes, leases, and when to stop collecting."""
+"""Reading streams: a reader without gaps, leases, and how long to collect messages."""

@@ -1,4 +1,4 @@
-"""A consumer of one reader's own: without acknowledgements, in memory, forgotten by the server when nobody uses it."""
+"""A reader's own consumer: without acknowledgements, in memory, deleted by the server when it is unused."""
 
 import logging
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 _IDLE_SECONDS = 300
 
 
-class Renewed(nats.errors.Error):
-    """The stream is not the one any more that the position is of: it was deleted and made anew."""
+class StreamRecreated(nats.errors.Error):
+    """The stream was deleted and created again, so the reader's position has no meaning in it."""
 
 
 class Created(NamedTuple):
-    """A consumer, the position that it begins behind, and the number of messages there."""
+    """A consumer, the position after which it begins, and the number of messages there."""
 
     name: str
     position: int
@@ -27,28 +27,28 @@ class Created(NamedTuple):
 
 
 class Consumers:
-    """Makes and deletes the consumers that a reader has one after another."""
+    """Creates and deletes the successive consumers of a reader."""
 
     def __init__(
         self, client: Client, stream: str, subjects: Sequence[str], *, newest: bool, bound: bool, timeout_seconds: float
     ) -> None:
-        """Describe them; see `pull.Reader`."""
+        """Describe the consumers; see `reader.Reader`."""
         self._client, self._stream, self._subjects = client, stream, list(subjects)
         self._newest, self._bound, self._timeout = newest, bound, timeout_seconds
-        self._born = ""
+        self._stream_created = ""
 
     async def create(self, position: int) -> Created:
-        """Make one behind a position, or behind 0 if the stream was made anew since the last.
+        """Create a consumer that begins after a position, or after 0 if the stream was recreated since the last one.
 
         Raises:
-            Renewed: The stream was made anew, and the reader is bound to the one before.
-            nats.errors.Error: There is none; also TimeoutError.
+            StreamRecreated: The stream was recreated, and the reader is bound to the one before.
+            nats.errors.Error: The consumer was not created; also TimeoutError.
         """
-        born = (await self._api(f"STREAM.INFO.{self._stream}", {}))["created"]
-        if self._born not in ("", born):
+        stream_created = (await self._api(f"STREAM.INFO.{self._stream}", {}))["created"]
+        if self._stream_created not in ("", stream_created):
             if self._bound:
-                raise Renewed(f"stream {self._stream} was made anew")
-            log.info("pull.renewed", extra={"stream": self._stream})
+                raise StreamRecreated(f"stream {self._stream} was recreated")
+            log.info("stream.recreated", extra={"stream": self._stream})
             position = 0
         config: dict[str, Any] = {
             "filter_subjects": self._subjects,
@@ -62,15 +62,16 @@ class Consumers:
         else:
             config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": position + 1}
         answer = await self._api(f"CONSUMER.CREATE.{self._stream}", {"stream_name": self._stream, "config": config})
-        self._born = born  # only now: until there is a consumer, each attempt begins at the new stream's start
+        # Only now: until a consumer exists, each attempt begins at the new stream's start.
+        self._stream_created = stream_created
         return Created(answer["name"], position, int(answer.get("num_pending", 0)))
 
     async def delete(self, name: str) -> None:
-        """Take one back; the server forgets it by itself if that fails."""
+        """Delete a consumer; if that fails, the server deletes it after a while."""
         try:
             await self._api(f"CONSUMER.DELETE.{self._stream}.{name}", {})
         except (nats.errors.Error, TimeoutError):
-            log.debug("pull.consumer_left", extra={"consumer": name})
+            log.debug("consumer.delete_failed", extra={"consumer": name})
 
     async def _api(self, verb: str, request: dict[str, Any]) -> dict[str, Any]:
         return await api.request(self._client, verb, request, self._timeout)

@@ -1,10 +1,10 @@
-"""Who reads what: one durable consumer that the server gives to one replica at a time.
+"""A lease on a durable consumer, which the server gives to one replica at a time.
 
-The consumer has a priority group in which the server pins one client. Whoever holds the pin reads; the others wait
-with an open request and are served as soon as the pin is given back, or was not used for the timeout. A pin alone
-keeps nobody from folding what another has folded, and a new holder would be sent newer messages before those that
-the last one never finished; so a holder first sets the consumer back to where its own state ends, and what it
-publishes is fenced by its cursor.
+The consumer has a priority group in which the server pins one client. The holder of the pin reads; the other replicas
+wait with an open request, and the server serves one of them as soon as the pin is released or was unused for the
+timeout. A pin alone does not keep a replica from folding what another has folded, and the server would send newer
+messages to a new holder before those that the last one did not finish. So a holder first resets the consumer to the
+end of its own state, and its cursor fences the rows that it publishes.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ _EXPIRES_SECONDS = 5.0
 _HEARTBEAT_SECONDS = 1.0
 _RETRY_SECONDS = 0.25
 _KEEP_SECONDS = 0.1
-_PATIENCE_SECONDS = 1.0  # a cluster never answers what it was asked while it had no leader
-_WAITING = 4096  # requests that standby replicas may have open
+_PATIENCE_SECONDS = 1.0  # a cluster never answers a request sent while it had no leader
+_WAITING = 4096  # open requests of standby replicas at most
 
 
 class Lost(nats.errors.Error):
@@ -39,8 +39,13 @@ class Lost(nats.errors.Error):
 class Lease:
     """The right to read some subjects of a stream under a consumer's name.
 
-    Use as an async context manager, which gives the lease back. One at a time: `acquire`, then a `Reader` with this
-    lease, until it raises `Lost` or is done.
+    An async context manager, which releases the lease. First `acquire` it, then read with a `LeasedReader` until that
+    raises `Lost`.
+
+    Attributes:
+        stream: Name of the stream.
+        consumer: Name of the consumer.
+        subjects: Subject filters.
     """
 
     def __init__(
@@ -61,15 +66,15 @@ class Lease:
             stream: Stream to read.
             consumer: Name of the durable consumer; the same for all replicas.
             subjects: Subject filters, as the stream stores them.
-            failover_seconds: A holder that asks for nothing so long loses the lease.
-            timeout_seconds: For requests to the server.
-            covered: Tells the sequence up to which the work is known to be done. What was sent to a holder that died
-                is nobody's otherwise, until something new comes.
+            failover_seconds: Time without a request after which a holder loses the lease.
+            timeout_seconds: Time limit for each request to the server.
+            covered: Returns the sequence up to which the work is done. A standby replica uses it to have the messages
+                sent again that a dead holder left undone; otherwise they would wait until a new message arrives.
         """
         self._covered = covered
-        self._client, self._stream, self.consumer = client, stream, consumer
-        self._subjects, self._failover, self._timeout = list(subjects), failover_seconds, timeout_seconds
-        self._pin = self._said = ""
+        self._client, self.stream, self.consumer = client, stream, consumer
+        self.subjects, self._failover, self._timeout = list(subjects), failover_seconds, timeout_seconds
+        self._pin = self._last_error = ""
         self._mark = b""
         self._keeping: asyncio.Task[None] | None = None
         self._kept = 0.0
@@ -82,24 +87,24 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether it is ours as far as we know."""
+        """Whether this replica holds the lease, as far as it knows."""
         return bool(self._pin)
 
     @property
     def expires_seconds(self) -> float:
-        """How long a holder's request may stay open: three of them fit the time after which the lease is lost."""
+        """How long a holder's request stays open: a third of the time after which the lease is lost."""
         return self._failover / 3
 
     @property
     def terms(self) -> dict[str, str]:
-        """What a holder's request for messages must say."""
+        """Fields that a holder's request for messages must contain."""
         return {"group": _GROUP, "id": self._pin}
 
     async def acquire(self) -> None:
-        """Wait until the server gives the consumer to us; as long as it takes, whatever the server does meanwhile.
+        """Wait until the server pins this replica, as long as it takes; failures of the server are retried.
 
-        Nothing is given while there is nothing to read. What comes with the pin is thrown away: `open` sets the
-        consumer back.
+        The server pins no client while there is nothing to read. The message that comes with the pin is discarded:
+        `open` resets the consumer.
         """
         waiting = _Waiting()
         inbox = await tap.listen(self._client, waiting.collect)
@@ -112,16 +117,16 @@ class Lease:
         self._keeping = asyncio.create_task(self._keep())
 
     async def _stand_by(self, inbox: Tap, waiting: "_Waiting") -> None:
-        """Ask once; returns when the request is served, is over, or was not heard of any more."""
+        """Send one request; return when the server serves it, ends it, or misses its heartbeats."""
         waiting.over = waiting.unserved = False
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                await self._make()
+                await self._create()
         except (nats.errors.Error, TimeoutError, OSError) as error:
-            if self._said != repr(error):
-                self._said = repr(error)
-                log.warning("lease.waiting", extra={"consumer": self.consumer, "reason": self._said})
-        # Asked all the same: it may be there although nobody said so.
+            if self._last_error != repr(error):
+                self._last_error = repr(error)
+                log.warning("lease.setup_failed", extra={"consumer": self.consumer, "reason": self._last_error})
+        # The consumer may exist although the server has not confirmed it.
         try:
             await self._ask(
                 inbox, {"expires": _nanoseconds(_EXPIRES_SECONDS), "idle_heartbeat": _nanoseconds(_HEARTBEAT_SECONDS)}
@@ -138,81 +143,81 @@ class Lease:
         if waiting.unserved:
             await asyncio.sleep(_RETRY_SECONDS)
         elif not waiting.pin:
-            await self._call_back()
+            await self._rewind()
 
-    async def _call_back(self) -> None:
-        """Have what a holder left undone sent again, where nobody holds the consumer any more."""
+    async def _rewind(self) -> None:
+        """Have the messages sent again that a holder left undone, if no client is pinned any more."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                about = await self._info()
-                # Without a number of its own it has sent nothing since it was last set back.
-                sent = about["delivered"]["stream_seq"] if about["delivered"]["consumer_seq"] else 0
-                if not _pins(about) and sent > (done := await self._covered()):
-                    log.info("lease.called_back", extra={"consumer": self.consumer, "undone": done})
-                    # To the beginning: should another be given it meanwhile, the place of what comes tells it so.
+                info = await self._info()
+                # If the consumer's own number is 0, it has sent nothing since its last reset.
+                sent = info["delivered"]["stream_seq"] if info["delivered"]["consumer_seq"] else 0
+                if not _pins(info) and sent > (done := await self._covered()):
+                    log.info("lease.rewound", extra={"consumer": self.consumer, "undone": done})
+                    # To the beginning: a replica that is pinned meanwhile notices by the sequence of the next message.
                     await self._reset(0)
         except (nats.errors.Error, TimeoutError, OSError) as error:
-            log.debug("lease.not_called_back", extra={"consumer": self.consumer, "reason": str(error)})
+            log.debug("lease.rewind_failed", extra={"consumer": self.consumer, "reason": str(error)})
 
     async def open(self, position: int) -> str:
-        """Set the consumer to behind a position, and return its name.
+        """Reset the consumer to begin after a position, and return its name.
 
         Raises:
-            Lost: Another replica has the lease, or nobody.
-            nats.errors.Error: The server did not do it; also TimeoutError.
+            Lost: This replica does not hold the lease any more.
+            nats.errors.Error: The consumer was not reset; also TimeoutError.
         """
         try:
             pinned = await self._pinned()
-        except api.Refused as refused:  # a server that was killed soon after it made the consumer forgets it
+        except api.Refused as refused:  # a server killed soon after it created the consumer loses it
             raise Lost(f"{self.consumer}: {refused}") from refused
         if not pinned:
-            raise Lost(f"{self.consumer} is another's")
-        # A request that is still open would be served a message that the reader then misses. Where there are leaf
-        # servers one outlives its inbox.
+            raise Lost(f"{self.consumer} is pinned to another client")
+        # The server would answer a request that is still open with a message, which the reader would miss. With leaf
+        # servers a request outlives its inbox.
         await self._stop_keeping()
         await asyncio.sleep(max(0.0, self._kept + _KEEP_SECONDS - asyncio.get_running_loop().time()))
         await self._reset(position)
         return self.consumer
 
     def check(self, headers: bytes | None) -> None:
-        """See that a message came under our pin.
+        """Check that a message was sent under this replica's pin.
 
         Raises:
-            Lost: It did not.
+            Lost: It was not.
         """
         if headers is None or self._mark not in headers:
-            raise Lost(f"{self.consumer} is sent under another pin")
+            raise Lost(f"{self.consumer} sends under another pin")
 
     async def release(self) -> None:
-        """Give the lease back at once; the server takes it back by itself if that fails."""
+        """Release the lease now; if that fails, the server ends it after the failover time."""
         await self._stop_keeping()
         if not self._pin or not self._client.is_connected:
             self._pin = ""
             return
         try:
             if await self._pinned():
-                verb = f"CONSUMER.UNPIN.{self._stream}.{self.consumer}"
+                verb = f"CONSUMER.UNPIN.{self.stream}.{self.consumer}"
                 await api.request(self._client, verb, {"group": _GROUP}, self._timeout)
         except (nats.errors.Error, TimeoutError) as error:
-            log.debug("lease.left", extra={"consumer": self.consumer, "reason": str(error)})
+            log.debug("lease.release_failed", extra={"consumer": self.consumer, "reason": str(error)})
         self._pin = ""
 
     def forget(self) -> None:
-        """Take note that the lease is lost, so that it is not taken from its new holder."""
+        """Record that the lease is lost, so that `release` does not take it from its new holder."""
         self._pin = ""
 
     async def _pinned(self) -> bool:
         return self._pin in _pins(await self._info())
 
     async def _info(self) -> dict[str, Any]:
-        return await api.request(self._client, f"CONSUMER.INFO.{self._stream}.{self.consumer}", {}, self._timeout)
+        return await api.request(self._client, f"CONSUMER.INFO.{self.stream}.{self.consumer}", {}, self._timeout)
 
     async def _reset(self, position: int) -> None:
-        verb = f"CONSUMER.RESET.{self._stream}.{self.consumer}"
+        verb = f"CONSUMER.RESET.{self.stream}.{self.consumer}"
         await api.request(self._client, verb, {"seq": position + 1}, self._timeout)
 
     async def _keep(self) -> None:
-        """Use the pin while state is loaded, so that it is not given to another meanwhile."""
+        """Renew the pin while state is loaded, so that the server does not give it to another replica."""
         inbox = await tap.listen(self._client, lambda *_: None)
         try:
             while True:
@@ -220,7 +225,7 @@ class Lease:
                 await self._ask(inbox, {"expires": _nanoseconds(_KEEP_SECONDS), **self.terms})
                 await asyncio.sleep(self.expires_seconds)
         except (nats.errors.Error, OSError) as error:
-            log.debug("lease.unkept", extra={"consumer": self.consumer, "reason": str(error)})
+            log.debug("lease.renewal_failed", extra={"consumer": self.consumer, "reason": str(error)})
         finally:
             await inbox.close()
 
@@ -230,11 +235,11 @@ class Lease:
             keeping.cancel()
             await asyncio.wait({keeping})
 
-    async def _make(self) -> None:
+    async def _create(self) -> None:
         config: dict[str, Any] = {
             "name": self.consumer,
             "durable_name": self.consumer,
-            "filter_subjects": self._subjects,
+            "filter_subjects": self.subjects,
             "ack_policy": "none",
             "deliver_policy": "all",
             "replay_policy": "instant",
@@ -244,17 +249,17 @@ class Lease:
             "priority_policy": "pinned_client",
             "priority_timeout": _nanoseconds(self._failover),
         }
-        verb = f"CONSUMER.CREATE.{self._stream}.{self.consumer}"
-        await api.request(self._client, verb, {"stream_name": self._stream, "config": config}, self._timeout)
+        verb = f"CONSUMER.CREATE.{self.stream}.{self.consumer}"
+        await api.request(self._client, verb, {"stream_name": self.stream, "config": config}, self._timeout)
 
     async def _ask(self, inbox: Tap, terms: dict[str, object]) -> None:
         request = {"batch": 1, "group": _GROUP, **terms}
-        verb = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self.consumer}"
+        verb = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{self.consumer}"
         await self._client.publish(verb, json.dumps(request).encode(), reply=inbox.inbox)
 
 
 class _Waiting:
-    """What has come of a standby's request: a pin, or that it is over, perhaps because nobody serves it."""
+    """State of a standby's request: pinned, or ended by the server, possibly because no server handles it."""
 
     def __init__(self) -> None:
         self.pin = ""
@@ -263,7 +268,7 @@ class _Waiting:
 
     def collect(self, _subject: bytes, reply: bytes, _data: bytes, headers: bytes | None) -> None:
         if reply:
-            # The server's own header comes last; a stored message may carry one of that name too.
+            # The server's header comes last; a stored message may have one of the same name.
             self.pin = (headers or b"").rpartition(_PIN)[2].partition(b"\r\n")[0].decode(errors="replace")
         elif (status := tap.fields(headers)["Status"]) != "100":
             self.over = True
@@ -271,8 +276,8 @@ class _Waiting:
         self.heard.set()
 
 
-def _pins(about: dict[str, Any]) -> set[str]:
-    return {pin for group in about.get("priority_groups") or [] if (pin := group.get("pinned_client_id"))}
+def _pins(info: dict[str, Any]) -> set[str]:
+    return {pin for group in info.get("priority_groups") or [] if (pin := group.get("pinned_client_id"))}
 
 
 def _nanoseconds(seconds: float) -> int:

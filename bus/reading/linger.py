@@ -1,8 +1,8 @@
 """How long to collect messages before they are folded: the busier the process, the longer.
 
-A fold costs the same millisecond for one message as for a hundred, and its atomic batch a folder of the server's. A
-process that has little to do folds at once; one that is busy waits, up to a limit that nobody notices, so that a fold
-has more to do and the process less. One that can hardly keep up waits longer: what it saves comes sooner in the end.
+A fold takes the same millisecond for one message as for a hundred, and each atomic batch costs the server a folder. An
+idle process folds at once. A busy process collects for an imperceptible time, so that it folds larger batches less
+often. A process near its limit collects longer: the time it saves then reduces the total delay.
 """
 
 import time
@@ -10,12 +10,12 @@ from collections.abc import Callable
 from itertools import pairwise
 
 _LOOK_SECONDS = 0.5
-# Shares of a core, and the seconds to wait; a straight line from each to the next.
+# Shares of a core, and the seconds to wait; interpolated linearly.
 _STEPS = ((0.1, 0.0), (0.4, 0.05), (0.65, 0.05), (0.85, 0.25))
 
 
 class Linger:
-    """The time to wait, for everything that a process folds."""
+    """The collection time for all tasks of a process."""
 
     def __init__(
         self, spent: Callable[[], float] = time.process_time, clock: Callable[[], float] = time.monotonic
@@ -26,7 +26,7 @@ class Linger:
         self._share = 0.0
 
     def seconds(self, least: float) -> float:
-        """Return how long to wait now; at least so long."""
+        """Return how long to collect now, in seconds; at least `least`."""
         now = self._clock()
         if (passed := now - self._looked) >= _LOOK_SECONDS:
             used = self._spent()

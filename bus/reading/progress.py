@@ -1,8 +1,8 @@
-"""What a reader knows of its consumer, and what follows from it: without a connection, an event loop or a clock.
+"""The protocol state of a reader, without a connection, an event loop or a clock.
 
-A consumer numbers what it sends, whatever subjects lie in between, so a jump in that number is a hole. The stream's
-own sequence says whether a message was handed out before. Requests are counted down by what arrives and by the
-statuses that end them. Times are seconds of any clock that never goes back.
+A consumer numbers its deliveries across all subjects, so a jump in that number is a gap. The stream sequence shows
+whether a message was already returned. Arriving messages and the statuses that end requests reduce the number of
+messages still requested. Times are seconds of any monotonic clock.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ from typing import NamedTuple
 from bus.reading import tap
 
 HOLE = "hole"
-HEARTBEATS = 2.5  # in an expiry, and missed before the consumer is given up
-NUDGES = 2  # of a lease's requests, made anew before its consumer is set back
+HEARTBEATS = 2.5  # heartbeats per expiry; also the number of missed heartbeats after which a consumer is given up
+NUDGES = 2  # times that a leased reader repeats its requests before it resets the consumer
 
 _DELIVERY = b"$JS.ACK."
 
@@ -21,7 +21,7 @@ Arrival = tuple[bytes, bytes, bytes, bytes | None]
 
 
 class Received(NamedTuple):
-    """One stored message: the subject it is stored under, its stream sequence, its payload."""
+    """One stored message: its subject in the stream, stream sequence and payload."""
 
     subject: str
     sequence: int
@@ -29,12 +29,12 @@ class Received(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What arrived in order.
+    """Result of `Progress.accept`.
 
     Attributes:
-        messages: Up to what broke the order, if anything did.
-        broken: Why the consumer has to be made anew; empty: it does not.
-        lost: What the server says where another reader has the lease; empty: it does not say so.
+        messages: Messages in order, up to the first gap.
+        broken: Reason to replace the consumer; empty: it is in order.
+        lost: The server's text if another reader has the lease; empty: it has not.
     """
 
     messages: list[Received]
@@ -43,7 +43,7 @@ class Accepted(NamedTuple):
 
 
 def delivery(reply: bytes) -> tuple[int, int, int]:
-    """Return (place in the stream, place in what the consumer sent, messages behind it) from a delivery's reply.
+    """Return (stream sequence, consumer sequence, number of pending messages) from the reply subject of a delivery.
 
     >>> delivery(b"$JS.ACK.S.c.1.17.4.1700000000.9"), delivery(b"$JS.ACK.dom.hash.S.c.1.17.4.1700000000.9.x")
     ((17, 4, 9), (17, 4, 9))
@@ -54,24 +54,24 @@ def delivery(reply: bytes) -> tuple[int, int, int]:
 
 
 class Progress:
-    """One reader's account of its consumer.
+    """Protocol state of one reader and its consumer.
 
     Attributes:
-        position: Sequence of the last message handed out.
-        pending: Messages that were behind it when it was sent; -1: not known yet.
-        round: Number of times that requests were given up and made anew; their replies carry it.
+        position: Sequence of the last message returned.
+        pending: Number of messages behind it when it was sent; -1: not known yet.
+        round: Number of times that open requests were given up and repeated; reply subjects contain it.
         asked_at: Time of the last request.
     """
 
     def __init__(self, after: int, *, pending: int, batch: int, heartbeat_seconds: float, nudges: int) -> None:
-        """Begin without a consumer.
+        """Start without a consumer.
 
         Args:
             after: Sequence before the first message.
-            pending: Messages behind it, -1: not known.
-            batch: Messages that a request asks for; another is due when half of them have come.
-            heartbeat_seconds: Time between the server's signs of life while nothing is sent.
-            nudges: Requests made anew in silence before the consumer is given up.
+            pending: Number of messages behind it; -1: not known.
+            batch: Messages per request; the next request is due when half of them have arrived.
+            heartbeat_seconds: Interval of the server's heartbeats while it sends no message.
+            nudges: Times to repeat a request after silence before the consumer is given up.
         """
         self.position, self.pending, self.round = after, pending, 0
         self.asked_at = self._heard_at = 0.0
@@ -80,30 +80,30 @@ class Progress:
 
     @property
     def silent_at(self) -> float:
-        """Time at which silence is too long, unless something arrives."""
+        """Time at which the consumer counts as silent, unless something arrives."""
         return self._heard_at + self._silence
 
     @property
     def due(self) -> bool:
-        """More is to be asked for."""
+        """Whether another request is due."""
         return self._wanted <= self._half
 
     def open(self, now: float) -> None:
-        """Begin with a new consumer behind the position, or with one that was set back to it."""
+        """Start with a new consumer after the position, or with one that was reset to it."""
         self._counted = self._wanted = self._nudges = 0
         self._heard_at = self.asked_at = now
 
     def hear(self, now: float) -> None:
-        """Take note that anything has arrived."""
+        """Record that something has arrived."""
         self._heard_at, self._nudges = now, 0
 
     def ask(self, count: int, now: float) -> None:
-        """Take note of a request."""
+        """Record a request."""
         self._wanted += count
         self.asked_at = now
 
     def nudge(self, now: float) -> bool:
-        """Forget the requests that stand open, after a silence; False: there were enough, give the consumer up."""
+        """Give up the open requests after silence; False: the limit is reached, and the consumer must be replaced."""
         if self._nudges == self._most_nudges:
             return False
         self._nudges += 1
@@ -112,19 +112,19 @@ class Progress:
         return True
 
     def has_all(self, sent: int) -> bool:
-        """Tell whether as many were handed out as the consumer has sent."""
+        """Tell whether as many messages were returned as the consumer has sent."""
         return sent <= self._counted
 
     def accept(self, arrivals: Sequence[Arrival], check: Callable[[bytes | None], None] | None = None) -> Accepted:
-        """Put in order what has arrived.
+        """Check arrivals, and return the messages that are in order.
 
         Args:
-            arrivals: As they came.
-            check: Called with the headers of each message; raises if it did not come under our lease.
+            arrivals: In the order of their arrival.
+            check: Called with the headers of each message; raises if the message was not sent under this lease.
         """
         messages: list[Received] = []
         for subject, reply, data, headers in arrivals:
-            # A stored message may carry any header; only what the server makes itself has no such reply.
+            # A stored message may have any header; only status messages of the server have no such reply subject.
             if not reply.startswith(_DELIVERY):
                 broken, lost = self._status(subject, tap.fields(headers))
                 if broken or lost:
@@ -133,7 +133,7 @@ class Progress:
             if check is not None:
                 check(headers)
             sequence, count, self.pending = delivery(reply)
-            # A standby's reset that comes late, before the first message, shows in the place alone.
+            # A late reset by a standby, before the first message, shows only in the stream sequence.
             if count != self._counted + 1 or sequence <= self.position:
                 return Accepted(messages, HOLE)
             self._counted = count
@@ -143,14 +143,14 @@ class Progress:
         return Accepted(messages)
 
     def _status(self, subject: bytes, headers: dict[str, str]) -> tuple[str, str]:
-        """Act on a status message; returns what is broken, and what is said of a lost lease."""
+        """Process a status message; return `broken` and `lost` of `Accepted`."""
         status, text = headers["Status"], headers["Description"]
         if status == "100":
             return ("", "") if int(headers.get("Nats-Last-Consumer", 0)) <= self._counted else (HOLE, "")
         if status == "423":
             return "", text or status
         if status in ("404", "408") or (status == "409" and "Consumer Deleted" not in text):
-            # What was asked for before we asked anew is not counted any more.
+            # Messages of requests that were given up are not counted any more.
             if subject.endswith(b".%d" % self.round):
                 self._wanted = max(0, self._wanted - int(headers.get("Nats-Pending-Messages", self._wanted)))
             return "", ""

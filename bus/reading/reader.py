@@ -1,11 +1,10 @@
-"""Reading a stream in order, without a hole, fast.
+"""Reads a stream in order, without gaps, fast.
 
-The client's `fetch` and `async for` make a task or more for every message. This reader asks the server for batches
-on a tapped inbox and collects what arrives in a list, which is many times as fast. It uses a consumer without
-acknowledgements: the reader's own position is the truth, so the consumer is made anew behind that position, or set
-back to it where it is held by a lease, whenever the consumer's count jumps, whenever the connection was made anew
-(what was sent into the old one may be lost, and be the last for long), whenever heartbeats stop, and whenever the
-server has forgotten the consumer.
+The client's `fetch` and `async for` create at least one task for every message. This reader requests batches on a
+tapped inbox and collects arrivals in a list, which is many times as fast. It uses a consumer without acknowledgements,
+since the reader's own position decides. The reader replaces the consumer by one after that position (a `LeasedReader`
+resets the consumer of its lease) in four cases: the consumer's count jumps; the client has reconnected, because
+messages sent on the old connection may be lost; heartbeats stop; or the server has lost the consumer.
 """
 
 import asyncio
@@ -19,10 +18,10 @@ from nats.aio.client import Client
 from prometheus_client import Counter
 
 from bus import api
-from bus.reading import progress, tap
-from bus.reading.consumer import Consumers, Renewed
+from bus.reading import tap
+from bus.reading.consumer import Consumers, StreamRecreated
 from bus.reading.lease import Lease, Lost
-from bus.reading.progress import HEARTBEATS, HOLE, Arrival, Progress, Received
+from bus.reading.progress import HOLE, Arrival, Progress, Received
 from bus.reading.tap import Sink, Tap
 
 log = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ _HEARTBEAT_SECONDS = 2.0
 _RETRY_SECONDS = 0.5
 _GRACE_SECONDS = 0.1
 
-REPAIRED = Counter("spazio_pull_repaired_total", "times that a consumer was made anew to close a hole", ["stream"])
+REPAIRED = Counter("spazio_pull_repaired_total", "times that a consumer was replaced to close a gap", ["stream"])
 
 
 class Reader:
@@ -54,7 +53,6 @@ class Reader:
         newest: bool = False,
         batch: int = 500,
         timeout_seconds: float = 5,
-        lease: Lease | None = None,
         bound: bool = False,
     ) -> None:
         """Describe the reader; nothing is sent before the first `read`.
@@ -64,29 +62,20 @@ class Reader:
             stream: Stream to read.
             subjects: Subject filters, as the stream stores them.
             after: Read from the sequence behind this one.
-            newest: Begin with the last message of each subject instead; `after` then counts from the second start on.
-            batch: Messages asked for at once.
-            timeout_seconds: For requests to the server.
-            lease: Held; read its consumer, with its subjects, instead of one of our own. `read` raises `Lost` once
-                another has it.
-            bound: The caller keeps the position, which means nothing in a stream that was made anew: `read` raises
-                `Renewed` then, instead of beginning at the new stream's start.
+            newest: Begin with the last message of each subject if `after` is 0.
+            batch: Messages requested at once.
+            timeout_seconds: Time limit for each request to the server.
+            bound: The caller stores the position, which has no meaning in a recreated stream: `read` then raises
+                `StreamRecreated` instead of beginning at the new stream's start.
         """
         self._client, self.stream, self._batch = client, stream, batch
-        self._timeout, self._lease = timeout_seconds, lease
+        self._timeout = timeout_seconds
+        self._lease: Lease | None = None
         self._consumers = Consumers(
             client, stream, subjects, newest=newest, bound=bound, timeout_seconds=timeout_seconds
         )
         self._expires, self._heartbeat = _EXPIRES_SECONDS, _HEARTBEAT_SECONDS
-        if lease is not None:
-            self._expires, self._heartbeat = lease.expires_seconds, lease.expires_seconds / HEARTBEATS
-        self._progress = Progress(
-            after,
-            pending=-1 if lease is None else 0,
-            batch=batch,
-            heartbeat_seconds=self._heartbeat,
-            nudges=0 if lease is None else progress.NUDGES,
-        )
+        self._progress = Progress(after, pending=-1, batch=batch, heartbeat_seconds=self._heartbeat, nudges=0)
         self._tap: Tap | None = None
         self._consumer = ""
         self._arrived: list[Arrival] = []
@@ -98,12 +87,12 @@ class Reader:
 
     @property
     def position(self) -> int:
-        """Sequence of the last message handed out."""
+        """Sequence of the last message returned."""
         return self._progress.position
 
     @property
     def pending(self) -> int:
-        """Messages that were behind it when it was sent; -1: not known yet, since the consumer is not made."""
+        """Number of messages behind it when it was sent; -1: not known yet, since there is no consumer."""
         return self._progress.pending
 
     async def __aenter__(self) -> Self:
@@ -113,7 +102,7 @@ class Reader:
         await self.close()
 
     async def close(self) -> None:
-        """Take a consumer of our own back; the server forgets it by itself if that fails."""
+        """Delete the reader's own consumer; if that fails, the server deletes it after a while."""
         consumer, self._consumer = self._consumer, ""
         if self._keeping is not None:
             self._keeping.cancel()
@@ -128,12 +117,12 @@ class Reader:
         """Wait for messages and return all that have arrived, in stream order.
 
         Args:
-            linger_seconds: How long to go on collecting after the first message.
-            timeout_seconds: Return an empty list after so long without a message; None waits for ever.
+            linger_seconds: Time to collect more messages after the first.
+            timeout_seconds: Time without a message after which to return an empty list; None: wait for ever.
 
         Raises:
             Lost: Another replica has the lease.
-            Renewed: The stream was made anew, and the reader is bound to the one before.
+            StreamRecreated: The stream was recreated, and the reader is bound to the one before.
         """
         deadline = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
         while True:
@@ -153,19 +142,19 @@ class Reader:
                 return []
 
     async def whole(self) -> bool:
-        """Tell whether all that was stored when this was asked has been handed out.
+        """Tell whether all messages stored at the time of the call have been returned.
 
         Raises:
-            nats.errors.Error, TimeoutError: The server did not say.
+            nats.errors.Error, TimeoutError: The server did not answer.
         """
         if not (consumer := self._consumer):
             return False
-        about = await api.request(self._client, f"CONSUMER.INFO.{self.stream}.{consumer}", {}, self._timeout)
-        sent: int = about["delivered"]["consumer_seq"]
-        return consumer == self._consumer and not about["num_pending"] and self._progress.has_all(sent)
+        info = await api.request(self._client, f"CONSUMER.INFO.{self.stream}.{consumer}", {}, self._timeout)
+        sent: int = info["delivered"]["consumer_seq"]
+        return consumer == self._consumer and not info["num_pending"] and self._progress.has_all(sent)
 
     async def _collect(self, seconds: float) -> None:
-        """Wait for more, until half of what was asked for is there."""
+        """Wait for more messages, until half of the requested number has arrived."""
         if len(self._arrived) >= self._batch // 2:
             return
         self._filled.clear()
@@ -183,7 +172,7 @@ class Reader:
                 await self._wake.wait()
         except TimeoutError:
             if loop.time() >= limit:
-                # A process that was stopped has not read yet what was sent to it meanwhile.
+                # A process that was paused has not yet read the data that arrived meanwhile.
                 await asyncio.sleep(_GRACE_SECONDS)
                 if loop.time() >= self._progress.silent_at:
                     await self._nudge()
@@ -192,10 +181,10 @@ class Reader:
         return True
 
     async def _nudge(self) -> None:
-        """Have another consumer, but a lease asks again first.
+        """Replace the consumer; with a lease, first repeat the request.
 
-        It waits for a second only, and a server that is too busy to answer in time would be busier still with
-        consumers that are set back. One that has forgotten the consumer answers that nobody is there.
+        A lease waits only for about a second, and resetting consumers would load a server that is already too busy to
+        answer in time. If the server has lost the consumer, it answers the request with "no responders".
         """
         if not self._progress.nudge(asyncio.get_running_loop().time()):
             await self._repair("no heartbeat")
@@ -215,28 +204,28 @@ class Reader:
         if self._repaired == self.position:
             await asyncio.sleep(_RETRY_SECONDS)  # the last repair has not helped
         self._repaired = self.position
-        log.info("pull.repaired", extra={"stream": self.stream, "reason": reason, "position": self.position})
+        log.info("reader.repaired", extra={"stream": self.stream, "reason": reason, "position": self.position})
         await self.close()
         if self._lease is not None and reason == HOLE:
-            # Where there are leaf servers a request outlives its inbox, and takes what is sent next.
+            # With leaf servers a request outlives its inbox and consumes the next message.
             left = self._progress.asked_at + self._expires - asyncio.get_running_loop().time()
             await asyncio.sleep(max(0.0, left) + _GRACE_SECONDS)
 
     async def _open(self) -> None:
-        """Have a consumer behind the position and listen; waits while the server or the stream is away."""
-        said = False
+        """Get a consumer after the position and subscribe; wait while the server or the stream is unavailable."""
+        logged = False
         while self._tap is None:
             try:
-                await self._make()
-            except (Lost, Renewed):
+                await self._subscribe()
+            except (Lost, StreamRecreated):
                 raise
             except (nats.errors.Error, TimeoutError, OSError) as error:
-                if not said:
-                    log.warning("pull.waiting", extra={"stream": self.stream, "reason": str(error)})
-                    said = True
+                if not logged:
+                    log.warning("reader.open_failed", extra={"stream": self.stream, "reason": str(error)})
+                    logged = True
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _make(self) -> None:
+    async def _subscribe(self) -> None:
         self._reconnects = self._client.stats["reconnects"]
         if self._lease is None:
             created = await self._consumers.create(self.position)
@@ -252,7 +241,7 @@ class Reader:
     def _collector(self) -> Sink:
         loop = asyncio.get_running_loop()
         enough = self._batch // 2
-        arrived = self._arrived = []  # what the one before still gets is of a consumer that was given up
+        arrived = self._arrived = []  # the earlier list belongs to a consumer that was given up
 
         def collect(subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
             if arrived is self._arrived:
@@ -265,7 +254,7 @@ class Reader:
         return collect
 
     async def _keep(self) -> None:
-        """Use the lease while nobody reads, as in a long fold or while rows wait to be stored."""
+        """Renew the lease while `read` is not called, as in a long fold or while rows wait to be stored."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._expires / 2)

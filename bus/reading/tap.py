@@ -1,7 +1,7 @@
-"""Listening to an inbox without the client's work on each message.
+"""Receives messages of an inbox without the client's work on each message.
 
-nats-py decodes headers, makes an object and wakes a task for every message, which costs more than folding it does. A
-tap takes subject, reply and payload as they came off the wire; headers stay bytes, since few of them are looked at.
+nats-py decodes headers, creates an object and wakes a task for every message, which costs more than folding it. A tap
+takes subject, reply subject and payload from the wire; headers stay bytes, since few of them are read.
 """
 
 import logging
@@ -16,12 +16,12 @@ from nats.protocol import parser
 
 log = logging.getLogger(__name__)
 
-# Subject, reply, payload, headers.
+# Takes subject, reply subject, payload and headers.
 Sink = Callable[[bytes, bytes, bytes, bytes | None], None]
 
 
 class Tapped(Client):
-    """A client whose inboxes can be tapped."""
+    """A client that can tap its inboxes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,13 +36,13 @@ class Tapped(Client):
 
 
 class Parser(parser.Parser):
-    """The client's parser, before which complete tapped messages are taken off the buffer.
+    """The client's parser, which first removes complete tapped messages from the buffer.
 
-    The client's own matches patterns and wakes a coroutine for each message, and takes each off the buffer alone.
+    The client's own parser matches patterns, wakes a coroutine, and shortens the buffer for each message.
     """
 
     async def parse(self, data: bytes = b"") -> None:
-        """Take in what came; see `parser.Parser`."""
+        """Process received bytes; see `parser.Parser`."""
         if self.state == parser.AWAITING_CONTROL_LINE and isinstance(self.nc, Tapped):
             self.buf.extend(data)
             if self._hand_over(self.nc.taps):
@@ -51,10 +51,10 @@ class Parser(parser.Parser):
         await super().parse(data)
 
     def _hand_over(self, taps: dict[int, Sink]) -> bool:
-        """Hand over what is tapped; tell whether the rest, if any, is the begin of a message of the same kind."""
+        """Pass tapped messages on; return whether the rest, if any, is the beginning of another tapped message."""
         buffer, done, rest = self.buf, 0, False
         while (end := buffer.find(b"\r\n", done)) >= 0:
-            # Kind, subject, number, perhaps a reply, with headers their size, and the size of all.
+            # Kind, subject, subscription id, optional reply subject, with headers their size, and the total size.
             words = bytes(buffer[done:end]).split(b" ")
             begin = end + 2
             try:
@@ -78,27 +78,27 @@ class Parser(parser.Parser):
 
 
 class Tap:
-    """A subscription to an inbox of its own; `inbox` is its subject."""
+    """A subscription to a new inbox; `inbox` is its subject."""
 
     def __init__(self, client: Client, subscription: Subscription, number: int) -> None:
         self._client, self._subscription, self._number = client, subscription, number
         self.inbox = subscription.subject
 
     async def close(self) -> None:
-        """Stop listening; nothing reaches the sink afterwards."""
+        """Unsubscribe; the sink receives nothing afterwards."""
         if isinstance(self._client, Tapped):
-            # Messages under way would otherwise reach the client's own handling, which knows nothing of them.
+            # Otherwise messages in flight would reach the client's own handling, which does not know the subscription.
             self._client.taps[self._number] = _discard
         try:
             await self._subscription.unsubscribe()
         except nats.errors.Error:
-            log.debug("tap.unsubscribed_already")
+            log.debug("tap.unsubscribe_failed")
         if isinstance(self._client, Tapped):
             self._client.taps.pop(self._number, None)
 
 
 async def listen(client: Client, sink: Sink, *, below: str = "") -> Tap:
-    """Listen to a new inbox, or to what is `below` it; any client will do, a `Tapped` one is fast."""
+    """Subscribe to a new inbox, or to the subjects `below` it. Any client works; a `Tapped` one is fast."""
     inbox = client.new_inbox() + below
     if isinstance(client, Tapped):
         subscription = await client.subscribe(inbox)
@@ -113,7 +113,7 @@ async def listen(client: Client, sink: Sink, *, below: str = "") -> Tap:
 
 
 def _discard(*_: object) -> None:
-    """Take a message that nobody waits for any more."""
+    """Drop a message that arrives after its tap was closed."""
 
 
 def _bytes(headers: dict[str, Any] | None) -> bytes | None:
@@ -125,7 +125,7 @@ def _bytes(headers: dict[str, Any] | None) -> bytes | None:
 
 
 def fields(headers: bytes | None) -> dict[str, str]:
-    r"""Return headers by name; `Status` and `Description` are those of the first line.
+    r"""Return headers by name; `Status` and `Description` come from the first line.
 
     >>> fields(b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 3\r\n\r\n")
     {'Status': '408', 'Description': 'Request Timeout', 'Nats-Pending-Messages': '3'}

@@ -99,7 +99,9 @@ class _Modelled(agent.Refine):
         """Take the global model now and then, for ever: one of those that come each second is enough."""
         while True:
             try:
-                self._edge.adopt(await subscription.one(client, self._model, timeout_seconds=self._model_seconds))
+                self._edge.adopt(
+                    await subscription.next_payload(client, self._model, timeout_seconds=self._model_seconds)
+                )
             except (errors.BusError, codec.Refused, TimeoutError) as error:
                 log.debug("edge.no_model", extra={"reason": repr(error)})
             await asyncio.sleep(self._model_seconds)

@@ -17,8 +17,9 @@ from prometheus_client import Gauge
 from bus import errors, stream
 from bus.client import Client
 from bus.folding import journal
-from bus.folding.task_runner import Fold, Output, Owner, Part, Refusal, Shared
-from bus.folding.worker_pool import Crew
+from bus.folding.task import Fold, OutputRow, Shared, Task
+from bus.folding.task_runner import TaskRunner
+from bus.folding.worker_pool import WorkerPool
 from bus.health import Health
 from bus.publishing.batch import Row
 from processors.forecast import model, workload
@@ -28,6 +29,7 @@ from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
 from processors.prediction.fold import PredictionPartition
 from schemas import codec
+from schemas.codec import InvalidMessage
 from schemas.live import Live
 from schemas.messages.prediction import WorkloadSums
 from schemas.settings import Settings
@@ -60,18 +62,18 @@ async def run(client: Client, live: Live, health: Health) -> None:
     shards = await _shards(client, names)
     shared = Shared()
     folds: dict[str, PartitionFold | OutlookFold] = {}
-    parts: list[Part] = []
+    parts: list[Task] = []
     for number in range(shards):
         name = str(number)
         folds[name] = PartitionFold(settings, number)
-        parts.append(Part(name, f"process-{name}", names.telemetry, subjects(names, number)))
+        parts.append(Task(name, f"process-{name}", names.telemetry, subjects(names, number)))
         if _looks_ahead(settings):
             name = f"{OUTLOOK}-{number}"
             folds[name] = OutlookFold(live, number)
             pause, wanted = settings.predict.checkpoint_seconds, outlook_subjects(names, number)
-            parts.append(Part(name, name, names.telemetry, wanted, pause, patient=True))
+            parts.append(Task(name, name, names.telemetry, wanted, pause, patient=True))
     owners = [
-        Owner(
+        TaskRunner(
             client,
             live,
             health,
@@ -82,20 +84,20 @@ async def run(client: Client, live: Live, health: Health) -> None:
         )
         for part in parts
     ]
-    sums = Part(AGGREGATE, AGGREGATE, names.estimates, (names.of("model", "partition", "*"),))
+    sums = Task(AGGREGATE, AGGREGATE, names.estimates, (names.of("model", "partition", "*"),))
     models = journal.Singles(client, names.telemetry, names.model, timeout_seconds=timeout)
     if settings.process.aggregate:
-        owners.append(Owner(client, live, health, sums, AggregateFold(settings, shards), models, shared))
+        owners.append(TaskRunner(client, live, health, sums, AggregateFold(settings, shards), models, shared))
 
     if settings.forecast.enabled:
-        workloads = Part(FORECAST, FORECAST, names.estimates, (names.of("workloads", "partition", "*"),), patient=True)
+        workloads = Task(FORECAST, FORECAST, names.estimates, (names.of("workloads", "partition", "*"),), patient=True)
         cursor = journal.Batches(client, names.estimates, names.of("cursor", FORECAST), timeout_seconds=timeout)
-        owners.append(Owner(client, live, health, workloads, ForecastFold(live, shards), cursor, shared))
+        owners.append(TaskRunner(client, live, health, workloads, ForecastFold(live, shards), cursor, shared))
 
     def about(part: str) -> dict[str, Any]:
         return {"nodes": folds[part].nodes} if part in folds else {}
 
-    await Crew(client, settings.prefix, owners, about).run()
+    await WorkerPool(client, settings.prefix, owners, about).run()
 
 
 def part_names(settings: Settings, shards: int) -> list[str]:
@@ -148,14 +150,14 @@ class PartitionFold(Fold):
         for gauge in (NODES, WITHHELD, IGNORED):
             gauge.labels(str(self._number)).set(0)
 
-    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[Refusal]]:
+    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[OutputRow], list[InvalidMessage]]:
         """Fold (stored subject, payload) pairs; return what to store, and what is of no use."""
         outputs, refusals = self._partition.fold(messages)
         label = str(self._number)
         NODES.labels(label).set(self._partition.nodes)
         WITHHELD.labels(label).set(self._partition.withheld)
         IGNORED.labels(label).set(self._partition.ignored)
-        return rows(outputs), [Refusal(refusal.index, refusal.reason) for refusal in refusals]
+        return rows(outputs), [InvalidMessage(refusal.index, refusal.reason) for refusal in refusals]
 
     def snapshot(self) -> bytes | None:
         """Return the state as bytes; None: no node is known."""
@@ -170,9 +172,9 @@ class PartitionFold(Fold):
         self._partition.restore(body)
 
 
-def rows(said: Sequence[output.Output]) -> list[Output]:
+def rows(said: Sequence[output.Output]) -> list[OutputRow]:
     """Return what a partition says as it is stored."""
-    return [Output(one.index, Row(one.subject, codec.encode(one.message))) for one in said]
+    return [OutputRow(one.index, Row(one.subject, codec.encode(one.message))) for one in said]
 
 
 class OutlookFold(Fold):
@@ -191,7 +193,7 @@ class OutlookFold(Fold):
         """Forget everything."""
         self._outlook = PredictionPartition(self._live.current, self._number)
 
-    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[Refusal]]:
+    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[OutputRow], list[InvalidMessage]]:
         """Fold (stored subject, payload) pairs by the settings in force; return what to store, and what is useless."""
         self._outlook.settings = self._live.current
         said = rows(self._outlook.fold(messages))
@@ -222,18 +224,18 @@ class AggregateFold(Fold):
         """Forget everything."""
         self._aggregate.clear()
 
-    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[Refusal]]:
+    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[OutputRow], list[InvalidMessage]]:
         """Fold (stored subject, payload) pairs; return what to store, and what is of no use."""
-        made: list[Output] = []
-        refusals: list[Refusal] = []
+        made: list[OutputRow] = []
+        refusals: list[InvalidMessage] = []
         for index, (subject, payload) in enumerate(messages):
             try:
                 model = self._aggregate.fold(subject, payload)
             except codec.Refused as refused:
-                refusals.append(Refusal(index, str(refused)))
+                refusals.append(InvalidMessage(index, str(refused)))
                 continue
             if model is not None:
-                made.append(Output(index, Row(self._subject, codec.encode(model))))
+                made.append(OutputRow(index, Row(self._subject, codec.encode(model))))
         return made, refusals
 
     def snapshot(self) -> bytes:
@@ -263,21 +265,21 @@ class ForecastFold(Fold):
         """Forget everything."""
         self._forecasts = Forecasts(self._shards, workload.params(self._live.current))
 
-    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[Refusal]]:
+    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[OutputRow], list[InvalidMessage]]:
         """Fold (stored subject, payload) pairs by the settings in force; return what to store, and what is useless."""
         self._forecasts.params = workload.params(self._live.current)
-        made: list[Output] = []
-        refusals: list[Refusal] = []
+        made: list[OutputRow] = []
+        refusals: list[InvalidMessage] = []
         for index, (_, payload) in enumerate(messages):
             try:
                 sums = codec.decode(WorkloadSums, payload)
                 found = self._forecasts.fold(sums.partition, sums.at_us, workload.sums_of(sums))
             except ValueError as refused:
-                refusals.append(Refusal(index, str(refused)))
+                refusals.append(InvalidMessage(index, str(refused)))
                 continue
             for one in found:
                 subject = self._names.of("forecast", token(one.workload.namespace), token(workload.name(one.workload)))
-                made.append(Output(index, Row(subject, codec.encode(workload.message(one, self._live.current)))))
+                made.append(OutputRow(index, Row(subject, codec.encode(workload.message(one, self._live.current)))))
         return made, refusals
 
     def snapshot(self) -> bytes:

@@ -41,7 +41,7 @@ async def subjects(client: Client) -> list[str]:
 
 
 async def entry(client: Client, name: str) -> Answer:
-    found: Answer = (await store(client)._look(name)).info
+    found: Answer = (await store(client)._look_up(name)).info
     return found
 
 
@@ -91,7 +91,7 @@ async def test_a_description_that_is_none_hides_nothing_but_itself(client: Clien
     mine = store(client)
     for sequence in (1, 2):
         await mine.save("0", Checkpoint("s", sequence, b"state"))
-    await client.jetstream().publish(mine._about("0.1"), garbage, headers={"Nats-Rollup": "sub"})
+    await client.jetstream().publish(mine._description("0.1"), garbage, headers={"Nats-Rollup": "sub"})
     heir = store(client)
     assert await heir.load("0", "s") == Checkpoint("s", 1, b"state")
     await heir.save("0", Checkpoint("s", 3, b"new"))

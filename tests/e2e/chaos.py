@@ -30,7 +30,7 @@ from nats.js.errors import NotFoundError
 
 from bus import api, connection, stream
 from bus.folding import worker_pool
-from bus.folding.task_runner import Fold
+from bus.folding.task import Fold
 from bus.publishing.batch import Row
 from bus.reading.reader import Reader
 from processors.partition.aggregate import Aggregate

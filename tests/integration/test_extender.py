@@ -140,7 +140,7 @@ async def test_a_pod_whose_name_no_subject_can_hold_harms_nobody(
     assert await place(http, address, "p", NODES[:1]) == NODES[0]
     (said,) = await decisions(client, 1)
     assert said.name == "p"
-    assert "nats.error" not in two[0].log.read_text()
+    assert "nats.error_reported" not in two[0].log.read_text()
 
 
 async def test_what_others_say_is_followed_without_the_client_s_own_watch(

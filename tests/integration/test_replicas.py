@@ -18,7 +18,7 @@ from nats.aio.client import Client
 from bus import connection
 from bus.folding.worker_pool import Replica, replicas
 from bus.reading.lease import Lease
-from bus.reading.reader import Reader
+from bus.reading.leased import LeasedReader
 from schemas import codec
 from schemas.messages.base import RELEASE
 from schemas.settings import Settings
@@ -180,7 +180,7 @@ async def test_what_a_dead_owner_was_sent_is_folded_though_nothing_new_comes(
                 async with asyncio.timeout(1):
                     await lease.acquire()
             if lease.held:
-                async with Reader(other, NAMES.telemetry, wanted, lease=lease) as reader:
+                async with LeasedReader(other, lease) as reader:
                     assert len(await reader.read(linger_seconds=0.3)) == 10
     with running(settings, "process"):
         rows = await caught_up(client, settings)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from bus import api, stream
-from bus.reading.consumer import Renewed
+from bus.reading.consumer import StreamRecreated
 from bus.reading.lease import Lease
+from bus.reading.leased import LeasedReader
 from bus.reading.reader import REPAIRED, Reader
 from schemas import settings as all_settings
 from schemas.subject import Names
@@ -60,7 +61,7 @@ async def leased(client: Connection) -> AsyncIterator[Reader]:
     lease = Lease(client, NAMES.telemetry, "c", subjects, failover_seconds=3, timeout_seconds=1, covered=nothing)
     await client.jetstream().publish(SUBJECT, b"1")
     await lease.acquire()
-    async with Reader(client, NAMES.telemetry, subjects, lease=lease) as reader:
+    async with LeasedReader(client, lease) as reader:
         assert [message.data for message in await reader.read()] == [b"1"]
         yield reader
     await lease.release()
@@ -130,7 +131,7 @@ async def test_a_stream_made_anew_is_read_from_its_start_but_by_whom_keeps_posit
         await js.publish(SUBJECT, b"new")
         async with asyncio.timeout(5):
             assert [message.data for message in await free.read()] == [b"new"]
-            with pytest.raises(Renewed):
+            with pytest.raises(StreamRecreated):
                 await own.read()
 
 

@@ -39,7 +39,7 @@ def test_without_any_usable_program_it_says_what_was_seen_and_what_to_do(
     mute = program(tmp_path / "mute", "hello")
     monkeypatch.setattr(sys, "executable", str(mute.with_name("python")))
     monkeypatch.setenv("PATH", str(old.parent))
-    with pytest.raises(server.Unusable, match=r"2\.14 or newer .*2\.10\.1.*does not say its version.*--nats URL"):
+    with pytest.raises(server.Unusable, match=r"2\.14 or newer .*2\.10\.1.*does not print its version.*--nats URL"):
         server.find()
 
 

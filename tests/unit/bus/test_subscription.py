@@ -272,13 +272,13 @@ def test_an_empty_message_is_a_deleted_key_only_for_whom_it_is_expected(
 
 async def test_the_next_message_of_a_subject_is_waited_for_only_so_long(server: Server, client: Connection) -> None:
     async with connect(server) as other:
-        waiting = asyncio.create_task(subscription.one(client, "any.subject", timeout_seconds=5))
+        waiting = asyncio.create_task(subscription.next_payload(client, "any.subject", timeout_seconds=5))
         while not waiting.done():
             await other.publish("any.subject", b"1")
             await asyncio.sleep(0.02)
         assert waiting.result() == b"1"
     with pytest.raises(TimeoutError):
-        await subscription.one(client, "any.subject", timeout_seconds=0.05)
+        await subscription.next_payload(client, "any.subject", timeout_seconds=0.05)
 
 
 async def test_every_error_of_the_bus_is_one_to_who_catches_them(client: Connection) -> None:

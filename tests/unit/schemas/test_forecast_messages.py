@@ -56,7 +56,7 @@ def test_a_ramp_is_carried_on_and_published_under_namespace_and_owner() -> None:
 def test_what_is_no_sum_is_refused_and_the_rest_folded() -> None:
     told = [("s", b"{}"), ("s", codec.encode(sums(partition=7))), *(("s", ramp(number)) for number in range(100, 112))]
     made, refused = fold().fold(told)
-    assert [refusal.place for refusal in refused] == [0, 1]
+    assert [message.index for message in refused] == [0, 1]
     assert "partition" in refused[1].reason
     assert made
 

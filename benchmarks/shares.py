@@ -24,7 +24,7 @@ _STAGES = {
     "processors/workload/workloads.py": "classes",
     "processors/partition/report.py": "report",
     "processors/partition/partition.py": "fold",
-    "spazio/service/processing.py": "engine",
+    "spazio/service/folding.py": "engine",
     "nats/protocol/parser.py": "read",
     "nats/aio/client.py": "client",
     "asyncio/base_events.py": "loop",

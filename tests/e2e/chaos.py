@@ -41,7 +41,7 @@ from schemas.sections.generator import SIMULATED_KINDS
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import layout
-from spazio.service import processing
+from spazio.service import folding, processing
 from tests.e2e.servers import Servers
 from tests.support.program import SPAZIO, Program
 
@@ -285,7 +285,7 @@ async def compare_rows(client: Client, settings: Settings) -> Counter[str]:
 def _folds(settings: Settings) -> Iterator[tuple[str, tuple[str, ...], Callable[[Messages], list[Row]]]]:
     """Yield each part of a partition, what it reads, and its fold."""
     for number in range(PARTITIONS):
-        partition, outlook = processing.PartitionFold(settings, number), processing.OutlookFold(Live(settings), number)
+        partition, outlook = folding.partition(settings, number), folding.prediction(Live(settings), number)
         yield f"{number}", processing.subjects(NAMES, number), partial(_rows, partition)
         if f"{processing.OUTLOOK}-{number}" in parts(settings):
             yield f"{processing.OUTLOOK}-{number}", processing.outlook_subjects(NAMES, number), partial(_rows, outlook)
@@ -321,7 +321,7 @@ async def compare_forecasts(client: Client, settings: Settings) -> int:
     Raises:
         Difference: At the first forecast that differs.
     """
-    fold = processing.ForecastFold(Live(settings), PARTITIONS)
+    fold = folding.forecast(Live(settings), PARTITIONS)
     expected: list[bytes] = []
     async for messages in read(client, NAMES.estimates, [NAMES.of("workloads", "partition", "*")]):
         expected += [row.payload for row in _rows(fold, messages)]

@@ -4,10 +4,12 @@ import pytest
 
 from processors.forecast import workload
 from processors.forecast.sums import Sum, Workload
+from processors.forecast.workloads import Forecasts
 from schemas import codec, settings
 from schemas.live import Live
 from schemas.messages.prediction import MAXIMUM_WORKLOADS, Forecast, WorkloadSums
-from spazio.service import processing
+from spazio.service import folding
+from spazio.service.folding import ProcessorFold
 from tests.support.outlook import sums
 
 PERIOD_US = 15_000_000
@@ -32,8 +34,8 @@ def test_sums_come_back_as_they_were_in_messages_that_are_not_too_long(count: in
     assert back == named(count)
 
 
-def fold(**given: str) -> processing.ForecastFold:
-    return processing.ForecastFold(Live(settings.load(given, environ={})), 1)
+def fold(**given: str) -> ProcessorFold[Forecasts]:
+    return folding.forecast(Live(settings.load(given, environ={})), 1)
 
 
 def ramp(number: int) -> bytes:
@@ -66,6 +68,8 @@ def test_a_restored_fold_goes_on_as_one_that_was_never_stopped() -> None:
     whole, _ = fold().fold(messages)
     first, second = fold(), fold()
     begun, _ = first.fold(messages[:15])
-    second.restore(first.snapshot())
+    state = first.snapshot()
+    assert state is not None
+    second.restore(state)
     gone_on, _ = second.fold(messages[15:])
     assert [output.row for output in (*begun, *gone_on)] == [output.row for output in whole]

@@ -1,0 +1,197 @@
+"""The folds of all tasks: one adapter, which turns a processor's messages into rows, and a step for each processor."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Generic, Protocol, TypeVar
+
+from prometheus_client import Gauge
+
+from bus.folding.task import Fold, OutputRow
+from bus.publishing.batch import Row
+from processors.forecast import model, workload
+from processors.forecast.workloads import Forecasts
+from processors.partition.aggregate import Aggregate
+from processors.partition.output import Output
+from processors.partition.partition import Partition
+from processors.prediction.fold import PredictionPartition
+from schemas import codec
+from schemas.codec import InvalidMessage
+from schemas.live import Live
+from schemas.messages.prediction import WorkloadSums
+from schemas.settings import Settings
+from schemas.subject import Names, token
+
+log = logging.getLogger(__name__)
+
+OUTLOOK = "outlook"
+
+NODES = Gauge("spazio_nodes", "nodes known", ["partition"])
+WITHHELD = Gauge("spazio_messages_withheld", "messages not made because cpu or memory is unknown", ["partition"])
+IGNORED = Gauge(
+    "spazio_container_events_ignored",
+    "container events that open no window: of a node without blocks, or a minute away from its newest one; and "
+    "edge blocks before the first that tells the node's size",
+    ["partition"],
+)
+
+
+class Processor(Protocol):
+    """State of a processor."""
+
+    def snapshot(self) -> bytes:
+        """Return the state as bytes."""
+
+    def restore(self, body: bytes) -> None:
+        """Replace the state.
+
+        Raises:
+            ValueError: The bytes cannot be used.
+        """
+
+
+State = TypeVar("State", bound=Processor)
+Messages = Sequence[tuple[str, bytes]]
+Result = tuple[Sequence[OutputRow], Sequence[InvalidMessage]]
+
+
+class ProcessorFold(Fold, Generic[State]):
+    """A processor as the fold of a task."""
+
+    def __init__(
+        self,
+        create: Callable[[], State],
+        step: Callable[[State, Messages], Result],
+        *,
+        observe: Callable[[State], None] = lambda _: None,
+        count: Callable[[State], int] | None = None,
+    ) -> None:
+        """Start with empty state.
+
+        Args:
+            create: Returns empty state.
+            step: Folds (stored subject, payload) pairs into the state.
+            observe: Updates metrics, after each fold and when the state is cleared.
+            count: Returns the number of nodes in the state; None: the state does not consist of nodes.
+        """
+        self._create, self._step, self._observe, self._count = create, step, observe, count
+        self.clear()
+
+    @property
+    def nodes(self) -> int | None:
+        """Number of nodes in the state; None: it does not consist of nodes."""
+        return None if self._count is None else self._count(self._state)
+
+    def clear(self) -> None:
+        """Discard all state."""
+        self._state = self._create()
+        self._observe(self._state)
+
+    def fold(self, messages: Messages) -> Result:
+        """Fold (stored subject, payload) pairs; return rows to store, and messages that cannot be used."""
+        result = self._step(self._state, messages)
+        self._observe(self._state)
+        return result
+
+    def snapshot(self) -> bytes | None:
+        """Return the state as bytes; None: it has no node."""
+        return None if self.nodes == 0 else self._state.snapshot()
+
+    def restore(self, body: bytes) -> None:
+        """Replace the state by a snapshot.
+
+        Raises:
+            ValueError: The snapshot cannot be used.
+        """
+        self._state.restore(body)
+
+
+def partition(settings: Settings, number: int) -> ProcessorFold[Partition]:
+    """Return the fold of a partition."""
+    label = str(number)
+
+    def step(state: Partition, messages: Messages) -> Result:
+        outputs, refusals = state.fold(messages)
+        return _rows(outputs), [InvalidMessage(refusal.index, refusal.reason) for refusal in refusals]
+
+    def observe(state: Partition) -> None:
+        NODES.labels(label).set(state.nodes)
+        WITHHELD.labels(label).set(state.withheld)
+        IGNORED.labels(label).set(state.ignored)
+
+    return ProcessorFold(lambda: Partition(settings, number), step, observe=observe, count=attrgetter("nodes"))
+
+
+def prediction(live: Live, number: int) -> ProcessorFold[PredictionPartition]:
+    """Return the fold of a partition's predictions, by the settings in force.
+
+    It refuses nothing: the partition's own fold reads the same messages and refuses the unusable ones.
+    """
+    label = f"{OUTLOOK}-{number}"
+
+    def step(state: PredictionPartition, messages: Messages) -> Result:
+        state.settings = live.current
+        return _rows(state.fold(messages)), []
+
+    def observe(state: PredictionPartition) -> None:
+        WITHHELD.labels(label).set(state.withheld)
+
+    return ProcessorFold(
+        lambda: PredictionPartition(live.current, number), step, observe=observe, count=attrgetter("nodes")
+    )
+
+
+def aggregate(settings: Settings, shards: int) -> ProcessorFold[Aggregate]:
+    """Return the fold of all partitions' sums into the global model."""
+    target, silent_seconds = Names(settings.prefix).model, settings.model.silent_seconds
+
+    def fold_one(state: Aggregate, subject: str, payload: bytes) -> list[Row]:
+        global_model = state.fold(subject, payload)
+        return [] if global_model is None else [Row(target, codec.encode(global_model))]
+
+    return ProcessorFold(lambda: Aggregate(shards, silent_seconds=silent_seconds), _singly(fold_one))
+
+
+def forecast(live: Live, shards: int) -> ProcessorFold[Forecasts]:
+    """Return the fold of all partitions' sums into forecasts, by the settings in force."""
+    names = Names(live.current.prefix)
+    if (reason := model.missing(live.current.forecast.model)) is not None:
+        log.warning("forecast.model_missing", extra={"reason": reason})
+
+    def fold_one(state: Forecasts, _subject: str, payload: bytes) -> list[Row]:
+        settings = live.current
+        state.params = workload.params(settings)
+        try:
+            sums = codec.decode(WorkloadSums, payload)
+            forecasts = state.fold(sums.partition, sums.at_us, workload.sums_of(sums))
+        except ValueError as error:
+            raise codec.Refused(str(error)) from error
+        return [
+            Row(
+                names.of("forecast", token(made.workload.namespace), token(workload.name(made.workload))),
+                codec.encode(workload.message(made, settings)),
+            )
+            for made in forecasts
+        ]
+
+    return ProcessorFold(lambda: Forecasts(shards, workload.params(live.current)), _singly(fold_one))
+
+
+def _singly(fold_one: Callable[[State, str, bytes], Iterable[Row]]) -> Callable[[State, Messages], Result]:
+    """Return a step that folds messages one by one; those for which `fold_one` raises `Refused` are invalid."""
+
+    def step(state: State, messages: Messages) -> Result:
+        outputs: list[OutputRow] = []
+        invalid: list[InvalidMessage] = []
+        for index, (subject, payload) in enumerate(messages):
+            try:
+                outputs += [OutputRow(index, row) for row in fold_one(state, subject, payload)]
+            except codec.Refused as refused:
+                invalid.append(InvalidMessage(index, str(refused)))
+        return outputs, invalid
+
+    return step
+
+
+def _rows(outputs: Sequence[Output]) -> list[OutputRow]:
+    return [OutputRow(output.index, Row(output.subject, codec.encode(output.message))) for output in outputs]

@@ -1,6 +1,5 @@
 """The command line. Each command only passes settings to one function of another module and returns its exit status."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +7,8 @@ from typing import Annotated
 import typer
 
 from schemas.settings import Settings
-from spazio.option import with_settings
+from spazio.command import sink
+from spazio.option import PIPELINE, with_settings
 
 app = typer.Typer(
     name="spazio",
@@ -17,15 +17,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-sink_app = typer.Typer(help="Run one sink as a service.", no_args_is_help=True)
-app.add_typer(sink_app, name="sink")
+app.add_typer(sink.app, name="sink")
 histograms_app = typer.Typer(
     help="Exchange learned histograms of usage as Koordinator's checkpoints.", no_args_is_help=True
 )
 app.add_typer(histograms_app, name="histograms")
-
-_PIPELINE = ("data", "nats", "http", "log")
-_NICENESS = 5  # of the history: its rows can wait in the streams, while placement waits for the other services
 
 
 def main() -> int:
@@ -44,7 +40,7 @@ def main() -> int:
 
 @app.command()
 @with_settings(
-    *_PIPELINE,
+    *PIPELINE,
     *(
         "containers",
         "sample",
@@ -80,7 +76,7 @@ def agent(context: typer.Context) -> int:
 
 
 @app.command()
-@with_settings(*_PIPELINE, "containers", "sample", "runtime", "edge", "smoothing", "model", "policy", "estimate")
+@with_settings(*PIPELINE, "containers", "sample", "runtime", "edge", "smoothing", "model", "policy", "estimate")
 def edge(settings: Settings) -> int:
     """Measure and model this node, and publish only its model and last values."""
     from spazio.command import edge as command
@@ -89,7 +85,7 @@ def edge(settings: Settings) -> int:
 
 
 @app.command()
-@with_settings(*_PIPELINE, "smoothing", "model", "policy", "estimate", "predict", "reject", "forecast", "process")
+@with_settings(*PIPELINE, "smoothing", "model", "policy", "estimate", "predict", "reject", "forecast", "process")
 def process(settings: Settings) -> int:
     """Fold telemetry into availability."""
     from spazio.service import processing, service
@@ -100,7 +96,7 @@ def process(settings: Settings) -> int:
 
 
 @app.command()
-@with_settings(*_PIPELINE, "simulated")
+@with_settings(*PIPELINE, "simulated")
 def load(
     settings: Settings,
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -114,7 +110,7 @@ def load(
 
 @app.command()
 @with_settings(
-    *_PIPELINE,
+    *PIPELINE,
     *("replay", "smoothing", "model", "policy", "estimate", "predict", "reject", "forecast", "process"),
     *("history_dir", "history_flush_seconds"),
 )
@@ -170,7 +166,7 @@ def truth(
 
 
 @histograms_app.command("export")
-@with_settings(*_PIPELINE, "predict", "reject", "forecast", "estimate")
+@with_settings(*PIPELINE, "predict", "reject", "forecast", "estimate")
 def export_histograms(settings: Settings, folder: Annotated[Path, typer.Argument(help="Folder to write into.")]) -> int:
     """Write the checkpointed histograms of all processors, one file each."""
     from spazio.command import histograms
@@ -180,7 +176,7 @@ def export_histograms(settings: Settings, folder: Annotated[Path, typer.Argument
 
 
 @histograms_app.command("import")
-@with_settings(*_PIPELINE, "predict", "reject", "forecast", "estimate")
+@with_settings(*PIPELINE, "predict", "reject", "forecast", "estimate")
 def import_histograms(settings: Settings, folder: Annotated[Path, typer.Argument(help="Folder to read.")]) -> int:
     """Replace the checkpointed histograms, while no processor runs."""
     from spazio.command import histograms
@@ -190,7 +186,7 @@ def import_histograms(settings: Settings, folder: Annotated[Path, typer.Argument
 
 
 @app.command()
-@with_settings(*_PIPELINE, "kube")
+@with_settings(*PIPELINE, "kube")
 def watch(settings: Settings) -> int:
     """Follow nodes and pods of a Kubernetes cluster."""
     from spazio.command import watch as command
@@ -198,57 +194,8 @@ def watch(settings: Settings) -> int:
     return command.run(settings)
 
 
-@sink_app.command()
-@with_settings(*_PIPELINE, "cache")
-def cache(settings: Settings) -> int:
-    """Keep the scheduler cache: the newest availability of each node."""
-    from sinks import cache as sink
-    from spazio.service import service
-
-    return service.run("cache", settings, lambda context: sink.run(context.client, context.settings, context.health))
-
-
-@sink_app.command()
-@with_settings(*_PIPELINE, "history")
-def history(settings: Settings) -> int:
-    """Write history: Parquet files and DuckDB views over them."""
-    from sinks.history import service as sink
-    from spazio.service import service
-
-    os.nice(_NICENESS)
-    return service.run("history", settings, lambda context: sink.run(context.client, context.live, context.health))
-
-
-@sink_app.command()
-@with_settings(*_PIPELINE, "cache")
-def metrics(settings: Settings) -> int:
-    """Serve each node's availability to Prometheus."""
-    from sinks.metrics import service as sink
-    from spazio.service import service
-
-    return service.run("metrics", settings, lambda context: sink.run(context.client, context.settings))
-
-
-@sink_app.command()
-@with_settings(*_PIPELINE, "cache", "extender", "kube", "model_variant", "history_dir")
-def extender(settings: Settings) -> int:
-    """Answer kube-scheduler: which nodes a pod may go to, and which is best."""
-    from spazio.service import extender as command
-
-    return command.run(settings)
-
-
-@sink_app.command()
-@with_settings(*_PIPELINE, "output", "kube")
-def kubernetes(settings: Settings) -> int:
-    """Write to Kubernetes: extended resources, NodeMetrics, floors of HorizontalPodAutoscalers."""
-    from spazio.service import kubernetes as command
-
-    return command.run(settings)
-
-
 @app.command()
-@with_settings(*_PIPELINE, "cache", "extender", "kube", "model_variant", "history_dir")
+@with_settings(*PIPELINE, "cache", "extender", "kube", "model_variant", "history_dir")
 def explain(
     settings: Settings,
     pod: Annotated[Path, typer.Argument(help="YAML or JSON file with a Pod, or a workload with a pod template.")],

@@ -13,6 +13,9 @@ from schemas.settings import Settings
 
 _REREAD: ContextVar[Callable[[], Settings]] = ContextVar("reread")
 
+# Sections that every service has.
+PIPELINE = ("data", "nats", "http", "log")
+
 _SPELLINGS = {"nats_url": ("--nats", "--nats-url")}
 # Options of a command that has this section to itself may be short.
 _SHORT = {

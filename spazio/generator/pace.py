@@ -1,4 +1,4 @@
-"""How fast a recording may go: pieces of event time, and no further ahead of the global model than it was recorded."""
+"""The pace of a replay: pieces of event time, and at most as far ahead of the global model as in the recording."""
 
 import asyncio
 import json
@@ -9,14 +9,14 @@ from producers.recorded.recording import Recorded
 
 _FIRST_MODEL_SECONDS, _MODEL_SECONDS = 10.0, 1.0
 _PIECE_US = 20_000
-# A block that ends in a second began in the one before; the sums of a second are made when the next one begins, and
-# the model when the sums of the next one are there. So this far behind the end of a block is the newest one.
+# A block that ends in a second began in the second before. The sums of a second are complete when the next second
+# begins, and the model when the sums of the next second are. So the newest model is this far behind the end of a block.
 _BEHIND = 3
-_LEAST_LAG = 1.0  # the first block of a second comes before the model that it brings about
+_LEAST_LAG = 1.0  # the first block of a second precedes the model that it triggers
 
 
 class Model:
-    """How far the global model is."""
+    """Event time of the newest global model."""
 
     def __init__(self, lag_seconds: float) -> None:
         self._lag = max(lag_seconds, _LEAST_LAG)
@@ -24,17 +24,17 @@ class Model:
         self._patience = _FIRST_MODEL_SECONDS
         self._news = asyncio.Event()
 
-    async def heard(self, message: Message) -> None:
-        """Take note of a model."""
+    async def receive(self, message: Message) -> None:
+        """Record a model."""
         self._second = json.loads(message.data)["at_us"] // 1_000_000
         self._patience = _MODEL_SECONDS
         self._news.set()
 
     async def follow(self, second: float) -> None:
-        """Wait until the model is close behind a time; not for long, since a pause in the recording makes none.
+        """Wait until the model is close behind a time; briefly, since a pause in the recording produces no model.
 
         Args:
-            second: End of what is to be sent next, in seconds; the first is that of the beginning of the recording.
+            second: End of the next piece, in seconds; the first call gives the beginning of the recording.
         """
         self._first = min(self._first, int(second) - 1)
         needed = int(second) - _BEHIND - self._lag
@@ -50,7 +50,7 @@ class Model:
 
 
 def split(part: Sequence[Recorded]) -> list[list[Recorded]]:
-    """Split where event time has moved on by 20 ms."""
+    """Split into pieces of at most 20 ms of event time."""
     pieces: list[list[Recorded]] = []
     for item in part:
         if not pieces or item.end_us - pieces[-1][0].end_us > _PIECE_US:

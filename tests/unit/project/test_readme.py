@@ -9,6 +9,7 @@ from schemas.channel import CHANNELS, stores
 from schemas.subject import Names
 from sinks.history.table import TABLES
 from spazio import cli
+from spazio.command import sink
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
@@ -21,7 +22,7 @@ def first_column(heading: str) -> list[str]:
 
 def test_the_commands_are_those_of_the_command_line() -> None:
     listed = {re.sub(r"[`]|spazio ", "", cell) for cell in first_column("command")}
-    groups = {f"sink {command.callback.__name__}" for command in cli.sink_app.registered_commands if command.callback}
+    groups = {f"sink {command.callback.__name__}" for command in sink.app.registered_commands if command.callback}
     groups |= {f"histograms {command.name}" for command in cli.histograms_app.registered_commands}
     commands = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
     assert listed == commands | groups

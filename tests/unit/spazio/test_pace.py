@@ -28,7 +28,7 @@ async def waited(made: pace.Model, second: float) -> float:
 
 async def later(made: pace.Model, second: int) -> None:
     await asyncio.sleep(COMES_SECONDS)
-    await made.heard(model(second))
+    await made.receive(model(second))
 
 
 @pytest.mark.parametrize("lag", [0.0, 1.0, 5.0])
@@ -65,7 +65,7 @@ def test_after_a_pause_in_the_recording_the_wait_is_short() -> None:
     async def replayed() -> float:
         made = pace.Model(1.0)
         await made.follow(FIRST)
-        await made.heard(model(FIRST - 1))
+        await made.receive(model(FIRST - 1))
         return await waited(made, FIRST + 3600)
 
     assert virtual.run(replayed()) == pytest.approx(1)

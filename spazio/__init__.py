@@ -1,1 +1,1 @@
-"""The command line and the composition root: the only place that knows all the other packages."""
+"""The command line and the composition root: the only package that imports all others."""

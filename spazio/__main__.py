@@ -1,4 +1,4 @@
-"""Entry point: the agent goes its own light way, everything else through the command-line framework."""
+"""Entry point: the agent starts without the command-line framework, all other commands with it."""
 
 import sys
 

@@ -1,7 +1,6 @@
-"""`python -m spazio.health [PATH]`: whether the service in this container is well, for its health check.
+"""`python -m spazio.health [PATH]`: whether the service in this container is healthy, for its health check.
 
-Images have no curl, and a check that is made again and again must be cheap: a bare socket starts in a third of the
-time that a library for HTTP takes.
+Images have no curl, and a repeated check must be cheap: a plain socket takes a third of the time of an HTTP library.
 """
 
 import os
@@ -14,7 +13,7 @@ _WHERE = ("127.0.0.1", 9470)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Ask for a page, /readyz unless told otherwise, print it, and return 0 if it says that all is well."""
+    """Request a page, by default /readyz, print it, and return 0 if its status is 200."""
     path = arguments[0] if arguments else "/readyz"
     port = int(os.environ.get("SPAZIO_HTTP_PORT") or _WHERE[1])
     try:

@@ -1,4 +1,4 @@
-"""Settings as command-line options: every command takes the same ones, made from the settings themselves."""
+"""Settings as command-line options: the options of every command are derived from the settings."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ _REREAD: ContextVar[Callable[[], Settings]] = ContextVar("reread")
 PIPELINE = ("data", "nats", "http", "log")
 
 _SPELLINGS = {"nats_url": ("--nats", "--nats-url")}
-# Options of a command that has this section to itself may be short.
+# Short options of a command for the fields of one section.
 _SHORT = {
     "load": ("simulated", ("nodes", "seed", "speed", "seconds", "start_us", "kinds", "follow")),
     "up": ("simulated", ("nodes", "seed")),
@@ -39,7 +39,7 @@ def _help(section: str, field: str, info: Any) -> str:
 
 
 def parse(command: str, summary: str, arguments: Sequence[str]) -> Settings:
-    """Read options without the command-line framework, which the agent is too small for.
+    """Read options without the command-line framework, which is too large for the agent.
 
     Raises:
         SystemExit: On `--help`, and with status 2 on an unknown option.
@@ -56,7 +56,7 @@ def parse(command: str, summary: str, arguments: Sequence[str]) -> Settings:
 
 
 def reread() -> Settings:
-    """Return what options, environment and file say now; the file may have changed.
+    """Return settings from options, environment and file again; the file may have changed.
 
     Raises:
         SettingsError: The settings have faults.
@@ -66,7 +66,7 @@ def reread() -> Settings:
 
 
 def _load(flags: Mapping[str, str | None], config: Path | None) -> Settings:
-    # The command must not begin in another folder than the file was named in.
+    # Absolute, since the process may have changed its folder when it reads the file again.
     again = partial(settings.load, dict(flags), config=config and config.absolute())
     _REREAD.set(again)
     return settings.load(flags, config=config)
@@ -75,9 +75,9 @@ def _load(flags: Mapping[str, str | None], config: Path | None) -> Settings:
 def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a typer command `--config`, `--prefix` and the options of sections or single settings.
 
-    It receives `settings` instead of them.
+    The command receives `settings` instead of them.
 
-    All values arrive as text and are checked together, so that one run tells every fault.
+    All values arrive as text and are validated together, so that one run reports every fault.
     """
     import typer
 
@@ -114,7 +114,7 @@ def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[...
             flags = {flat: given.pop(flat) for flat in flats}
             return command(settings=_load(flags, given.pop("config")), **given)
 
-        wrapped.__signature__ = Signature([*own, *extra])  # type: ignore[attr-defined] # what typer reads
+        wrapped.__signature__ = Signature([*own, *extra])  # type: ignore[attr-defined] # typer reads it
         return wrapped
 
     return decorate

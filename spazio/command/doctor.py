@@ -1,7 +1,7 @@
-"""`spazio doctor`: what this machine offers, what each gap costs, and how to mend it.
+"""`spazio doctor`: what this machine offers, what each gap costs, and how to fix it.
 
-Every check runs in a thread of its own and all share one deadline, so that a mount or a name server that hangs is a
-finding and not a hang. Nothing is changed.
+Each check runs in its own thread, and all share one deadline, so that a hanging mount or name server becomes a finding.
+Checks change nothing.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from spazio.service import addresses, host
 from spazio.service.host import Finding
 
 _SECONDS = 3.0
-_PROBE_SECONDS = 0.8  # connecting, the greeting and all streams have so long each, within the 3 s of all
+_PROBE_SECONDS = 0.8  # for connecting, for the greeting and for all streams, within the 3 s of all checks
 _LONGEST_GREETING = 1 << 16
 _MARKS = {True: ("ok", "green"), None: ("lacks", "yellow"), False: ("broken", "bold red")}
 
@@ -69,17 +69,17 @@ def checks(settings: Settings) -> Checks:
 
 
 def examine(wanted: Checks, seconds: float) -> list[Finding]:
-    """Run all checks at once and return their findings in order; one that takes longer is broken."""
+    """Run all checks concurrently and return their findings in order; a late one counts as broken."""
     findings: dict[str, Finding] = {}
 
-    def one(name: str, check: Callable[[], Finding]) -> None:
+    def run_check(name: str, check: Callable[[], Finding]) -> None:
         try:
             findings[name] = check()
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one check, the others are made
-            findings[name] = Finding(name, False, f"the check failed: {error!r}", "it is not known", "report this")
+        except Exception as error:  # noqa: BLE001 - an error in one check must not stop the others
+            findings[name] = Finding(name, False, f"the check failed: {error!r}", "unknown", "report this")
 
     threads = [
-        threading.Thread(target=one, args=item, name=f"doctor {item[0]}", daemon=True) for item in wanted.items()
+        threading.Thread(target=run_check, args=item, name=f"doctor {item[0]}", daemon=True) for item in wanted.items()
     ]
     for thread in threads:
         thread.start()
@@ -87,8 +87,8 @@ def examine(wanted: Checks, seconds: float) -> list[Finding]:
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
     late = f"no answer within {seconds:g} s"
-    mend = "look for a mount, a name server or a program that hangs"
-    return [findings.get(name) or Finding(name, False, late, "what needs it hangs too", mend) for name in wanted]
+    remedy = "look for a mount, a name server or a program that hangs"
+    return [findings.get(name) or Finding(name, False, late, "whatever needs it hangs too", remedy) for name in wanted]
 
 
 def report(findings: list[Finding]) -> Table:
@@ -108,43 +108,45 @@ def nats_program(settings: Settings) -> Finding:
     try:
         program = server.find()
     except server.Unusable as error:
-        ok = None if settings.nats.url else False  # with a server of one's own none need be started
-        return Finding("nats program", ok, "none that can be used", "`spazio up` cannot start a server", str(error))
+        ok = None if settings.nats.url else False  # with --nats no server has to be started
+        return Finding("nats program", ok, "no usable one", "`spazio up` cannot start a server", str(error))
     return Finding("nats program", True, f"{program.path}, version {'.'.join(map(str, program.version))}")
 
 
 def nats_server(settings: Settings) -> Finding:
     """Ask the server for its version."""
-    cost, mend = "no telemetry flows", "start one with `spazio up`, or name a running one with --nats"
+    cost, remedy = "no telemetry flows", "start one with `spazio up`, or name a running one with --nats"
     try:
-        place, version = _greeting(settings.nats_url)
+        address, version = _greeting(settings.nats_url)
     except ValueError as error:
         return Finding("nats server", False, str(error), cost, "name another with --nats")
     except OSError as error:
-        place = ":".join(map(str, _place(settings.nats_url)))
-        return Finding("nats server", None, f"none answers at {place}: {error.strerror or error}", cost, mend)
+        address = ":".join(map(str, _host_and_port(settings.nats_url)))
+        return Finding("nats server", None, f"none answers at {address}: {error.strerror or error}", cost, remedy)
     if _too_old(version):
         wanted = ".".join(map(str, MINIMUM_SERVER))
-        return Finding("nats server", False, f"{place} runs {version}", cost, f"install nats-server {wanted} or newer")
-    return Finding("nats server", True, f"{place} runs {version}")
+        return Finding(
+            "nats server", False, f"{address} runs {version}", cost, f"install nats-server {wanted} or newer"
+        )
+    return Finding("nats server", True, f"{address} runs {version}")
 
 
 def streams(settings: Settings) -> Finding:
     """Look for every stream and bucket on the server."""
-    cost, mend = "nothing is kept", "start `spazio up`, or any service: each makes what is missing"
+    cost, remedy = "nothing is stored", "start `spazio up`, or any service: each creates missing streams"
     try:
         if _too_old(_greeting(settings.nats_url)[1]):
-            return Finding("streams", None, "not looked for: the server is too old", cost, "see nats server")
+            return Finding("streams", None, "not checked: the server is too old", cost, "see nats server")
     except (OSError, ValueError):
-        return Finding("streams", None, "not looked for: there is no server", cost, mend)
+        return Finding("streams", None, "not checked: there is no server", cost, remedy)
     try:
         missing = asyncio.run(_missing(settings))
     except (errors.BusError, TimeoutError, OSError) as error:
-        mend = "start it with JetStream (-js), and let this user publish to $JS.API.>"
-        return Finding("streams", False, f"the server does not tell: {str(error) or repr(error)}", cost, mend)
+        remedy = "start it with JetStream (-js), and let this user publish to $JS.API.>"
+        return Finding("streams", False, f"the server does not answer: {str(error) or repr(error)}", cost, remedy)
     if missing:
-        return Finding("streams", None, f"no {', '.join(missing)}", cost, mend)
-    return Finding("streams", True, "all streams and buckets are there")
+        return Finding("streams", None, f"no {', '.join(missing)}", cost, remedy)
+    return Finding("streams", True, "all streams and buckets exist")
 
 
 async def _missing(settings: Settings) -> list[str]:
@@ -156,10 +158,10 @@ def _greeting(url: str) -> tuple[str, str]:
     """Return the host and port (without any password) and the version of the NATS server there.
 
     Raises:
-        OSError: Nobody listens.
-        ValueError: Whoever listens is no NATS server.
+        OSError: Nothing listens there.
+        ValueError: The listening program is not a NATS server.
     """
-    name, port = _place(url)
+    name, port = _host_and_port(url)
     with socket.create_connection((name, port), timeout=_PROBE_SECONDS) as link, link.makefile("rb") as lines:
         try:
             verb, _, body = lines.readline(_LONGEST_GREETING).partition(b" ")
@@ -168,10 +170,10 @@ def _greeting(url: str) -> tuple[str, str]:
     with contextlib.suppress(ValueError, LookupError, TypeError):
         if verb == b"INFO":
             return f"{name}:{port}", str(json.loads(body)["version"])
-    raise ValueError(f"what listens at {name}:{port} is no NATS server")
+    raise ValueError(f"the program at {name}:{port} is not a NATS server")
 
 
-def _place(url: str) -> tuple[str, int]:
+def _host_and_port(url: str) -> tuple[str, int]:
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     return parts.hostname or "127.0.0.1", parts.port or 4222
 
@@ -186,12 +188,14 @@ def pipeline(settings: Settings) -> Finding:
     pids = addresses.read(settings).get("pids")
     alive = {name for name, pid in pids.items() if _is_alive(pid)} if isinstance(pids, dict) else set()
     if "up" not in alive:
-        left = "; addresses.json is of one that was killed" if pids else ""
-        cost, mend = "nothing is measured, unless services run by themselves", "start `spazio up`"
-        return Finding("pipeline", None, f"no `spazio up` runs on {settings.data.dir}{left}", cost, mend)
+        left = "; addresses.json is left from one that was killed" if pids else ""
+        cost, remedy = "nothing is measured, unless services run separately", "start `spazio up`"
+        return Finding("pipeline", None, f"no `spazio up` runs on {settings.data.dir}{left}", cost, remedy)
     if ended := up.SERVICES.keys() - alive:
         cost = "its part of the work waits"
-        return Finding("pipeline", False, f"not running: {', '.join(sorted(ended))}", cost, "see what `spazio up` says")
+        return Finding(
+            "pipeline", False, f"not running: {', '.join(sorted(ended))}", cost, "read the output of `spazio up`"
+        )
     return Finding("pipeline", True, f"`spazio up` runs: {', '.join(sorted(alive))}")
 
 

@@ -1,8 +1,8 @@
-"""`spazio edge`: the agent of a node that also smooths and models there, and sends only the model and the last values.
+"""`spazio edge`: an agent that also smooths and models on its node, and sends only the model and the last values.
 
-What it knows of the node is written to a file now and then, so that a restart does not begin with an empty model. A
-file that cannot be used is set aside with a reason; then the local model is whole again after some multiples of its
-memory, and the idle baseline once pods have come and gone.
+It writes its state to a file regularly, so that a restart does not begin with an empty model. A file that cannot be
+used is ignored with a log message. The local model is then complete again after some multiples of its memory, and the
+idle baseline once pods have started and ended.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ REFUSED = Counter(
 
 
 def run(settings: Settings) -> int:
-    """Measure and model this node until told to end; returns the exit status."""
+    """Measure and model this node until a signal arrives; return the exit status."""
     return service.run("edge", settings, work, streams=False)
 
 
 async def work(context: Context) -> None:
-    """Do what the agent does with a model in front of its outbox, until cancelled."""
+    """Run the agent with a model in front of its outbox, until cancelled."""
     refine = _Modelled(context.settings)
     refine.load()
     ending = asyncio.Event()
     saving = asyncio.create_task(refine.keep_saving(ending))
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(refine.keep_hearing(context.client))
+            group.create_task(refine.keep_updating(context.client))
             group.create_task(agent.work(context, refine))
     finally:
         ending.set()
@@ -50,7 +50,7 @@ async def work(context: Context) -> None:
 
 
 class _Modelled(agent.Refine):
-    """The node's model, and the file that it is kept in."""
+    """The node's model, and the file of its state."""
 
     kind = "edge"
     boot_digits = boot.DIGITS
@@ -60,7 +60,7 @@ class _Modelled(agent.Refine):
         self._edge, self._every = edge.Edge(settings, node), settings.edge.save_seconds
         self._model, self._model_seconds = Names(settings.prefix).model, settings.edge.model_seconds
         self._file = settings.data.dir / "edge" / f"{settings.prefix}.{token(node)}.state"
-        self._failing = self._known = False
+        self._failing = self._has_state = False
 
     def identity(self, node: str, boot: str, seq: int) -> str:
         """Return a block's message id."""
@@ -69,59 +69,59 @@ class _Modelled(agent.Refine):
     def block(self, payload: bytes) -> bytes | None:
         """Return the block that is sent instead."""
         try:
-            made = self._edge.block(payload)
+            block = self._edge.block(payload)
         except codec.Refused as refused:
             REFUSED.inc()
             if not self._failing:
-                log.warning("edge.refused", extra={"reason": str(refused)})
+                log.warning("block.refused", extra={"reason": str(refused)})
             self._failing = True
             return None
         self._failing = False
-        self._known |= made is not None
-        return made
+        self._has_state |= block is not None
+        return block
 
     def event(self, payload: bytes) -> None:
-        """Take in what happened to a container."""
+        """Process a container event."""
         self._edge.event(payload)
 
     def load(self) -> None:
-        """Take over what was saved, if that can be used."""
+        """Restore the saved state, if it can be used."""
         try:
             self._edge.load(self._file.read_bytes())
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
-            log.warning("edge.state_set_aside", extra={"file": str(self._file), "reason": str(error)})
+            log.warning("edge.state_ignored", extra={"file": str(self._file), "reason": str(error)})
             return
         log.info("edge.state_loaded", extra={"file": str(self._file)})
 
-    async def keep_hearing(self, client: Client) -> None:
-        """Take the global model now and then, for ever: one of those that come each second is enough."""
+    async def keep_updating(self, client: Client) -> None:
+        """Adopt a global model regularly, until cancelled: one in `model_seconds` is enough."""
         while True:
             try:
                 self._edge.adopt(
                     await subscription.next_payload(client, self._model, timeout_seconds=self._model_seconds)
                 )
             except (errors.BusError, codec.Refused, TimeoutError) as error:
-                log.debug("edge.no_model", extra={"reason": repr(error)})
+                log.debug("edge.model_update_failed", extra={"reason": repr(error)})
             await asyncio.sleep(self._model_seconds)
 
     async def keep_saving(self, ending: asyncio.Event) -> None:
-        """Write the state now and then, and once more at the end."""
+        """Write the state regularly, and once more at the end."""
         while not ending.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
                     await ending.wait()
-            if self._known:
+            if self._has_state:
                 await asyncio.to_thread(_write, self._file, self._edge.dump())
 
 
 def _write(file: Path, body: bytes) -> None:
-    """Write a file as a whole; a folder that cannot be written is no reason to end."""
+    """Replace a file atomically; a folder that cannot be written is only logged."""
     hidden = file.with_name(f".{file.name}.new")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         hidden.write_bytes(body)
         hidden.replace(file)
     except OSError as error:
-        log.warning("edge.state_unsaved", extra={"file": str(file), "reason": str(error)})
+        log.warning("edge.state_write_failed", extra={"file": str(file), "reason": str(error)})

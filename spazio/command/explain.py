@@ -1,8 +1,8 @@
-"""`spazio explain POD.yaml`: what the extender would say of a pod, and why, without holding a place.
+"""`spazio explain POD.yaml`: what the extender would decide for a pod, and why, without a reservation.
 
 The file is a Pod, or a workload with a template of one (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet).
-All nodes that the cluster watch knows are asked about, or else all that report; in-tree filters of kube-scheduler
-(taints, selectors, affinity) are not repeated here.
+It evaluates all nodes that the cluster watch knows, or else all that report. It does not repeat the in-tree filters
+of kube-scheduler (taints, selectors, affinity).
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _MOST_SHOWN = 20
 
 
 def run(settings: Settings, path: Path, *, json_output: bool) -> int:
-    """Print the ranking; returns the exit status: 0, 1 where no node would do, 2 where the question is faulty."""
+    """Print the ranking; return the exit status: 0, 1 if no node is feasible, 2 if the pod cannot be evaluated."""
     try:
         thing = read(path)
         verdict = asyncio.run(_asked(settings, thing))
@@ -41,7 +41,7 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
         sys.stderr.write(f"spazio: {error}\n")
         return 2
     best = verdict.best()
-    said = decision.make(
+    placement = decision.make(
         verdict,
         outcome="passed" if not verdict.strategies else "rejected" if best is None else "placed",
         index=best if verdict.strategies else None,
@@ -51,26 +51,26 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
         seconds=0.0,
     )
     if json_output:
-        print(codec.encode(said).decode())
+        print(codec.encode(placement).decode())
     else:
-        show(said, Console())
-    return 0 if said.feasible else 1
+        show(placement, Console())
+    return 0 if placement.feasible else 1
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the pod that a file describes, with what the API server would fill in.
+    """Return the pod that a file describes, with the fields that the API server would fill in.
 
     Raises:
-        ValueError: It describes none; the message says what is wrong.
+        ValueError: It describes no pod; the message gives the reason.
         OSError: It cannot be read.
     """
     try:
         documents = [each for each in yaml.safe_load_all(path.read_text()) if each]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no YAML: {error}") from None
+        raise ValueError(f"{path} is not YAML: {error}") from None
     for document in documents:
-        if isinstance(document, dict) and (found := _pod(document)):
-            return found
+        if isinstance(document, dict) and (read_pod := _pod(document)):
+            return read_pod
     raise ValueError(f"{path} has no Pod, and no workload with a pod template")
 
 
@@ -96,11 +96,11 @@ def _pod(thing: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:
-    """Learn what the extender knows, and judge.
+    """Read the cluster state that the extender has, and evaluate the pod.
 
     Raises:
-        ValueError: The pod is none.
-        Unreachable: There is nothing to learn from.
+        ValueError: The pod is invalid.
+        Unreachable: There is no cluster state.
     """
     asked, cluster_state = pod.parse(thing), ClusterState(settings)
     async with latest.dial(settings) as client:
@@ -120,25 +120,28 @@ async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:
     cluster_state.trade(market.read(settings.history_dir / "nodes", since_us))
     names = cluster_state.nodes()
     if not names:
-        raise latest.Unreachable(f"{settings.nats_shown} knows no node: neither reports nor facts have come")
+        raise latest.Unreachable(f"{settings.nats_shown} knows no node: it has neither reports nor facts")
     return Evaluator(settings.extender, cluster_state).evaluate(asked, names, time.time_ns() // 1000)
 
 
-def show(said: Decision, console: Console) -> None:
+def show(placement: Decision, console: Console) -> None:
     """Print a decision for people."""
-    weights = ", ".join(f"{name} {weight:g}" for name, weight in said.strategies.items()) or "none"
-    console.print(f"\npod {said.namespace}/{said.name}, class {said.workload}; strategies: {weights}", highlight=False)
-    if said.note:
-        console.print(f"note: {said.note}", style="yellow", highlight=False)
-    console.print(f"{said.feasible} of {said.nodes} nodes would do", highlight=False)
-    if said.ranked:
-        table = Table("node", "score", "room", "held", "telemetry", *said.strategies, box=None, pad_edge=False)
-        for each in said.ranked[:_MOST_SHOWN]:
-            table.add_row(*_cells(each, list(said.strategies)))
+    weights = ", ".join(f"{name} {weight:g}" for name, weight in placement.strategies.items()) or "none"
+    console.print(
+        f"\npod {placement.namespace}/{placement.name}, class {placement.workload}; strategies: {weights}",
+        highlight=False,
+    )
+    if placement.note:
+        console.print(f"note: {placement.note}", style="yellow", highlight=False)
+    console.print(f"{placement.feasible} of {placement.nodes} nodes would do", highlight=False)
+    if placement.ranked:
+        table = Table("node", "score", "room", "held", "telemetry", *placement.strategies, box=None, pad_edge=False)
+        for each in placement.ranked[:_MOST_SHOWN]:
+            table.add_row(*_cells(each, list(placement.strategies)))
         console.print(table)
-    for reason, count in said.refused.items():
+    for reason, count in placement.refused.items():
         console.print(f"\n{count} nodes: {reason}", highlight=False)
-    for refusal in said.refusals:
+    for refusal in placement.refusals:
         console.print(f"  {refusal.node}: {refusal.reason}", highlight=False)
         for need in refusal.needs:
             console.print(f"    {need}", style="dim", highlight=False)

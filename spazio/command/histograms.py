@@ -1,7 +1,7 @@
-"""`spazio histograms`: what was learned of nodes and pods, in the form of Koordinator's checkpoints.
+"""`spazio histograms`: learned usage of nodes and pods, in the format of Koordinator's checkpoints.
 
-Export reads the newest checkpoints while processors run. Import writes into them and so wants processors stopped: a
-running one has its state in memory, and would write it over what came from here. One file for each histogram,
+Export reads the newest checkpoints while processors run. Import changes the checkpoints and requires that no processor
+runs: a running one would overwrite them with its own state. There is one file for each histogram,
 `<node>/<UID>.json`; the UIDs of a node's groups are Koordinator's own (`__node__`, `__node-koord-prod__`, ...).
 """
 
@@ -26,11 +26,11 @@ from spazio.terminal import latest
 
 
 class Refused(Exception):
-    """What was asked for cannot be done; the message says why and what would help."""
+    """The command cannot be done; the message gives the reason and a remedy."""
 
 
 class _Stored(NamedTuple):
-    """A partition's outlook as it was checkpointed."""
+    """The checkpointed predictions of a partition."""
 
     part: str
     outlook: PredictionPartition
@@ -38,16 +38,16 @@ class _Stored(NamedTuple):
 
 
 def export(settings: Settings, folder: Path) -> int:
-    """Write every histogram that is checkpointed; returns the exit status."""
-    return asyncio.run(_told(_export(settings, folder)))
+    """Write every checkpointed histogram; return the exit status."""
+    return asyncio.run(_reported(_export(settings, folder)))
 
 
 def take(settings: Settings, folder: Path) -> int:
-    """Put histograms in the place of those that are checkpointed; returns the exit status."""
-    return asyncio.run(_told(_take(settings, folder)))
+    """Replace checkpointed histograms; return the exit status."""
+    return asyncio.run(_reported(_take(settings, folder)))
 
 
-async def _told(work: Awaitable[str]) -> int:
+async def _reported(work: Awaitable[str]) -> int:
     try:
         print(await work)
     except (Refused, latest.Unreachable, errors.BusError, OSError, TimeoutError, ValueError) as error:
@@ -58,16 +58,16 @@ async def _told(work: Awaitable[str]) -> int:
 
 async def _export(settings: Settings, folder: Path) -> str:
     written = 0
-    async with _stored(settings) as (_, _, found):
-        async for stored in found:
+    async with _stored(settings) as (_, _, partitions):
+        async for stored in partitions:
             for node, model in stored.outlook.models():
-                place = folder / token(node)
-                place.mkdir(parents=True, exist_ok=True)
+                node_folder = folder / token(node)
+                node_folder.mkdir(parents=True, exist_ok=True)
                 text = json.dumps(exchange.write_koordinator(model), indent=1)
-                (place / f"{token(model.uid)}.json").write_text(text)
+                (node_folder / f"{token(model.uid)}.json").write_text(text)
                 written += 1
     if not written:
-        raise Refused("no processor has checkpointed a histogram yet: it does so once a minute")
+        raise Refused("no processor has written a checkpoint with a histogram yet: it does so once a minute")
     return f"{written} histograms written to {folder}"
 
 
@@ -79,10 +79,10 @@ async def _take(settings: Settings, folder: Path) -> str:
     if lives != theirs:
         raise Refused(f"predict.half_life_* are {lives}, Koordinator's weights are of {theirs}: set these to import")
     left, taken = dict(models), 0
-    async with _stored(settings) as (client, store, found):
+    async with _stored(settings) as (client, store, partitions):
         if await worker_pool.replicas(client, settings.prefix):
-            raise Refused("processors run and would write their own state over it: stop them first")
-        async for stored in found:
+            raise Refused("processors run and would overwrite it with their own state: stop them first")
+        async for stored in partitions:
             changed = 0
             for path, model in models.items():
                 if stored.outlook.adopt(name(path.parent.name), model):
@@ -91,18 +91,20 @@ async def _take(settings: Settings, folder: Path) -> str:
             if changed:
                 before = stored.checkpoint
                 changed_state = Checkpoint(before.stream, before.sequence, stored.outlook.snapshot())
-                for _ in range(2):  # of the two that are kept, none must be the old one of the same sequence
+                for _ in range(
+                    2
+                ):  # twice, so that neither of the two kept checkpoints is the old one of the same sequence
                     await store.save(stored.part, changed_state)
                 taken += changed
     for path in left:
-        sys.stderr.write(f"spazio: {path}: no processor knows this node or pod, left out\n")
-    return f"{taken} histograms taken over, {len(left)} left out"
+        sys.stderr.write(f"spazio: {path}: no processor knows this node or pod, skipped\n")
+    return f"{taken} histograms imported, {len(left)} skipped"
 
 
 def _read_all(folder: Path) -> dict[Path, exchange.Koordinator]:
     models = {path: _read(path) for path in sorted(folder.glob("*/*.json"))}
     if not models:
-        raise Refused(f"{folder} has no <node>/<UID>.json; `spazio histograms export {folder}` shows the form")
+        raise Refused(f"{folder} has no <node>/<UID>.json; `spazio histograms export {folder}` shows the layout")
     return models
 
 
@@ -129,12 +131,12 @@ async def _stored(settings: Settings) -> AsyncIterator[tuple[Client, checkpoint.
 async def _outlooks(settings: Settings, store: checkpoint.Store, source: stream.Stream) -> AsyncIterator[_Stored]:
     for number in range(source.partitions):
         part = f"{processing.OUTLOOK}-{number}"
-        found = await store.load(part, source.identity)
-        if found is None:
+        stored = await store.load(part, source.identity)
+        if stored is None:
             continue
         outlook = PredictionPartition(settings, number)
         try:
-            outlook.restore(found.body)
+            outlook.restore(stored.body)
         except ValueError as error:
-            raise Refused(f"checkpoint of {part}: {error}; give the settings that processors have") from error
-        yield _Stored(part, outlook, found)
+            raise Refused(f"checkpoint of {part}: {error}; use the settings of the processors") from error
+        yield _Stored(part, outlook, stored)

@@ -1,9 +1,9 @@
 """`spazio load`: simulated nodes as a load generator.
 
-Each node has its own place within a second, as real ones do, so messages come evenly. The schedule is that of event
-time: what is late stays late, and is said to be, instead of the simulation slowing down. With `prepared_seconds`
-everything is made beforehand and sent over and over; then the load costs what sending costs. With `follow` the nodes
-and pods are those of a cluster that is watched.
+Each node has its own offset within a second, as real ones do, so messages are spread evenly. The schedule follows event
+time: late messages stay late and are reported, instead of slowing the simulation down. With `prepared_seconds` messages
+are prepared once and sent repeatedly, so that the load costs no more than sending. With `follow` the nodes and pods are
+those of a watched cluster.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ _TICK_SECONDS = 0.01
 _AT_ONCE = 500
 _DRAIN_SECONDS = 10.0
 _SECOND_US = 1_000_000
-_LEAD_SECONDS = 0.2  # between the moment that is called the beginning and the first message
+_LEAD_SECONDS = 0.2  # between the beginning of event time and the first message
 
 _by_due = attrgetter("due_us")
 
 
 class Due(NamedTuple):
-    """A message that is to be sent at a time, in microseconds since the beginning; `later` as in `Timed.payload`."""
+    """A message, and when to send it in microseconds since the beginning; `later` as in `Timed.payload`."""
 
     due_us: int
     message: Timed
@@ -50,10 +50,10 @@ class Due(NamedTuple):
 
 
 def run(settings: Settings, *, json_output: bool) -> int:
-    """Simulate nodes, or follow a cluster's, until the time is over or a signal comes; returns the exit status."""
+    """Simulate nodes, or follow a cluster, until the time is over or a signal arrives; return the exit status."""
     if not settings.simulated.nodes:
         settings = _changed(settings, nodes=_DEFAULT_NODES)
-    if settings.http.port == Http().port:  # beside a pipeline that has this port
+    if settings.http.port == Http().port:  # a pipeline on this machine may use the default port
         settings = settings.model_copy(update={"http": settings.http.model_copy(update={"port": 0})})
     reached: dict[str, Any] = {}
 
@@ -72,7 +72,7 @@ def run(settings: Settings, *, json_output: bool) -> int:
 
 
 def sentence(reached: dict[str, Any]) -> str:
-    """Say in words what was reached."""
+    """Return the statistics as text."""
     return (
         f"{reached['nodes']} nodes for {reached['seconds']:.1f} s: {reached['stored']} messages stored, "
         f"{reached['rate']:.0f} a second; at most {reached['lag_seconds_max']:.2f} s behind schedule; "
@@ -110,7 +110,7 @@ class Load:
         self._loop = asyncio.get_running_loop()
 
     async def run(self) -> None:
-        """Send until the time is over, or until cancelled; a server that takes nothing is not waited for long."""
+        """Send until the time is over, or until cancelled; wait only briefly for a server that stores nothing."""
         async with asyncio.TaskGroup() as group, self._pipeline:
             helpers = [group.create_task(self._pipeline.run()), group.create_task(self._sending.report())]
             helpers.append(group.create_task(self._sending.look()))
@@ -118,14 +118,14 @@ class Load:
                 await self._send_all()
                 await self._pipeline.drain(_DRAIN_SECONDS)
             except TimeoutError as error:
-                log.error("load.unfinished", extra={"reason": str(error)})  # noqa: TRY400 # the trace says nothing more
+                log.error("load.aborted", extra={"reason": str(error)})  # noqa: TRY400 # the reason is enough
             finally:
                 self._sending.end()
                 for helper in helpers:
                     helper.cancel()
 
     def reached(self) -> dict[str, Any]:
-        """Return what was reached so far."""
+        """Return the statistics so far."""
         return {"nodes": self._own.nodes, **self._sending.reached(), "start_us": self._start_us}
 
     async def _send_all(self) -> None:
@@ -150,13 +150,13 @@ class Load:
                 await coming
 
     def _anchor(self) -> None:
-        """Let event time begin now: what had to be made beforehand took its time."""
+        """Let event time begin now, after the preparation."""
         if not self._own.start_us:
             self._start_us = self._writer.start_us = time.time_ns() // 1000 + round(_LEAD_SECONDS * 1e6)
         self._sending.begin(self._loop.time() + _LEAD_SECONDS)
 
     async def _send_until(self, end_us: int, waiting: list[Due]) -> list[Due]:
-        """Send what is due before a time, each when it is due; returns the rest."""
+        """Send the messages that are due before a time, each when it is due; return the others."""
         position, speed, started = 0, self._own.speed, self._sending.began
         while position < len(waiting) and waiting[position].due_us < end_us:
             now_us = (self._loop.time() - started) * speed * _SECOND_US
@@ -175,7 +175,7 @@ class Load:
         return waiting[position:]
 
     def _patience(self) -> float | None:
-        """Return until when to wait for room: for a while behind the end; a server that is slow is given longer."""
+        """Return the deadline for room in the pipeline: some time after the end; later if the server is slow."""
         own, now = self._own, self._loop.time()
         return max(self._sending.began + own.seconds / own.speed, now) + _DRAIN_SECONDS if own.seconds else None
 
@@ -188,7 +188,7 @@ class Load:
 
 
 class _Live:
-    """Seconds as they are simulated."""
+    """Simulates each second when it is needed."""
 
     def __init__(self, cluster: Cluster, writer: Writer) -> None:
         self._cluster, self._writer = cluster, writer
@@ -199,7 +199,7 @@ class _Live:
 
 
 class _Prepared:
-    """Some seconds, over and over."""
+    """Repeats prepared seconds."""
 
     def __init__(self, cluster: Cluster, writer: Writer, own: Simulated) -> None:
         self._made = [writer.write(cluster.step()) for _ in range(own.prepared_seconds)]

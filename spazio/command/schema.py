@@ -43,7 +43,7 @@ def files() -> dict[str, str]:
 
 
 def run(out: Path | None) -> int:
-    """Write all documents into a folder, or print one JSON object of them; returns the exit status."""
+    """Write all documents into a folder, or print them as one JSON object; return the exit status."""
     if out is None:
         print(json.dumps(documents(), indent=2, ensure_ascii=False))
         return 0

@@ -20,7 +20,7 @@ _HELP = """\
   Statements end with ; and may go over several lines.
   .tables   tables and their columns
   .help     this text
-  Ctrl-D    leave"""
+  Ctrl-D    exit"""
 _TABLES = (
     "SELECT table_name AS \"table\", string_agg(column_name, ', ' ORDER BY column_index) AS columns "
     "FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1 ORDER BY 1"
@@ -30,11 +30,11 @@ _ALL = 1_000_000_000
 
 
 def run(directory: Path, statement: str | None, *, json_output: bool) -> int:
-    """Execute a statement, or read statements; returns the exit status.
+    """Execute a statement, or read statements; return the exit status.
 
     Args:
         directory: Folder of the history.
-        statement: SQL; None reads from the terminal, or from standard input if that is none.
+        statement: SQL; None: read from the terminal, or from standard input if it is no terminal.
         json_output: Print rows as a JSON array.
     """
     try:
@@ -77,12 +77,12 @@ def _print(connection: duckdb.DuckDBPyConnection, query: str, json_output: bool)
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Number the names that repeat an earlier one, so that an object has room for each."""
+    """Number repeated names, so that each is a key of its own."""
     return [name if name not in names[:at] else f"{name}_{names[:at].count(name)}" for at, name in enumerate(names)]
 
 
 def _finite(value: object) -> object:
-    """Return null for a number that JSON has no form for, also inside lists and structs."""
+    """Return None for numbers that JSON cannot represent, also inside lists and structs."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):
@@ -91,12 +91,12 @@ def _finite(value: object) -> object:
 
 
 def _key(key: object) -> str:
-    """Return the key of a map as JSON has keys: text."""
+    """Return the key of a map as text, as JSON needs it."""
     return key.isoformat() if isinstance(key, datetime | date | time) else str(key)
 
 
 def _plain(value: object) -> object:
-    """Return a value that JSON has no form for as one that it has."""
+    """Convert a value that JSON cannot represent."""
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, timedelta):
@@ -112,16 +112,16 @@ def _plain(value: object) -> object:
 
 def _prompt(connection: duckdb.DuckDBPyConnection, json_output: bool) -> int:
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 # gives `input` a history and line editing
+        import readline  # noqa: F401 # adds a history and line editing to `input`
 
-    print("DuckDB over spazio's history. .tables lists tables, .help says more, Ctrl-D leaves.")
+    print("DuckDB over spazio's history. .tables lists tables, .help shows more, Ctrl-D exits.")
     for statement in _statements():
         if statement == ".help":
             print(_HELP)
         elif statement == ".tables":
             _execute(connection, _TABLES, json_output)
         elif statement.startswith("."):
-            print(f"there is no {statement}; .help lists what there is")
+            print(f"there is no {statement}; .help lists the commands")
         else:
             _execute(connection, statement, json_output)
     return 0

@@ -20,7 +20,7 @@ _REFRESH_SECONDS = 0.5
 
 
 def run(settings: Settings, *, once: bool, json_output: bool, classes: bool = False, parts: bool = False) -> int:
-    """Show the table until Ctrl-C, or once; returns the exit status."""
+    """Show the table until Ctrl-C, or once; return the exit status."""
     try:
         if parts:
             shown = partitions.once(settings, json_output=json_output) if once else partitions.follow(settings)
@@ -39,7 +39,7 @@ async def _once(settings: Settings, json_output: bool, classes: bool) -> int:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ONCE_SECONDS):
                 before = -1
-                while not rows or len(rows) > before:  # what the cache holds comes in parts
+                while not rows or len(rows) > before:  # the contents of the cache arrive in parts
                     before, rows = len(rows), await nodes.read(0.3)
     now = time.time()
     if json_output:

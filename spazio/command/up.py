@@ -32,17 +32,17 @@ SERVICES: dict[str, list[str]] = {
 }
 _LOAD = {"load": ["load"]}
 _SINKS = ("cache", "history", "metrics", "extender")
-# Producers end first, so that what was measured is still folded and written; the server ends last.
+# Producers end first, so that their last measurements are folded and written; the server ends last.
 _ENDING = ((("load", "agent"), 1.0), (("process",), 1.4), (_SINKS, 1.4), (("nats",), 0.8))
 _START_SECONDS = 15.0
 
 
 def run(settings: Settings) -> int:
-    """Run everything until SIGINT or SIGTERM; returns the exit status."""
+    """Run everything until SIGINT or SIGTERM; return the exit status."""
     settings = _quiet(settings)
     logs.configure(settings.log, "up")
     for warning in all_settings.unknown_environment():
-        log.warning("setting.unknown", extra={"reason": warning})
+        log.warning("setting.ignored", extra={"reason": warning})
     try:
         with _own(settings.data.dir, settings.data.min_free_bytes):
             return asyncio.run(_Up(settings).run())
@@ -50,12 +50,12 @@ def run(settings: Settings) -> int:
         sys.stderr.write(f"spazio: {error}\n")
         return 2
     except OSError as error:
-        sys.stderr.write(f"spazio: {error}; mend that, or choose another folder with --data-dir\n")
+        sys.stderr.write(f"spazio: {error}; fix that, or choose another folder with --data-dir\n")
         return 2
 
 
 def _quiet(settings: Settings) -> Settings:
-    """Return settings for many services that share a screen."""
+    """Return settings for several services that share a terminal."""
     if settings.log.level is not None:
         return settings
     return settings.model_copy(update={"log": settings.log.model_copy(update={"level": "warning"})})
@@ -63,7 +63,7 @@ def _quiet(settings: Settings) -> Settings:
 
 @contextmanager
 def _own(folder: Path, min_free_bytes: int) -> Iterator[None]:
-    """Hold the data folder for this process alone.
+    """Lock the data folder for this process.
 
     Raises:
         SettingsError: It cannot be written, is full, or is in use.
@@ -109,7 +109,7 @@ class _Up:
         self._live = Live(settings)
         self._live.subscribe(lambda now: logs.configure(now.log, "up"))
         self._file = settings.data.dir / "run" / reload.FILE
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
         self._folder = settings.data.dir
         self._url = settings.nats.url
         self._children: dict[str, Child] = {}
@@ -168,19 +168,19 @@ class _Up:
                 await self._children["nats"].ready.wait()
         except TimeoutError:
             tail = " | ".join(log_file.read_text(errors="replace").splitlines()[-3:])
-            raise server.Unusable(f"nats-server did not start: {tail or 'it said nothing'}") from None
+            raise server.Unusable(f"nats-server did not start: {tail or 'it logged nothing'}") from None
         log.info("server.started", extra={"url": self._url, "version": ".".join(map(str, program.version))})
 
     async def _until_ready(self) -> None:
-        """Wait until every service listens, or one says that it cannot."""
-        ready = [asyncio.ensure_future(one.ready.wait()) for one in self._children.values()]
-        everyone = asyncio.ensure_future(asyncio.wait(ready, timeout=_START_SECONDS))
-        await asyncio.wait({everyone, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
-        for waiting in (everyone, *ready):
+        """Wait until every service listens, or one of them cannot start."""
+        ready = [asyncio.ensure_future(each.ready.wait()) for each in self._children.values()]
+        all_ready = asyncio.ensure_future(asyncio.wait(ready, timeout=_START_SECONDS))
+        await asyncio.wait({all_ready, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
+        for waiting in (all_ready, *ready):
             waiting.cancel()
-        late = [one.name for one in self._children.values() if not one.ready.is_set()]
+        late = [each.name for each in self._children.values() if not each.ready.is_set()]
         if late:
-            log.warning("child.late", extra={"children": ",".join(late)})
+            log.warning("child.delayed", extra={"children": ",".join(late)})
 
     def _add(self, recipe: Recipe) -> None:
         made = self._children[recipe.name] = Child(recipe, self._publish)
@@ -195,20 +195,20 @@ class _Up:
         )
 
     def _reload(self) -> None:
-        """Take over what may change, and have every service do so."""
+        """Apply the settings that may change, and have every service apply them."""
         change = reload.again(self._live, _quiet)
         if change is None or not change.applied:
             return
         try:
             reload.write(self._live.current, self._folder / "run")
         except OSError as error:
-            log.error("settings.unwritten", extra={"reason": str(error)})  # noqa: TRY400 # no trace is needed
+            log.error("settings.write_failed", extra={"reason": str(error)})  # noqa: TRY400 # the reason is enough
             return
-        for one in self._children.values():
-            if one.name != "nats":
-                telling = asyncio.create_task(_tell(one), name=f"tell {one.name}")
-                self._telling.add(telling)
-                telling.add_done_callback(self._telling.discard)
+        for each in self._children.values():
+            if each.name != "nats":
+                notifying = asyncio.create_task(_notify(each), name=f"notify {each.name}")
+                self._notifying.add(notifying)
+                notifying.add_done_callback(self._notifying.discard)
 
     def _publish(self) -> None:
         """Write addresses.json."""
@@ -220,23 +220,23 @@ class _Up:
             "extender": self._scheduler(),
             "history": str(self._settings.history_dir / "history.duckdb"),
             "data": str(self._folder),
-            "pids": {"up": os.getpid(), **{one.name: one.pid for one in self._children.values() if one.pid}},
-            "services": {one.name: one.http for one in self._children.values() if one.http},
+            "pids": {"up": os.getpid(), **{each.name: each.pid for each in self._children.values() if each.pid}},
+            "services": {each.name: each.http for each in self._children.values() if each.http},
         }
         try:
             addresses.write(self._folder, content)
         except OSError as error:
-            log.warning("addresses.unwritten", extra={"reason": str(error)})
+            log.warning("addresses.write_failed", extra={"reason": str(error)})
 
     def _scheduler(self) -> str:
-        """Return where kube-scheduler's questions are answered; the extender says so once it answers."""
+        """Return the address of the extender for kube-scheduler, from the note that the extender writes."""
         running = self._children.get("extender")
         return (child.read(self._scheduler_note, running.pid) or "") if running else ""
 
     async def _close(self) -> None:
         self._closing = True
-        for telling in self._telling:
-            telling.cancel()
+        for notifying in self._notifying:
+            notifying.cancel()
         log.info("up.stopping")
         for names, seconds in _ENDING:
             here = [name for name in names if name in self._children]
@@ -248,7 +248,7 @@ class _Up:
         log.info("up.stopped")
 
 
-async def _tell(one: Child) -> None:
-    """Have a service read its settings again, once it listens to that."""
-    await one.ready.wait()
-    reload.signalled(one.pid)
+async def _notify(service: Child) -> None:
+    """Have a service read its settings again, once it is ready."""
+    await service.ready.wait()
+    reload.signal_reload(service.pid)

@@ -1,9 +1,9 @@
-"""`spazio watch`: what Kubernetes knows of nodes and pods, onto the bus.
+"""`spazio watch`: publishes facts of nodes and pods from Kubernetes.
 
-An object is published when its facts change, once for each change, whoever is killed in between: API server, NATS
-or the watch itself. A pod that is bound moves from the subject of unbound pods to its node's; the newest version of
-a pod counts, wherever it was published. The buckets of nodes and pods are written before the stream, so that what the
-stream has is in them: they tell who comes late what the stream has forgotten.
+An object is published when its facts change, once for each change, even if the API server, NATS or the watch is killed
+in between. A pod that is bound moves from the subject of unbound pods to that of its node; the newest version of a pod
+counts, on whatever subject. The buckets of nodes and pods are written before the stream, so that they contain all that
+the stream has: late readers find there what has expired from the stream.
 """
 
 import asyncio
@@ -29,36 +29,36 @@ from spazio.recovery.cluster_recovery import Memory
 from spazio.service import service
 from spazio.service.service import Context
 
-_MOST_WAITING = 10_000  # then reading stops until it is said
-_UNLIMITED = 1 << 62  # facts may not be dropped; what waits is bounded before it is handed over
+_MOST_WAITING = 10_000  # then reading stops until they are published
+_UNLIMITED = 1 << 62  # facts may not be dropped; the number of waiting facts is bounded before the outbox
 _LINGER_SECONDS = 2.0
 _PATIENCE_SECONDS = 60.0
 _NODE_ENDS = {"KV-Operation": "DEL"}
 _POD_ENDS = {"KV-Operation": "PURGE", "Nats-Rollup": "sub", "Nats-TTL": "1h"}
-_TURN = 64  # news taken before others get a turn
+_TURN = 64  # events processed before other coroutines run
 
 OBJECTS = Gauge("spazio_watch_objects", "objects that the API server has", ["resource"])
 SAID = Counter("spazio_watch_facts_total", "facts handed to the bus, by resource", ["resource"])
 
 
 def run(settings: Settings) -> int:
-    """Run the service; a kubeconfig that is missing ends it at once.
+    """Run the service; a missing kubeconfig ends it at once.
 
     Raises:
-        SettingsError: No API server is known, or what is said of it cannot be used.
+        SettingsError: No API server is configured, or its settings cannot be used.
     """
     server = asyncio.run(api.address(settings.kube))
     return service.run("watch", settings, lambda context: Watch(context, server).run())
 
 
 class Watch:
-    """The accounts of nodes and pods, and their way onto the bus."""
+    """Publishes the ledgers of nodes and pods."""
 
     def __init__(self, context: Context, server: str) -> None:
-        """Open empty accounts.
+        """Start with empty ledgers.
 
         Args:
-            context: What a service works with.
+            context: Connection, settings and health of the service.
             server: Address of the API server.
         """
         settings = context.settings
@@ -77,7 +77,7 @@ class Watch:
         self._heard, self._room = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
-        """Go on where an earlier life has stopped, until cancelled."""
+        """Continue where an earlier run stopped, until cancelled."""
         for facts in await self._memory.recall():
             self._put_copy(facts)
         try:
@@ -91,7 +91,7 @@ class Watch:
 
     async def _follow(self, account: Ledger[NodeFacts] | Ledger[PodFacts]) -> None:
         client, turn = Api(self._settings.kube), 0
-        follower = Follower(client, account.resource, self._settings.kube, partial(self._tell, account.resource))
+        follower = Follower(client, account.resource, self._settings.kube, partial(self._report, account.resource))
         try:
             async with aclosing(follower.news(account.version)) as news:
                 async for each in news:
@@ -106,17 +106,17 @@ class Watch:
         finally:
             await client.close()
 
-    def _tell(self, resource: str, trouble: str | None) -> None:
+    def _report(self, resource: str, trouble: str | None) -> None:
         if trouble is None:
             self._health.recover(f"kubernetes {resource}")
         else:
             self._health.degrade(f"kubernetes {resource}", trouble)
 
     async def _publish(self) -> None:
-        """Say what is heard; remember now and then what was said."""
+        """Publish changes, and write a checkpoint regularly."""
         loop, pause = asyncio.get_running_loop(), self._settings.kube.save_seconds
         saved = loop.time()
-        remembered: tuple[int, int] | None = None
+        saved_versions: tuple[int, int] | None = None
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -124,13 +124,13 @@ class Watch:
             self._heard.clear()
             self._hand_over()
             versions = (self._nodes.version, self._pods.version)
-            due = loop.time() - saved >= pause and versions != remembered
+            due = loop.time() - saved >= pause and versions != saved_versions
             snapshot = self._memory.snapshot() if due else None
             while not await self._outbox.flush(_PATIENCE_SECONDS):
-                pass  # the outbox says what is wrong
+                pass  # the outbox reports the problem
             if snapshot is not None:
                 await self._memory.save(snapshot)
-                saved, remembered = loop.time(), versions
+                saved, saved_versions = loop.time(), versions
 
     def _hand_over(self) -> None:
         for node in self._nodes.drain():
@@ -144,11 +144,11 @@ class Watch:
         self._room.set()
 
     def _put_copy(self, facts: NodeFacts | PodFacts) -> None:
-        """Keep the newest facts in their bucket; what marks the end of a pod leaves it by itself."""
+        """Store the newest facts in their bucket; the marker of a deleted pod expires."""
         pod = isinstance(facts, PodFacts)
         bucket = self._names.pods_bucket if pod else self._names.nodes_bucket
         subject = f"$KV.{bucket}.{cluster_recovery.key(facts)}"
-        # Of this life, so that what an earlier one has written can be written again if somebody took it away.
+        # Unique to this run, so that a key of an earlier run can be written again if it was removed.
         identity = f"{self._life}:{_identity('copy', facts, facts.pod if isinstance(facts, PodFacts) else facts.uid)}"
         if not facts.deleted:
             self._outbox.put(subject, codec.encode(facts), identity)
@@ -160,7 +160,7 @@ class Watch:
         self._outbox.put(self._names.node(kind, message.node), codec.encode(message), _identity(kind, message, uid))
 
     async def _finish(self) -> None:
-        """Say and remember what is left, if the server takes it soon."""
+        """Publish the remaining facts and write a checkpoint, if the server stores them soon."""
         self._hand_over()
         snapshot = self._memory.snapshot()
         sending = asyncio.create_task(self._outbox.run())
@@ -172,7 +172,7 @@ class Watch:
 
 
 def _identity(kind: str, message: NodeFacts | PodFacts, uid: str) -> str:
-    """Return the same for the same state, also after a restart."""
+    """Return a message id that is the same for the same state, also after a restart."""
     if message.deleted:
         return f"{kind}:{uid}:deleted"
     return f"{kind}:{uid}:{message.version}:{hashlib.blake2b(ledger.core(message), digest_size=6).hexdigest()}"

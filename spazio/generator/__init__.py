@@ -1,1 +1,1 @@
-"""Load generators: nodes that exist for the pipeline only."""
+"""Load generators and replays: nodes that exist only for the pipeline, and the pace of a recording."""

@@ -1,4 +1,4 @@
-"""What every load generator does around its messages: sends them, says what was reached, and what stands in its way."""
+"""Sends the messages of a load generator, reports its rates, and degrades health when the server refuses messages."""
 
 import asyncio
 import logging
@@ -16,25 +16,25 @@ _REPORT_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
 _BEHIND_SECONDS = 0.5
 
-_NO_STREAM = "no stream takes the messages: start `spazio process` or `spazio up` on this server, which make it"
+_NO_STREAM = "no stream stores the messages: start `spazio process` or `spazio up` on this server, which create it"
 
 
 class Sending:
-    """A pipeline of messages, and an account of it.
+    """A pipeline of messages, and its statistics.
 
     Attributes:
-        pipeline: The way onto the bus.
+        pipeline: Publishes the messages.
         began: Time of the loop from which rates are counted.
-        ended: Time of the loop until which; not before it began.
+        ended: Time of the loop until which rates are counted; not before `began`.
     """
 
     def __init__(self, client: Client, settings: Settings, health: Health) -> None:
-        """Make an empty one.
+        """Start empty.
 
         Args:
             client: Connection.
             settings: Sizes and times.
-            health: Told when messages cannot be stored, and when they are late.
+            health: Degraded while messages cannot be stored or are late.
         """
         self.pipeline = Pipeline(
             client, limit=settings.simulated.in_flight, timeout_seconds=settings.nats.request_timeout_seconds
@@ -46,15 +46,15 @@ class Sending:
         self._behind = False
 
     def begin(self, at: float) -> None:
-        """Count from a time of the loop on."""
+        """Start counting at a time of the loop."""
         self.began, self._cpu = at, _cpu_seconds()
 
     def end(self) -> None:
-        """Count no further."""
+        """Stop counting."""
         self.ended = self._loop.time()
 
     def reached(self) -> dict[str, Any]:
-        """Return what was reached so far."""
+        """Return the statistics so far."""
         pipeline, seconds = self.pipeline, max(self.ended, self.began + 1e-3) - self.began
         return {
             "seconds": round(seconds, 3),
@@ -71,7 +71,7 @@ class Sending:
         }
 
     def note_lag(self, lag: float) -> None:
-        """Take how many seconds behind its time a message is sent."""
+        """Record how many seconds late a message is sent."""
         self._lag, self._lag_max = lag, max(self._lag_max, lag)
         if lag > _BEHIND_SECONDS and not self._behind:
             self._behind = True
@@ -81,32 +81,32 @@ class Sending:
             self._health.recover("load")
 
     async def look(self) -> None:
-        """Say that the server refuses messages, from the first one until it stores some and refuses none; for ever."""
+        """Degrade health from the first refused message until the server stores messages and refuses none; endless."""
         refused, stored = 0, 0
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            found = self.pipeline.refused
-            if (now := found.total()) > refused:
-                reason = _NO_STREAM if found[NO_STREAM] == now else UNSTORED
+            reasons = self.pipeline.refused
+            if (now := reasons.total()) > refused:
+                reason = _NO_STREAM if reasons[NO_STREAM] == now else UNSTORED
                 self._health.degrade("stream", reason)
             elif self.pipeline.stored > stored:
                 self._health.recover("stream")
             refused, stored = now, self.pipeline.stored
 
     async def report(self) -> None:
-        """Log now and then what is reached; for ever."""
+        """Log rates regularly, until cancelled."""
         stored, at = 0, self._loop.time()
         while True:
             await asyncio.sleep(_REPORT_SECONDS)
             pipeline, now = self.pipeline, self._loop.time()
-            said = {
+            rates = {
                 "rate": round((pipeline.stored - stored) / (now - at), 1),
                 "lag_seconds": round(self._lag, 3),
                 "in_flight": pipeline.in_flight,
                 "resent": pipeline.resent,
                 "refused": sum(pipeline.refused.values()),
             }
-            log.info("load.rate", extra=said)
+            log.info("load.measured", extra=rates)
             stored, at = pipeline.stored, now
 
 

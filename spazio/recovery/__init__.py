@@ -1,1 +1,1 @@
-"""What a service reads back at its start of what an earlier run published."""
+"""State that a service reads at its start from what an earlier run published."""

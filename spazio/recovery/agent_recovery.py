@@ -1,4 +1,4 @@
-"""What was published of a node's containers before this agent began, read back from the telemetry stream."""
+"""Recovers the containers of a node that an earlier agent published, from the telemetry stream."""
 
 import logging
 import re
@@ -22,17 +22,17 @@ _CONTAINER = re.compile(r"[0-9a-f]{64}")
 
 
 async def read(client: Client, names: Names, *, node: str, boot: str, timeout_seconds: float) -> Memory:
-    """Return what was said of a node's containers; nothing, and a line in the log, where that may not be read.
+    """Return the published containers of a node; empty, with a log message, if the stream may not be read.
 
-    The stream forgets the beginning of a container that has run for longer than it keeps messages. Its last block of
-    usage still names the pods that ran, and containers outside of pods.
+    The start of a container may have expired from the stream. The last block of usage still names the pods that ran,
+    and containers outside of pods.
 
     Args:
         client: Connection.
         names: Names on the bus.
         node: The node.
-        boot: Identifier of the present boot of its kernel; events of another are from before a reboot.
-        timeout_seconds: For each answer of the server.
+        boot: Id of the current boot of its kernel; events of another boot precede a reboot.
+        timeout_seconds: Time limit for each request to the server.
     """
     events, pods = (names.part("*", kind, token(node)) for kind in ("containers", "pods"))
     began = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -40,21 +40,21 @@ async def read(client: Client, names: Names, *, node: str, boot: str, timeout_se
         last = (await stream.newest(client, names.telemetry, events, timeout_seconds)).sequence
         block = (await stream.newest(client, names.telemetry, pods, timeout_seconds)).payload
     except errors.REQUEST_FAILED as error:
-        log.warning("containers.forgotten", extra={"reason": f"{names.telemetry} cannot be read: {error}"})
+        log.warning("containers.recovery_failed", extra={"reason": f"{names.telemetry} cannot be read: {error}"})
         return Memory()
-    said: dict[str, Said] = {}
+    published: dict[str, Said] = {}
     reader = Reader(client, names.telemetry, [events], timeout_seconds=timeout_seconds)
-    # Whoever folds the stream buries what is refused.
+    # The fold of the stream buries refused messages.
     async with Subscription(reader, subscription.of(ContainerEvent), subscription.ignore) as containers:
         while containers.position < last:
             for each in (await containers.read()).messages:
                 event = each.message
-                said[event.container] = Said(follow.happening(event), rebooted=cut(event.boot) != cut(boot))
+                published[event.container] = Said(follow.happening(event), rebooted=cut(event.boot) != cut(boot))
     ran = _ran(block, boot, began)
-    for id_ in ran - said.keys():
+    for id_ in ran - published.keys():
         if _CONTAINER.fullmatch(id_):
-            said[id_] = Said(Happening("started", Identity(id_), ("usage",), 0))
-    return Memory(said, ran)
+            published[id_] = Said(Happening("started", Identity(id_), ("usage",), 0))
+    return Memory(published, ran)
 
 
 def _ran(block: bytes, boot: str, began: float) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""What an earlier life of the cluster watch has said: a checkpoint, and what the stream has behind it.
+"""Recovers what an earlier run of the cluster watch published: a checkpoint, and the stream after it.
 
-A checkpoint alone is not enough, since the watch may die right after it has said something. The stream alone is not
-enough either, since it forgets. Together they are exact, wherever the watch was killed.
+A checkpoint alone is not enough, since the watch may die right after a message. The stream alone is not enough either,
+since its messages expire. Together they are exact, whenever the watch was killed.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _KINDS: dict[str, type[NodeFacts | PodFacts]] = {"nodefacts": NodeFacts, "podfac
 
 
 class Memory:
-    """Keeps and brings back the accounts of nodes and pods."""
+    """Saves and restores the ledgers of nodes and pods."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class Memory:
         nodes: Ledger[NodeFacts],
         pods: Ledger[PodFacts],
     ) -> None:
-        """Describe what to remember.
+        """Describe the state to recover.
 
         Args:
             client: Connection.
-            settings: Names, times, and what decides how facts look.
-            server: Address of the API server; versions of another one mean nothing here.
-            nodes: Account of nodes.
-            pods: Account of pods.
+            settings: Prefix, time limits, and the settings that facts depend on.
+            server: Address of the API server; object versions of another one have no meaning.
+            nodes: Ledger of nodes.
+            pods: Ledger of pods.
         """
         self._client, self._timeout = client, settings.nats.request_timeout_seconds
         self._names, self._nodes, self._pods = Names(settings.prefix), nodes, pods
@@ -62,10 +62,10 @@ class Memory:
         self._stream = ""
 
     async def recall(self) -> list[NodeFacts | PodFacts]:
-        """Fill the accounts with what was said before, and find out from which versions to go on.
+        """Fill the ledgers with the published facts, and set the versions from which to continue.
 
         Returns:
-            What the buckets are to be told, so that they hold what was said.
+            Facts to write to the buckets, so that they match the published ones.
         """
         telemetry = await stream.describe(self._client, self._names.telemetry)
         self._stream = telemetry.identity
@@ -84,27 +84,27 @@ class Memory:
                 "pods": len(self._pods),
                 "node_version": self._nodes.version,
                 "pod_version": self._pods.version,
-                "mended": len(wanted),
+                "repaired": len(wanted),
             },
         )
         return wanted
 
     def snapshot(self) -> bytes:
-        """Return the accounts as they are now."""
+        """Return the ledgers as bytes."""
         head = self._origin | {"versions": [self._nodes.version, self._pods.version]}
         return b"\n".join([json.dumps(head).encode(), *self._nodes.dump(), *self._pods.dump()])
 
     async def save(self, snapshot: bytes) -> None:
-        """Write a snapshot; everything in it has been stored, and nothing else was on its way.
+        """Write a snapshot; all its facts are stored, and no others were in flight.
 
-        A failure is told and does no harm: there is more to read back next time.
+        A failure is logged and harmless: the next recovery reads more of the stream.
         """
         try:
             sequence = (await stream.describe(self._client, self._names.telemetry)).last
             body = await asyncio.to_thread(zlib.compress, snapshot, 1)
             await self._store.save(_NAME, Checkpoint(self._stream, sequence, body))
         except errors.REQUEST_FAILED as error:
-            log.warning("watch.unsaved", extra={"reason": repr(error)})
+            log.warning("checkpoint.save_failed", extra={"reason": repr(error)})
 
     def _restore(self, body: bytes) -> None:
         try:
@@ -121,10 +121,10 @@ class Memory:
             else:
                 log.info("watch.origin_changed", extra={"server": self._origin["server"]})
         except (zlib.error, ValueError, KeyError, TypeError) as error:
-            log.warning("watch.checkpoint_unreadable", extra={"reason": repr(error)})
+            log.warning("checkpoint.restore_failed", extra={"reason": repr(error)})
 
     async def _compare(self) -> list[NodeFacts | PodFacts]:
-        """Hold the buckets against the accounts; they live longer than the stream."""
+        """Compare the buckets with the ledgers; buckets outlive the stream."""
         nodes = await self._copies(self._names.nodes_bucket, NodeFacts)
         pods = await self._copies(self._names.pods_bucket, PodFacts)
         at_us = time.time_ns() // 1000
@@ -140,7 +140,7 @@ class Memory:
             if received.subject == f"$KV.{bucket}.{key(copy)}" and not copy.deleted:
                 copies.append(copy)
 
-        # What marks a deleted key is empty, and refused.
+        # The marker of a deleted key is empty, and therefore refused.
         await self._read(reader, subjects, subscription.of(kind, by_node=False), subscription.ignore, take)
         return copies
 
@@ -152,14 +152,14 @@ class Memory:
         refuse: Refuse,
         take: Callable[[Decoded[Facts]], None],
     ) -> None:
-        """Hand over what a stream holds now."""
+        """Pass all messages that a stream holds now to `take`."""
         async with Subscription(reader, decode, refuse) as facts:
             while facts.position < (last := await self._last(reader.stream, subjects)):
                 batch = await facts.read(timeout_seconds=_SILENCE_SECONDS)
                 for received in batch.messages:
                     take(received)
                 if not batch.received and not batch.pending and last == await self._last(reader.stream, subjects):
-                    break  # the last one has been removed since
+                    break  # the last message has been removed since
 
     def _take(self, received: Decoded[NodeFacts | PodFacts]) -> None:
         if isinstance(received.message, NodeFacts):
@@ -168,7 +168,7 @@ class Memory:
             self._pods.recall(received.message)
 
     async def _last(self, name: str, subjects: Sequence[str]) -> int:
-        """Return the highest sequence that any of the subjects has."""
+        """Return the highest sequence of any of the subjects."""
         last = 0
         for subject in subjects:
             with contextlib.suppress(errors.NotFound):
@@ -182,4 +182,4 @@ def key(facts: NodeFacts | PodFacts) -> str:
 
 
 async def _foreign(message: Received, reason: str) -> None:
-    log.warning("watch.foreign", extra={"subject": message.subject, "reason": reason})
+    log.warning("facts.refused", extra={"subject": message.subject, "reason": reason})

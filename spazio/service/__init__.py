@@ -1,1 +1,1 @@
-"""What every service process shares, and how each service is composed."""
+"""Code that all service processes share, and the composition of each service."""

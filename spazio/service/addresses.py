@@ -1,4 +1,4 @@
-"""`addresses.json`: where everything of a running `spazio up` is, for people's scripts and for our own commands."""
+"""`addresses.json`: the addresses of a running `spazio up`, for scripts and for other commands."""
 
 import json
 import os
@@ -8,13 +8,13 @@ from typing import Any
 from schemas.settings import Settings
 
 FILE = "addresses.json"
-SCHEDULER = "scheduler.json"  # note of the extender: where it answers kube-scheduler
+SCHEDULER = "scheduler.json"  # the extender's address for kube-scheduler
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
-    """Replace the file at once, so that a reader never sees half of it."""
+    """Replace the file atomically, so that a reader never sees half of it."""
     hidden = folder / f".{FILE}"
-    # For this user alone: the address of the server may hold a password.
+    # Readable only by this user: the server's address may contain a password.
     descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(json.dumps(content, indent=2) + "\n")
@@ -22,7 +22,7 @@ def write(folder: Path, content: dict[str, Any]) -> None:
 
 
 def read(settings: Settings) -> dict[str, Any]:
-    """Return what a running `up` wrote; empty if there is none."""
+    """Return the contents of the file; empty if there is none."""
     try:
         content = json.loads((settings.data.dir / FILE).read_text())
     except (OSError, ValueError):
@@ -31,7 +31,7 @@ def read(settings: Settings) -> dict[str, Any]:
 
 
 def located(settings: Settings) -> Settings:
-    """Return settings that reach the running pipeline: with the server that `up` chose, unless one is named."""
+    """Return settings with the server of the running `up`, unless they already have one."""
     url = read(settings).get("nats")
     if settings.nats.url or not isinstance(url, str):
         return settings

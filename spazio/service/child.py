@@ -1,6 +1,6 @@
-"""A process that `spazio up` keeps alive: started, watched, started again with growing pauses, ended in time.
+"""A supervised process: started, watched, restarted with back-off, ended within a time limit.
 
-The kernel is asked to end each child when `up` dies, so not even `kill -9` leaves an orphan.
+The kernel ends each child when its supervisor dies, so that even `kill -9` leaves no orphan.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _UNUSABLE = 2
 
 
 class Unstartable(RuntimeError):
-    """A child says that it cannot run with these settings."""
+    """A child cannot run with these settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Recipe:
     Attributes:
         name: Name in addresses and logs.
         command: Program and arguments.
-        ready: Returns once the process with a given pid works, with its HTTP address or an empty string.
-        environ: Its whole environment; None: this process's.
-        log_file: Where its output goes; None: to this process's output.
+        ready: Waits until the process with a given pid is ready; returns its HTTP address or an empty string.
+        environ: Its whole environment; None: that of this process.
+        log_file: File for its output; None: the output of this process.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Child:
         """Keep the child running until cancelled.
 
         Raises:
-            Unstartable: It ended with status 2: settings or surroundings have to be mended first.
+            Unstartable: It ended with status 2: settings or the environment must be fixed first.
         """
         pause, loop = _FIRST_PAUSE, asyncio.get_running_loop()
         while True:
@@ -75,7 +75,7 @@ class Child:
             self.ready.clear()
             self._changed()
             if status == _UNUSABLE:
-                raise Unstartable(f"{self.name} cannot start; its reason stands above")
+                raise Unstartable(f"{self.name} cannot start; see its message above")
             pause = _FIRST_PAUSE if loop.time() - began > _HEALTHY_SECONDS else min(pause * 2, _LONGEST_PAUSE)
             reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
             log.warning("child.ended", extra={"child": self.name, "reason": reason, "restart_in_seconds": pause})
@@ -89,7 +89,7 @@ class Child:
         log.info("child.ready", extra={"child": self.name, "pid": pid})
 
     async def end(self, seconds: float) -> None:
-        """Ask the process to end, and kill it if it takes longer than so many seconds."""
+        """Terminate the process, and kill it if it takes longer than `seconds`."""
         process = self._process
         if process is None:
             return
@@ -107,7 +107,7 @@ class Child:
 
 async def noted(notes: Sequence[Path], pid: int) -> str:
     """Wait until a service with this pid has written its notes, and return the HTTP address in the first."""
-    while any(read(note, pid) is None for note in notes):  # noqa: ASYNC110 # a file tells nobody
+    while any(read(note, pid) is None for note in notes):  # noqa: ASYNC110 # files have no events
         await asyncio.sleep(0.05)
     return read(notes[0], pid) or ""
 
@@ -136,7 +136,7 @@ async def _start(recipe: Recipe) -> asyncio.subprocess.Process:
 
     def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died between fork and prctl
+        if os.getppid() != parent:  # the parent died between fork and prctl
             os._exit(1)
 
     with contextlib.ExitStack() as stack:
@@ -147,6 +147,6 @@ async def _start(recipe: Recipe) -> asyncio.subprocess.Process:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,  # Ctrl-C reaches it through `up` alone
+            start_new_session=True,  # Ctrl-C reaches it only through the supervisor
             preexec_fn=end_with_parent,
         )

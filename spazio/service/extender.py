@@ -1,4 +1,4 @@
-"""`spazio sink extender`: where it listens is written beside the services' own notes, for `spazio up` and scripts."""
+"""`spazio sink extender`: it also writes its address beside the notes of services, for `spazio up` and scripts."""
 
 import asyncio
 import os
@@ -15,10 +15,10 @@ _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
 def run(settings: Settings) -> int:
-    """Run the service; a Kubernetes API that it is to use and that is not known ends it at once.
+    """Run the service; it ends at once if it needs the Kubernetes API and no API server is configured.
 
     Raises:
-        SettingsError: What is said of the API server, or of certificates, cannot be used.
+        SettingsError: The settings of the API server, or of certificates, cannot be used.
     """
     requeues = wants_requeues(settings)
     needed = settings.extender.bind or requeues
@@ -28,7 +28,7 @@ def run(settings: Settings) -> int:
 
     async def work(context: Context) -> None:
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        listening.add_done_callback(lambda told: None if told.cancelled() else service.announce(note, told.result()))
+        listening.add_done_callback(lambda done: None if done.cancelled() else service.announce(note, done.result()))
         client = _client_library().Api(settings.kube) if needed else None
         try:
             await sink.run(context.client, settings, context.health, client, listening, requeues=requeues)

@@ -32,7 +32,7 @@ _PACKAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found; `ok` is None for what is lacking and can be done without."""
+    """Result of one check; `ok` is None for something optional that is missing."""
 
     name: str
     ok: bool | None
@@ -42,17 +42,17 @@ class Finding:
 
 
 def machine(sample: Sample) -> Finding:
-    """Read each file of the kernel once, as the agent does."""
+    """Read each kernel file once, as the agent does."""
     lacking: dict[str, str] = {}
     facts: dict[str, int] = {}
-    for one in inventory.default(sample):
-        if one.name == "pods" or one.name.startswith("pressure"):
+    for metric in inventory.default(sample):
+        if metric.name == "pods" or metric.name.startswith("pressure"):
             continue  # these have findings of their own
         try:
-            source.read(one, 0.0)
+            source.read(metric, 0.0)
         except (OSError, ValueError, LookupError) as error:
-            lacking[one.name] = str(error)
-        facts |= one.facts
+            lacking[metric.name] = str(error)
+        facts |= metric.facts
     try:
         inventory.boot_id(sample.proc)
     except OSError as error:
@@ -78,18 +78,18 @@ def stalls(proc: Path) -> Finding:
         except (OSError, ValueError):
             lacking.append(resource)
     if not lacking:
-        return Finding("pressure", True, "the kernel tells pressure (PSI) of cpu, memory and io")
+        return Finding("pressure", True, "the kernel reports pressure (PSI) of cpu, memory and io")
     return Finding(
         "pressure",
         None,
-        f"the kernel tells no pressure (PSI) of {', '.join(lacking)}",
+        f"the kernel reports no pressure (PSI) of {', '.join(lacking)}",
         "threads that wait are not seen; CPU falls back to utilisation alone",
         "boot with psi=1 on the kernel's command line",
     )
 
 
 def cgroups(root: Path, proc: Path) -> Finding:
-    """Tell the cgroup version, and how many pods the agent counts."""
+    """Report the cgroup version, and how many pods the agent counts."""
     trees = cgroup.trees(root)
     if not trees:
         return Finding(
@@ -105,12 +105,12 @@ def cgroups(root: Path, proc: Path) -> Finding:
 
 
 def containers(name: str, settings: Settings) -> Finding:
-    """Tell what becomes of one container source, and why; a runtime that is not there is well, unless it was named."""
+    """Report whether one container source is used; a missing runtime is fine unless the settings name it."""
     title = f"containers {name}"
-    candidate = next(one for one in survey.explain(settings) if one.name == name)
+    candidate = next(each for each in survey.explain(settings) if each.name == name)
     if candidate.state == "usable":
         use = "used" if candidate.wanted else "not used"
-        return Finding(title, True, f"{use}: {candidate.found}; tells {candidate.gives}")
+        return Finding(title, True, f"{use}: {candidate.found}; reports {candidate.gives}")
     lacking = candidate.named or (candidate.wanted and (candidate.state == "refused" or name == "cgroup"))
     if not lacking:
         return Finding(title, True, f"not used: {candidate.found}")
@@ -118,32 +118,32 @@ def containers(name: str, settings: Settings) -> Finding:
         title,
         False if candidate.named else None,
         candidate.found,
-        f"the agent waits for it; not told meanwhile: {candidate.gives}",
+        f"the agent waits for it; not reported meanwhile: {candidate.gives}",
         candidate.mend,
     )
 
 
 def permissions(proc: Path) -> Finding:
-    """Tell who we are, and whether the kernel lets us watch enough directories."""
-    found = f"user {geteuid()}{'' if geteuid() else ' (root)'}"
+    """Report the user, and whether the kernel allows enough watched directories."""
+    user = f"user {geteuid()}{'' if geteuid() else ' (root)'}"
     path = proc / "sys/fs/inotify/max_user_watches"
     try:
         watches = int(path.read_bytes())
     except (OSError, ValueError):
         watches = None
     if watches is not None and watches >= _FEW_WATCHES:
-        return Finding("permissions", True, f"{found}; {watches} inotify watches")
+        return Finding("permissions", True, f"{user}; {watches} inotify watches")
     return Finding(
         "permissions",
         None,
-        f"{found}; {'an unknown number of' if watches is None else f'only {watches}'} inotify watches",
+        f"{user}; {'an unknown number of' if watches is None else f'only {watches}'} inotify watches",
         "on a node with very many containers some cannot be watched",
         "sysctl fs.inotify.max_user_watches=65536",
     )
 
 
 def clock(source_of_time: grid.Clock) -> Finding:
-    """Look at the clocks that samples are laid on."""
+    """Check the clocks that time samples."""
     mend = "switch time synchronisation on (chrony, systemd-timesyncd), or set the date"
     try:
         up, now = source_of_time.boottime(), source_of_time.realtime()
@@ -156,7 +156,7 @@ def clock(source_of_time: grid.Clock) -> Finding:
 
 
 def packages(version: Callable[[str], str] = metadata.version) -> Finding:
-    """Tell the versions of Python and of the packages that matter."""
+    """Report the versions of Python and of important packages."""
     present, lacking = [f"Python {python_version()}"], []
     for name in _PACKAGES:
         try:
@@ -175,35 +175,35 @@ def packages(version: Callable[[str], str] = metadata.version) -> Finding:
 
 
 def data_folder(settings: Settings) -> Finding:
-    """Try whether the data folder can be written and has room."""
+    """Check that the data folder can be written and has free space."""
     folder, least = settings.data.dir, settings.data.min_free_bytes
-    mend = "mend its permissions, free some space, or choose another with --data-dir"
+    mend = "fix its permissions, free some space, or choose another with --data-dir"
     try:
         free = _free(folder)
     except OSError as error:
         return Finding("data folder", False, f"{folder}: {error.strerror or error}", "nothing can be started", mend)
-    found = f"{folder}, {free / 2**30:.1f} GiB free"
+    state = f"{folder}, {free / 2**30:.1f} GiB free"
     if free < least:
-        return Finding("data folder", False, f"{found}, {least >> 20} MiB are needed", "nothing can be started", mend)
-    return Finding("data folder", True, found)
+        return Finding("data folder", False, f"{state}, {least >> 20} MiB are needed", "nothing can be started", mend)
+    return Finding("data folder", True, state)
 
 
 def history(settings: Settings) -> Finding:
-    """Try whether the history can be written, and look for its views."""
+    """Check that the history can be written, and that its views exist."""
     folder = settings.history_dir
     try:
         free = _free(folder)
     except OSError as error:
-        mend = "mend its permissions, free some space, or choose another with --history-dir"
+        mend = "fix its permissions, free some space, or choose another with --history-dir"
         return Finding("history", False, f"{folder}: {error.strerror or error}", "no history is written", mend)
     if not (folder / "history.duckdb").is_file():
         mend = "start `spazio up`, or `spazio sink history`"
-        return Finding("history", None, f"no history in {folder}", "`spazio sql` has nothing to look at", mend)
+        return Finding("history", None, f"no history in {folder}", "`spazio sql` has nothing to query", mend)
     return Finding("history", True, f"{folder}, {free / 2**30:.1f} GiB free")
 
 
 def _free(folder: Path) -> int:
-    """Write a nameless file into the folder, or into the one that it will be made in, and return its free bytes."""
+    """Write a temporary file into the folder, or into its nearest existing parent, and return the free bytes."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     with tempfile.TemporaryFile(dir=folder, buffering=0) as trial:

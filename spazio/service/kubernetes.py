@@ -1,4 +1,4 @@
-"""`spazio sink kubernetes`: a kubeconfig that is missing ends it at once."""
+"""`spazio sink kubernetes`: a missing kubeconfig ends it at once."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ def run(settings: Settings) -> int:
     """Run the service.
 
     Raises:
-        SettingsError: No API server is known, or what is said of it cannot be used.
+        SettingsError: No API server is configured, or its settings cannot be used.
     """
     asyncio.run(api.address(settings.kube))
     return service.run("kubernetes", settings, lambda context: sink.run(context.client, context.live, context.health))

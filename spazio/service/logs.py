@@ -1,4 +1,4 @@
-"""How services speak: a constant event name and fields; JSON where a program reads, a line where a person does."""
+"""Log format of services: a constant event name and fields, as JSON for programs or as text for people."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 class Json(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def __init__(self, service: str) -> None:
         super().__init__()

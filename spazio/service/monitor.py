@@ -1,4 +1,4 @@
-"""Metrics and health of a service over HTTP: /metrics, /healthz (it lives), /readyz (its work gets done)."""
+"""Metrics and health of a service over HTTP: /metrics, /healthz (liveness), /readyz (readiness)."""
 
 import asyncio
 import contextlib
@@ -18,21 +18,21 @@ log = logging.getLogger(__name__)
 _STUCK_SECONDS = 3.0
 _CLOSE_SECONDS = 1.0
 
-disable_created_metrics()  # type: ignore[no-untyped-call] # it doubles the page with times that nobody reads
+disable_created_metrics()  # type: ignore[no-untyped-call] # creation times would double the page
 
 
 class _Closed(Exception):
-    """The server is to end."""
+    """The server should end."""
 
 
 class Monitor:
-    """Serves the pages from a thread, so that they answer while the event loop is busy."""
+    """Serves the pages from a thread, so that it answers while the event loop is busy."""
 
     def __init__(self, host: str, port: int, health: Health, connected: Callable[[], bool]) -> None:
-        """Listen at once.
+        """Start listening.
 
         Raises:
-            OSError: The address is taken or not this machine's.
+            OSError: The address is in use, or is not of this machine.
         """
         self._health, self._connected = health, connected
         self._loop = asyncio.get_running_loop()
@@ -49,8 +49,8 @@ class Monitor:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the name is the base class's
-                log.debug("monitor.request", extra={"request": format % args})
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class has this name
+                log.debug("monitor.requested", extra={"request": format % args})
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
@@ -61,10 +61,10 @@ class Monitor:
                     raise _Closed
 
             def handle_error(self, _request: object, client_address: object) -> None:
-                log.debug("monitor.client_gone", extra={"client": client_address})
+                log.debug("monitor.client_disconnected", extra={"client": client_address})
 
         self._server = Server((host, port), Handler)
-        # Nothing is polled for: shutting the socket wakes the thread.
+        # The thread does not poll: shutting the socket down wakes it.
         self._thread = threading.Thread(target=self._serve, name="monitor", daemon=True)
         self._thread.start()
 
@@ -81,8 +81,8 @@ class Monitor:
     def close(self) -> None:
         """Stop answering.
 
-        The thread must have ended before the socket is closed: it would go on to wait for whatever gets that file
-        descriptor next, and hold it open.
+        The thread must end before the socket is closed. Otherwise it would wait on whatever is opened next with the
+        same file descriptor, and keep that open.
         """
         self._server.closing = True
         self._server.socket.shutdown(socket.SHUT_RDWR)
@@ -107,10 +107,10 @@ class Monitor:
         return 404, "text/plain", b"try /metrics, /healthz or /readyz\n"
 
     def _turns(self) -> bool:
-        """Tell whether the event loop runs what it is given; asked of it only when somebody wants to know."""
+        """Tell whether the event loop runs callbacks; tested only when the page is requested."""
         turned = threading.Event()
         try:
             self._loop.call_soon_threadsafe(turned.set)
-        except RuntimeError:  # it is closed
+        except RuntimeError:  # the loop is closed
             return False
         return turned.wait(_STUCK_SECONDS)

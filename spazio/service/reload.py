@@ -1,7 +1,7 @@
-"""New settings for a service that runs: SIGHUP has it read its options, environment and file again.
+"""New settings for a running service: SIGHUP makes it read its options, environment and file again.
 
-Settings with any fault are refused as a whole, and those in force stay. Of sound ones everything is taken over that
-may change; the rest is named in the log, and waits for a restart.
+Settings with any fault are refused as a whole, and the current ones stay. Of valid settings, all that may change are
+applied; the log names the others, which need a restart.
 """
 
 import json
@@ -27,17 +27,17 @@ RELOADS = Counter("spazio_settings_reloads_total", "times that settings were rea
 
 
 def again(settings: Live, adapt: Callable[[Settings], Settings] = lambda settings: settings) -> Change | None:
-    """Read the settings again and take over what may change; None: they have faults, and nothing has changed.
+    """Read the settings again and apply those that may change; None: they have faults, and nothing has changed.
 
     Args:
-        settings: Those in force.
-        adapt: What was done to settings at the start.
+        settings: Current settings.
+        adapt: Adapts settings as at the start of the service.
     """
     try:
         wanted = adapt(option.reread())
     except SettingsError as error:
         RELOADS.labels("refused").inc()
-        log.error("settings.refused", extra={"faults": error.faults})  # noqa: TRY400 # the faults say everything
+        log.error("settings.refused", extra={"faults": error.faults})  # noqa: TRY400 # the faults are enough
         return None
     change = settings.apply(wanted)
     RELOADS.labels("applied").inc()
@@ -48,13 +48,13 @@ def again(settings: Live, adapt: Callable[[Settings], Settings] = lambda setting
 
 
 class Hangup:
-    """SIGHUP: settings are to be read again, unless it says that the terminal in which we were started is gone."""
+    """Meaning of SIGHUP: read the settings again, or end because the terminal of this process was closed."""
 
     def __init__(self) -> None:
         self._terminal = _has_terminal()
 
     def closed(self) -> bool:
-        """Tell whether the terminal is gone."""
+        """Tell whether the terminal was closed."""
         return self._terminal and not _has_terminal()
 
 
@@ -67,7 +67,7 @@ def _has_terminal() -> bool:
 
 
 def write(settings: Settings, folder: Path) -> Path:
-    """Write what may change into a file of settings for services that somebody else starts; return its path.
+    """Write the settings that may change to a file for child services; return its path.
 
     Raises:
         OSError: The folder cannot be written.
@@ -87,15 +87,15 @@ def write(settings: Settings, folder: Path) -> Path:
 
 
 def fixed(settings: Settings, path: Path) -> dict[str, str]:
-    """Return the environment of a service that reads what may change from a file that `write` has written."""
+    """Return the environment of a service that reads the settings that may change from a file of `write`."""
     names = {ENV + all_settings.option_name(section, field).upper() for section, field in live.changeable()}
     environ = {name: value for name, value in all_settings.environment(settings).items() if name not in names}
     return environ | {"SPAZIO_CONFIG": str(path)}
 
 
-def signalled(pid: int) -> None:
-    """Have a service read its settings again; one that has just ended reads them when it starts."""
+def signal_reload(pid: int) -> None:
+    """Make a service read its settings again; one that has just ended reads them when it restarts."""
     try:
         os.kill(pid, signal.SIGHUP)
     except ProcessLookupError:
-        log.debug("settings.nobody_there", extra={"pid": pid})
+        log.debug("settings.signal_failed", extra={"pid": pid})

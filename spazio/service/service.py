@@ -1,7 +1,7 @@
 """One service as a process: logging, signals, metrics and health around one coroutine.
 
-The first SIGINT or SIGTERM cancels the work, which then drains, checkpoints and acknowledges; nothing here keeps
-the process alive longer than `_GRACE_SECONDS`. SIGHUP has the settings read again.
+The first SIGINT or SIGTERM cancels the work, which then drains, writes checkpoints and acknowledges; the process ends
+after `_GRACE_SECONDS` in any case. SIGHUP makes the process read its settings again.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _ANSWER_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a service works with: `settings` as they were at its start, `live` as they are now."""
+    """Resources of a service: `settings` are those of its start, `live` the current ones."""
 
     client: Connection
     settings: Settings
@@ -43,26 +43,26 @@ Work = Callable[[Context], Awaitable[None]]
 
 
 def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> int:
-    """Run a service until it is told to end.
+    """Run a service until a signal arrives.
 
     Args:
-        name: What the service is called in logs and addresses.
+        name: Name of the service in logs and addresses.
         settings: All settings.
         work: The service; runs until cancelled.
-        streams: Make streams and buckets first. The agent does not: it may only publish.
+        streams: Create streams and buckets first. The agent does not, since it may only publish.
 
     Returns:
-        Exit status: 0 after a signal, 1 after a failure, 2 when settings or surroundings do not allow a start.
+        Exit status: 0 after a signal, 1 after a failure, 2 if settings or the environment prevent a start.
     """
     logs.configure(settings.log, name)
     for warning in unknown_environment():
-        log.warning("setting.unknown", extra={"reason": warning})
+        log.warning("setting.ignored", extra={"reason": warning})
     try:
         return asyncio.run(_serve(name, settings, work, streams))
     except (SettingsError, stream.NoRoom, connection.ServerTooOld) as error:
         return _fail(str(error))
     except (connection.Closed, watchdog.Hopeless) as lost:
-        log.error("service.lost", extra={"reason": str(lost)})  # noqa: TRY400 # the trace would say nothing more
+        log.error("connection.lost", extra={"reason": str(lost)})  # noqa: TRY400 # the reason is enough
         return 1
     except Exception:
         log.exception("service.failed")
@@ -92,16 +92,16 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
         announce(note, monitor.address)
         log.info("service.started", extra={"http": monitor.address, "pid": os.getpid()})
         await asyncio.wait({working, guarding, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        # Later it is also lost because work that has ended closes it.
+        # After the work has ended, the connection is lost because the work closed it.
         lost = guarding.exception() if guarding.done() and not working.done() else None
         if not working.done():
             log.info("service.stopping")
             for seconds in (0.75 * _GRACE_SECONDS, 0.25 * _GRACE_SECONDS):
-                if not working.done():  # the client swallows a cancellation that meets it while it sends
+                if not working.done():  # the client swallows a cancellation while it sends
                     working.cancel()
                     await asyncio.wait({working}, timeout=seconds)
         if not working.done():
-            log.error("service.overdue")
+            log.error("service.stop_failed")
             os._exit(1)
         if not working.cancelled():
             working.result()
@@ -129,7 +129,7 @@ def _listen(settings: Settings, health: Health, connected: Callable[[], bool]) -
 
 
 def _alive(loop: asyncio.AbstractEventLoop, connected: asyncio.Future[Connection]) -> bool:
-    """Ask the server, from another thread; the client's own word would also hold when its reader has died."""
+    """Ping the server from another thread; the client reports to be connected even if its reader has died."""
     if not connected.done():
         return False
     answer = asyncio.run_coroutine_threadsafe(connection.alive(connected.result(), _ANSWER_SECONDS), loop)
@@ -151,16 +151,16 @@ async def _work(
 
 
 async def _guard(settings: Settings, health: Health, connected: asyncio.Future[Connection]) -> None:
-    """Look after the connection once there is one; beside the work, so that work which hangs cannot keep us alive."""
+    """Watch the connection once it exists, in a task of its own, so that hanging work cannot keep the process alive."""
     await watchdog.watch(await asyncio.shield(connected), health, settings.nats)
 
 
 def announce(note: Path, address: str) -> None:
-    """Say where this service listens; `spazio up` collects it. A folder that cannot be written is no reason to end."""
+    """Write the address of this service for `spazio up`. A folder that cannot be written is only logged."""
     try:
         note.parent.mkdir(parents=True, exist_ok=True)
         hidden = note.with_name(f".{note.name}.{os.getpid()}")
         hidden.write_text(json.dumps({"pid": os.getpid(), "http": address}))
         hidden.replace(note)
     except OSError as error:
-        log.warning("service.unannounced", extra={"reason": str(error)})
+        log.warning("service.announcement_failed", extra={"reason": str(error)})

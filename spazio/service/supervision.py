@@ -1,4 +1,4 @@
-"""Services that a command runs for itself: a server of its own unless one is named, and commands beside it."""
+"""Child processes of a command: a server unless one is configured, and services."""
 
 import asyncio
 import os
@@ -19,11 +19,11 @@ _SERVER_SECONDS = 5.0
 
 
 class Supervised:
-    """Processes that live as long as the block.
+    """Child processes for the length of a block.
 
     Attributes:
-        url: The server's address, once it is started.
-        failed: Done when a process cannot be kept running; its exception says why.
+        url: Address of the server, once it is started.
+        failed: Done when a process cannot be kept running; its exception gives the reason.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -43,13 +43,13 @@ class Supervised:
         self.failed.cancel()
 
     async def start_server(self, *, aggregate: bool) -> Settings:
-        """Start a server if none is named; returns settings that name it.
+        """Start a server if none is configured; return settings with its address.
 
         Args:
-            aggregate: Whether processors are to make the global model.
+            aggregate: Whether processors make the global model.
 
         Raises:
-            bus.server.Unusable: There is none to start.
+            bus.server.Unusable: There is no server program.
         """
         if not self.url:
             program, port = server.find(), server.free_port(0)
@@ -65,10 +65,10 @@ class Supervised:
         return self._settings
 
     async def start(self, services: Mapping[str, Sequence[str]]) -> None:
-        """Start commands of spazio by name, and wait until they serve.
+        """Start commands of spazio by name, and wait until they are ready.
 
         Raises:
-            Unstartable: One does not start.
+            Unstartable: One of them does not start.
         """
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
         environ = base | all_settings.environment(self._settings)
@@ -92,4 +92,4 @@ class Supervised:
             async with asyncio.timeout(_START_SECONDS):
                 await self._children[name].ready.wait()
         except TimeoutError:
-            raise Unstartable(f"{name} did not start within {_START_SECONDS:.0f} s; its log says why") from None
+            raise Unstartable(f"{name} did not start within {_START_SECONDS:.0f} s; see its log") from None

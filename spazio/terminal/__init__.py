@@ -1,1 +1,1 @@
-"""What commands show in the terminal: screens and tables, and the data behind them."""
+"""Terminal output of commands: screens and tables, and the data that they show."""

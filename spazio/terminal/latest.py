@@ -19,14 +19,14 @@ class Unreachable(RuntimeError):
 
 
 class Nodes:
-    """What the scheduler cache holds, as it changes."""
+    """The contents of the scheduler cache, updated as it changes."""
 
     def __init__(self, changes: Subscription[Availability], expiry_seconds: float) -> None:
         self._changes, self._expiry = changes, expiry_seconds
         self._rows: dict[str, Availability] = {}
 
     async def read(self, timeout_seconds: float) -> list[Availability]:
-        """Wait for changes at most so long and return all nodes by name; a node that expired is gone."""
+        """Wait for changes at most `timeout_seconds` and return all nodes that have not expired, by name."""
         batch = await self._changes.read(timeout_seconds=timeout_seconds)
         self._rows |= {each.message.node: each.message for each in batch.messages}
         oldest = (time.time() - self._expiry) * 1e6
@@ -66,6 +66,6 @@ async def follow(settings: Settings) -> AsyncIterator[Nodes]:
         except errors.BusError as error:
             raise Unreachable(f"{settings.nats_shown} has no bucket {bucket}: start the cache sink ({error})") from None
         reader = Reader(client, f"KV_{bucket}", [f"$KV.{bucket}.>"], newest=True)
-        # What is refused is a deleted key, or another writer's; the cache sink itself writes nothing else.
+        # Refused messages are deleted keys or those of other writers; the cache sink writes nothing else.
         async with Subscription(reader, subscription.of(Availability), subscription.ignore) as changes:
             yield Nodes(changes, settings.cache.expiry_seconds)

@@ -1,4 +1,4 @@
-"""`spazio top --partitions`: which replica does which part of the work, and how far behind it is."""
+"""`spazio top --partitions`: which replica holds which part of the work, and how far behind it is."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ _REFRESH_SECONDS = 1.0
 
 
 class Row(NamedTuple):
-    """One part; `owner` is the replica's id in the NATS services API, None: nobody answers for the part."""
+    """One part; `owner` is the replica's id in the NATS services API, None: no replica holds the part."""
 
     part: str
     owner: str | None = None
@@ -37,10 +37,10 @@ class Row(NamedTuple):
 
 
 async def once(settings: Settings, *, json_output: bool) -> int:
-    """Print all parts once; returns the exit status, 1: there is a part that nobody does.
+    """Print all parts once; return the exit status, 1: no replica holds one of the parts.
 
     Raises:
-        live.Unreachable: No pipeline answers.
+        Unreachable: No pipeline answers.
     """
     async with latest.dial(settings) as client:
         rows = await _rows(client, settings)
@@ -71,18 +71,18 @@ async def _rows(client: Client, settings: Settings) -> list[Row]:
         ) from None
     replicas = await worker_pool.replicas(client, settings.prefix)
     done = {part.split("-")[0] for replica in replicas for part in replica.parts}
-    # What no replica does at all is switched off there; settings here may be others.
+    # Tasks that no replica does may be switched off there; settings here may differ.
     optional = {processing.OUTLOOK, processing.FORECAST} - done
     names_of_parts = [name for name in processing.part_names(settings, shards) if name.split("-")[0] not in optional]
     rows = {name: Row(name) for name in names_of_parts}
     for replica in replicas:
-        for part, said in replica.parts.items():
-            rows[part] = _row(part, replica, said)
+        for part, report in replica.parts.items():
+            rows[part] = _row(part, replica, report)
     return list(rows.values())
 
 
-def _row(part: str, replica: worker_pool.Replica, said: dict[str, Any]) -> Row:
-    counts = {name: said.get(name) for name in ("nodes", "sequence", "lag", "since_us")}
+def _row(part: str, replica: worker_pool.Replica, report: dict[str, Any]) -> Row:
+    counts = {name: report.get(name) for name in ("nodes", "sequence", "lag", "since_us")}
     return Row(part, replica.identity, replica.host, int(replica.pid), replica.version, **counts)
 
 

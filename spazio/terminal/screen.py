@@ -1,4 +1,4 @@
-"""The one screen that `spazio up` prints."""
+"""The screen that `spazio up` prints."""
 
 import asyncio
 import sys
@@ -11,9 +11,9 @@ from spazio.terminal import latest
 
 _FIRST_SECONDS = 8.0
 _LEARNING_SECONDS = 60.0
-_LEAST_SECONDS = 8.0  # spazio's own start is over, and what it used for that is forgotten
+_LEAST_SECONDS = 8.0  # by then the smoothing has forgotten the load of spazio's own start
 _LOOKED_BACK_SECONDS = 5.0
-_STEADY = 0.15  # relative: a number that still moves by more is not worth saying
+_STEADY = 0.15  # relative: a number that still moves by more is not shown yet
 _EXAMPLE = "SELECT time, node, available, binding FROM availability ORDER BY time DESC LIMIT 5"
 _BINDING = {
     "cpu": "CPU time runs out first",
@@ -23,17 +23,17 @@ _BINDING = {
 _NAMED = 3
 
 
-async def show(places: dict[str, Any], settings: Settings) -> None:
-    """Print where everything is, and how many pods fit on this node as soon as that is known."""
+async def show(addresses: dict[str, Any], settings: Settings) -> None:
+    """Print all addresses, and how many pods fit on this node as soon as that is known."""
     folder = f" --data-dir {settings.data.dir}" if settings.data.dir != type(settings.data)().dir else ""
     lines = [
         "",
         "  spazio is measuring this machine.  Ctrl-C ends it; the next start goes on where it was.",
         "",
         f"  NATS       {settings.nats_shown}   subjects {settings.prefix}.>",
-        f"  metrics    {places.get('http')}/metrics",
-        f"  scheduler  {places.get('extender')}   for kube-scheduler: deploy/kube-scheduler.yaml",
-        f"  history    {places.get('history')}",
+        f"  metrics    {addresses.get('http')}/metrics",
+        f"  scheduler  {addresses.get('extender')}   for kube-scheduler: deploy/kube-scheduler.yaml",
+        f"  history    {addresses.get('history')}",
         f"  addresses  {settings.data.dir}/addresses.json",
         "",
         "  try next",
@@ -44,13 +44,13 @@ async def show(places: dict[str, Any], settings: Settings) -> None:
     ]
     print("\n".join(lines), flush=True)
     row = await _settled(settings)
-    missing = f"no numbers after {_FIRST_SECONDS:.0f} s: `spazio doctor` says what is missing"
-    said = [missing] if row is None else sentences(row, settings)
-    print("".join(f"  {line}\n" for line in said), flush=True)
+    missing = f"no numbers after {_FIRST_SECONDS:.0f} s: `spazio doctor` shows what is missing"
+    text = [missing] if row is None else sentences(row, settings)
+    print("".join(f"  {line}\n" for line in text), flush=True)
 
 
 def sentences(row: Availability, settings: Settings) -> list[str]:
-    """Say one node's availability in words: what is sure, what is expected, and what a pod is."""
+    """Return one node's availability as text: the lower bound, the expectation, and what counts as a pod."""
     running = f"{row.pods} pod{'' if row.pods == 1 else 's'} running"
     first = f"{row.node}: at least {row.lower:.0f} more pods fit, {row.available:.1f} expected"
     return [
@@ -61,7 +61,7 @@ def sentences(row: Availability, settings: Settings) -> list[str]:
 
 
 def _unit(row: Availability, settings: Settings) -> str:
-    """Say what is counted."""
+    """Return what counts as a pod."""
     if row.mix:
         named = sorted(row.mix.items(), key=lambda item: -item[1])
         parts = [f"{weight:.0%} {'of unknown class' if name == '-' else name}" for name, weight in named[:_NAMED]]
@@ -74,7 +74,7 @@ def _unit(row: Availability, settings: Settings) -> str:
 
 
 async def _settled(settings: Settings) -> Availability | None:
-    """Return this node's availability once it holds still, or after the longest time of learning; None: it has none."""
+    """Return this node's availability once it is steady, or after `_LEARNING_SECONDS`; None: there is none."""
     loop, node = asyncio.get_running_loop(), settings.sample.node_name
     began, newest = loop.time(), None
     seen: deque[tuple[float, Availability]] = deque()
@@ -83,11 +83,10 @@ async def _settled(settings: Settings) -> Availability | None:
             while (now := loop.time() - began) < (_LEARNING_SECONDS if newest else _FIRST_SECONDS):
                 _learning(now)
                 rows = [row for row in await nodes.read(1) if row.node == node]
-                if rows:
-                    newest = rows[0]
-                    seen.append((loop.time() - began, newest))
-                    if _steady(seen):
-                        break
+                newest = rows[0] if rows else newest
+                seen.extend((loop.time() - began, row) for row in rows)
+                if rows and _steady(seen):
+                    break
     except latest.Unreachable:
         pass
     _learning(None)
@@ -95,17 +94,17 @@ async def _settled(settings: Settings) -> Availability | None:
 
 
 def _steady(seen: deque[tuple[float, Availability]]) -> bool:
-    """Tell whether what was said in the last seconds holds still; older rows are dropped."""
+    """Tell whether availability was steady in the last seconds; drop older rows."""
     now = seen[-1][0]
     enough = now - seen[0][0] >= _LOOKED_BACK_SECONDS and now >= _LEAST_SECONDS
     while now - seen[0][0] > _LOOKED_BACK_SECONDS:
         seen.popleft()
-    said = [row.available for _, row in seen]
-    return enough and not seen[-1][1].churn and max(said) - min(said) <= _STEADY * max(said)
+    available = [row.available for _, row in seen]
+    return enough and not seen[-1][1].churn and max(available) - min(available) <= _STEADY * max(available)
 
 
 def _learning(seconds: float | None) -> None:
-    """Show on a terminal for how long we have been learning; None: we know."""
+    """Show on a terminal how long the learning has taken; None: it has ended."""
     if not sys.stdout.isatty():
         return
     text = "" if seconds is None else f"  learning {seconds:.0f}/{_LEARNING_SECONDS:.0f} s"

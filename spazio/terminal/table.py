@@ -1,7 +1,7 @@
-"""The tables of `spazio top`, as wide and as high as the terminal is.
+"""The tables of `spazio top`, fitted to the width and height of the terminal.
 
-A name is cut before a number is, and a narrow terminal goes without the columns that tell least. Where a screen is too
-low for all rows, the last ones go and the caption says how many.
+Names are truncated before numbers, and a narrow terminal omits the least important columns. If the screen is too low
+for all rows, the last ones are omitted and the caption counts them.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ from rich.text import Text
 from schemas.messages.estimate import Availability
 from sinks import cluster
 
-# Length of a bar by the least width of the terminal; on a narrow one the number is all there is.
+# Length of a bar by the least width of the terminal; a narrow one shows only the number.
 _BARS = ((150, 10), (130, 5), (0, 0))
-# Lines of a table that are no rows: title, blank, heading, rule, blank, caption; a heading of classes has two lines.
+# Lines of a table besides its rows: title, blank, heading, rule, blank, caption; a heading of classes has two lines.
 _NODE_LINES, _CLASS_LINES = 6, 7
-# Classes that a low screen shows however many nodes there are.
+# Classes that a low screen shows at least, however many nodes there are.
 _LEAST_CLASSES = 4
 
 Row = TypeVar("Row", Availability, cluster.Total)
@@ -41,7 +41,7 @@ def page(rows: list[Availability], now: float, width: int = 120, height: int | N
         rows: Newest row of each node.
         now: Seconds since the epoch.
         width: Columns of the terminal.
-        height: Its lines; None: as many as it takes.
+        height: Lines of the terminal; None: unlimited.
     """
     totals = cluster.totals(rows)
     if height is None:
@@ -105,7 +105,7 @@ def age(row: Availability, now: float) -> float:
 
 
 def _age(row: Availability, now: float) -> str | Text:
-    """Return the age, or by how much the node's clock is off: then its times say little."""
+    """Return the age, or the error of the node's clock if it is off: then its times are unreliable."""
     if row.clock is None:
         return f"{age(row, now):.1f} s"
     return Text(f"{max(-999_999, min(999_999, row.clock)):+.0f} s off", style="red")
@@ -115,7 +115,7 @@ def _table(title: str, columns: list[_Column[Row]], rows: Sequence[Row], width: 
     made = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     shown = [column for column in columns if width >= column.least]
     for number, column in enumerate(shown):
-        # The one column that may wrap is the one that gives way; its text does not wrap but end in an ellipsis.
+        # Only the first column may shrink; its text does not wrap but ends in an ellipsis.
         made.add_column(column.heading, justify="left" if column.left else "right", no_wrap=number > 0)
     for row in rows:
         made.add_row(*(column.cell(row) for column in shown))
@@ -131,7 +131,7 @@ def _fits(text: str, available: float) -> Text:
 
 
 def _mix(row: Availability) -> Text:
-    """Return the class that the next pod is most likely of, and how likely that is."""
+    """Return the most likely class of the next pod, and its probability."""
     if not row.mix:
         return Text("reference" if row.pods == 0 else "mean pod", style="dim")
     name, weight = max(row.mix.items(), key=lambda item: item[1])
@@ -139,7 +139,7 @@ def _mix(row: Availability) -> Text:
 
 
 def _churn(row: Availability, now: float) -> Text:
-    """Return how long the window has been open; a change of what binds within it counts from then."""
+    """Return the time since the churn window opened, or since the binding resource changed within it."""
     if not row.churn:
         return Text("no", style="dim")
     return Text(f"{min(999.0, max(0.0, now - row.since_us / 1e6)):.0f} s", style="yellow")
@@ -158,7 +158,7 @@ def _bar(ratio: float | None, length: int) -> Text:
 
 
 def _share(ratio: float | None) -> Text:
-    """Return a share that is lost; there is none where nothing is free."""
+    """Return a lost share; None: nothing is free, so there is no share."""
     return Text("-", style="dim") if ratio is None else Text(f"{ratio:.0%}", style="yellow" if ratio >= 0.5 else "")
 
 

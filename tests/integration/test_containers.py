@@ -178,5 +178,5 @@ async def test_where_nothing_can_be_read_nothing_is_remembered_and_that_is_said(
 ) -> None:
     assert await read(client, Names("other")) == {}
     (record,) = caplog.records
-    assert record.getMessage() == "containers.forgotten"
+    assert record.getMessage() == "containers.recovery_failed"
     assert "OTHER_TELEMETRY" in getattr(record, "reason", "")

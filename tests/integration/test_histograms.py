@@ -54,7 +54,7 @@ async def test_what_was_exported_and_changed_comes_back_changed(
     (stranger / place.name).write_text(json.dumps(document))
     assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 0
     told = capsys.readouterr()
-    assert "1 left out" in told.out
+    assert "1 skipped" in told.out
     assert "stranger" in told.err
     assert await asyncio.to_thread(histograms.export, settings, tmp_path / "again") == 0
     (stranger / place.name).unlink()

@@ -105,5 +105,5 @@ async def test_no_state_is_missed_or_doubled_while_api_server_watch_and_nats_are
     none_doubled(await pods_said(client))
     assert watch.end() == 0
     assert not [
-        event for event in watch.events if event["event"] in ("kube.refused", "watch.foreign", "service.failed")
+        event for event in watch.events if event["event"] in ("kube.refused", "facts.refused", "service.failed")
     ]

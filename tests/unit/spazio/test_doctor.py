@@ -99,7 +99,7 @@ async def test_what_is_no_nats_server_is_broken(tmp_path: Path, greeting: bytes)
     async with listening(greeting) as url:
         finding = await asyncio.to_thread(doctor.nats_server, given(tmp_path, nats_url=url))
         assert finding.ok is False
-        assert "no NATS server" in told(finding)
+        assert "not a NATS server" in told(finding)
 
 
 @pytest.mark.usefixtures("short_probes")

@@ -1,1 +1,1 @@
-"""Telemetry that was recorded before: our own history, or a trace from elsewhere as Parquet or CSV."""
+"""Recorded telemetry: spazio's own history, or a foreign trace as Parquet or CSV."""

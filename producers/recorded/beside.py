@@ -1,7 +1,7 @@
-"""What a history holds beside samples, as the messages that it came from: container events, pod usage, facts.
+"""Messages of a history other than samples: container events, pod usage, facts.
 
-The rows are our own and were checked when they were written. The global model is among them where its place in the
-stream was recorded too: then a replay is the recording over again. Else the aggregator of the replay makes its own.
+The history sink wrote the rows after validation. The global model is among them if the history has its stream
+position: then a replay repeats the recording exactly. Otherwise the replay's aggregator computes its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,22 +33,27 @@ _COLUMNS = {
     "throttled": "throttled",
 }
 
-_SUMS = ("soaking", "running", "started", "recent")  # of a class, in maps beside the list of classes
+_SUMS = (
+    "soaking",
+    "running",
+    "started",
+    "recent",
+)  # fields of a class that the table has as maps, not in the list of classes
 
 Row = Mapping[str, Any]
 
 
 class Beside(NamedTuple):
-    """A message of a recording; `place` is as in `Block`, `identity` is what its id ends with."""
+    """A message of a recording; `position` is as in `Block`, `identity` is the end of its message id."""
 
-    place: int
+    position: int
     at_us: int
     node: str
     message: Message
     identity: str
 
     def payload(self, shift_us: int) -> bytes:
-        """Return the message, so much later than it was recorded."""
+        """Return the message, with its times moved later by `shift_us`."""
         if not shift_us:
             return codec.encode(self.message)
         moved = {
@@ -62,21 +67,21 @@ class Beside(NamedTuple):
 def read(
     connection: duckdb.DuckDBPyConnection, kind: str, files: Sequence[Path], streams: Sequence[str]
 ) -> Iterator[Beside]:
-    """Yield the messages of one kind in order; by their place if streams are named, else by time.
+    """Yield the messages of one kind in order; by stream position if `streams` is not empty, else by time.
 
     Raises:
-        pydantic.ValidationError: Rows are not what the history sink writes.
+        pydantic.ValidationError: The rows are not from the history sink.
     """
     listed = "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in files) + "]"
     source = (
         f"read_parquet({listed}, union_by_name = true, hive_partitioning = false, filename = true, "
         "file_row_number = true)"
     )
-    placed = prepare.place(streams) if streams else "at_us"
-    chosen = "WHERE scope = 'global'" if kind == "model" else ""
+    position = prepare.position(streams) if streams else "at_us"
+    condition = "WHERE scope = 'global'" if kind == "model" else ""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT * EXCLUDE (filename, file_row_number), {placed} AS place FROM {source} {chosen} "  # noqa: S608
+            f"SELECT * EXCLUDE (filename, file_row_number), {position} AS place FROM {source} {condition} "  # noqa: S608
             "ORDER BY place, node, filename, file_row_number"
         )
         names = [column[0] for column in cursor.description or ()]
@@ -90,7 +95,7 @@ def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 
 def _events(rows: Iterable[Row]) -> Iterator[Beside]:
     for row in rows:
-        event = ContainerEvent.model_validate(_known(row))
+        event = ContainerEvent.model_validate(_without_nulls(row))
         identity = f"{event.boot}:{event.boottime_us}:{event.container}:{event.event}"
         yield Beside(row["place"], event.at_us, event.node, event, identity)
 
@@ -121,37 +126,38 @@ def _usage(rows: Iterable[Row]) -> Iterator[Beside]:
 
 def _node_facts(rows: Iterable[Row]) -> Iterator[Beside]:
     for row in rows:
-        facts = NodeFacts.model_validate(_known(row))
+        facts = NodeFacts.model_validate(_without_nulls(row))
         yield Beside(row["place"], facts.at_us, facts.node, facts, f"{facts.uid}:{facts.version}:{facts.deleted}")
 
 
 def _pod_facts(rows: Iterable[Row]) -> Iterator[Beside]:
     for row in rows:
-        facts = PodFacts.model_validate({"node": UNBOUND} | _known(row))
+        facts = PodFacts.model_validate({"node": UNBOUND} | _without_nulls(row))
         yield Beside(row["place"], facts.at_us, facts.node, facts, f"{facts.pod}:{facts.version}:{facts.deleted}")
 
 
 def _models(rows: Iterable[Row]) -> Iterator[Beside]:
     for row in rows:
-        known = _known(row)
-        apart = {name: known.pop(name) for name in _SUMS if name in known}
-        if "classes" in known:
-            known["classes"] = {
-                item.pop("class"): item | {name: part[label] for name, part in apart.items() if label in part}
-                for item in known["classes"]
+        fields = _without_nulls(row)
+        sums = {name: fields.pop(name) for name in _SUMS if name in fields}
+        if "classes" in fields:
+            fields["classes"] = {
+                item.pop("class"): item
+                | {name: by_class[label] for name, by_class in sums.items() if label in by_class}
+                for item in fields["classes"]
                 for label in (item["class"],)
             }
-        model = Model.model_validate(known)
+        model = Model.model_validate(fields)
         yield Beside(row["place"], model.at_us, "", model, str(model.at_us))
 
 
 def _ages(ages: Sequence[int | None]) -> list[int] | None:
-    """Return the pods' ages; None: the agent did not say, or the recording is older than that it does."""
-    known = [age for age in ages if age is not None]
-    return known if known and len(known) == len(ages) else None
+    """Return the pods' ages; None: the agent, or the version that recorded, did not report all of them."""
+    present = [age for age in ages if age is not None]
+    return present if present and len(present) == len(ages) else None
 
 
-def _known(row: Row) -> dict[str, Any]:
+def _without_nulls(row: Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 

@@ -1,7 +1,7 @@
-"""Rows in order of time to blocks of samples.
+"""Group rows in order of time into blocks of samples.
 
-A block is the rows of one node with one `boot` and `seq`; a trace without them gets blocks of one second of its
-clock. A block is whole when its node has gone on to the next one, or when the recording is a second past it.
+A block has the rows of one node with the same `boot` and `seq`; rows of a trace without them form blocks of one second
+of its clock. A block is complete when its node continues with the next one, or when the recording is a second past it.
 """
 
 import json
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from producers.recorded.prepare import Prepared
 from schemas.messages.base import VERSION
@@ -20,17 +21,17 @@ _KEY = ("node", "boot", "seq")
 
 
 class Block(NamedTuple):
-    """A block as it is published.
+    """A block as the replay publishes it.
 
     Attributes:
-        place: Its place in the recording; as good as any that grows, and comparable with that of other messages.
+        position: Sort key that grows in the order of the recording, comparable with that of other messages.
         node, boot, seq, at_us: As in the message.
         end_us: End of its last sample.
         samples: Number of samples.
-        text: The message behind `at_us`.
+        text: The JSON text after `at_us`.
     """
 
-    place: int
+    position: int
 
     node: str
     boot: str
@@ -41,35 +42,35 @@ class Block(NamedTuple):
     text: str
 
     def payload(self, shift_us: int) -> bytes:
-        """Return the message, so much later than it was recorded."""
+        """Return the message, with its time moved later by `shift_us`."""
         head = f'{{"v":{VERSION},"node":{json.dumps(self.node)},"boot":{json.dumps(self.boot)},"seq":{self.seq},'
         return f'{head}"at_us":{self.at_us + shift_us},{self.text}'.encode()
 
 
 class Unusable(ValueError):
-    """Rows that make no block; the message says why, and how to mend it."""
+    """Rows that form no block; the message has the reason and the remedy."""
 
 
 def unsized(node: str) -> Unusable:
-    """Return the error of a node of which no size is known."""
+    """Return the error for a node of unknown size."""
     return Unusable(
-        f"the recording does not say how many cores and bytes of memory node {node} has: "
-        "say it with --cpus and --memory-bytes, or map the columns cpus and memory_bytes"
+        f"the size of node {node} is not in the recording: "
+        "give them with --cpus and --memory-bytes, or map the columns cpus and memory_bytes"
     )
 
 
 def read(prepared: Prepared, *, cpus: int, memory_bytes: int, step_seconds: float, rows: int) -> Iterator[Block]:
-    """Yield blocks in order of their end, as far as they do not reach back by more than a second.
+    """Yield blocks in order of their end, unless they reach back by more than a second.
 
     Args:
         prepared: Samples in order of time.
-        cpus: Cores of a node whose rows do not say; 0: that is a fault.
-        memory_bytes: The same of its memory.
-        step_seconds: Time between samples where a block has one only.
-        rows: Rows to look at at once.
+        cpus: Cores of a node whose rows do not contain them; 0: that is an error.
+        memory_bytes: Memory of such a node, likewise.
+        step_seconds: Time between samples for blocks of one sample.
+        rows: Rows to process at once.
 
     Raises:
-        Unusable: A size is neither in the recording nor given, or a second has too many samples.
+        Unusable: A node's size is neither in the recording nor given, or a second has too many samples.
     """
     maker = _Maker(prepared.metrics, cpus, memory_bytes, round(step_seconds * _SECOND_US))
     scan, held = _keyed(prepared), pl.DataFrame()
@@ -84,7 +85,7 @@ def read(prepared: Prepared, *, cpus: int, memory_bytes: int, step_seconds: floa
 
 
 def _unfinished(prepared: Prepared, last_us: int) -> pl.Expr:
-    """Tell which rows are of a block that may go on behind the last row."""
+    """Return which rows belong to a block that may continue after the last row."""
     if prepared.exact:
         return pl.col("place") == pl.col("place").last()
     newest = pl.struct("boot", "seq").last().over("node") == pl.struct("boot", "seq")
@@ -98,13 +99,27 @@ def _keyed(prepared: Prepared) -> pl.LazyFrame:
     )
 
 
+class _Group(NamedTuple):
+    """The rows of one block: its key, the times of its first and last row, and its node's size where rows have it."""
+
+    node: str
+    boot: str
+    seq: int
+    at_us: int
+    last_us: int
+    samples: int
+    cpus: int | None
+    memory_bytes: int | None
+    position: int | None
+
+
 class _Maker:
     def __init__(self, metrics: list[str], cpus: int, memory_bytes: int, step_us: int) -> None:
         self._metrics, self._cpus, self._memory, self._step_us = metrics, cpus, memory_bytes, step_us
         self._names = json.dumps(metrics)
 
     def make(self, frame: pl.DataFrame) -> list[Block]:
-        """Return the blocks of rows that are whole, in order of their end."""
+        """Return the blocks of complete rows, in order of their end."""
         if frame.is_empty():
             return []
         frame = frame.sort(*_KEY, "at_us")
@@ -118,37 +133,32 @@ class _Maker:
         )
         values = frame.select(self._metrics).to_numpy().astype(np.float64)
         blocks, start = [], 0
-        for node, boot, seq, at_us, last_us, samples, cpus, memory, place in groups.iter_rows():
-            if samples > MAXIMUM_SAMPLES:
+        for group in map(_Group._make, groups.iter_rows()):
+            if group.samples > MAXIMUM_SAMPLES:
                 raise Unusable(
-                    f"node {node} has {samples} samples in second {seq}; a block has at most {MAXIMUM_SAMPLES}"
+                    f"node {group.node} has {group.samples} samples in second {group.seq}; "
+                    f"a block has at most {MAXIMUM_SAMPLES}"
                 )
-            blocks.append(
-                self._block(place, node, boot, seq, at_us, last_us, values[start : start + samples], cpus, memory)
-            )
-            start += samples
-        blocks.sort(key=lambda block: block.place)
+            blocks.append(self._block(group, values[start : start + group.samples]))
+            start += group.samples
+        blocks.sort(key=lambda block: block.position)
         return blocks
 
-    def _block(
-        self,
-        place: int | None,
-        node: str,
-        boot: str,
-        seq: int,
-        at_us: int,
-        last_us: int,
-        values: "np.ndarray[tuple[int, int], np.dtype[np.float64]]",
-        cpus: int | None,
-        memory: int | None,
-    ) -> Block:
-        samples = len(values)
-        step_us = (last_us - at_us) // (samples - 1) if samples > 1 else self._step_us
+    def _block(self, group: _Group, values: NDArray[np.float64]) -> Block:
+        """Return the block of a group.
+
+        Args:
+            group: The group.
+            values: (samples, metrics).
+        """
+        samples = group.samples
+        step_us = (group.last_us - group.at_us) // (samples - 1) if samples > 1 else self._step_us
         step_us = min(max(step_us, 1), MAXIMUM_US // samples)
-        cpus, memory = cpus or self._cpus, memory or self._memory
+        cpus, memory = group.cpus or self._cpus, group.memory_bytes or self._memory
         if not cpus or not memory:
-            raise unsized(node)
+            raise unsized(group.node)
         numbers = json.dumps(values.ravel().tolist()).replace("NaN", "null")
         text = f'"step_us":{step_us},"cpus":{cpus},"memory_bytes":{memory},"metrics":{self._names},"values":{numbers}}}'
-        end_us = at_us + samples * step_us
-        return Block(end_us if place is None else place, node, boot, seq, at_us, end_us, samples, text)
+        end_us = group.at_us + samples * step_us
+        position = end_us if group.position is None else group.position
+        return Block(position, group.node, group.boot, group.seq, group.at_us, end_us, samples, text)

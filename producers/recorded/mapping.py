@@ -1,9 +1,9 @@
-"""Which column of a file is which metric, and how its unit becomes ours.
+"""Map columns of a file to metrics, and convert their units.
 
-`name=column` takes a column as it is, `name=column*1024` and `name=column/100` change its unit. Names are those of the
+`name=column` uses a column unchanged, `name=column*1024` and `name=column/100` convert its unit. Names are those of the
 table `samples`: `node`, a time, metrics, and `boot`, `seq`, `cpus`, `memory_bytes` where a file has them. A time is
-`at_us`, or `time`, which is anything that DuckDB takes for a timestamp; `seconds` is one in seconds since the epoch.
-Whatever is not named is taken from the column that has its name.
+`at_us`, or `time`, which is anything that DuckDB accepts as a timestamp, or `seconds` since the epoch. Names without an
+entry use the column of the same name.
 """
 
 import re
@@ -22,7 +22,7 @@ _ENTRY = re.compile(
 
 
 class Column(NamedTuple):
-    """Where a column of ours comes from: a column of a file, times a factor."""
+    """Source of a column of `samples`: a column of the file, times a factor."""
 
     name: str
     source: str
@@ -30,7 +30,7 @@ class Column(NamedTuple):
 
 
 class Unmapped(ValueError):
-    """A map that cannot be used, or a file without a column that is needed; the message says which and why."""
+    """An invalid map, or a file without a required column; the message names the entry or column and the reason."""
 
 
 def parse(entries: Sequence[str]) -> list[Column]:
@@ -40,7 +40,7 @@ def parse(entries: Sequence[str]) -> list[Column]:
     [Column(name='cpu_util', source='CPU %', factor=0.01)]
 
     Raises:
-        Unmapped: An entry is no `name=column`, or its name is none that there is.
+        Unmapped: An entry is not `name=column`, or its name does not exist.
     """
     columns = []
     for entry in entries:
@@ -49,8 +49,8 @@ def parse(entries: Sequence[str]) -> list[Column]:
             raise Unmapped(f"map: {entry!r} is not name=column, name=column*2 or name=column/100")
         name = SHORT.get(match["name"], match["name"])
         if name not in (*TIMES, *OTHERS, *metric.NAMES):
-            known = ", ".join((*TIMES, *OTHERS, *metric.NAMES))
-            raise Unmapped(f"map: there is no {name!r}; there are {known}")
+            names = ", ".join((*TIMES, *OTHERS, *metric.NAMES))
+            raise Unmapped(f"map: there is no {name!r}; there are {names}")
         factor = float(match["factor"] or 1)
         if not factor:
             raise Unmapped(f"map: {entry!r} has the factor 0")
@@ -59,7 +59,7 @@ def parse(entries: Sequence[str]) -> list[Column]:
 
 
 def resolve(given: Sequence[Column], available: Sequence[str]) -> dict[str, Column]:
-    """Return the columns to read by our names: those that are given, then those of the file with our names.
+    """Return the columns to read by name: the given ones, then the file's columns with names of `samples`.
 
     Raises:
         Unmapped: The file lacks a given column, a time, the node, or every metric.
@@ -79,7 +79,7 @@ def resolve(given: Sequence[Column], available: Sequence[str]) -> dict[str, Colu
     missing += [] if any(name in chosen for name in metric.NAMES) else ["any metric (cpu_util, memory_util, ...)"]
     if missing:
         raise Unmapped(
-            f"the file lacks {', '.join(missing)}; say where it is with --map name=column. "
+            f"the file lacks {', '.join(missing)}; name the column with --map name=column. "
             f"It has {', '.join(available)}"
         )
     return chosen

@@ -1,7 +1,7 @@
-"""Files of samples, in whatever order and units, to one Parquet file of ours in order of time.
+"""Convert files of samples, in any order and units, to one Parquet file in order of time.
 
-DuckDB does it without holding the rows in memory, so that a trace of a hundred million rows works on a laptop. Every
-row is accounted for: it is in the file, or it is a fault that is told with its file, row, column and value.
+DuckDB sorts without keeping all rows in memory, so that a trace of a hundred million rows works on a laptop. Each row
+is either in the result or a fault; a fault has a file, row, column and value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ _MEMORY = "1GB"
 _EXAMPLES = 5
 _FUTURE_US = 2**53 - 1 - 60_000_000
 _STREAM = 1 << 48  # more messages than any stream holds
-# What schemas allow; rows beyond it would only become dead letters. DuckDB's \s knows less than Python's.
+# Limits of the schemas; other rows would become dead letters. DuckDB's \s matches fewer characters than Python's.
 _NODE = r"[^\s\x00-\x1f\x7f\x{85}\pZ]{1,253}"
 _MAXIMUM = {"cpus": 65_536}
 
 
 class Fault(NamedTuple):
-    """A row that cannot be used; `row` counts the rows of its file from 1, a header not counted."""
+    """An unusable row; `row` counts the rows of its file from 1, without the header."""
 
     file: str
     row: int
@@ -38,10 +38,10 @@ class Prepared(NamedTuple):
     Attributes:
         path: The Parquet file.
         rows: Rows in it.
-        metrics: Metrics that it has, in the order of the metrics table.
-        exact: Rows have their place in the stream that they were recorded from.
+        metrics: Its metrics, in the order of the metrics table.
+        exact: Rows have the position in the stream that they were recorded from.
         first_us, last_us: Times of its first and last row; 0 without any.
-        faulty: Number of rows left out.
+        faulty: Number of rows that were excluded.
         faults: The first of them.
     """
 
@@ -56,14 +56,14 @@ class Prepared(NamedTuple):
 
 
 def connect(folder: Path) -> duckdb.DuckDBPyConnection:
-    """Return a connection that keeps little in memory and the rest in a folder."""
+    """Return a connection with a memory limit that spills into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     limits: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": _MEMORY,
         "temp_directory": str(folder / "spill"),
     }
     connection = duckdb.connect(str(folder / "prepared.duckdb"), config=limits)
-    # Times without a zone are UTC, wherever this runs.
+    # Times without a zone are UTC on every machine.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     return connection
 
@@ -80,8 +80,8 @@ def samples(
     Args:
         connection: From `connect`.
         files: All CSV or all Parquet.
-        given: Columns that are called otherwise in the files.
-        streams: Identities of the streams that a history was written from, oldest first; empty: it is no history.
+        given: Columns with other names in the files.
+        streams: Identities of the streams that a history was written from, oldest first; empty: no history.
         target: File to write.
 
     Raises:
@@ -92,8 +92,8 @@ def samples(
         described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()  # noqa: S608 # quoted paths
         available = [str(row[0]) for row in described]
         chosen = mapping.resolve(given, [name for name in available if name not in ("filename", "file_row_number")])
-        placed = place(streams) if streams and "sequence" in available else "NULL::BIGINT"
-        connection.execute(f"CREATE OR REPLACE TABLE prepared AS {_select(source, chosen, placed)}")
+        sort_key = position(streams) if streams and "sequence" in available else "NULL::BIGINT"
+        connection.execute(f"CREATE OR REPLACE TABLE prepared AS {_select(source, chosen, sort_key)}")
         measured = [name for name in metric.NAMES if name in chosen]
         kept = ", ".join(["node", "at_us", "boot", "seq", "cpus", "memory_bytes", "place", *measured])
         (row,) = connection.execute("SELECT count(*) = count(place) FROM prepared").fetchall()
@@ -109,11 +109,11 @@ def samples(
         "SELECT count(*) FILTER (fault IS NULL), coalesce(min(at_us) FILTER (fault IS NULL), 0), "
         "coalesce(max(at_us) FILTER (fault IS NULL), 0), count(fault) FROM prepared"
     ).fetchall()
-    found = connection.execute(
+    faulty_rows = connection.execute(
         "SELECT file, row, fault, value FROM prepared WHERE fault IS NOT NULL ORDER BY file, row LIMIT ?", [_EXAMPLES]
     ).fetchall()
     connection.execute("DROP TABLE prepared")
-    faults = [Fault(str(file), int(row), str(fault), str(value or "")) for file, row, fault, value in found]
+    faults = [Fault(str(file), int(row), str(fault), str(value or "")) for file, row, fault, value in faulty_rows]
     return Prepared(target, totals[0], measured, exact, totals[1], totals[2], totals[3], faults)
 
 
@@ -124,16 +124,16 @@ def _source(files: Sequence[Path]) -> str:
     return f"read_parquet({listed}, union_by_name = true, hive_partitioning = false, filename = true)"
 
 
-def place(streams: Sequence[str]) -> str:
-    """Return the expression of a row's place: that of its stream among the streams, then its sequence in it."""
+def position(streams: Sequence[str]) -> str:
+    """Return the SQL expression of a row's position: the index of its stream, then its sequence in the stream."""
     listed = ", ".join(_quoted(stream) for stream in streams)
     created = "regexp_extract(filename, '([^/]*?)-[0-9]+-[0-9]+[.]parquet$', 1)"
     return f"(list_position([{listed}], {created})::BIGINT * {_STREAM} + sequence)"
 
 
-def _select(source: str, chosen: Mapping[str, Column], placed: str) -> str:
-    """Return the statement that reads our columns, and for each row the first that cannot be used, and its value."""
-    bounds = {known.name: known.high for known in metric.METRICS} | _MAXIMUM
+def _select(source: str, chosen: Mapping[str, Column], sort_key: str) -> str:
+    """Return the statement that reads the columns, and for each row its first unusable column with the value."""
+    bounds = {each.name: each.high for each in metric.METRICS} | _MAXIMUM
     values = {name: _number(column) for name, column in chosen.items() if name in metric.NAMES}
     at_us = _time(chosen)
     sizes = {
@@ -163,7 +163,7 @@ def _select(source: str, chosen: Mapping[str, Column], placed: str) -> str:
         *(f"{expression} AS {name}" for name, expression in values.items()),
         f"CASE {fault} END AS fault",
         f"CASE {value} END AS value",
-        f"{placed} AS place",
+        f"{sort_key} AS place",
         "filename AS file",
         "row_number() OVER () - min(number) OVER (PARTITION BY filename) + 1 AS row",
     ]
@@ -174,7 +174,7 @@ def _select(source: str, chosen: Mapping[str, Column], placed: str) -> str:
 
 
 def _time(chosen: Mapping[str, Column]) -> str:
-    """Return the expression of a row's time in microseconds."""
+    """Return the SQL expression of a row's time in microseconds."""
     if "at_us" in chosen:
         return f"TRY_CAST(round({_number(chosen['at_us'])}) AS BIGINT)"
     if "seconds" in chosen:

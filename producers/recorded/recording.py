@@ -17,7 +17,7 @@ from schemas.sections.generator import Replay
 
 _ROWS = 200_000
 _REASON = 300
-# Kinds of messages by the table of the history that they lie in.
+# Kinds of messages by their table of the history.
 _MODELS = "models"
 _TABLES = {"nodes": "nodefacts", "podfacts": "podfacts", "containers": "containers", "pods": "pods"}
 
@@ -26,15 +26,15 @@ class Recorded(NamedTuple):
     """A message.
 
     Attributes:
-        place: Where it stood among the others.
-        end_us: When it was published, by the clock of the recording.
-        kind, node: Of its subject; the global model has no node.
+        position: Sort key among all messages.
+        end_us: Time of its publication, by the clock of the recording.
+        kind, node: Parts of its subject; the global model has no node.
         identity: Its id.
         rows: Samples in it.
         payload: The message itself.
     """
 
-    place: int
+    position: int
     end_us: int
     kind: str
     node: str
@@ -44,11 +44,11 @@ class Recorded(NamedTuple):
 
 
 class Recording:
-    """What was recorded.
+    """A recording.
 
     Attributes:
         prepared: Its samples.
-        kinds: Kinds of messages that it has.
+        kinds: Its kinds of messages.
     """
 
     def __init__(
@@ -64,26 +64,26 @@ class Recording:
         self._streams = streams if prepared.exact else []
 
     def check(self) -> None:
-        """See that the size of each node is recorded or given; a single row without one shows only on the way.
+        """Check that the size of each node is recorded or given; `messages` finds single rows without a size.
 
         Raises:
-            producers.recorded.block.Unusable: Nothing says the size of a node.
+            producers.recorded.block.Unusable: The size of a node is unknown.
         """
         sizes = {"cpus": self._replay.cpus, "memory_bytes": self._replay.memory_bytes}
         lacking = " OR ".join(f"coalesce(max({name}), 0) = 0" for name, given in sizes.items() if not given)
         if not lacking:
             return
-        found = self._connection.execute(
+        unsized = self._connection.execute(
             f"SELECT node FROM read_parquet(?) GROUP BY node HAVING {lacking} ORDER BY node LIMIT 1",  # noqa: S608
             [str(self.prepared.path)],
         ).fetchone()
-        if found:
-            raise block.unsized(str(found[0]))
+        if unsized:
+            raise block.unsized(str(unsized[0]))
 
     def leave_out_model(self, features: Sequence[str]) -> str:
-        """Leave out the recorded global model if it is of other features than these; returns which, empty: it stays.
+        """Exclude the recorded global model if it has other features; return those features, empty: it stays.
 
-        A processor ignores a model of other features, so replaying it would leave all nodes without any.
+        A processor ignores a model of other features, so all nodes of the replay would lack a model.
         """
         files = [str(file) for file in self._tables.get("model", [])]
         if not files:
@@ -97,47 +97,49 @@ class Recording:
         return " and ".join(others)
 
     def messages(self, shift_us: int = 0) -> Iterator[Recorded]:
-        """Yield every message, so much later than it was recorded.
+        """Yield every message, with its times moved later by `shift_us`.
 
         Raises:
-            producers.recorded.block.Unusable: Samples make no blocks, or other rows are not what a history has.
+            producers.recorded.block.Unusable: Samples form no blocks, or other rows are not from a history.
         """
         sources = [self._beside(kind, files, shift_us) for kind, files in self._tables.items()]
-        # At the same time a block comes first, as agents send it.
-        return heapq.merge(self._blocks(shift_us), *sources, key=attrgetter("place"))
+        # Of messages with the same time a block comes first, as agents send it.
+        return heapq.merge(self._blocks(shift_us), *sources, key=attrgetter("position"))
 
     def _blocks(self, shift_us: int) -> Iterator[Recorded]:
         replay = self._replay
-        for made in block.read(
+        for samples in block.read(
             self.prepared,
             cpus=replay.cpus,
             memory_bytes=replay.memory_bytes,
             step_seconds=replay.step_seconds,
             rows=_ROWS,
         ):
-            identity = f"samples:{made.node}:{made.boot}:{made.seq}"
+            identity = f"samples:{samples.node}:{samples.boot}:{samples.seq}"
+            payload = samples.payload(shift_us)
             yield Recorded(
-                made.place, made.end_us, "samples", made.node, identity, made.samples, made.payload(shift_us)
+                samples.position, samples.end_us, "samples", samples.node, identity, samples.samples, payload
             )
 
     def _beside(self, kind: str, files: list[Path], shift_us: int) -> Iterator[Recorded]:
         try:
-            for made in beside.read(self._connection, kind, files, self._streams):
-                identity = f"{kind}:{made.node}:{made.identity}"
-                yield Recorded(made.place, made.at_us, kind, made.node, identity, 0, made.payload(shift_us))
+            for message in beside.read(self._connection, kind, files, self._streams):
+                identity = f"{kind}:{message.node}:{message.identity}"
+                payload = message.payload(shift_us)
+                yield Recorded(message.position, message.at_us, kind, message.node, identity, 0, payload)
         except (duckdb.Error, ValidationError, KeyError) as error:
             reason = f"there is no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:_REASON]
-            raise block.Unusable(f"{kind}: rows are not what a history has: {reason}") from error
+            raise block.Unusable(f"{kind}: the rows are not from a history: {reason}") from error
 
 
 @contextmanager
 def opened(paths: Sequence[Path], replay: Replay, folder: Path) -> Iterator[Recording]:
-    """Prepare a recording for the length of a block.
+    """Prepare a recording for the duration of a `with` block.
 
     Args:
         paths: CSV or Parquet files, folders of such, or one folder of a history.
         replay: Settings.
-        folder: For what is sorted on the way; it may grow as large as the recording.
+        folder: Folder for sorted data; it may become as large as the recording.
 
     Raises:
         Unmapped: A file is missing, cannot be read or lacks a column.
@@ -154,7 +156,7 @@ def opened(paths: Sequence[Path], replay: Replay, folder: Path) -> Iterator[Reco
     else:
         files = [file for path in paths for file in _files(path)]
     if len({file.name.removesuffix(".gz").endswith(".csv") for file in files}) > 1:
-        raise Unmapped(f"{paths[0]}: CSV and Parquet files cannot be replayed together; name one kind")
+        raise Unmapped(f"{paths[0]}: CSV and Parquet files cannot be replayed together; give files of one kind")
     connection = prepare.connect(folder)
     try:
         prepared = prepare.samples(connection, files, given, streams, folder / "samples.parquet")
@@ -168,13 +170,13 @@ def opened(paths: Sequence[Path], replay: Replay, folder: Path) -> Iterator[Reco
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    found = [
+    files = [
         file
         for pattern in ("*.parquet", "*.csv", "*.csv.gz")
         for file in path.rglob(pattern)
         if not file.name.startswith(".")
     ]
-    if not found:
-        why = "holds no Parquet and no CSV file" if path.is_dir() else "is not there"
-        raise Unmapped(f"{path}: {why}; name a file, or the folder of a history")
-    return sorted(found)
+    if not files:
+        why = "has no Parquet and no CSV file" if path.is_dir() else "does not exist"
+        raise Unmapped(f"{path}: {why}; give a file, or the folder of a history")
+    return sorted(files)

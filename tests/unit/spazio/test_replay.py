@@ -244,7 +244,7 @@ def test_a_history_with_rows_that_are_none_of_ours_is_refused_with_a_reason(
         for name, value in damage.items():
             frame = frame.drop(name) if value is None else frame.with_columns(value.alias(name))
         frame.write_parquet(path)
-    with pytest.raises(Unusable, match="pods: rows are not what a history has"):
+    with pytest.raises(Unusable, match="pods: the rows are not from a history"):
         read(folder, folder=tmp_path)
 
 
@@ -259,7 +259,7 @@ def test_a_map_that_cannot_be_used_is_refused_with_a_reason(tmp_path: Path, entr
 
 
 def test_a_file_that_is_not_there_or_lacks_a_column_is_refused_with_a_reason(tmp_path: Path) -> None:
-    with pytest.raises(Unmapped, match="is not there"):
+    with pytest.raises(Unmapped, match="does not exist"):
         read(tmp_path / "nothing.csv", folder=tmp_path)
     (tmp_path / "a.csv").write_text("host,cpu_util\nn,0.5\n")
     with pytest.raises(Unmapped, match=r"lacks a time \(at_us, time or seconds\), node"):

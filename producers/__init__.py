@@ -1,1 +1,1 @@
-"""One source per file: measure, publish, compute nothing else."""
+"""One source per file: measure and publish, compute nothing else."""

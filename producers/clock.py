@@ -1,9 +1,9 @@
-"""The grid of moments at which samples are taken, and the clocks that it is laid on.
+"""The grid of sampling times, and the clocks under it.
 
 A tick is numbered from boot: tick t of a node that takes `samples` a second belongs to second `t // samples`, the
-`seq` of its block, and is row `t % samples` of it. The grid lies on CLOCK_BOOTTIME, which nobody sets and which
-goes on while the machine is suspended: a restarted agent finds the same grid, and a wall clock that is stepped
-moves no sample. All is in whole nanoseconds, so that nothing drifts.
+`seq` of its block, and is row `t % samples` of it. The grid is on CLOCK_BOOTTIME, which cannot be set and which
+continues while the machine is suspended: a restarted agent computes the same grid, and a step of the wall clock
+moves no sample. All times are integer nanoseconds, so the grid does not drift.
 """
 
 import time
@@ -14,23 +14,23 @@ SECOND = 1_000_000_000
 
 
 class Clock(Protocol):
-    """Time, so that tests can make their own; each moment is in nanoseconds."""
+    """Source of time, which tests replace; all times are in nanoseconds."""
 
     def boottime(self) -> int:
-        """Return the time since boot, suspension included."""
+        """Return the time since boot, including suspension."""
 
     def monotonic(self) -> int:
-        """Return the time that the machine was awake; only differences mean anything."""
+        """Return the time that the machine was awake; only differences have a meaning."""
 
     def realtime(self) -> int:
-        """Return the time since the Unix epoch, as the wall clock has it."""
+        """Return the time since the Unix epoch by the wall clock."""
 
     def sleep(self, seconds: float, /) -> None:
-        """Wait, never less than that long on CLOCK_MONOTONIC."""
+        """Wait at least that long on CLOCK_MONOTONIC."""
 
 
 class System:
-    """The machine's own clocks: CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME; asked without a layer between."""
+    """The machine's own clocks: CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME, called without a wrapper."""
 
     boottime = staticmethod(partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME))
     monotonic = staticmethod(partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC))
@@ -39,7 +39,7 @@ class System:
 
 
 def deadline(tick: int, samples: int) -> int:
-    """Return the moment of a tick, in nanoseconds since boot.
+    """Return the time of a tick, in nanoseconds since boot.
 
     >>> deadline(57, 10)
     5700000000
@@ -49,7 +49,7 @@ def deadline(tick: int, samples: int) -> int:
 
 
 def latest(now: int, samples: int) -> int:
-    """Return the newest tick whose moment has come.
+    """Return the newest tick whose time has come.
 
     With r nanoseconds into the second, that is the largest i with floor(i SECOND / samples) <= r, which for whole
     numbers is i < (r + 1) samples / SECOND.
@@ -67,19 +67,19 @@ def lateness(tick: int, now: int, samples: int) -> float:
 
 
 def missed(due: int, now: int, samples: int) -> int:
-    """Return how many ticks, from the one that is due on, were slept through: all whose next one has come, too."""
+    """Return the number of missed ticks from `due` on: a tick is missed once the time of the next one has come."""
     return max(0, latest(now, samples) - due)
 
 
 def boottime_of(wall: int, clock: Clock, *, earliest: int) -> int:
-    """Return the moment since boot of what another program dates by the wall clock; all in nanoseconds.
+    """Convert a wall-clock time of another program to time since boot; all in nanoseconds.
 
-    The wall clock may have been set since; what was told cannot have been before it was asked for, nor later than now.
+    The wall clock may have been set since, so the result is limited to the interval from `earliest` to now.
 
     Args:
         wall: Time since the Unix epoch.
         clock: Clocks.
-        earliest: Time since boot when it was asked for.
+        earliest: Time since boot at which the program was asked.
     """
     now = clock.boottime()
     return min(max(wall - clock.realtime() + now, earliest), now)
@@ -90,7 +90,7 @@ def wall_us(second: int, boottime: int, realtime: int) -> int:
 
     Args:
         second: Seconds since boot.
-        boottime: A moment in nanoseconds since boot.
-        realtime: The same moment in nanoseconds since the Unix epoch.
+        boottime: A time in nanoseconds since boot.
+        realtime: The same time in nanoseconds since the Unix epoch.
     """
     return (realtime - boottime + second * SECOND) // 1000

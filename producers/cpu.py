@@ -1,19 +1,19 @@
-"""How busy the CPUs are, from `/proc/stat`.
+"""CPU utilisation, from `/proc/stat`.
 
 The first line adds up all CPUs, in ticks of 10 ms: user, nice, system, idle, iowait, irq, softirq, steal, guest,
-guest_nice (proc_stat(5)). Guest time is already inside user and nice, so only the first eight are added. At ten
-reads a second a CPU moves by ten ticks, hence the value has steps of 1 / (10 CPUs).
+guest_nice (proc_stat(5)). user and nice include guest time, so only the first eight are added. At ten reads a
+second a CPU's counters grow by ten ticks a read, so utilisation has steps of 1 / (10 CPUs).
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from producers.source import NO_FACTS, Values, remembered
+from producers.source import NO_FACTS, Values, cached
 
 
 class Reading(NamedTuple):
-    """One look at `/proc/stat`; times in ticks, over all CPUs since boot."""
+    """One reading of `/proc/stat`; times in ticks, over all CPUs since boot."""
 
     busy: int
     idle: int
@@ -27,7 +27,7 @@ def parse(content: bytes) -> Reading:
     """Read the CPU lines and `procs_running`.
 
     Raises:
-        ValueError: There is no such line, or it holds something else than numbers.
+        ValueError: A line is missing, or a field is not a number.
     """
     total = content[: content.index(b"\n")].split(None, 9)
     if total[0] != b"cpu":
@@ -49,8 +49,8 @@ def parse(content: bytes) -> Reading:
 def utilisation(before: Reading, after: Reading) -> float | None:
     """Return 1 - (d idle + d iowait) / d total, in 0..1.
 
-    The kernel lets `iowait` decrease now and then, which counts as no growth. None where another counter went
-    backwards, where nothing moved, or where a CPU came or went: its idle time then jumps.
+    The kernel sometimes decreases `iowait`, which counts as no growth. None if another counter decreased, if no
+    counter changed, or if a CPU was added or removed, since the idle time then jumps.
     """
     busy, idle = after.busy - before.busy, after.idle - before.idle
     if (after.cpus, after.highest) != (before.cpus, before.highest) or busy < 0 or idle < 0:
@@ -68,12 +68,12 @@ class Cpu:
 
     def __init__(self, proc: Path) -> None:
         self.path = proc / "stat"
-        self._parse = remembered(parse)
+        self._parse = cached(parse)
         self._before: Reading | None = None
         self.facts: Mapping[str, int] = NO_FACTS
 
     def measure(self, content: bytes, now: float) -> Values:  # noqa: ARG002 - the ticks themselves are the time
-        """Compare with the reading before; the first knows no utilisation."""
+        """Compare with the previous reading; the first one has no utilisation."""
         reading = self._parse(content)
         before, self._before = self._before, reading
         if before is None or before.cpus != reading.cpus:

@@ -1,11 +1,11 @@
-"""How busy the disks are, from `/proc/diskstats`.
+"""Disk utilisation and throughput, from `/proc/diskstats`.
 
-Only whole, real disks count. That is decided by name alone, since `/sys` need not be mounted where the agent runs.
-Left out are devices that live in memory or stand upon other disks, whose requests would count twice: loop, ram,
+Only whole physical disks count. The name alone decides, since `/sys` may not be mounted where the agent runs.
+Excluded are devices in memory and devices on top of other disks, whose requests would count twice: loop, ram,
 zram, device mapper (LVM, dm-crypt, multipath), md, bcache, drbd, ZFS volumes, the hidden paths of an NVMe multipath
-disk, and optical and floppy drives. A partition is told by the kernel's own rule for naming them: the name of a
-listed disk and a number, with a `p` between where the disk's name ends in a digit (`sda1`, `nvme0n1p1`). So
-`xvda1`, which some clouds offer without any `xvda`, is a disk.
+disk, and optical and floppy drives. Partitions follow the kernel's naming rule: the name of a listed disk and a
+number, with a `p` between them if the disk's name ends in a digit (`sda1`, `nvme0n1p1`). So `xvda1`, which some
+clouds offer without an `xvda`, is a disk.
 """
 
 import re
@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from producers.source import NO_FACTS, Values, rate, remembered
+from producers.source import NO_FACTS, Values, cached, rate
 
 _SECTOR_BYTES = 512  # of this file, whatever the disk's own sectors are
 _STACKED = re.compile(rb"(?:loop|z?ram|dm-|md|md_d|sr|fd|drbd|bcache|zd)\d|nvme\d+c\d+n\d")
@@ -30,7 +30,7 @@ def parse(content: bytes) -> dict[bytes, Counters]:
     """Return the counters of each whole disk (Documentation/admin-guide/iostats.rst of the kernel).
 
     Raises:
-        ValueError: A field is no number.
+        ValueError: A field is not a number.
         LookupError: A line is too short.
     """
     lines = [line.split(None, 13) for line in content.splitlines()]
@@ -44,7 +44,7 @@ def parse(content: bytes) -> dict[bytes, Counters]:
 
 @lru_cache(maxsize=8)  # the same names come ten times a second
 def whole(names: tuple[bytes, ...]) -> frozenset[bytes]:
-    """Return the names of whole, real disks among those listed.
+    """Return the names of whole physical disks among those listed.
 
     >>> sorted(whole((b"sda", b"sda1", b"nvme0n1", b"nvme0n1p2", b"dm-0", b"xvdb1")))
     [b'nvme0n1', b'sda', b'xvdb1']
@@ -61,7 +61,7 @@ def _is_partition(name: bytes, listed: frozenset[bytes]) -> bool:
 
 
 class Disk:
-    """Use of the busiest disk, and bytes moved by all."""
+    """Utilisation of the busiest disk, and throughput of all disks."""
 
     name = "disk"
     metrics = ("disk_util", "disk_bytes")
@@ -70,12 +70,12 @@ class Disk:
 
     def __init__(self, proc: Path) -> None:
         self.path = proc / "diskstats"
-        self._parse = remembered(parse)
+        self._parse = cached(parse)
         self._before: dict[bytes, Counters] | None = None
         self._at = 0.0
 
     def measure(self, content: bytes, now: float) -> Values:
-        """Compare with the reading before; the first knows nothing, nor does the first of a disk that is plugged in."""
+        """Compare with the previous reading; None for the first one, and for the first one of each new disk."""
         disks = self._parse(content)
         before, elapsed = self._before, now - self._at
         self._before, self._at = disks, now
@@ -89,7 +89,7 @@ def usage(
 ) -> tuple[float | None, float | None]:
     """Return the ratio 0..1 of the busiest disk and the bytes per second of all.
 
-    Both None where no disk is in both readings, or where a counter of any went backwards.
+    Both are None if no disk is in both readings, or if a counter of any disk decreased.
     """
     busiest, moved = 0.0, 0.0
     both = before.keys() & after.keys()

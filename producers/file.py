@@ -1,12 +1,12 @@
-"""How files of the kernel are read ten times a second.
+"""Read files of the kernel ten times a second.
 
-Opening costs three times as much as reading, so a descriptor is kept and read again from its start, which makes the
-kernel write the file afresh. After a sleep all caches are cold, so each layer of Python per file costs more than the
-read itself: as long as nothing is odd, all files of a tick are read in one list comprehension.
+Opening costs three times as much as reading, so descriptors stay open and are read again from the start, for which
+the kernel generates new content. After a sleep all caches are cold, so each layer of Python per file costs more than
+the read itself: while no file needs special treatment, one list comprehension reads all files of a tick.
 
-The kernel hands out a file of many records a page at a time and stops before the record that no longer fits, so a
-read may be short without being the end. No record of the files read here is as long as 1024 bytes, hence what is
-shorter than a page less that is whole.
+The kernel returns a file of many records a page at a time and stops before a record that no longer fits, so a short
+read need not be the end of the file. Records of the files read here are shorter than 1024 bytes. Therefore content
+that is more than 1024 bytes shorter than a page is complete.
 """
 
 import os
@@ -14,26 +14,26 @@ import resource
 from collections.abc import Sequence
 from pathlib import Path
 
-Content = bytes | OSError  # what a file holds, or why that is not known
+Content = bytes | OSError  # content of a file, or why it could not be read
 
 _MANY = 1 << 20
-_PAGE = 4096  # of most kernels; larger ones hand out more at a time
+_PAGE = 4096  # page size of most kernels; larger pages return more at a time
 _SURELY_WHOLE = _PAGE - 1024
 
 
 def allow_descriptors() -> int:
-    """Raise the number of files that this process may keep open as far as it may; return the number."""
+    """Raise this process's limit of open files to its maximum; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # the kernel's own bound may be lower
+        except (OSError, ValueError):  # the kernel's own limit may be lower
             return soft
     return hard if hard != resource.RLIM_INFINITY else _MANY
 
 
 class KernelFile:
-    """A file of the kernel, read again and again through one kept descriptor; one that went stale is opened again."""
+    """A file of the kernel that is read repeatedly through one descriptor, and reopened when that becomes stale."""
 
     __slots__ = ("_path", "_size", "descriptor")
 
@@ -43,14 +43,14 @@ class KernelFile:
         self.descriptor = -1
 
     def read(self) -> bytes:
-        """Return the whole file as it is now, however long it is.
+        """Return the current content of the whole file, of any length.
 
         Raises:
             OSError: It cannot be opened or read.
         """
         try:
             content = os.pread(self.descriptor, self._size, 0)
-        except OSError:  # nothing open yet, or gone: opening it says which
+        except OSError:  # not open yet, or gone: opening it tells which
             content = b""
         if not content:
             self.close()
@@ -68,7 +68,7 @@ class KernelFile:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Give the descriptor back; the next read opens the file again."""
+        """Close the descriptor; the next read opens the file again."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -81,17 +81,17 @@ class Files:
     """The files that are read together at each tick.
 
     Args:
-        paths: What to read; contents come in this order.
+        paths: Files to read; contents are in this order.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._files = [KernelFile(path) for path in paths]
-        self._plain: list[int] = []  # descriptors of files that one short read gives whole
-        self._odd: dict[int, Content] = {}  # what all others gave when last sorted, by their place; ascending
+        self._plain: list[int] = []  # descriptors of files that one short read returns completely
+        self._odd: dict[int, Content] = {}  # last sorted content of all other files, by index in ascending order
         self._sorted = False
 
     def read(self) -> Sequence[Content]:
-        """Return what each file holds now; what cannot be read, or is empty, stays so until `retry`."""
+        """Return the current content of each file; one that is unreadable or empty stays so until `retry`."""
         if not self._sorted:
             return self._sort()
         try:
@@ -103,23 +103,23 @@ class Files:
         if not self._odd:
             return plain
         contents: list[Content] = [*plain]
-        for place, last in self._odd.items():
-            contents.insert(place, last if _is_lost(last) else _attempt(self._files[place]))
+        for index, last in self._odd.items():
+            contents.insert(index, last if _is_lost(last) else _attempt(self._files[index]))
         return contents
 
     def retry(self) -> None:
-        """Have the next read try again what could not be read; to be called once a second, since opening is dear."""
+        """Let the next read retry unreadable files; call it once a second, since opening is expensive."""
         self._sorted = self._sorted and not self._odd
 
     def _sort(self) -> list[Content]:
-        """Read file by file, and tell the plain ones by how that went."""
+        """Read file by file, and find out which files one short read returns completely."""
         contents = [_attempt(file) for file in self._files]
         self._odd = {
-            place: content
-            for place, content in enumerate(contents)
+            index: content
+            for index, content in enumerate(contents)
             if isinstance(content, OSError) or not 0 < len(content) < _SURELY_WHOLE
         }
-        self._plain = [file.descriptor for place, file in enumerate(self._files) if place not in self._odd]
+        self._plain = [file.descriptor for index, file in enumerate(self._files) if index not in self._odd]
         self._sorted = True
         return contents
 

@@ -1,4 +1,4 @@
-"""Everything that a node agent measures, put together; the one list to extend for a new source."""
+"""The list of all sources of a node agent; add new sources here."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from schemas.sections.measurement import Sample
 
 
 def default(sample: Sample, census: Census | None = None, newest: throttle.Newest | None = None) -> list[Source]:
-    """Return all sources of a Linux node, reading from the mounts that settings name.
+    """Return all sources of a Linux node, which read from the mounts that settings name.
 
     Args:
         sample: Settings.
-        census: Who knows the pods; default: a new one.
-        newest: Who knows what CPU pressure is owed to quotas; None: nobody.
+        census: Census of the node's pods; default: a new one.
+        newest: Provider of the share of CPU pressure that quotas cause; None: the share is unknown.
     """
     proc = sample.proc
     return [
@@ -33,7 +33,7 @@ def default(sample: Sample, census: Census | None = None, newest: throttle.Newes
 
 
 def boot_id(proc: Path) -> str:
-    """Return the identifier of this boot of the kernel, with which sequence numbers start again.
+    """Return the identifier of this boot of the kernel, with which sequence numbers restart.
 
     Raises:
         OSError: It cannot be read.

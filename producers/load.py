@@ -1,6 +1,6 @@
 """The one-minute load average, from `/proc/loadavg`.
 
-The kernel moves it every five seconds, so it is read once a second.
+The kernel updates it every five seconds, so it is read once a second.
 """
 
 import math
@@ -14,11 +14,11 @@ def parse(content: bytes) -> float:
     """Return the first number: threads running or waiting for a CPU or a disk, averaged over a minute.
 
     Raises:
-        ValueError: It is no number of threads.
+        ValueError: It is not a number of threads.
     """
     load = float(content[: content.index(b" ")])
     if not 0 <= load < math.inf:
-        raise ValueError(f"a load of {load} cannot be")
+        raise ValueError(f"a load of {load} is impossible")
     return load
 
 

@@ -1,21 +1,21 @@
-"""How much memory is taken, from `/proc/meminfo`.
+"""Memory utilisation, from `/proc/meminfo`.
 
-`memory_util` is 1 - MemAvailable / MemTotal: the kernel's own estimate of what could still be given away without
-swapping. `memory_used` is the older 1 - (MemFree + Buffers + Cached) / MemTotal, kept for comparison: Cached holds
-tmpfs, which cannot be taken back, and leaves out reclaimable slab, which can.
+`memory_util` is 1 - MemAvailable / MemTotal: the kernel's own estimate of the memory that it can still allocate
+without swapping. `memory_used` is the older 1 - (MemFree + Buffers + Cached) / MemTotal, kept for comparison: Cached
+includes tmpfs, which cannot be reclaimed, and excludes reclaimable slab.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from producers.source import NO_FACTS, Values, clip, remembered
+from producers.source import NO_FACTS, Values, cached, clip
 
 _LINES = 5
 
 
 class Reading(NamedTuple):
-    """One look at `/proc/meminfo`, in bytes; `available` is None on kernels before 3.14."""
+    """One reading of `/proc/meminfo`, in bytes; `available` is None on kernels before 3.14."""
 
     total: int
     available: int | None
@@ -23,10 +23,10 @@ class Reading(NamedTuple):
 
 
 def parse(content: bytes) -> Reading:
-    """Read the first five lines, which hold all that is needed (proc_meminfo(5)).
+    """Read the first five lines, which have all that is needed (proc_meminfo(5)).
 
     Raises:
-        ValueError: A number is none, or MemTotal is 0.
+        ValueError: A field is not a number, or MemTotal is 0.
         LookupError: A line is missing.
     """
     words = content.split(None, 3 * _LINES)
@@ -51,11 +51,11 @@ class Memory:
 
     def __init__(self, proc: Path) -> None:
         self.path = proc / "meminfo"
-        self._parse = remembered(parse)
+        self._parse = cached(parse)
         self.facts: Mapping[str, int] = NO_FACTS
 
     def measure(self, content: bytes, now: float) -> Values:  # noqa: ARG002 - levels need no time
-        """Put the levels in relation to the total."""
+        """Divide the levels by the total."""
         total, available, cached = self._parse(content)
         if self.facts.get("memory_bytes") != total:
             self.facts = {"memory_bytes": total}

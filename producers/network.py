@@ -1,12 +1,12 @@
-"""How much goes over the network, from `/proc/net/dev`.
+"""Network throughput, from `/proc/net/dev`.
 
-Only the node's own interfaces count. Loopback never leaves the machine; bridges, the host's ends of containers'
-pairs, tunnels, VLANs and bonds hand on a packet that a physical interface counts as well, and would count it twice.
-They are told by the names that container runtimes and network plugins give them, since the kernel's list says no
-more than the name.
+Only the node's own interfaces count. Loopback traffic never leaves the machine. Bridges, the host's ends of containers'
+veth pairs, tunnels, VLANs and bonds forward packets that a physical interface also counts, so they would count
+twice. Their names identify them, as container runtimes and network plugins choose them: the kernel's list contains
+nothing else.
 
-`/proc/net` is the network of whoever reads it, which for a container is the container's own. The list is therefore
-read through process 1 of the given `/proc`: the host's, where the host's `/proc` is mounted.
+`/proc/net` shows the network namespace of the process that reads it, which for a container is its own. The source
+therefore reads it through process 1 of the given `/proc`, which is the host's where the host's `/proc` is mounted.
 """
 
 import logging
@@ -15,7 +15,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from producers.source import NO_FACTS, Values, rate, remembered
+from producers.source import NO_FACTS, Values, cached, rate
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +27,10 @@ _HANDED_ON = re.compile(
 
 
 def parse(content: bytes) -> dict[bytes, int]:
-    """Return the bytes received and sent by each interface that counts, since it came up.
+    """Return the bytes that each counted interface received and sent since it came up.
 
     Raises:
-        ValueError: A line is none of this file, or a field is no number.
+        ValueError: A line is malformed, or a field is not a number.
         LookupError: A line is too short.
     """
     _, heads, *lines = content.split(b"\n")
@@ -45,9 +45,9 @@ def parse(content: bytes) -> dict[bytes, int]:
     return traffic
 
 
-@lru_cache(maxsize=4096)  # more than a node has interfaces; names come again ten times a second
+@lru_cache(maxsize=4096)  # more than a node's interfaces; names recur ten times a second
 def counts(name: bytes) -> bool:
-    """Say whether an interface of this name carries what no other one counts.
+    """Return whether an interface of this name carries traffic that no other interface counts.
 
     >>> counts(b"  eth0"), counts(b" veth1a2b3c4")
     (True, False)
@@ -56,7 +56,7 @@ def counts(name: bytes) -> bool:
 
 
 class Network:
-    """Bytes received and sent by the node."""
+    """Bytes per second that the node receives and sends."""
 
     name = "network"
     metrics = ("net_bytes",)
@@ -68,12 +68,12 @@ class Network:
         if not os.access(self.path, os.R_OK):
             self.path = proc / "net/dev"
             log.warning("source.fallback", extra={"source": self.name, "reason": "no access to process 1's network"})
-        self._parse = remembered(parse)
+        self._parse = cached(parse)
         self._before: dict[bytes, int] | None = None
         self._at = 0.0
 
     def measure(self, content: bytes, now: float) -> Values:
-        """Compare with the reading before; the first knows nothing, nor does the first of a new interface."""
+        """Compare with the previous reading; None for the first one, and for the first one of each new interface."""
         traffic = self._parse(content)
         before, elapsed = self._before, now - self._at
         self._before, self._at = traffic, now
@@ -83,7 +83,7 @@ class Network:
 def flow(before: dict[bytes, int], after: dict[bytes, int], elapsed: float) -> float | None:
     """Return bytes per second over the interfaces of both readings.
 
-    None where there is no such interface, or where the counter of any went backwards.
+    None if there is no such interface, or if the counter of any interface decreased.
     """
     both = before.keys() & after.keys()
     total = 0.0

@@ -1,15 +1,15 @@
-"""How long threads waited, from `/proc/pressure` (pressure stall information, PSI).
+"""Share of time that threads waited, from `/proc/pressure` (pressure stall information, PSI).
 
-`total=` counts microseconds in which some, or all, threads waited for the resource; it moves at every read, unlike
-the averages beside it. The ratio is d total / (1e6 dt). For the CPU of a whole machine only `some` means anything:
-the kernel reports `full` as 0 there. A kernel without PSI (not built in, or `psi=0`) has no such file: its metrics
-are missing, and that is said once.
+`total=` counts microseconds in which some, or all, threads waited for the resource; unlike the averages in the same
+line it is current at every read. The ratio is d total / (1e6 dt). For the CPU of a whole machine only `some` has a
+meaning: the kernel reports `full` as 0 there. A kernel without PSI (not built in, or `psi=0`) has no such file: its
+metrics are missing, and the agent logs that once.
 """
 
 from pathlib import Path
 from typing import Literal
 
-from producers.source import NO_FACTS, Values, clip, rate, remembered
+from producers.source import NO_FACTS, Values, cached, clip, rate
 
 _METRICS = {
     "cpu": ("cpu_pressure",),
@@ -22,7 +22,7 @@ def parse(content: bytes) -> tuple[int, ...]:
     """Return the total of each line, in microseconds: some, then full (absent for the CPU before Linux 5.13).
 
     Raises:
-        ValueError: A total is missing or no number.
+        ValueError: A total is missing or not a number.
     """
     totals = tuple(int(line[line.index(b"total=") + 6 :]) for line in content.splitlines())
     if not content.startswith(b"some "):
@@ -40,13 +40,13 @@ class Pressure:
         self.name = f"pressure.{resource}"
         self.metrics: tuple[str, ...] = _METRICS[resource]
         self.path = proc / "pressure" / resource
-        self._parse = remembered(parse)
+        self._parse = cached(parse)
         self._nothing = (None,) * len(self.metrics)
         self._before: tuple[int, ...] | None = None
         self._at = 0.0
 
     def measure(self, content: bytes, now: float) -> Values:
-        """Compare with the reading before; the first knows nothing."""
+        """Compare with the previous reading; None for the first one."""
         totals = self._parse(content)
         before, elapsed = self._before, now - self._at
         self._before, self._at = totals, now

@@ -1,13 +1,13 @@
-"""Take a row of samples at each tick of the grid, and hand on each second of them as one block.
+"""Take a row of samples at each tick of the grid, and emit the rows of each second as one block.
 
-The sampler has a thread of its own, because ten ticks a second must not wait for the network. It sleeps until the
-next moment of the grid, never for a length of time, so a late tick does not move those after it. A tick that was
-slept through is not made up for: its row stays null and it is counted, since samples taken in a bunch would be
-rates over nothing. A suspended machine skips whole blocks.
+The sampler has its own thread, because ten ticks a second must not wait for the network. It sleeps until the next
+time of the grid, never for a duration, so a late tick does not delay later ones. The sampler does not repeat a missed
+tick: its row stays null and a counter counts it, since rates of samples in quick succession would have no meaning. A
+suspended machine skips whole blocks.
 
-A row takes its place by the tick in whose interval it was read, at most one interval after its nominal time. At a
-tick files are only read; all rows of a second are worked out together when its last one has been taken. Sources
-without a file are measured then, once, and hold for all rows of the second that were taken.
+A row belongs to the tick in whose interval it was read, at most one interval after its nominal time. At a tick the
+sampler only reads files; it computes all rows of a second together after the last tick. It also measures sources
+without a file then, once, for all rows of the second that were taken.
 """
 
 import json
@@ -35,7 +35,7 @@ BLOCK_FAILURES = Counter("spazio_block_failures_total", "blocks that could not b
 _DECIMALS = 4
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
-# A tick, its moment in nanoseconds of CLOCK_BOOTTIME and of CLOCK_MONOTONIC, and what the files held.
+# A tick, its time in nanoseconds of CLOCK_BOOTTIME and of CLOCK_MONOTONIC, and the contents of the files.
 Taken = tuple[int, int, int, Sequence[Content]]
 
 
@@ -43,7 +43,7 @@ class Sampler:
     """Samples sources on the grid.
 
     Args:
-        sources: What to measure; the columns of a block are their metrics in this order.
+        sources: Sources to measure; their metrics in this order are the columns of a block.
         node: The node's name.
         boot: Identifier of this boot of its kernel.
         interval_seconds: Time from one tick to the next; divides a second.
@@ -68,7 +68,7 @@ class Sampler:
         self._files = Files([source.path for source in sources if source.path is not None])
         self._metrics = [metric for source in sources for metric in source.metrics]
         if len(set(self._metrics)) != len(self._metrics):
-            raise ValueError(f"sources: a metric is given twice in {', '.join(self._metrics)}")
+            raise ValueError(f"sources: two sources give the same metric in {', '.join(self._metrics)}")
         self._samples = round(1 / interval_seconds)
         self._identity = {"v": VERSION, "node": node, "boot": boot}
         self._emit = emit
@@ -80,20 +80,20 @@ class Sampler:
         self._second: int | None = None
         self._at_us = 0
         self._taken: list[Taken] = []  # in this second
-        self._before: tuple[int, int] | None = None  # the last tick, and for how long the machine was suspended then
+        self._before: tuple[int, int] | None = None  # last tick, and total suspended time then
 
     def start(self) -> None:
-        """Begin sampling in a thread; the first block is that of the next whole second."""
+        """Start sampling in a thread; the first block is that of the next whole second."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End within one tick, and wait for that; the block that is being filled is dropped."""
+        """Stop within one tick, and wait for it; drops the incomplete block."""
         self._stopping = True
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
     def run(self) -> None:
-        """Sample until stopped. What is taken before the first whole second only gives the counters a past."""
+        """Sample until stopped. Samples before the first whole second only initialise the counters."""
         tick = self._take()
         self._first = tick // self._samples + 1
         while self._wait(tick + 1):
@@ -102,14 +102,14 @@ class Sampler:
                 self._finish()
 
     def _wait(self, due: int) -> bool:
-        """Sleep until the moment of a tick, never less: no clock needs to be asked again."""
+        """Sleep at least until the time of a tick, so that no clock needs to be read again."""
         early = grid.deadline(due, self._samples) - self._clock.boottime()
         if early > 0 and not self._stopping:
             self._clock.sleep(early / grid.SECOND)
         return not self._stopping
 
     def _take(self) -> int:
-        """Read all files; return the newest tick whose moment had come."""
+        """Read all files; return the newest tick whose time had come."""
         now, awake = self._clock.boottime(), self._clock.monotonic()
         contents = self._files.read()
         tick = grid.latest(now, self._samples)
@@ -122,7 +122,7 @@ class Sampler:
         return tick
 
     def _finish(self) -> None:
-        """Measure by what was taken in a second and hand on its block, if that second was begun."""
+        """Compute and emit the block of the current second, if a second was started."""
         taken, self._taken = self._taken, []
         second, self._second = self._second, None
         if second is None:
@@ -134,7 +134,7 @@ class Sampler:
             self._hand_on(second, values)
 
     def _observe(self, taken: list[Taken]) -> None:
-        """Account for ticks that were late or missed, as if the machine had not been suspended in between."""
+        """Count late and missed ticks, without the time that the machine was suspended."""
         for tick, now, awake, _ in taken:
             if self._before is not None:
                 last, suspended = self._before
@@ -165,7 +165,7 @@ class Sampler:
     def _hand_on(self, second: int, values: list[float | None]) -> None:
         try:
             self._emit(second, self._payload(second, values))
-        except Exception as error:  # noqa: BLE001 - a block is lost, the next one need not be
+        except Exception as error:  # noqa: BLE001 - only this block is lost
             BLOCK_FAILURES.inc()
             if not self._failing:
                 self._failing = True
@@ -176,12 +176,12 @@ class Sampler:
             log.info("block.recovered", extra={"seq": second})
 
     def _payload(self, second: int, values: list[float | None]) -> bytes:
-        """Return the JSON of a `SampleBlock`, from a plain dict: what was measured here needs no validation."""
+        """Return the JSON of a `SampleBlock` from a plain dict: own measurements need no validation."""
         facts: dict[str, int] = {}
         for source in self._sources:
             facts |= source.facts
         if missing := {"cpus", "memory_bytes"} - facts.keys():
-            raise ValueError(f"no source has told {', '.join(sorted(missing))} yet")
+            raise ValueError(f"no source has measured {', '.join(sorted(missing))} yet")
         block = {
             **self._identity,
             "seq": second,

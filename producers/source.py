@@ -1,8 +1,9 @@
-"""What a source is, and how one that fails is kept from harming the others.
+"""The protocol of sources, and a guard that isolates failing sources from the others.
 
-Most sources name a file of `/proc` that is read for them at each tick. Reading and measuring are apart: at a tick,
-with cold caches, only bytes are taken; those of a whole second are parsed in one go, at a quarter of the cost. A
-source without such a file looks for itself, once a second. `parse` of each source is a pure function.
+Most sources name a file of `/proc`, which the sampler reads for them at each tick. Reading and measuring are
+separate: at a tick, with cold caches, the sampler only reads bytes; it parses those of a whole second in one go, at a
+quarter of the cost. A source without such a file reads its own data once a second. `parse` of each source is a pure
+function.
 """
 
 import errno
@@ -36,33 +37,33 @@ class Source(Protocol):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Columns that `measure` gives, in this order; names of `schemas.metric`."""
+        """Columns of `measure`, in this order; names of `schemas.metric`."""
 
     @property
     def path(self) -> Path | None:
-        """The file to read at each tick; None for levels that move slowly, measured once a second from anything."""
+        """File to read at each tick; None: the source measures by itself, once a second."""
 
     @property
     def optional(self) -> bool:
-        """Whether a kernel may do without the file, so that its absence is no failure."""
+        """Whether some kernels lack the file, so that its absence is not a failure."""
 
     @property
     def facts(self) -> Mapping[str, int]:
-        """Fields of a block, other than columns, that the last contents told: `cpus`, `memory_bytes`."""
+        """Fields of a block from the last content, other than columns: `cpus`, `memory_bytes`."""
 
     def measure(self, content: bytes, now: float) -> Values:
         """Return one value for each metric, in its unit.
 
         Args:
-            content: What the file held, whole; in the order of time, and each once. Empty without a file.
-            now: When it held that, as CLOCK_MONOTONIC in seconds. Rates are over the time since the one before.
+            content: Whole content of the file; contents come in order of time, each once. Empty without a file.
+            now: Time of the content, as CLOCK_MONOTONIC in seconds. Rates are over the time since the previous one.
 
         Returns:
-            None where there is nothing to know (yet).
+            None where a value is unknown (yet).
 
         Raises:
-            ValueError: The bytes are not what they should be; also LookupError.
-            OSError: What a source without a file looks at cannot be read.
+            ValueError: The content is malformed; also LookupError.
+            OSError: A source without a file cannot read its data.
         """
 
 
@@ -71,7 +72,7 @@ def read(source: Source, now: float) -> Values:
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is not what it should be; also LookupError.
+        ValueError: It is malformed; also LookupError.
     """
     return source.measure(b"" if source.path is None else whole(KernelFile(source.path).read()), now)
 
@@ -80,7 +81,7 @@ def whole(content: bytes) -> bytes:
     """Return the content of a file, which ends with a line unless it is empty.
 
     Raises:
-        ValueError: It was cut off.
+        ValueError: It is cut off.
     """
     if content and not content.endswith(b"\n"):
         raise ValueError(f"cut off after {len(content)} bytes")
@@ -88,7 +89,7 @@ def whole(content: bytes) -> bytes:
 
 
 class Guarded:
-    """A source that never raises: a failure is None for each metric, counted, and said when it begins and ends."""
+    """A source that never raises: a failure gives None for each metric, is counted, and is logged at start and end."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -96,7 +97,7 @@ class Guarded:
         self.metrics = source.metrics
         self._nothing: Values = (None,) * len(self.metrics)
         self._failures = FAILURES.labels(source.name)
-        self._said = ""  # what is wrong since when it was logged
+        self._logged = ""  # event of the failure that lasts; empty: none
 
     @property
     def facts(self) -> Mapping[str, int]:
@@ -104,15 +105,15 @@ class Guarded:
         return self._source.facts
 
     def measure(self, content: Content, now: float) -> Values:
-        """Measure, as `Source.measure`; nothing is known where reading or measuring failed."""
+        """Measure, as `Source.measure`; None for each metric if reading or measuring failed."""
         if isinstance(content, OSError):
             return self._without(content)
         try:
             values = self._checked(content, now)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one source, the others are measured
+        except Exception as error:  # noqa: BLE001 - no failure of one source may affect the others
             return self._without(error)
-        if self._said:
-            self._said = ""
+        if self._logged:
+            self._logged = ""
             log.info("source.recovered", extra={"source": self._source.name})
         return values
 
@@ -127,30 +128,30 @@ class Guarded:
         if not absent:
             self._failures.inc()
         event = "source.absent" if absent else "source.failed"
-        if self._said != event:
-            self._said = event
+        if self._logged != event:
+            self._logged = event
             log.warning(event, extra={"source": self._source.name, "reason": repr(error)})
         return self._nothing
 
 
-def remembered(parse: Callable[[bytes], Parsed]) -> Callable[[bytes], Parsed]:
-    """Return a `parse` that does not look at the same bytes twice: counters of an idle machine mostly stand still."""
+def cached(parse: Callable[[bytes], Parsed]) -> Callable[[bytes], Parsed]:
+    """Return a `parse` that caches its last result: counters of an idle machine rarely change."""
     last = b""
     result: Parsed | None = None
 
-    def again(content: bytes) -> Parsed:
+    def parse_once(content: bytes) -> Parsed:
         nonlocal last, result
         if result is None or content != last:
             result, last = parse(content), content
         return result
 
-    return again
+    return parse_once
 
 
 def rate(before: int, after: int, elapsed: float) -> float | None:
-    """Return how fast a counter grew, per second.
+    """Return the growth of a counter per second.
 
-    None where the counter went backwards (it was reset, so its growth is not known) or no time has passed.
+    None if the counter decreased (a reset, so its growth is unknown) or no time has passed.
 
     >>> rate(100, 150, 0.5), rate(150, 100, 0.5)
     (100.0, None)
@@ -159,7 +160,7 @@ def rate(before: int, after: int, elapsed: float) -> float | None:
 
 
 def clip(ratio: float) -> float:
-    """Return the ratio brought into 0..1.
+    """Return the ratio, limited to 0..1.
 
     >>> clip(1.02), clip(-0.1)
     (1.0, 0.0)

@@ -76,7 +76,7 @@ def rest(before: Reading, after: Reading, pods: Collection[Usage]) -> dict[str, 
     return {"system_cpu_cores": cores, "system_memory_bytes": used}
 
 
-def owed(before: Reading, after: Reading, pods: Collection[Usage], waiting: float | None) -> float | None:
+def quota_share(before: Reading, after: Reading, pods: Collection[Usage], waiting: float | None) -> float | None:
     """Return the share of CPU pressure that is owed to quotas; None: there is no pressure to be known.
 
     Args:
@@ -93,4 +93,4 @@ def owed(before: Reading, after: Reading, pods: Collection[Usage], waiting: floa
     held = sum(pod.held or 0 for pod in pods) / 1000 / elapsed
     if waited is None or busy is None or waiting is None:
         return 0.0
-    return throttle.owed(waited, held, busy * after.stat.cpus, waiting)
+    return throttle.quota_share(waited, held, busy * after.stat.cpus, waiting)

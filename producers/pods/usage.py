@@ -71,15 +71,15 @@ class Reader:
         self._before: Reading | None = None
         self._excess: list[float] = []
         self._waiting: float | None = None
-        self._owed: float | None = None
+        self._quota_share: float | None = None
         self._vanished, self._failures = VANISHED.labels(_NAME), FAILURES.labels(_NAME)
         self._said: set[str] = set()
         self.limited = False  # whether a pod with a CPU quota has run in the last second
 
-    def owed(self) -> float | None:
+    def quota_share(self) -> float | None:
         """Return the share of CPU pressure owed to quotas in the second before the last reading; None: too long ago."""
         before = self._before
-        return self._owed if before is not None and self._clock.monotonic() - before.at < _FRESH else None
+        return self._quota_share if before is not None and self._clock.monotonic() - before.at < _FRESH else None
 
     def look(self) -> None:
         """Look how many threads want to run, at a moment that should be random.
@@ -112,7 +112,7 @@ class Reader:
         if before is None or now.at <= before.at:
             return None
         usages = [usage for _, usage in used]
-        self._owed = node_usage.owed(before, now, usages, self._looked())
+        self._quota_share = node_usage.quota_share(before, now, usages, self._looked())
         self.limited = any(usage.held is not None and usage.spent for usage in usages)
         seq = boottime // grid.SECOND
         block = {

@@ -1,4 +1,4 @@
-"""CPU quotas of pods: how long they hold back, and what of the node's pressure is owed to them."""
+"""CPU quotas of pods: how long they hold back, and how much of the node's pressure they cause."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_pressure_is_owed_to_a_quota_where_nothing_else_waits(host: Host) -> Non
     path, rig = f"docker/{container(1)}", Rig(host)
     host.set(path, quota=True)
     host.set_node()
-    assert rig.reader.owed() is None
+    assert rig.reader.quota_share() is None
     rig.read()
     for second in range(1, 4):
         rig.reader.look()
@@ -49,9 +49,9 @@ def test_pressure_is_owed_to_a_quota_where_nothing_else_waits(host: Host) -> Non
         host.sleep(1)
         host.set_node(busy=0.3 * second, waited=0.7 * second, spent=0.3 * second)
         rig.block(0)
-        assert rig.reader.owed() == pytest.approx(1.0)
+        assert rig.reader.quota_share() == pytest.approx(1.0)
     host.sleep(1.6)
-    assert rig.reader.owed() is None
+    assert rig.reader.quota_share() is None
 
 
 def test_a_full_node_owes_nothing_to_a_quota_that_holds_back_as_well(host: Host) -> None:
@@ -65,7 +65,7 @@ def test_a_full_node_owes_nothing_to_a_quota_that_holds_back_as_well(host: Host)
     host.sleep(1)
     host.set_node(busy=2, waited=1, spent=2, runnable=6)
     rig.block(0)
-    assert rig.reader.owed() == 0.0
+    assert rig.reader.quota_share() == 0.0
 
 
 def test_nothing_is_explained_away_before_somebody_has_looked(host: Host) -> None:
@@ -76,7 +76,7 @@ def test_nothing_is_explained_away_before_somebody_has_looked(host: Host) -> Non
     host.sleep(1)
     host.set_node(busy=0.3, waited=0.7)
     rig.block(0)
-    assert rig.reader.owed() == 0.0
+    assert rig.reader.quota_share() == 0.0
 
 
 def test_a_kernel_without_pressure_owes_nothing_that_could_be_told(host: Host) -> None:
@@ -84,4 +84,4 @@ def test_a_kernel_without_pressure_owes_nothing_that_could_be_told(host: Host) -
     rig = Rig(host)
     rig.read()
     rig.block()
-    assert rig.reader.owed() is None
+    assert rig.reader.quota_share() is None

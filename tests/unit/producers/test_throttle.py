@@ -37,14 +37,14 @@ def cpu(util: float, pressure: float, throttled: float, *, slowdown: float = 2.0
 def test_what_is_left_of_pressure_is_what_waits_for_a_cpu(
     pressure: float, held: float, busy: float, waiting: float, real: float
 ) -> None:
-    assert pressure * (1 - throttle.owed(pressure, held, busy, waiting)) == pytest.approx(real, abs=1e-9)
+    assert pressure * (1 - throttle.quota_share(pressure, held, busy, waiting)) == pytest.approx(real, abs=1e-9)
 
 
 @given(ratios, st.floats(0, 1000), st.floats(0, 128), ratios)
 def test_the_share_is_a_ratio_and_never_more_than_quotas_held_back(
     pressure: float, held: float, busy: float, waiting: float
 ) -> None:
-    share = throttle.owed(pressure, held, busy, waiting)
+    share = throttle.quota_share(pressure, held, busy, waiting)
     assert 0 <= share <= 1
     assert held > 0 or share == 0
     if busy > 0:
@@ -56,7 +56,7 @@ def test_the_more_threads_wait_for_a_cpu_the_less_is_owed_to_quotas(
     pressure: float, held: float, busy: float, one: float, other: float
 ) -> None:
     low, high = sorted((one, other))
-    assert throttle.owed(pressure, held, busy, high) <= throttle.owed(pressure, held, busy, low)
+    assert throttle.quota_share(pressure, held, busy, high) <= throttle.quota_share(pressure, held, busy, low)
 
 
 def test_a_throttled_container_leaves_the_cpu_near_its_real_use() -> None:
@@ -95,7 +95,7 @@ class Known:
     def __init__(self, share: float | None) -> None:
         self.share = share
 
-    def owed(self) -> float | None:
+    def quota_share(self) -> float | None:
         return self.share
 
 

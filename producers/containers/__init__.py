@@ -1,1 +1,1 @@
-"""Container events: one source per file behind one protocol, merged into one account of what runs."""
+"""Container events: sources behind one protocol, merged into one sequence of events."""

@@ -1,11 +1,11 @@
-"""Run the sources, merge what they say, and hand on container events.
+"""Run the sources, merge their observations, and emit container events.
 
-A source that fails is counted, said once for each reason, and run again after a pause that grows: to the rescan time
-where something is only closed or gone, which costs nothing to try, and to `_LONGEST_SECONDS` where it talks
-nonsense. The others go on.
+The follower counts failures of a source, logs each reason once, and restarts the source after a pause that grows: up
+to the rescan time if a resource is inaccessible or gone, which is cheap to retry, and up to `_LONGEST_SECONDS` if its
+data is malformed. The other sources continue.
 
-An agent that starts asks what was said of this node's containers before (`remembered`), for at most
-`_REMEMBER_SECONDS`, and takes what was alive then and is listed by no source for gone.
+An agent that starts reads the events that were published for this node before (`remembered`), for at most
+`_REMEMBER_SECONDS`. Containers that were alive then and that no source lists have exited.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Follower:
     """Follows the containers of one node.
 
     Args:
-        sources: Whom to ask, the best first.
+        sources: Sources, the best first.
         node: The node's name.
         boot: Identifier of this boot of its kernel.
         emit: Takes each event, in order, in the event loop's thread; must not block.
@@ -52,7 +52,7 @@ class Follower:
         clock: Time since boot and time of day.
 
     Attributes:
-        registry: Who the containers and pods of the node are, as far as is known now.
+        registry: Identities of the node's containers and pods.
     """
 
     def __init__(
@@ -71,13 +71,16 @@ class Follower:
         self._merge = Merge(self.registry)
         self._failing: dict[str, str] = {}
         self._silent = {source.name for source in sources}
-        self._listed, self._heard = asyncio.Event(), asyncio.Event()  # by one source; of every one, if only a failure
+        self._listed, self._heard = (
+            asyncio.Event(),
+            asyncio.Event(),
+        )  # set by the first listing; set after a listing or failure of every source
 
     async def run(self, remembered: Remembered) -> None:
-        """Follow until cancelled; without any source there is nothing to follow.
+        """Follow until cancelled; return at once without sources.
 
         Args:
-            remembered: Tells what was published of the node's containers before.
+            remembered: Reads the events that were published for the node before.
         """
         if not self._sources:
             return
@@ -87,17 +90,17 @@ class Follower:
             group.create_task(self._begin(remembered))
 
     def observe(self, observation: Observation) -> None:
-        """Take one observation."""
+        """Process one observation."""
         OBSERVATIONS.labels(observation.source, observation.event).inc()
-        self._say(self._merge.observe(observation))
+        self._publish(self._merge.observe(observation))
 
     def present(self, source: str, listed: Mapping[str, tuple[Identity, bool]], boottime_us: int) -> None:
-        """Take a whole listing; a source that lists is well."""
+        """Process a complete listing; a source that lists has recovered."""
         if self._failing.pop(source, None) is not None:
             log.info("containers.recovered", extra={"source": source})
-        self._say(self._merge.present(source, listed, boottime_us))
+        self._publish(self._merge.present(source, listed, boottime_us))
         self._listed.set()
-        self._hear(source)
+        self._mark_heard(source)
 
     async def _begin(self, remembered: Remembered) -> None:
         memory = Memory()
@@ -106,14 +109,14 @@ class Follower:
                 memory = await remembered()
         except TimeoutError:
             log.warning("containers.forgotten", extra={"reason": f"no answer within {_REMEMBER_SECONDS:g} s"})
-        self._say(self._merge.remember(memory, self._now()))
+        self._publish(self._merge.remember(memory, self._now()))
         await self._listed.wait()
         try:
             async with asyncio.timeout(_SETTLE_SECONDS):
                 await self._heard.wait()
         except TimeoutError:
             log.debug("containers.silent", extra={"sources": sorted(self._silent)})
-        self._say(self._merge.settle(self._now()))
+        self._publish(self._merge.settle(self._now()))
 
     async def _keep_running(self, source: Source) -> None:
         loop, pause = asyncio.get_running_loop(), _FIRST_SECONDS
@@ -121,10 +124,10 @@ class Follower:
             began = loop.time()
             try:
                 await source.run(self)
-                reason, longest = "it has ended", _LONGEST_SECONDS
+                reason, longest = "the source ended", _LONGEST_SECONDS
             except OSError as error:
                 reason, longest = _reason(error), self._rescan_seconds
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with one source, the others are heard
+            except Exception as error:  # noqa: BLE001 - no failure of one source may stop the others
                 reason, longest = _reason(error), _LONGEST_SECONDS
             if loop.time() - began > longest:
                 pause = _FIRST_SECONDS
@@ -137,14 +140,14 @@ class Follower:
         if self._failing.get(source) != reason:
             log.warning("containers.failed", extra={"source": source, "reason": reason})
         self._failing[source] = reason
-        self._hear(source)
+        self._mark_heard(source)
 
-    def _hear(self, source: str) -> None:
+    def _mark_heard(self, source: str) -> None:
         self._silent.discard(source)
         if not self._silent:
             self._heard.set()
 
-    def _say(self, happenings: list[Happening]) -> None:
+    def _publish(self, happenings: list[Happening]) -> None:
         for happening in happenings:
             EVENTS.labels(happening.event).inc()
             self._emit(self._event(happening))
@@ -158,7 +161,7 @@ class Follower:
             boottime_us=happening.boottime_us,
             event=happening.event,
             sources=list(happening.sources),
-            **{name: _told(getattr(happening.identity, name)) for name in _IDENTITY},
+            **{name: _clean(getattr(happening.identity, name)) for name in _IDENTITY},
         )
 
     def _now(self) -> int:
@@ -166,12 +169,12 @@ class Follower:
 
 
 def happening(event: ContainerEvent) -> Happening:
-    """Return what an event that was published says."""
+    """Return the happening of a published event."""
     identity = Identity(**{name: getattr(event, name) for name in _IDENTITY})
     return Happening(event.event, identity, tuple(event.sources), event.boottime_us)
 
 
-def _told(value: Any) -> Any:
+def _clean(value: Any) -> Any:
     return label.text(value) if isinstance(value, str) else value
 
 

@@ -1,6 +1,6 @@
-"""Who a container is, by the labels (or annotations) that it carries, and which class of workload it belongs to.
+"""Identity and workload class of a container, by its labels (or annotations).
 
-The kubelet labels containers in the same words whatever runtime makes them; Docker Compose has words of its own.
+The kubelet uses the same labels with every runtime; Docker Compose has its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _SANDBOX_KINDS = ("sandbox", "podsandbox")
 _SANDBOX_NAME = "POD"
 _PROJECT, _SERVICE = "com.docker.compose.project", "com.docker.compose.service"
 
-# Who a listed container is, its labels, and whether it runs.
+# Identity of a listed container, its labels, and whether it runs.
 Row = tuple[Identity, Mapping[str, object], bool]
 
 
@@ -54,13 +54,13 @@ class Classes:
 
 
 def identity(container: str, labels: Mapping[str, object], *, name: object = None, image: object = None) -> Identity:
-    """Return who a container is.
+    """Return the identity of a container.
 
     Args:
         container: The runtime's id.
-        labels: Its labels; what is no text in them is ignored.
-        name: What the runtime calls it.
-        image: Its image, as it was asked for.
+        labels: Its labels; values that are not text are ignored.
+        name: The runtime's name of it.
+        image: Its image, as requested.
     """
     pod, role = text(labels.get(_POD_UID)), next((labels[key] for key in _KINDS if key in labels), None)
     inner = text(labels.get(_CONTAINER_NAME))
@@ -114,7 +114,7 @@ def image_name(image: str) -> str | None:
 
 
 def text(value: object) -> str | None:
-    """Return a value from outside as text that a message may carry; None if it is none, or empty."""
+    """Return an external value as valid text of limited length; None if it is not text, or empty."""
     if not isinstance(value, str):
         return None
     return value[:_LONGEST].encode(errors="replace").decode() or None

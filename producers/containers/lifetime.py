@@ -1,9 +1,9 @@
-"""The lives of one container, and where each source is in them.
+"""The lives of one container, and the position of each source in them.
 
-Within one source the lives of a container follow each other, so each source has its place: a life and a stage of
-it. What it reports next is of that life if it is a later stage. If it begins anew, after an end, it is of the next
-life that others have told of, and only if there is none that could be meant, all of them being over for longer than a
-source may be late, it is of a new one.
+Within one source the lives of a container follow each other, so each source has a position: a life and a stage of
+it. Its next report belongs to that life if it is of a later stage. A start after an end belongs to the next life that
+other sources have reported. It belongs to a new life only if all those lives ended longer ago than a source may be
+late.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from producers.containers.sources.source import Event, Identity
 
-LATE_US = 5_000_000  # by so much a source may be later than another; the worst seen on a busy machine was 0.7 s
-_MOST = 64  # lives of one container within the time that a source may be late; a runtime manages 20
+LATE_US = 5_000_000  # maximum delay between sources; the longest measured on a busy machine was 0.7 s
+_MOST = 64  # lives of one container within the maximum delay; a runtime reaches 20
 
 EVENTS: tuple[Event, ...] = ("created", "started", "exited", "deleted")
 STAGES: Mapping[Event, int] = {event: stage for stage, event in enumerate(EVENTS, 1)}
@@ -24,11 +24,11 @@ class Life:
     """One life of a container.
 
     Attributes:
-        number: Which, from 1 on.
-        stage: How far it has come, by what was said; 0: nothing was.
-        last_us: When the last of that happened.
-        ended_us: When it ended; None: it goes on.
-        sources: Who has reported it, first one first.
+        number: Its number, from 1.
+        stage: Last stage that was reported; 0: none.
+        last_us: Time of that stage.
+        ended_us: Time of its end; None: it has not ended.
+        sources: Sources that reported it, in order of their first report.
     """
 
     number: int
@@ -39,8 +39,8 @@ class Life:
 
 
 @dataclass(slots=True)
-class Place:
-    """Where a source is in a container's lives: what it has reported last, of which, when and as whom."""
+class Position:
+    """Position of a source in a container's lives: the life, stage, time and identity of its last report."""
 
     life: Life
     stage: int
@@ -48,29 +48,29 @@ class Place:
     identity: Identity
 
     def is_outlived(self, at_us: int) -> bool:
-        """Say whether others know of the life being over for longer than a source may be late."""
+        """Return whether the life ended, by other sources, longer ago than a source may be late."""
         return self.life.ended_us is not None and self.life.ended_us < at_us - LATE_US
 
 
-def meant(lives: list[Life], place: Place | None, stage: int, at_us: int) -> Life | None:
-    """Return the life that a source means by a report, and append it if it is a new one.
+def meant(lives: list[Life], position: Position | None, stage: int, at_us: int) -> Life | None:
+    """Return the life that a report of a source belongs to; append it if it is a new one.
 
     Args:
-        lives: All that are known.
-        place: Where the source is; None: it has not reported this container yet.
-        stage: What it reports.
-        at_us: When that was.
+        lives: All known lives.
+        position: Position of the source; None: it has not reported this container yet.
+        stage: Reported stage.
+        at_us: Time of the report.
 
     Returns:
-        None where the source repeats what it has said, or tells of an end and never of a beginning.
+        None if the source repeats itself, or reports an end without a start.
     """
-    if place is not None and stage > place.stage:
-        return place.life
+    if position is not None and stage > position.stage:
+        return position.life
     if stage >= EXITED:
-        return lives[-1] if place is None and at_us > lives[-1].last_us else None
-    if place is not None and (place.stage < EXITED or at_us < place.at_us) and not place.is_outlived(at_us):
+        return lives[-1] if position is None and at_us > lives[-1].last_us else None
+    if position is not None and (position.stage < EXITED or at_us < position.at_us) and not position.is_outlived(at_us):
         return None
-    after = place.life.number if place else 0
+    after = position.life.number if position else 0
     for life in lives:
         if life.number > after and (life.ended_us is None or life.ended_us >= at_us - LATE_US):
             return life
@@ -80,14 +80,14 @@ def meant(lives: list[Life], place: Place | None, stage: int, at_us: int) -> Lif
     return life
 
 
-def listed(place: Place | None, running: bool, at_us: int) -> int | None:
-    """Return the stage that a source reports of a container by listing it; None: none that it has not reported."""
-    if place is None:
+def listed(position: Position | None, running: bool, at_us: int) -> int | None:
+    """Return the stage that a listing newly reports for a container; None: nothing new."""
+    if position is None:
         return STARTED if running else None
-    if place.at_us > at_us:
+    if position.at_us > at_us:
         return None
     if not running:
-        return EXITED if place.stage == STARTED else None
-    if place.stage >= EXITED:  # Docker tells of an end a tenth of a second before its own list knows of it
-        return STARTED if place.at_us < at_us - LATE_US else None
-    return STARTED if place.stage == CREATED or place.is_outlived(at_us) else None
+        return EXITED if position.stage == STARTED else None
+    if position.stage >= EXITED:  # Docker reports an end a tenth of a second before its own list has it
+        return STARTED if position.at_us < at_us - LATE_US else None
+    return STARTED if position.stage == CREATED or position.is_outlived(at_us) else None

@@ -1,16 +1,16 @@
-"""One account of what runs, out of what several sources saw: each event of each life of a container, once, in order.
+"""Merge observations of several sources: each event of each life of a container, once, in order.
 
-A container lives from `created` to `exited` or `deleted`; its id may live again when a runtime restarts it. Sources
-tell of the same life at different moments, by half a second and more when the machine is busy, and each tells its
-own part of it. So times alone cannot say which life an observation is of; `lifetime` finds it by the order in which
-one source tells. What is told of a life that is over, or has been replaced, is stale: nothing comes of it.
+A container lives from `created` to `exited` or `deleted`; its id lives again when a runtime restarts it. Sources
+report the same life at different times, half a second apart or more on a busy machine, and each reports only some
+events. So times alone do not identify the life of an observation; `lifetime` finds it by the order of the reports of
+one source. Observations of a life that has ended or was replaced are stale, and the merge ignores them.
 
-A listing is news of the same kind: what a source lists as running has started, what it does not list any more has
-exited and is deleted; a source's own observation after the moment of the listing outweighs it, and an end that it
-has just told of outweighs a list in which the container still runs.
+A listing also reports events: a container that a source lists as running has started, and one that it no longer lists
+has exited and is deleted. A source's own observation after the time of the listing has precedence, and so has a
+recent end over a list in which the container still runs.
 
-Whoever was here before (an agent that was restarted) has said things too: `remember` takes them in. Until then, what
-is known from listings alone is held back; what is seen to begin is not.
+The previous process of a restarted agent has published events too: `remember` loads them. Until then the merge holds
+back containers that only listings have reported; it does not hold back starts that a source observed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,24 +20,24 @@ from typing import NamedTuple
 from prometheus_client import Counter
 
 from producers.containers import lifetime
-from producers.containers.lifetime import Life, Place
+from producers.containers.lifetime import Life, Position
 from producers.containers.registry import Registry
 from producers.containers.sources.source import Event, Identity, Observation
 
 STALE = Counter("spazio_container_stale_total", "observations of a container's life that was over already")
 
 KEPT_US = 60_000_000
-MOST = 20_000  # containers known at a time; a node runs hundreds
+MOST = 20_000  # containers at a time; a node runs hundreds
 
 
 class Happening(NamedTuple):
-    """Something that happened to a container, to be said once.
+    """A container event, to be published once.
 
     Attributes:
-        event: What.
-        identity: Who it is, as far as is known by now.
-        sources: Who has reported this container in this life, first one first.
-        boottime_us: When; never before what happened earlier in the same life.
+        event: Its kind.
+        identity: Identity of the container, as far as it is known.
+        sources: Sources that reported this container in this life, in order of their first report.
+        boottime_us: Time since boot; never before an earlier event of the same life.
     """
 
     event: Event
@@ -47,28 +47,28 @@ class Happening(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """The last thing that was said of a container, before this account began."""
+class LastEvent:
+    """The last published event of a container before this merge began."""
 
     happening: Happening
-    rebooted: bool = False  # since then
+    rebooted: bool = False  # whether the node rebooted since
 
     @property
     def alive(self) -> bool:
-        """Whether the container was there by that."""
+        """Whether the container was alive after it."""
         return self.happening.event in ("created", "started")
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What was said before.
+    """Events that were published before.
 
     Attributes:
-        said: The last thing that was said of each container, as far back as anybody remembers.
-        pods: Pods that ran when the node was last heard of; their containers may have begun before that.
+        events: The last event of each container, as far back as the stream keeps them.
+        pods: Pods that ran in the node's last block of usage; their containers may have started earlier.
     """
 
-    said: Mapping[str, Said] = field(default_factory=dict)
+    events: Mapping[str, LastEvent] = field(default_factory=dict)
     pods: frozenset[str] = frozenset()
 
 
@@ -76,87 +76,89 @@ class Memory:
 class _Container:
     identity: Identity
     lives: list[Life] = field(default_factory=list)
-    places: dict[str, Place] = field(default_factory=dict)
-    held: list[tuple[int, Happening]] | None = None  # (number of the life, what is not said yet)
+    positions: dict[str, Position] = field(default_factory=dict)
+    held: list[tuple[int, Happening]] | None = None  # (number of the life, event that is not published yet)
 
 
 class Merge:
-    """The account. Each call returns what there is to say by it; nothing else remembers or waits.
+    """Merges the sources. Each call returns the events to publish; there is no other state, and no waiting.
 
     Args:
-        registry: Learns and forgets who containers are.
+        registry: Registry of identities, which the merge updates.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._containers: dict[str, _Container] = {}
-        self._listed: dict[str, set[str]] = {}  # containers that a source has reported, and not that they are deleted
+        self._listed: dict[str, set[str]] = {}  # containers that a source has reported and not as deleted
         self._before: Memory | None = None
         self._settled = False
 
     def observe(self, observation: Observation) -> list[Happening]:
-        """Take in what a source has seen."""
+        """Process an observation of a source."""
         source, stage, at_us = observation.source, lifetime.STAGES[observation.event], observation.boottime_us
-        known = None
+        previous = None
         if stage <= lifetime.STARTED and observation.identity.container not in self._containers and self._before:
-            known = self._before.said.get(observation.identity.container)
+            previous = self._before.events.get(observation.identity.container)
         container = self._find(observation.identity, create=stage <= lifetime.STARTED, listed=False)
         if container is None:
             STALE.inc()
             return []
-        return (_end(known, at_us - 1) if known and known.alive else []) + self._release(
+        return (_end(previous, at_us - 1) if previous and previous.alive else []) + self._release(
             container, self._report(container, source, stage, at_us, observation.identity)
         )
 
     def present(self, source: str, listed: Mapping[str, tuple[Identity, bool]], at_us: int) -> list[Happening]:
-        """Take in everything that a source sees at one moment, and whether it is running."""
-        said: list[Happening] = []
+        """Process a listing of a source: all its containers at one time, and whether they run."""
+        result: list[Happening] = []
         for identity, running in listed.values():
             container = self._find(identity, create=running, listed=True)
             if container is None:
                 continue
-            stage = lifetime.listed(container.places.get(source), running, at_us)
+            stage = lifetime.listed(container.positions.get(source), running, at_us)
             if stage is not None:
-                said += self._release(container, self._report(container, source, stage, at_us, identity))
-            elif (place := container.places.get(source)) is not None and place.identity is not identity:
-                place.identity = identity
+                result += self._release(container, self._report(container, source, stage, at_us, identity))
+            elif (position := container.positions.get(source)) is not None and position.identity is not identity:
+                position.identity = identity
                 self._learn(container, identity)
         for id_ in self._listed.get(source, set()) - listed.keys():
             container = self._containers[id_]
-            place = container.places[source]
-            if place.at_us <= at_us:
-                stages = (lifetime.EXITED, lifetime.DELETED) if place.stage < lifetime.EXITED else (lifetime.DELETED,)
+            position = container.positions[source]
+            if position.at_us <= at_us:
+                stages = (
+                    (lifetime.EXITED, lifetime.DELETED) if position.stage < lifetime.EXITED else (lifetime.DELETED,)
+                )
                 for stage in stages:
-                    said += self._release(container, self._report(container, source, stage, at_us, place.identity))
+                    result += self._release(container, self._report(container, source, stage, at_us, position.identity))
         self._forget(at_us)
-        return said
+        return result
 
     def remember(self, memory: Memory, at_us: int) -> list[Happening]:
-        """Take in what was said before; return what has been held back and was not said then.
+        """Load events that were published before; return held events that are not among them.
 
-        What was alive before a reboot is over.
+        Containers that were alive before a reboot have ended.
         """
         result: list[Happening] = []
-        for known in memory.said.values():
-            if known.alive and known.rebooted:
-                result += _end(known, at_us)
-        # A pod of which events are remembered is known by them; of one that began long ago there are none.
-        told = {known.happening.identity.pod for known in memory.said.values()}
-        said = {id_: known for id_, known in memory.said.items() if not known.rebooted}
-        self._before = Memory(said, memory.pods - told)
-        for id_, known in self._before.said.items():
-            if known.alive and (container := self._containers.get(id_)) is not None:
-                self._learn(container, known.happening.identity)
+        for last in memory.events.values():
+            if last.alive and last.rebooted:
+                result += _end(last, at_us)
+        # Events have precedence over the list of pods; a pod that started long ago has no events.
+        pods = {last.happening.identity.pod for last in memory.events.values()}
+        events = {id_: last for id_, last in memory.events.items() if not last.rebooted}
+        self._before = Memory(events, memory.pods - pods)
+        for id_, last in self._before.events.items():
+            if last.alive and (container := self._containers.get(id_)) is not None:
+                self._learn(container, last.happening.identity)
         for container in self._containers.values():
             result += self._release(container, [])
         return result
 
     def settle(self, at_us: int) -> list[Happening]:
-        """Take it that all sources have listed what they see: what was alive before, and is not listed, has gone."""
+        """End the start: all sources have listed, so a container that was alive before and is in no list has ended."""
         result: list[Happening] = []
-        for id_, known in (self._before or Memory()).said.items():
-            if known.alive and id_ not in self._containers and self._registry.get(id_) is None:
-                result += _end(known, at_us)
+        for id_, last in (self._before or Memory()).events.items():
+            if last.alive and id_ not in self._containers and self._registry.get(id_) is None:
+                result += _end(last, at_us)
         self._before, self._settled = Memory(), True
         return result
 
@@ -166,9 +168,9 @@ class Merge:
             container = self._containers[identity.container] = _Container(identity)
             if listed and not self._settled:
                 container.held = []
-                known = self._before.said.get(identity.container) if self._before else None
-                if known and known.alive:
-                    container.identity = identity.joined(known.happening.identity)
+                last = self._before.events.get(identity.container) if self._before else None
+                if last and last.alive:
+                    container.identity = identity.joined(last.happening.identity)
             self._registry.put(container.identity)
         return container
 
@@ -181,13 +183,13 @@ class Merge:
     def _report(
         self, container: _Container, source: str, stage: int, at_us: int, identity: Identity
     ) -> list[tuple[int, Happening]]:
-        """Move a source to its next place; return what nobody has reported before."""
+        """Move a source to its next position; return the events that no source has reported before."""
         self._learn(container, identity)
-        place = container.places.get(source)
-        life = lifetime.meant(container.lives, place, stage, at_us)
+        position = container.positions.get(source)
+        life = lifetime.meant(container.lives, position, stage, at_us)
         if life is None:
             return []
-        container.places[source] = Place(life, stage, at_us, identity)
+        container.positions[source] = Position(life, stage, at_us, identity)
         reported = self._listed.setdefault(source, set())
         reported.discard(identity.container) if stage == lifetime.DELETED else reported.add(identity.container)
         if source not in life.sources:
@@ -198,7 +200,7 @@ class Merge:
         return list(self._advance(container, life, stage, at_us))
 
     def _advance(self, container: _Container, life: Life, stage: int, at_us: int) -> Iterator[tuple[int, Happening]]:
-        """Yield the events that bring a life to a stage: what starts was created, what is deleted had exited."""
+        """Yield the events up to a stage: a started container was created, a deleted one had exited."""
         before = life.stage
         if stage <= before:
             return
@@ -208,20 +210,20 @@ class Merge:
             life.ended_us = life.last_us
         identity = self._registry.completed(container.identity)
         for step in range(before + 1, stage + 1):
-            unseen = step == lifetime.STARTED and stage > lifetime.STARTED  # it has ended and nobody saw it start
+            unseen = step == lifetime.STARTED and stage > lifetime.STARTED  # it ended and no source saw it start
             never = step == lifetime.EXITED and stage == lifetime.DELETED and before < lifetime.STARTED  # it never ran
             if not unseen and not never:
                 happening = Happening(lifetime.EVENTS[step - 1], identity, tuple(life.sources), life.last_us)
                 yield life.number, happening
 
     def _release(self, container: _Container, news: list[tuple[int, Happening]]) -> list[Happening]:
-        """Return what may be said of a container now; holds it back until it is known what was said before."""
+        """Return the events of a container to publish now; hold them until earlier published events are loaded."""
         if container.held is None:
             return [happening for _, happening in news]
         container.held += news
         if self._before is None:
             return []
-        stage = _stage_said(self._before, container.identity)
+        stage = _published_stage(self._before, container.identity)
         held, container.held = container.held, None
         first = container.lives[0].number
         return [
@@ -231,7 +233,7 @@ class Merge:
         ]
 
     def _forget(self, at_us: int) -> None:
-        """Forget what was deleted a minute ago; when there is too much, also what has ended otherwise, oldest first."""
+        """Drop containers that were deleted a minute ago; above `MOST` also other ended ones, oldest first."""
         over = [
             id_
             for id_, container in self._containers.items()
@@ -242,18 +244,18 @@ class Merge:
             over = list(dict.fromkeys(over + ended))[: max(len(over), len(self._containers) - MOST)]
         for id_ in over:
             self._registry.drop(id_)
-            for source in self._containers.pop(id_).places:
+            for source in self._containers.pop(id_).positions:
                 self._listed[source].discard(id_)
 
 
-def _stage_said(before: Memory, identity: Identity) -> int:
-    """Return how far a container had come by what was said of it before; 0: nothing was, or it had ended."""
-    known = before.said.get(identity.container)
-    if known is None:
+def _published_stage(before: Memory, identity: Identity) -> int:
+    """Return the stage of a container by earlier published events; 0: there are none, or it had ended."""
+    last = before.events.get(identity.container)
+    if last is None:
         return lifetime.STARTED if identity.pod in before.pods else 0
-    return lifetime.STAGES[known.happening.event] if known.alive else 0
+    return lifetime.STAGES[last.happening.event] if last.alive else 0
 
 
-def _end(known: Said, at_us: int) -> list[Happening]:
-    last = known.happening
-    return [Happening(event, last.identity, last.sources, at_us) for event in ("exited", "deleted")]
+def _end(last: LastEvent, at_us: int) -> list[Happening]:
+    identity, sources = last.happening.identity, last.happening.sources
+    return [Happening(event, identity, sources, at_us) for event in ("exited", "deleted")]

@@ -1,7 +1,7 @@
-"""Who the containers and pods of this node are, for whoever meets only an id: a cgroup's directory has no other name.
+"""Identities of the node's containers and pods by id: the names of cgroup directories contain only ids.
 
-Containers of one pod complete each other: a source may know the pod's name for its sandbox alone. Written by the
-thread that follows containers, read from any.
+Containers of one pod complete each other: a source may know the pod's name only for its sandbox. The thread that
+follows containers writes the registry; any thread may read it.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ class Registry:
         self._pods: dict[str, _Pod] = {}
 
     def get(self, key: str) -> Identity | None:
-        """Return who a container is, by its id, or a pod, by its UID; None: not known (any more).
+        """Return the identity of a container, by its id, or of a pod, by its UID; None: unknown.
 
         Of a pod only `pod`, `namespace`, `name`, `workload` and `kind` mean anything.
         """
@@ -34,15 +34,15 @@ class Registry:
         return pod.identity if pod is not None else None
 
     def put(self, identity: Identity) -> None:
-        """Take in who a container is, in place of what was known of it."""
+        """Store the identity of a container in place of its previous one."""
         self._containers[identity.container] = identity
         if identity.pod is None:
             return
-        told = replace(identity, container_name=None, image=None, sandbox=None)
+        of_pod = replace(identity, container_name=None, image=None, sandbox=None)
         pod = self._pods.get(identity.pod)
         if pod is None:
-            pod = self._pods[identity.pod] = _Pod(told)
-        pod.identity = pod.identity.joined(told)
+            pod = self._pods[identity.pod] = _Pod(of_pod)
+        pod.identity = pod.identity.joined(of_pod)
         pod.containers.add(identity.container)
 
     def completed(self, identity: Identity) -> Identity:
@@ -55,7 +55,7 @@ class Registry:
         return identity if identity.kind or not pod.identity.kind else replace(identity, kind=pod.identity.kind)
 
     def drop(self, container: str) -> None:
-        """Forget a container, and its pod with the last container of it."""
+        """Remove a container, and its pod with the pod's last container."""
         identity = self._containers.pop(container, None)
         if identity is None or identity.pod is None:
             return

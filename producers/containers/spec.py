@@ -1,7 +1,7 @@
-"""Who a container is, by the configuration that its runtime is given (`config.json` of the OCI runtime specification).
+"""Identity of a container by its runtime configuration (`config.json` of the OCI runtime specification).
 
-Annotations of containerd's CRI plugin name the pod, nerdctl passes labels on as annotations, and Docker keeps all but
-the cgroup's path to itself.
+Annotations of containerd's CRI plugin name the pod, nerdctl passes labels as annotations, and Docker writes only the
+path of the cgroup.
 """
 
 import json
@@ -15,7 +15,7 @@ from producers.containers.sources.source import Identity
 from producers.pods import cgroup
 
 _CRI = "io.kubernetes.cri."
-_WORDS: Mapping[str, str] = {  # what containerd's CRI plugin writes, in the kubelet's words
+_LABELS: Mapping[str, str] = {  # annotations of containerd's CRI plugin, and the kubelet's labels for them
     _CRI + "sandbox-uid": "io.kubernetes.pod.uid",
     _CRI + "sandbox-namespace": "io.kubernetes.pod.namespace",
     _CRI + "sandbox-name": "io.kubernetes.pod.name",
@@ -25,14 +25,14 @@ _WORDS: Mapping[str, str] = {  # what containerd's CRI plugin writes, in the kub
 
 
 def parse(container: str, content: bytes) -> Identity:
-    """Return who a container is, by the runtime's configuration.
+    """Return the identity of a container by its runtime configuration.
 
     Raises:
-        ValueError: It is not what it should be; also LookupError, TypeError, AttributeError.
+        ValueError: It is malformed; also LookupError, TypeError, AttributeError.
     """
     config: Any = json.loads(content)
     annotations = dict(config.get("annotations") or {})
-    labels = annotations | {theirs: annotations[ours] for ours, theirs in _WORDS.items() if ours in annotations}
+    labels = annotations | {theirs: annotations[ours] for ours, theirs in _LABELS.items() if ours in annotations}
     group = (config.get("linux") or {}).get("cgroupsPath") or ""
     image, name = annotations.get(_CRI + "image-name"), annotations.get("nerdctl/name")
     identity = label.identity(container, labels, name=name, image=image)

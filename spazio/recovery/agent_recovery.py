@@ -9,7 +9,7 @@ from bus.client import Client
 from bus.reading.reader import Reader
 from bus.subscription import Subscription
 from producers.containers import follow
-from producers.containers.merge import Happening, Memory, Said
+from producers.containers.merge import Happening, LastEvent, Memory
 from producers.containers.sources.source import Identity
 from schemas import codec
 from schemas.boot import cut
@@ -42,18 +42,18 @@ async def read(client: Client, names: Names, *, node: str, boot: str, timeout_se
     except errors.REQUEST_FAILED as error:
         log.warning("containers.recovery_failed", extra={"reason": f"{names.telemetry} cannot be read: {error}"})
         return Memory()
-    published: dict[str, Said] = {}
+    published: dict[str, LastEvent] = {}
     reader = Reader(client, names.telemetry, [events], timeout_seconds=timeout_seconds)
     # The fold of the stream buries refused messages.
     async with Subscription(reader, subscription.of(ContainerEvent), subscription.ignore) as containers:
         while containers.position < last:
             for each in (await containers.read()).messages:
                 event = each.message
-                published[event.container] = Said(follow.happening(event), rebooted=cut(event.boot) != cut(boot))
+                published[event.container] = LastEvent(follow.happening(event), rebooted=cut(event.boot) != cut(boot))
     ran = _ran(block, boot, began)
     for id_ in ran - published.keys():
         if _CONTAINER.fullmatch(id_):
-            published[id_] = Said(Happening("started", Identity(id_), ("usage",), 0))
+            published[id_] = LastEvent(Happening("started", Identity(id_), ("usage",), 0))
     return Memory(published, ran)
 
 

@@ -119,7 +119,7 @@ def containers(name: str, settings: Settings) -> Finding:
         False if candidate.named else None,
         candidate.found,
         f"the agent waits for it; not reported meanwhile: {candidate.gives}",
-        candidate.mend,
+        candidate.remedy,
     )
 
 

@@ -140,7 +140,7 @@ def said(event: str, container: str, boottime_us: int, *, node: str = NODE, boot
 
 async def read(client: Client, names: Names = NAMES) -> dict[str, tuple[str, bool]]:
     known = await agent_recovery.read(client, names, node=NODE, boot=BOOT, timeout_seconds=1)
-    return {container: (item.happening.event, item.rebooted) for container, item in known.said.items()}
+    return {container: (item.happening.event, item.rebooted) for container, item in known.events.items()}
 
 
 async def test_the_last_event_of_each_container_of_the_node_is_remembered(client: Client) -> None:
@@ -167,7 +167,7 @@ async def test_pods_and_containers_whose_beginning_was_forgotten_are_known_by_th
     await js.publish(subject, usage("gone", C))
     await js.publish(subject, usage("uid", A, B))
     memory = await agent_recovery.read(client, NAMES, node=NODE, boot=BOOT, timeout_seconds=1)
-    assert {id_: item.alive for id_, item in memory.said.items()} == {A: True, B: False}
+    assert {id_: item.alive for id_, item in memory.events.items()} == {A: True, B: False}
     assert memory.pods == {"uid", A, B}
     await js.publish(subject, usage("uid", A, boot="before"))
     assert (await agent_recovery.read(client, NAMES, node=NODE, boot=BOOT, timeout_seconds=1)).pods == frozenset()

@@ -1,1 +1,1 @@
-"""Container sources: one a file, behind one protocol."""
+"""Container sources: one per file, behind one protocol."""

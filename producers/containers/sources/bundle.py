@@ -1,11 +1,11 @@
-"""Containers by containerd's task bundles: who a container is, before its first process starts, without a socket.
+"""Containers by containerd's task bundles: identities before the first process starts, without a socket.
 
-For each container that is to run, containerd makes a folder `<namespace>/<id>` and writes the runtime's `config.json`
-into it (mkdir = created). A container is reported when its file is complete, which it is within a millisecond
-as a rule, or after `_PATIENCE_SECONDS` without a name. The runtime writes `init.pid` when the process is there
-(started). A folder that is renamed or removed is of a container that has exited and is deleted.
+For each container containerd makes a folder `<namespace>/<id>` before the start and writes the runtime's `config.json`
+into it (mkdir = created). The source reports a container when its file is complete, usually within a millisecond, or
+after `_PATIENCE_SECONDS` without a name. The runtime writes `init.pid` when the process exists (started). containerd
+renames or removes the folder of a container that has exited (deleted).
 
-The folders are containerd's own affair and may look different one day; they are open to root alone.
+The folders are internal to containerd and may change; only root may read them.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ _GOES = inotify.MOVED_FROM | inotify.DELETE
 _FOLDER_MASK = inotify.CREATE | inotify.MOVED_TO | _GOES | inotify.ONLYDIR
 _BUNDLE_MASK = inotify.CLOSE_WRITE | inotify.MOVED_TO | inotify.ONLYDIR
 _ID = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*")
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # inode that the kernel gives to the namespace in which all processes are seen
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # inode of the kernel's initial namespace, in which all processes are visible
 
 
 @dataclass(slots=True)
 class _Bundle:
     path: str
     identity: Identity
-    state: Event | None = None  # None: nothing of it has been said
+    state: Event | None = None  # None: no event of it was reported
     named: bool = False
     watch: int = -1
 
@@ -48,9 +48,9 @@ class Bundle:
     """Follows the folders of one or more instances of containerd.
 
     Args:
-        folders: Folders of namespaces; each may be missing, and come later.
-        rescan_seconds: Everything is listed so often.
-        proc: Where /proc is mounted, to tell a bundle whose process has ended; None: each is taken to run.
+        folders: Folders of namespaces; each may be missing, and appear later.
+        rescan_seconds: Time between complete listings.
+        proc: Mount of /proc, to detect ended processes; None: each process is assumed to run.
         clock: Time since boot.
     """
 
@@ -73,35 +73,35 @@ class Bundle:
         """Follow until cancelled.
 
         Raises:
-            OSError: The folders are closed to us, or no inotify is to be had.
+            OSError: The folders are not readable, or inotify is not available.
         """
         with Inotify() as queue:
             self._queue, self._sink = queue, sink
             self._bundles = dict[str, _Bundle]()
-            self._spaces = dict[str, tuple[int, int]]()  # watch and inode of folders that hold bundles or namespaces
-            self._paths = dict[int, str]()  # what is watched
+            self._spaces = dict[str, tuple[int, int]]()  # watch and inode of folders of bundles or namespaces
+            self._paths = dict[int, str]()  # by watch
             self._turn = 0
             await inotify.attend(queue, self._take, self._look, self._rescan_seconds)
 
     def _look(self) -> None:
-        """List all bundles, mend what events have missed, and hand the list on."""
-        found: dict[str, str] = {}
+        """List all bundles, correct what events have missed, and report the list."""
+        ids: dict[str, str] = {}
         readable, refusal = False, None
         for folder in self._folders:
             try:
                 spaces = self._names(str(folder))
                 readable = True
-                found |= {path: _last(path) for space in spaces for path in self._inside(space)}
+                ids |= {path: _last(path) for space in spaces for path in self._inside(space)}
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except PermissionError as error:
                 refusal = error
-        self._tell_refusal(refusal, readable)
-        for path in self._bundles.keys() - found.keys():
+        self._log_refusal(refusal, readable)
+        for path in self._bundles.keys() - ids.keys():
             self._forget(self._bundles[path])
         self._turn = (self._turn + 1) % _TURNS
         listed: dict[str, tuple[Identity, bool]] = {}
-        for index, (path, name) in enumerate(found.items()):
+        for index, (path, name) in enumerate(ids.items()):
             bundle = self._bundles.get(path)
             if bundle is None:
                 bundle = self._find(path)
@@ -113,7 +113,7 @@ class Bundle:
         self._sink.present(self.name, listed, self._now())
 
     def _find(self, path: str) -> _Bundle:
-        """Take in a bundle that was found by looking: being made now, or there for longer."""
+        """Add a bundle from a listing: either new, or already started."""
         if not Path(path, "init.pid").exists():
             return self._come(path)
         bundle = self._bundles[path] = _Bundle(path, Identity(_last(path)))
@@ -122,7 +122,7 @@ class Bundle:
         return bundle
 
     def _names(self, path: str) -> list[str]:
-        """Watch a folder, and return the folders in it."""
+        """Watch a folder, and return its subfolders."""
         inode = Path(path).stat().st_ino
         watch, before = self._spaces.get(path, (-1, 0))
         if watch not in self._paths or inode != before:
@@ -131,11 +131,11 @@ class Bundle:
         with os.scandir(path) as entries:
             return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
 
-    def _tell_refusal(self, refusal: PermissionError | None, readable: bool) -> None:
+    def _log_refusal(self, refusal: PermissionError | None, readable: bool) -> None:
         if refusal is not None and not readable:
             raise refusal
-        said, self._refused = self._refused, str(refusal or "")
-        if self._refused and said != self._refused:
+        logged, self._refused = self._refused, str(refusal or "")
+        if self._refused and logged != self._refused:
             log.warning("containers.refused", extra={"source": self.name, "reason": self._refused})
 
     def _take(self, events: list[inotify.Event]) -> None:
@@ -203,7 +203,7 @@ class Bundle:
     def _create(self, bundle: _Bundle) -> None:
         if bundle.state is None and self._bundles.get(bundle.path) is bundle:
             bundle.state = "created"
-            self._say("created", bundle)
+            self._report("created", bundle)
             if Path(bundle.path, "init.pid").exists():
                 self._start(bundle)
 
@@ -211,7 +211,7 @@ class Bundle:
         self._create(bundle)
         if bundle.state == "created":
             bundle.state = "started"
-            self._say("started", bundle)
+            self._report("started", bundle)
         if self._paths.pop(bundle.watch, None) is not None:
             self._queue.remove(bundle.watch)
 
@@ -219,8 +219,8 @@ class Bundle:
         self._create(bundle)
         self._forget(bundle)
         if bundle.state != "exited":
-            self._say("exited", bundle)
-        self._say("deleted", bundle)
+            self._report("exited", bundle)
+        self._report("deleted", bundle)
 
     def _forget(self, bundle: _Bundle) -> None:
         del self._bundles[bundle.path]
@@ -228,7 +228,7 @@ class Bundle:
             self._queue.remove(bundle.watch)
 
     def _read(self, bundle: _Bundle, *, complete: bool = False) -> None:
-        """Learn who a container is; `complete`: nobody writes it any more, so what cannot be read is damaged."""
+        """Read a container's identity; `complete`: the file is closed, so a malformed one is damaged."""
         try:
             with Path(bundle.path, "config.json").open("rb") as file:
                 bundle.identity = spec.parse(_last(bundle.path), file.read(_LONGEST))
@@ -237,12 +237,12 @@ class Bundle:
                 self._vanished.inc()
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             if complete:
-                self._damage.tell(f"{bundle.path}/config.json: {error!r}")
+                self._damage.count(f"{bundle.path}/config.json: {error!r}")
         else:
             bundle.named = True
 
     def _runs(self, path: str) -> bool:
-        """Say whether the process of a bundle is there; believed where its processes cannot be seen."""
+        """Return whether the process of a bundle exists; true if processes of the host are not visible."""
         if self._proc is None or not _sees_all(self._proc):
             return True
         try:
@@ -250,7 +250,7 @@ class Bundle:
         except (OSError, ValueError):
             return True
 
-    def _say(self, event: Event, bundle: _Bundle) -> None:
+    def _report(self, event: Event, bundle: _Bundle) -> None:
         self._sink.observe(Observation(self.name, event, bundle.identity, self._now()))
 
     def _now(self) -> int:
@@ -263,7 +263,7 @@ def _last(path: str) -> str:
 
 def _sees_all(proc: Path) -> bool:
     if proc != Path("/proc"):
-        return True  # somebody has mounted it here on purpose
+        return True  # mounted here on purpose
     try:
         return (proc / "self/ns/pid").stat().st_ino == _FIRST_PID_NAMESPACE
     except OSError:

@@ -1,15 +1,15 @@
-"""Containers by their control groups: what exists and what has ended, without any privilege.
+"""Containers by their control groups: starts and exits, without any privilege.
 
 A runtime makes a container's cgroup before it starts the first process (mkdir = created). In version 2 the file
-`cgroup.events` there says at once when a process has come in (populated 1 = started) and when the last has ended
-(populated 0 = exited), a millisecond after it did; the directory is removed soon after (rmdir = deleted). Version 1
-has no such file: a process is looked for soon after the mkdir and at each look, and rmdir stands for the exit, too.
+`cgroup.events` there changes when the first process enters (populated 1 = started) and when the last one has ended
+(populated 0 = exited), a millisecond later; the runtime removes the directory soon after (rmdir = deleted). Version 1
+has no such file: the source looks for a process soon after the mkdir and at each scan, and rmdir also means the exit.
 
-In a hybrid layout the better tree is `unified`. The other is looked at too, and watched as well from when it has held a
-container, at two looks, that `unified` does not; a container is followed in one tree only.
+In a hybrid layout `unified` is the preferred tree. The source also scans the other one, and watches it once two scans
+have found a container there that `unified` does not have; it follows a container in one tree only.
 
-Watches miss nothing that they do not tell of, so where they are complete and there are containers, which makes a look
-dear, only every fifth is one at everything.
+The kernel reports lost events. So while watches cover everything and there are containers, which make a scan
+expensive, only every fifth scan covers all of them.
 """
 
 import asyncio
@@ -22,35 +22,35 @@ from producers import clock as grid
 from producers.containers.sources import inotify
 from producers.containers.sources.inotify import Inotify
 from producers.containers.sources.source import Event, Identity, Observation, Sink
-from producers.containers.sources.tree import VANISHED, Place, Tree
+from producers.containers.sources.tree import VANISHED, ContainerGroup, Tree
 from producers.pods import cgroup
 
 log = logging.getLogger(__name__)
 
-_SOON_SECONDS = (0.02, 0.1, 0.4)  # after the mkdir, in version 1; most start within the last
-_TURNS = 10  # a tenth of the containers is checked at each look
-_WATCHED_TURNS = 60  # of those whose file is watched, a sixtieth
+_SOON_SECONDS = (0.02, 0.1, 0.4)  # after the mkdir, in version 1; most containers start within the last
+_TURNS = 10  # a tenth of the containers is checked at each scan
+_WATCHED_TURNS = 60  # a sixtieth of those whose file is watched
 _PAUSE_LOOKS = 30
 _LOOKS = 5
 
 
 @dataclass(slots=True)
 class _Container:
-    place: Place
+    group: ContainerGroup
     identity: Identity
-    state: Event | None = None  # None: there was no process in it yet, and nobody has seen it being made
+    state: Event | None = None  # None: it had no process yet, and its creation was not observed
     watch: int = -1
-    entered: bool = True  # False: it was followed in another tree, and its process has not been seen to come here yet
-    looks: int = _PAUSE_LOOKS  # left, to see whether it is a pause container
+    entered: bool = True  # False: it was followed in another tree, and no process has entered this one yet
+    looks: int = _PAUSE_LOOKS  # remaining checks whether it is a pause container
 
 
 class Cgroup:
     """Follows the cgroup trees of a host.
 
     Args:
-        root: Where cgroups are mounted.
-        proc: Where /proc is mounted.
-        rescan_seconds: Everything is looked at so often.
+        root: Mount of the cgroup trees.
+        proc: Mount of /proc.
+        rescan_seconds: Time between scans.
         clock: Time since boot.
     """
 
@@ -65,7 +65,7 @@ class Cgroup:
         """Follow until cancelled.
 
         Raises:
-            OSError: There is no cgroup tree, or no inotify to be had.
+            OSError: There is no cgroup tree, or inotify is not available.
         """
         with Inotify() as queue:
             self._queue, self._sink = queue, sink
@@ -76,27 +76,27 @@ class Cgroup:
             self._turn = self._looks = 0
             await inotify.attend(queue, self._take, self._look, self._rescan_seconds)
 
-    def _look(self, *, anew: bool = False) -> None:
-        """List all containers, mend what events have missed, and hand the list on."""
+    def _look(self, *, complete: bool = False) -> None:
+        """List all containers, correct what events have missed, and report the list."""
         self._looks += 1
-        if not anew and self._looks % _LOOKS and self._containers and self._is_watched():
+        if not complete and self._looks % _LOOKS and self._containers and self._is_watched():
             self._look_at_young()
             return
         self._turn += 1
-        places = self._survey(anew=anew)
-        for container in [known for known in self._containers.values() if known.place.container not in places]:
+        groups = self._survey(complete=complete)
+        for container in [each for each in self._containers.values() if each.group.container not in groups]:
             self._forget(container)
-        for index, place in enumerate(places.values()):
-            known = self._containers.get(place.container)
-            if known is not None and known.place.path == place.path and known.place.inode != place.inode:
-                self._end(known)
-                known = None
-            if known is None:
-                self._add(place)
-            elif known.place.path != place.path:
-                self._move(known, place)
-            elif anew or known.state not in ("started", "exited") or self._is_due(index, known):
-                self._check(known)
+        for index, group in enumerate(groups.values()):
+            current = self._containers.get(group.container)
+            if current is not None and current.group.path == group.path and current.group.inode != group.inode:
+                self._end(current)
+                current = None
+            if current is None:
+                self._add(group)
+            elif current.group.path != group.path:
+                self._move(current, group)
+            elif complete or current.state not in ("started", "exited") or self._is_due(index, current):
+                self._check(current)
         listed = {}
         for id_, container in self._containers.items():
             self._see_pause(container)
@@ -104,11 +104,11 @@ class Cgroup:
         self._sink.present(self.name, listed, self._now())
 
     def _is_watched(self) -> bool:
-        """Whether events tell all that the better tree has, the end of each container's last process too."""
+        """Return whether events cover the preferred tree, including the end of each container's last process."""
         return self._trees[0].is_complete and len(self._files) == len(self._containers)
 
     def _look_at_young(self) -> None:
-        """Look at containers that have not started yet, or might be pause containers."""
+        """Check containers that have not started yet, or may be pause containers."""
         for container in list(self._containers.values()):
             if container.state not in ("started", "exited"):
                 self._check(container)
@@ -117,8 +117,8 @@ class Cgroup:
     def _is_due(self, index: int, container: _Container) -> bool:
         return (index + self._turn) % (_TURNS if container.watch < 0 else _WATCHED_TURNS) == 0
 
-    def _survey(self, *, anew: bool) -> dict[str, Place]:
-        """Return where each container is, in the better tree if it is in both."""
+    def _survey(self, *, complete: bool) -> dict[str, ContainerGroup]:
+        """Return the cgroup of each container, in the preferred tree if it is in both."""
         paths = cgroup.trees(self._root)
         if not paths:
             raise FileNotFoundError(
@@ -126,17 +126,17 @@ class Cgroup:
             )
         if [tree.path for tree in self._trees] != paths:
             self._trees = [Tree(path, None if index else self._queue) for index, path in enumerate(paths)]
-        places: dict[str, Place] = {}
+        groups: dict[str, ContainerGroup] = {}
         for tree in self._trees:
-            found = tree.look(anew=anew)
+            in_tree = tree.look(complete=complete)
             if not tree.is_watched:
-                lonely, before = set(found) - places.keys(), self._lonely
+                lonely, before = set(in_tree) - groups.keys(), self._lonely
                 self._lonely = lonely
                 if lonely & before:
                     log.info("containers.tree_watched", extra={"path": str(tree.path)})
                     tree.watch(self._queue)
-            places = found | places
-        return places
+            groups = in_tree | groups
+        return groups
 
     def _take(self, events: list[inotify.Event]) -> None:
         overflowed = False
@@ -154,55 +154,55 @@ class Cgroup:
                 self._change(event)
         if overflowed:
             log.warning("containers.overflowed", extra={"source": self.name})
-            self._look(anew=True)
+            self._look(complete=True)
 
     def _change(self, event: inotify.Event) -> None:
         for tree in self._trees:
             changes = tree.take(event)
             if changes is None:
                 continue
-            for came, place in changes:
-                known = self._containers.get(place.container)
-                if came and (known is None or known.place.path == place.path or tree is self._trees[0]):
-                    self._come(place, known)
-                elif not came and known is not None and known.place.path == place.path:
-                    self._end(known)
+            for came, group in changes:
+                current = self._containers.get(group.container)
+                if came and (current is None or current.group.path == group.path or tree is self._trees[0]):
+                    self._come(group, current)
+                elif not came and current is not None and current.group.path == group.path:
+                    self._end(current)
             return
 
-    def _come(self, place: Place, known: _Container | None) -> None:
-        if known is not None and known.place.path == place.path and known.place.inode != place.inode:
-            self._end(known)
-            known = None
-        if known is None:
-            known = self._add(place, live=True)
-        elif known.place.path != place.path:
-            self._move(known, place)
-        if known.state is None:
-            known.state = "created"
-            self._say("created", known)
-            self._check(known)
-        if known.watch < 0 and known.state == "created":
+    def _come(self, group: ContainerGroup, container: _Container | None) -> None:
+        if container is not None and container.group.path == group.path and container.group.inode != group.inode:
+            self._end(container)
+            container = None
+        if container is None:
+            container = self._add(group, live=True)
+        elif container.group.path != group.path:
+            self._move(container, group)
+        if container.state is None:
+            container.state = "created"
+            self._report("created", container)
+            self._check(container)
+        if container.watch < 0 and container.state == "created":
             loop = asyncio.get_running_loop()
             for seconds in _SOON_SECONDS:
-                loop.call_later(seconds, self._check_soon, known)
+                loop.call_later(seconds, self._check_soon, container)
 
-    def _add(self, place: Place, *, live: bool = False) -> _Container:
-        container = self._containers[place.container] = _Container(place, Identity(place.container, pod=place.pod))
+    def _add(self, group: ContainerGroup, *, live: bool = False) -> _Container:
+        container = self._containers[group.container] = _Container(group, Identity(group.container, pod=group.pod))
         self._watch(container)
-        if not live and cgroup.populated(place.path):
+        if not live and cgroup.populated(group.path):
             container.state = "started"
         return container
 
-    def _move(self, container: _Container, place: Place) -> None:
-        """Follow a container in another tree from now on."""
+    def _move(self, container: _Container, group: ContainerGroup) -> None:
+        """Follow a container in another tree."""
         self._unwatch(container)
-        container.place, container.entered = place, False
+        container.group, container.entered = group, False
         self._watch(container)
         self._check(container)
 
     def _watch(self, container: _Container) -> None:
         try:
-            container.watch = self._queue.add(f"{container.place.path}/cgroup.events", inotify.MODIFY)
+            container.watch = self._queue.add(f"{container.group.path}/cgroup.events", inotify.MODIFY)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENODEV, errno.ENOSPC):
                 raise
@@ -215,12 +215,12 @@ class Cgroup:
         container.watch = -1
 
     def _check_soon(self, container: _Container) -> None:
-        if self._containers.get(container.place.container) is container and container.state == "created":
+        if self._containers.get(container.group.container) is container and container.state == "created":
             self._check(container)
 
     def _check(self, container: _Container, *, changed: bool = False) -> None:
-        """Look whether a process is in there; `changed`: the answer is another one than before."""
-        runs = cgroup.populated(container.place.path)
+        """Check whether the cgroup has a process; `changed`: the kernel reported a change."""
+        runs = cgroup.populated(container.group.path)
         if runs is None:
             self._vanished.inc()
         container.entered = container.entered or changed or bool(runs)
@@ -228,24 +228,24 @@ class Cgroup:
             return
         if runs and container.state != "started":
             container.state = "started"
-            self._say("started", container)
+            self._report("started", container)
         elif not runs and (
             container.state == "started" or (container.state == "created" and (changed or runs is None))
         ):
             container.state = "exited"
-            self._say("exited", container)
+            self._report("exited", container)
 
     def _end(self, container: _Container) -> None:
-        """Say that a container's directory has gone."""
+        """Report that a container's directory was removed."""
         self._forget(container)
         if container.state is None:
             return
         if container.state != "exited":
-            self._say("exited", container)
-        self._say("deleted", container)
+            self._report("exited", container)
+        self._report("deleted", container)
 
     def _forget(self, container: _Container) -> None:
-        del self._containers[container.place.container]
+        del self._containers[container.group.container]
         self._unwatch(container)
 
     def _see_pause(self, container: _Container) -> None:
@@ -254,12 +254,12 @@ class Cgroup:
             return
         container.looks -= 1
         try:
-            sandbox = cgroup.is_pausing(container.place.path, self._proc)
+            sandbox = cgroup.is_pausing(container.group.path, self._proc)
         except (OSError, ValueError, IndexError):
             return
         container.identity = replace(identity, sandbox=sandbox)
 
-    def _say(self, event: Event, container: _Container) -> None:
+    def _report(self, event: Event, container: _Container) -> None:
         self._sink.observe(Observation(self.name, event, container.identity, self._now()))
 
     def _now(self) -> int:

@@ -1,4 +1,4 @@
-"""The container sources that settings ask for, each made ready to run."""
+"""Make the container sources that settings select."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -26,10 +26,10 @@ _MAKERS: Mapping[str, Callable[[Settings], Source]] = {
 
 
 def choose(settings: Settings) -> list[Source]:
-    """Return the sources to run, the best first; each waits by itself until it can be used.
+    """Return the sources to run, the best first; each waits until it is usable.
 
-    With `auto` these are all: what is not there yet may come, and waiting for it costs nothing. A source that was
-    named and cannot be used is warned of.
+    `auto` selects all: a runtime may be installed later, and waiting is cheap. A named source that is not usable logs a
+    warning.
     """
     if settings.containers == ("none",):
         return []
@@ -49,8 +49,8 @@ def choose(settings: Settings) -> list[Source]:
 def _shortage(name: str, settings: Settings, *, auto: bool) -> Callable[[], str]:
     def shortage() -> str:
         if auto and name == "containerd" and survey.look("bundle", settings)[0] == "usable":
-            return "not needed: bundle tells the same for less"
-        state, found = survey.look(name, settings)
-        return "" if state == "usable" else f"{found}; {survey.mend(name, found)}"
+            return "not needed: bundle reports the same at a lower cost"
+        state, finding = survey.look(name, settings)
+        return "" if state == "usable" else f"{finding}; {survey.remedy(name, finding)}"
 
     return shortage

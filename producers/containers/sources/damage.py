@@ -1,4 +1,4 @@
-"""What a runtime says and nobody can read: counted, said once, and no reason to end."""
+"""Count unreadable data of a runtime, and log it once; the source continues."""
 
 import logging
 
@@ -12,14 +12,14 @@ DAMAGED = Counter(
 
 
 class Damage:
-    """The damage that one source has met."""
+    """Unreadable data of one source."""
 
     def __init__(self, source: str) -> None:
-        self._source, self._said = source, False
+        self._source, self._logged = source, False
 
-    def tell(self, reason: str) -> None:
-        """Count one thing that was skipped, and say the first of them."""
+    def count(self, reason: str) -> None:
+        """Count one skipped item, and log the first one."""
         DAMAGED.labels(self._source).inc()
-        if not self._said:
-            self._said = True
+        if not self._logged:
+            self._logged = True
             log.warning("containers.damaged", extra={"source": self._source, "reason": reason})

@@ -1,11 +1,11 @@
-"""The Docker Engine API: what the daemon behind a socket says of its containers.
+"""Containers of a Docker daemon, by the Docker Engine API.
 
-Events are asked for from a moment before the first listing on, so that nothing falls between the two. The path has
-no version in it: the daemon answers in its newest one, and what is read here has been the same since 1.22. Each
-event carries the daemon's wall-clock time, which is turned into time since boot when it is read.
+The source requests events from a time before the first listing, so that no event is lost between the two. The path
+has no version: the daemon answers in its newest one, and the fields that the source reads are unchanged since 1.22.
+Each event has the daemon's wall-clock time, which the source converts to time since boot.
 
-Access to the socket is as good as root. `create` comes well before the first instruction of a container, `start`
-shortly after it, `die` some 50 ms after its end; one that is started again says only `start`.
+Access to the socket is equivalent to root. `create` comes well before the first instruction of a container, `start`
+shortly after it, `die` some 50 ms after its end; a restarted container sends only `start`.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from producers.containers.sources.source import Event, Identity, Observation, Si
 from producers.containers.wire import request
 from producers.containers.wire.response import Lines
 
-_ANSWER_SECONDS = 5.0  # a daemon under load lists hundreds of containers in one
-_LIST_SECONDS = 30.0  # a listing costs the daemon some milliseconds a container; a connection that lives loses nothing
+_ANSWER_SECONDS = 5.0  # a loaded daemon lists hundreds of containers in one
+_LIST_SECONDS = 30.0  # a listing costs the daemon some milliseconds a container; an open connection loses no events
 _LONGEST_LINE = 1 << 20
 _LONGEST_LIST = 64 << 20
 _EVENTS: Mapping[str, Event] = {"create": "created", "start": "started", "die": "exited", "destroy": "deleted"}
@@ -36,7 +36,7 @@ class Docker:
     Args:
         socket: Its Unix socket.
         clock: Time since boot and time of day.
-        list_seconds: Everything is listed so often.
+        list_seconds: Time between listings.
     """
 
     name = "docker"
@@ -49,8 +49,8 @@ class Docker:
         """Follow until cancelled.
 
         Raises:
-            OSError: The socket is missing or closed to us, or the daemon has ended or is stuck.
-            ValueError: What listens there is no such daemon.
+            OSError: The socket is missing or not permitted, or the daemon has ended or hangs.
+            ValueError: The peer is not such a daemon.
         """
         loop, lines = asyncio.get_running_loop(), Lines(_LONGEST_LINE)
         asked, earliest = self._clock.realtime(), self._clock.boottime()
@@ -71,29 +71,29 @@ class Docker:
                     self._take(line, earliest, sink)
 
     async def _list(self, sink: Sink) -> None:
-        # The time before asking: an event that the answer does not know of yet must not look older than the answer.
+        # The time before the request: an event that is not yet in the answer must not look older than the answer.
         boottime_us = self._clock.boottime() // 1000
         body = await request.fetch(
             self._socket, "/containers/json?all=1", timeout_seconds=_ANSWER_SECONDS, longest=_LONGEST_LIST
         )
-        found, rows = json.loads(body), list[label.Row]()
-        if not isinstance(found, list):
+        entries, rows = json.loads(body), list[label.Row]()
+        if not isinstance(entries, list):
             raise ValueError(f"{self._socket} lists no containers but {body[:40]!r}")  # noqa: TRY004 - bytes, not a type
-        for row in found:
+        for entry in entries:
             try:
-                rows.append(parse_row(row))
+                rows.append(parse_row(entry))
             except (ValueError, LookupError, TypeError, AttributeError) as error:
-                self._damage.tell(f"in the list: {error!r}")
+                self._damage.count(f"in the list: {error!r}")
         listed = self._classes.listing(rows)
         sink.present(self.name, listed, boottime_us)
 
     def _take(self, line: bytes | None, earliest: int, sink: Sink) -> None:
         if line is None:
-            return self._damage.tell(f"an event of more than {_LONGEST_LINE} bytes")
+            return self._damage.count(f"an event of more than {_LONGEST_LINE} bytes")
         try:
             parsed = parse_event(line)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            return self._damage.tell(f"{error!r} in {line[:200]!r}")
+            return self._damage.count(f"{error!r} in {line[:200]!r}")
         if parsed is None:
             return None
         event, identity, labels, wall = parsed
@@ -102,35 +102,35 @@ class Docker:
 
 
 def events_since(realtime: int) -> str:
-    """Return what to ask for to get all events from a moment on, in nanoseconds since the Unix epoch."""
+    """Return the target of all events since a time in nanoseconds since the Unix epoch."""
     seconds, nanoseconds = divmod(realtime, grid.SECOND)
     return f"/events?since={seconds}.{nanoseconds:09d}&filters={_FILTER}"
 
 
 def parse_event(line: bytes) -> tuple[Event, Identity, Mapping[str, object], int] | None:
-    """Return what happened to whom, its labels, and when in nanoseconds since the Unix epoch; None: nothing of ours.
+    """Return event, identity, labels and time in nanoseconds since the Unix epoch; None: irrelevant.
 
     Raises:
-        ValueError: The line is no event; also LookupError, TypeError, AttributeError.
+        ValueError: The line is not an event; also LookupError, TypeError, AttributeError.
     """
-    said = json.loads(line)
-    if said.get("Type") != "container" or said["Action"] not in _EVENTS:
+    fields = json.loads(line)
+    if fields.get("Type") != "container" or fields["Action"] not in _EVENTS:
         return None
-    actor = said["Actor"]
+    actor = fields["Actor"]
     attributes: Mapping[str, object] = actor.get("Attributes") or {}
     name, image = attributes.get("name"), attributes.get("image")
     identity = label.identity(_id(actor["ID"]), attributes, name=name, image=image)
-    wall = said["timeNano"]
+    wall = fields["timeNano"]
     if not isinstance(wall, int):
         raise TypeError(f"timeNano {wall!r}")
-    return _EVENTS[said["Action"]], identity, attributes, wall
+    return _EVENTS[fields["Action"]], identity, attributes, wall
 
 
 def parse_row(row: Mapping[str, object]) -> label.Row:
-    """Return who a listed container is, its labels, and whether it runs.
+    """Return the identity of a listed container, its labels, and whether it runs.
 
     Raises:
-        ValueError: It is no container; also LookupError, TypeError, AttributeError.
+        ValueError: It is not a container; also LookupError, TypeError, AttributeError.
     """
     labels, names = row.get("Labels") or {}, row.get("Names") or []
     if not isinstance(labels, Mapping) or not isinstance(names, list):

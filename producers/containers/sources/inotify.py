@@ -1,7 +1,7 @@
-"""inotify(7): the kernel says what happens in directories that are watched, without anybody asking again.
+"""inotify(7): the kernel reports changes in watched directories, without polling.
 
-Only what the C library offers is called, so that the agent needs no package for it. An overflow of the kernel's
-queue is told as an event like any other, since whoever reads must then look at everything again.
+The module calls the C library, so that the agent needs no package for it. It reports an overflow of the kernel's
+queue as an event like any other, since the reader must then scan everything.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ MOVED_TO = 0x0000_0080
 CREATE = 0x0000_0100
 DELETE = 0x0000_0200
 OVERFLOW = 0x0000_4000
-IGNORED = 0x0000_8000  # the watch is gone: it was removed, or what it watched was
+IGNORED = 0x0000_8000  # the watch is gone: it, or the watched file, was removed
 ONLYDIR = 0x0100_0000
 ISDIR = 0x4000_0000
 
@@ -33,7 +33,7 @@ _LIMITS = {
 
 
 class Event(NamedTuple):
-    """One event: the watch it belongs to (-1: all, the queue was full), what happened, and the name within it."""
+    """One event: its watch (-1: all, the queue was full), its kind as a mask, and the name within the directory."""
 
     watch: int
     mask: int
@@ -41,10 +41,10 @@ class Event(NamedTuple):
 
 
 class Inotify:
-    """A queue of events, not blocking; a context manager that closes it.
+    """A queue of events that does not block; a context manager that closes it.
 
     Raises:
-        OSError: The user has too many of them; the message says what to raise.
+        OSError: The user has too many of them; the message names the limit to raise.
     """
 
     def __init__(self) -> None:
@@ -67,16 +67,16 @@ class Inotify:
         """Watch a path; a second watch of the same file is the same one, with the newer mask.
 
         Raises:
-            OSError: It does not exist, is closed to us, or there are too many watches.
+            OSError: It does not exist, is not readable, or there are too many watches.
         """
         return self._call("inotify_add_watch", self._descriptor, os.fsencode(path), mask, path=path)
 
     def remove(self, watch: int) -> None:
-        """Take a watch back; no harm if what it watched is gone, and the watch with it."""
+        """Remove a watch; ignored if the kernel already removed it together with its file."""
         self._libc.inotify_rm_watch(self._descriptor, watch)
 
     def read(self) -> list[Event]:
-        """Return the events that wait, oldest first; none if there are none."""
+        """Return the pending events, oldest first."""
         try:
             return list(parse(os.read(self._descriptor, _READ_BYTES)))
         except BlockingIOError:
@@ -107,10 +107,10 @@ def parse(data: bytes) -> Iterator[Event]:
 async def attend(
     queue: Inotify, take: Callable[[list[Event]], None], look: Callable[[], None], look_seconds: float
 ) -> None:
-    """Call `take` with events as soon as they come, and `look` now and each so many seconds, until cancelled.
+    """Call `take` with events as soon as they come, and `look` now and every `look_seconds`, until cancelled.
 
     Raises:
-        Exception: Whatever one of the two has raised.
+        Exception: An exception of one of the two.
     """
     loop = asyncio.get_running_loop()
     failed: asyncio.Future[None] = loop.create_future()
@@ -118,7 +118,7 @@ async def attend(
     def read() -> None:
         try:
             take(queue.read())
-        except Exception as error:  # noqa: BLE001 - passed on to whoever attends
+        except Exception as error:  # noqa: BLE001 - passed to the caller
             loop.remove_reader(queue)
             failed.set_exception(error)
 

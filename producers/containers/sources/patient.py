@@ -1,8 +1,7 @@
-"""A source that waits until what it follows is there.
+"""A source that waits until its runtime is available.
 
-A runtime may be installed, started or permitted at any time, and one that is restarted takes its socket away for a
-while. Looking costs some microseconds, so it is done as often as sources list; what is missing is said once, and
-is no failure.
+A runtime may be installed, started or permitted at any time, and a restart removes its socket for a while. A check
+costs some microseconds, so it runs as often as sources list. A missing runtime is logged once and is not a failure.
 """
 
 import asyncio
@@ -15,28 +14,28 @@ log = logging.getLogger(__name__)
 
 
 class Patient:
-    """Runs a source while it can be used.
+    """Runs a source while it is usable.
 
     Args:
         source: The source.
-        shortage: Says why the source cannot be used now, empty if it can.
-        look_seconds: Time between two looks.
-        level: How loud a shortage is said.
+        shortage: Returns why the source is not usable now; empty if it is.
+        look_seconds: Time between two checks.
+        level: Log level of a shortage.
     """
 
     def __init__(self, source: Source, shortage: Callable[[], str], *, look_seconds: float, level: int) -> None:
         self.name = source.name
         self._source, self._shortage, self._look_seconds, self._level = source, shortage, look_seconds, level
-        self._said = ""
+        self._logged = ""
 
     async def run(self, sink: Sink) -> None:
-        """Wait for what the source follows, then run the source; raises what that raises."""
+        """Wait until the source is usable, then run it; raises what it raises."""
         while shortage := self._shortage():
-            if shortage != self._said:
-                self._said = shortage
+            if shortage != self._logged:
+                self._logged = shortage
                 log.log(self._level, "containers.waiting", extra={"source": self.name, "reason": shortage})
             await asyncio.sleep(self._look_seconds)
-        if self._said:
-            self._said = ""
+        if self._logged:
+            self._logged = ""
             log.info("containers.found", extra={"source": self.name})
         await self._source.run(sink)

@@ -1,8 +1,8 @@
-"""What a container source is, and what it may say.
+"""The protocol of container sources.
 
-A source follows one thing that knows of containers: a directory tree, a socket. It says what it sees happen as
-observations, and now and then lists everything that it sees at one moment, so that whatever its events missed is
-mended. It knows nothing of other sources; `merge` makes one account of all of them.
+A source follows one provider of container events: a directory tree or a socket. It reports events as observations,
+and regularly lists all containers at one time, which corrects missed events. A source does not depend on other
+sources; `merge` combines them.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ Event = Literal["created", "started", "exited", "deleted"]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a container is; None where the source does not know.
+    """Identity of a container; None where the source does not know a field.
 
     Attributes:
         container: The runtime's full id.
         container_name: Name within its pod, or the runtime's.
-        image: As it was asked for.
+        image: Image, as requested.
         sandbox: True for a pod's pause container.
         pod: UID of its pod.
         namespace: Namespace of its pod.
@@ -41,7 +41,7 @@ class Identity:
     kind: Kind | None = None
 
     def joined(self, other: "Identity") -> "Identity":
-        """Return this identity with what only the other knows."""
+        """Return this identity, completed with fields of the other one."""
         missing = {
             field: getattr(other, field)
             for field in self.__dataclass_fields__
@@ -52,13 +52,13 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One thing that a source saw happen to a container.
+    """One event of a container, as a source observed it.
 
     Attributes:
         source: Name of the source.
-        event: What happened.
-        identity: To whom.
-        boottime_us: When, as CLOCK_BOOTTIME; the source's own time of the event if it tells one, else of its reading.
+        event: The event.
+        identity: The container.
+        boottime_us: Time as CLOCK_BOOTTIME; the runtime's time of the event if it has one, else the time of reading.
     """
 
     source: str
@@ -68,21 +68,21 @@ class Observation:
 
 
 class Sink(Protocol):
-    """Takes what sources say; both are called from the event loop's thread and return at once."""
+    """Receiver of the sources; methods are called in the event loop's thread and return at once."""
 
     def observe(self, observation: Observation) -> None:
-        """Take one observation."""
+        """Process one observation."""
 
     def present(self, source: str, listed: Mapping[str, tuple[Identity, bool]], boottime_us: int) -> None:
-        """Take a whole listing: every container that the source sees at that time, and whether it is running.
+        """Process a complete listing: every container of the source at that time, and whether it runs.
 
-        A container that this source has reported alive and does not list any more has exited and is deleted. A
-        source that cannot tell whether a container runs says True.
+        A container that this source reported as alive and no longer lists has exited and is deleted. A source that
+        does not know whether a container runs reports True.
         """
 
 
 class Source(Protocol):
-    """One way to learn of containers."""
+    """A provider of container events."""
 
     @property
     def name(self) -> str:
@@ -92,6 +92,6 @@ class Source(Protocol):
         """Follow until cancelled; list everything at the start, and again as often as settings say.
 
         Raises:
-            OSError: What it follows is gone or closed to us; it is run again after a pause. ValueError: What came is
-                not what it should be; likewise.
+            OSError: Its data is gone or not readable; the follower restarts it after a pause.
+            ValueError: Its data is malformed; likewise.
         """

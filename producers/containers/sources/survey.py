@@ -1,8 +1,8 @@
-"""Which container sources this machine offers, and which of them settings choose.
+"""Container sources that are available on this machine, and which of them settings select.
 
-`auto` takes all that are there, since each knows something first: `bundle` who a container is before it runs,
-`cgroup` within a few milliseconds that it has ended, `docker` what it is called. `containerd` tells what `bundle`
-does for ten times the price, so it stands in for it only.
+`auto` selects all available ones, since each is the first to know something: `bundle` the identity of a container
+before it runs, `cgroup` its end within a few milliseconds, `docker` its name. `containerd` provides the same as
+`bundle` at ten times the cost, so `auto` uses it only without `bundle`.
 """
 
 import errno
@@ -23,16 +23,16 @@ State = Literal["usable", "absent", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One source as this machine has it.
+    """Availability of one source on this machine.
 
     Attributes:
         name: Its name in settings.
-        state: Whether it can be used; absent: nobody made what it follows; refused: it is there, but not for us.
-        wanted: Whether settings want it, as the other sources are.
+        state: Whether it is usable; absent: its files do not exist; refused: they exist, but are not accessible.
+        wanted: Whether settings select it, given the other sources.
         named: Whether settings name it.
-        found: What is there, or why it cannot be used.
-        gives: What it tells.
-        mend: How to make it usable, and what that takes; empty if it is.
+        found: What is available, or why it is not usable.
+        gives: What it reports.
+        remedy: How to make it usable, and what that requires; empty if it is.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Candidate:
     named: bool
     found: str
     gives: str
-    mend: str
+    remedy: str
 
 
 _GIVES: Mapping[str, str] = {
@@ -50,7 +50,7 @@ _GIVES: Mapping[str, str] = {
     "docker": "names, images, labels and Compose services of Docker's containers",
     "containerd": "names, images and labels of containerd's containers",
 }
-_MEND: Mapping[str, str] = {
+_REMEDIES: Mapping[str, str] = {
     "cgroup": "mount the host's cgroup tree and name it with --sample-cgroup; it needs no privilege",
     "bundle": "run as root (no capability is needed); in a container mount the folder of the host; "
     "if it is another, name it with --runtime-bundles",
@@ -62,19 +62,19 @@ _MEND: Mapping[str, str] = {
 
 
 def explain(settings: Settings) -> list[Candidate]:
-    """Look at every source that there is and say what becomes of it."""
-    looked = {name: look(name, settings) for name in CONTAINER_SOURCES}
+    """Return the availability and selection of every source."""
+    states = {name: look(name, settings) for name in CONTAINER_SOURCES}
     candidates = []
-    for name, (state, found) in looked.items():
+    for name, (state, finding) in states.items():
         named = name in settings.containers
-        auto = settings.containers == ("auto",) and not (name == "containerd" and looked["bundle"][0] == "usable")
-        cure = "" if state == "usable" else mend(name, found)
-        candidates.append(Candidate(name, state, named or auto, named, found, _GIVES[name], cure))
+        auto = settings.containers == ("auto",) and not (name == "containerd" and states["bundle"][0] == "usable")
+        advice = "" if state == "usable" else remedy(name, finding)
+        candidates.append(Candidate(name, state, named or auto, named, finding, _GIVES[name], advice))
     return candidates
 
 
 def look(name: str, settings: Settings) -> tuple[State, str]:
-    """Say whether a source can be used right now, and what was found; nothing waits and nothing is changed."""
+    """Return whether a source is usable now, and a description; does not wait, and changes nothing."""
     looks: Mapping[str, Callable[[], tuple[State, str]]] = {
         "cgroup": lambda: _tree(settings.sample.cgroup),
         "bundle": lambda: _folders(settings.runtime.bundles),
@@ -84,9 +84,9 @@ def look(name: str, settings: Settings) -> tuple[State, str]:
     return looks[name]()
 
 
-def mend(name: str, found: str) -> str:
-    """Return how to make a source usable, by what was found of it."""
-    return found.partition(": ")[2] if found.startswith("grpcio") else _MEND[name]
+def remedy(name: str, finding: str) -> str:
+    """Return how to make a source usable, given its description from `look`."""
+    return finding.partition(": ")[2] if finding.startswith("grpcio") else _REMEDIES[name]
 
 
 def _tree(root: Path) -> tuple[State, str]:
@@ -118,13 +118,13 @@ def _socket(path: Path) -> tuple[State, str]:
         except (FileNotFoundError, NotADirectoryError):
             return "absent", f"no socket {path}"
         except OSError as error:
-            if error.errno != errno.EAGAIN:  # so busy that others wait in line
+            if error.errno != errno.EAGAIN:  # its queue of connections is full
                 return "refused", f"{path} cannot be reached: {error.strerror or error}"
     return "usable", str(path)
 
 
 def _grpc(path: Path) -> tuple[State, str]:
-    state, found = _socket(path)
+    state, finding = _socket(path)
     if state == "usable" and util.find_spec("grpc") is None:
         return "refused", "grpcio is not installed: pip install 'spazio[containerd]'"
-    return state, found
+    return state, finding

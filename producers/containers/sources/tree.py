@@ -1,8 +1,8 @@
-"""One cgroup tree under watch: which containers' directories are in it, and which come and go.
+"""One watched cgroup tree: its container directories, and their creation and removal.
 
-Every directory that may hold containers is watched, and nothing below a container is. A directory is listed after
-its watch was added, so that what was made in between is found, by one of the two or by both. At a look again a
-directory is listed if its number of children has changed (2 us for each instead of 15), and each tenth in turn.
+The tree watches every directory that may contain containers, and none below a container. It lists a directory after
+adding the watch, so that the list, the watch or both find a directory that is made meanwhile. A later scan lists a
+directory if its number of children has changed (2 us each instead of 15), and a tenth of the others in turn.
 """
 
 import errno
@@ -31,8 +31,8 @@ _TURNS = 10
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 
 
-class Place(NamedTuple):
-    """Where a container is: its directory, the inode of that, its id, the UID of its pod."""
+class ContainerGroup(NamedTuple):
+    """Cgroup of a container: its directory, the inode of that, the container's id, the UID of its pod."""
 
     path: str
     inode: int
@@ -41,10 +41,10 @@ class Place(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A container's directory has come or gone."""
+    """A container's directory was created or removed."""
 
     came: bool
-    place: Place
+    group: ContainerGroup
 
 
 @dataclass(slots=True)
@@ -52,10 +52,10 @@ class _Folder:
     path: str
     pod: str | None
     inode: int
-    links: int = -1  # when it was listed; -1: list it at the next look
+    links: int = -1  # when it was listed; -1: list it at the next scan
     watch: int = -1
     folders: set[str] = field(default_factory=set)
-    containers: dict[str, Place] = field(default_factory=dict)
+    containers: dict[str, ContainerGroup] = field(default_factory=dict)
 
 
 class Tree:
@@ -63,14 +63,14 @@ class Tree:
 
     Args:
         path: Its root.
-        queue: Where watches are added; None only looks.
+        queue: Queue for the watches; None: scan only.
     """
 
     def __init__(self, path: Path, queue: Inotify | None) -> None:
         self._root, self._queue = str(path), queue
         self._folders: dict[str, _Folder] = {}
         self._watches: dict[int, _Folder] = {}
-        self._said, self._turn = False, 0
+        self._unwatched, self._turn = False, 0
 
     @property
     def path(self) -> Path:
@@ -79,42 +79,42 @@ class Tree:
 
     @property
     def is_watched(self) -> bool:
-        """Whether changes are told as they happen."""
+        """Whether the kernel reports changes."""
         return self._queue is not None
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it is watched."""
-        return self._queue is not None and not self._said
+        """Whether watches cover the whole tree."""
+        return self._queue is not None and not self._unwatched
 
     def watch(self, queue: Inotify) -> None:
-        """Begin to watch, where the tree was only looked at before."""
+        """Start to watch a tree that was only scanned before."""
         self._queue = queue
         self._folders.clear()
 
-    def look(self, *, anew: bool = False) -> dict[str, Place]:
-        """Return every container in the tree; watches what has not been watched yet.
+    def look(self, *, complete: bool = False) -> dict[str, ContainerGroup]:
+        """Return every container in the tree; add missing watches.
 
         Args:
-            anew: List every directory, whether it seems to have changed or not.
+            complete: List every directory, also unchanged ones.
         """
-        found: dict[str, Place] = {}
+        groups: dict[str, ContainerGroup] = {}
         pending: list[tuple[str, str | None]] = [(self._root, None)]
         seen = set[str]()
         self._turn = (self._turn + 1) % _TURNS
         while pending:
             due = len(seen) % _TURNS == self._turn
-            folder = self._open(*pending.pop(), anew=anew or due)
+            folder = self._open(*pending.pop(), complete=complete or due)
             if folder is not None:
                 seen.add(folder.path)
-                found |= {place.container: place for place in folder.containers.values()}
+                groups |= {group.container: group for group in folder.containers.values()}
                 pending += [(path, self._pod(path, folder)) for path in folder.folders]
         for path in self._folders.keys() - seen:
             self._drop(path)
-        return found
+        return groups
 
     def take(self, event: Event) -> list[Change] | None:
-        """Return what an event means, in order; None: the event is of another's watch."""
+        """Return the changes of an event, in order; None: the watch is not of this tree."""
         folder = self._watches.get(event.watch)
         if folder is None:
             return None
@@ -125,46 +125,46 @@ class Tree:
             return []
         folder.links = -1
         if event.mask & inotify.CREATE:
-            return [Change(True, place) for place in self._came(folder, event.name)]
-        return [Change(False, place) for place in self._went(folder, event.name)]
+            return [Change(True, group) for group in self._came(folder, event.name)]
+        return [Change(False, group) for group in self._went(folder, event.name)]
 
-    def _came(self, folder: _Folder, name: str) -> Iterator[Place]:
+    def _came(self, folder: _Folder, name: str) -> Iterator[ContainerGroup]:
         path, kind = f"{folder.path}/{name}", cgroup.parse(name)
         if kind is Kind.OTHER:
             return
         if kind in (Kind.CONTAINER, Kind.STRAY):
-            place = folder.containers[name] = _place(path, name, _inode(path), folder.pod)
-            yield place
+            group = folder.containers[name] = _group(path, name, _inode(path), folder.pod)
+            yield group
             return
         folder.folders.add(path)
         pending = [(path, self._pod(path, folder))]
         while pending:
-            inner = self._open(*pending.pop(), anew=True)
+            inner = self._open(*pending.pop(), complete=True)
             if inner is not None:
                 yield from inner.containers.values()
                 pending += [(path, self._pod(path, inner)) for path in inner.folders]
 
-    def _went(self, folder: _Folder, name: str) -> Iterator[Place]:
-        place = folder.containers.pop(name, None)
-        if place is not None:
-            yield place
+    def _went(self, folder: _Folder, name: str) -> Iterator[ContainerGroup]:
+        group = folder.containers.pop(name, None)
+        if group is not None:
+            yield group
         path = f"{folder.path}/{name}"
         if path in folder.folders:
             folder.folders.discard(path)
             yield from self._drop(path)
 
-    def _drop(self, path: str) -> list[Place]:
-        """Forget a folder and all below it; return the containers that were in there."""
+    def _drop(self, path: str) -> list[ContainerGroup]:
+        """Drop a folder and all below it; return its containers."""
         folder = self._folders.pop(path, None)
         if folder is None:
             return []
         if folder.watch >= 0 and folder.watch in self._watches and self._queue:
             del self._watches[folder.watch]
             self._queue.remove(folder.watch)
-        return [*folder.containers.values(), *(place for inner in folder.folders for place in self._drop(inner))]
+        return [*folder.containers.values(), *(group for inner in folder.folders for group in self._drop(inner))]
 
-    def _open(self, path: str, pod: str | None, *, anew: bool) -> _Folder | None:
-        """Return a folder, watched and listed as it is now; None: it has gone."""
+    def _open(self, path: str, pod: str | None, *, complete: bool) -> _Folder | None:
+        """Return a folder, watched and with a current list; None: it is gone."""
         try:
             status = os.stat(path)  # noqa: PTH116 - hundreds a second; making a Path costs as much
             folder = self._folders.get(path)
@@ -173,7 +173,7 @@ class Tree:
                 folder = self._folders[path] = _Folder(path, pod, status.st_ino)
                 self._add(folder)
             unwatched = folder.watch < 0 and self._queue is not None
-            if anew or unwatched or folder.links < 2 or folder.links != status.st_nlink:
+            if complete or unwatched or folder.links < 2 or folder.links != status.st_nlink:
                 folder.links = status.st_nlink
                 self._list(folder)
         except OSError as error:
@@ -192,21 +192,21 @@ class Tree:
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            if not self._said:
-                self._said = True
+            if not self._unwatched:
+                self._unwatched = True
                 log.warning("containers.unwatched", extra={"path": folder.path, "reason": error.strerror})
             return
         self._watches[folder.watch] = folder
 
     def _list(self, folder: _Folder) -> None:
-        folders, containers = set[str](), dict[str, Place]()
+        folders, containers = set[str](), dict[str, ContainerGroup]()
         with os.scandir(folder.path) as entries:
             for entry in entries:
                 if not entry.is_dir(follow_symlinks=False):
                     continue
                 kind = cgroup.parse(entry.name)
                 if kind in (Kind.CONTAINER, Kind.STRAY):
-                    containers[entry.name] = _place(entry.path, entry.name, entry.inode(), folder.pod)
+                    containers[entry.name] = _group(entry.path, entry.name, entry.inode(), folder.pod)
                 elif kind is not Kind.OTHER:
                     folders.add(entry.path)
         for path in folder.folders - folders:
@@ -218,12 +218,12 @@ class Tree:
         return cgroup.pod_uid(path.rpartition("/")[2]) or folder.pod
 
 
-def _place(path: str, name: str, inode: int, pod: str | None) -> Place:
-    return Place(path, inode, cgroup.container_id(name) or name, cgroup.pod_uid(name) or pod)
+def _group(path: str, name: str, inode: int, pod: str | None) -> ContainerGroup:
+    return ContainerGroup(path, inode, cgroup.container_id(name) or name, cgroup.pod_uid(name) or pod)
 
 
 def _inode(path: str) -> int:
-    """Return a directory's inode; 0: it has gone already."""
+    """Return a directory's inode; 0: it is gone already."""
     try:
         return Path(path).stat().st_ino
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Calls of gRPC methods of a daemon behind a Unix socket, whose failures are those of any socket."""
+"""Call gRPC methods of a daemon over a Unix socket, with failures as those of any socket."""
 
 import contextlib
 import importlib
@@ -17,9 +17,9 @@ class Daemon:
 
     Args:
         socket: The daemon's socket.
-        package: What the names of all its services begin with.
+        package: Common prefix of the names of its services.
         header: Key of the metadata that names a namespace.
-        timeout_seconds: How long one answer may take, unless a call says otherwise.
+        timeout_seconds: Default timeout of one answer.
     """
 
     def __init__(self, socket: Path, *, package: str, header: str, timeout_seconds: float) -> None:
@@ -28,10 +28,10 @@ class Daemon:
         self._channel = self._grpc.aio.insecure_channel(f"unix://{socket.absolute()}", options=_OPTIONS)
 
     async def ask(self, method: str, message: bytes, namespace: str = "", seconds: float | None = None) -> bytes:
-        """Call a method that gives one answer.
+        """Call a method with one answer.
 
         Raises:
-            OSError: The daemon refuses, is gone, or takes too long.
+            OSError: The daemon refuses, has ended, or exceeds the timeout.
             ValueError: It does not know the method.
         """
         with self._failures(method):
@@ -43,7 +43,7 @@ class Daemon:
     async def stream(
         self, method: str, message: bytes, namespace: str = "", *, seconds: float | None = None
     ) -> AsyncIterator[bytes]:
-        """Call a method that gives answers until it has said all, or for ever.
+        """Call a method with a stream of answers, which may be endless.
 
         Raises:
             OSError: As `ask`.
@@ -55,7 +55,7 @@ class Daemon:
                 yield answer
 
     async def close(self) -> None:
-        """Close the connection; what is under way is given up."""
+        """Close the connection; cancels calls in progress."""
         await self._channel.close()
 
     def _metadata(self, namespace: str) -> tuple[tuple[str, str], ...]:
@@ -67,16 +67,16 @@ class Daemon:
             yield
         except self._grpc.aio.AioRpcError as error:
             code = error.code()
-            words = f"{self._socket}: {method}: {code.name}: {error.details()}"
+            reason = f"{self._socket}: {method}: {code.name}: {error.details()}"
             if code is self._grpc.StatusCode.UNIMPLEMENTED:
-                raise ValueError(words) from None
+                raise ValueError(reason) from None
             if code is self._grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise TimeoutError(words) from None
-            raise ConnectionError(words) from None
+                raise TimeoutError(reason) from None
+            raise ConnectionError(reason) from None
 
 
 def load() -> Any:
-    """Import gRPC, which costs 10 MB and 100 ms; only who needs it pays.
+    """Import gRPC only when it is needed: it costs 10 MB and 100 ms.
 
     Raises:
         FileNotFoundError: It is not installed.
@@ -90,7 +90,7 @@ def load() -> Any:
 
 @asynccontextmanager
 async def dial(socket: Path, *, package: str, header: str, timeout_seconds: float) -> AsyncIterator[Daemon]:
-    """Connect, and close at the end; nothing is sent before the first call."""
+    """Connect, and close at the end; sends nothing before the first call."""
     daemon = Daemon(socket, package=package, header=header, timeout_seconds=timeout_seconds)
     try:
         yield daemon

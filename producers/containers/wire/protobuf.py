@@ -1,7 +1,7 @@
 """Protocol Buffers' wire format, as far as containerd's events and containers need it.
 
-Fields are told by number, without generated code: that of containerd breaks with every second release of its
-runtime library. See https://protobuf.dev/programming-guides/encoding/.
+Field numbers identify the fields, without generated code: containerd's generated code breaks with every second release
+of its runtime library. See https://protobuf.dev/programming-guides/encoding/.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
     """Yield the number and value of each field: an integer, or bytes for text, messages and maps' entries.
 
     Raises:
-        ValueError: This is no message.
+        ValueError: This is not a message.
     """
     position = 0
     while position < len(message):
@@ -40,22 +40,22 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def content(message: bytes, number: int) -> bytes:
-    """Return the bytes of a field, the last one if it comes repeatedly; empty if it is not there."""
-    found = b""
+    """Return the bytes of a field, the last ones if it is repeated; empty if it is missing."""
+    last = b""
     for field, value in fields(message):
         if field == number and isinstance(value, bytes):
-            found = value
-    return found
+            last = value
+    return last
 
 
 def text(message: bytes, number: int) -> str:
-    """Return a field's text; empty if it is not there."""
+    """Return a field's text; empty if it is missing."""
     return content(message, number).decode(errors="replace")
 
 
 def number(message: bytes, field: int) -> int:
-    """Return a field's integer; 0 if it is not there."""
-    return next((value for found, value in fields(message) if found == field and isinstance(value, int)), 0)
+    """Return a field's integer; 0 if it is missing."""
+    return next((value for key, value in fields(message) if key == field and isinstance(value, int)), 0)
 
 
 def repeated(message: bytes, number: int) -> list[bytes]:

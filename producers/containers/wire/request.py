@@ -1,6 +1,6 @@
-"""One GET to a daemon behind a Unix socket, its body as it comes.
+"""One GET to a daemon over a Unix socket, with a streamed body.
 
-The agent pays neither the 10 MB nor the 300 ms that an HTTP library would cost it.
+An HTTP library would cost the agent 10 MB and 300 ms.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ _LONGEST_REFUSAL = 1 << 16
 
 
 class Response:
-    """A response whose head has come."""
+    """A response, from its head on."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader, self._decoder, self._early = reader, Decoder(), b""
@@ -24,19 +24,19 @@ class Response:
         """Wait for the head.
 
         Raises:
-            ValueError: The server refuses; its own words are told.
+            ValueError: The server refuses; the message has its reason.
         """
         while not self._decoder.status:
             self._early += await self._more()
         if self._decoder.status != 200:
-            said = b""
-            while len(said) < _LONGEST_REFUSAL and (piece := await self.read()):
-                said += piece
-            words = said.decode(errors="replace").strip()[:200]
-            raise ValueError(f"GET {target.partition('?')[0]} is answered with {self._decoder.status}: {words}")
+            body = b""
+            while len(body) < _LONGEST_REFUSAL and (piece := await self.read()):
+                body += piece
+            reason = body.decode(errors="replace").strip()[:200]
+            raise ValueError(f"GET {target.partition('?')[0]} is answered with {self._decoder.status}: {reason}")
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body, empty at its end; waiting may be cancelled without a loss.
+        """Return the next bytes of the body, empty at its end; cancellation loses no bytes.
 
         Raises:
             ConnectionError: The connection ended before the body did.
@@ -56,16 +56,16 @@ class Response:
 
 @asynccontextmanager
 async def get(socket: Path, target: str, *, timeout_seconds: float) -> AsyncIterator[Response]:
-    """Ask for a resource, and close the connection at the end.
+    """Request a resource, and close the connection at the end.
 
     Args:
         socket: Unix socket of the server.
         target: Path and query.
-        timeout_seconds: How long connecting and the head may take together.
+        timeout_seconds: Timeout of connecting, and of the head.
 
     Raises:
-        OSError: Nobody listens there, we may not connect, or no answer came in time.
-        ValueError: What answers is no HTTP server, or refuses.
+        OSError: No server listens, the connection is refused, or the answer is late.
+        ValueError: The peer is not an HTTP server, or refuses the request.
     """
     reader, writer = await connect(socket, timeout_seconds=timeout_seconds)
     try:
@@ -86,7 +86,7 @@ async def connect(socket: Path, *, timeout_seconds: float) -> tuple[asyncio.Stre
     """Connect to a Unix socket.
 
     Raises:
-        OSError: Nobody listens there, we may not connect, or it takes too long; says where.
+        OSError: No server listens, the connection is refused, or it is late; the message has the socket's path.
     """
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -101,7 +101,7 @@ async def fetch(socket: Path, target: str, *, timeout_seconds: float, longest: i
     """Return the whole body of a resource.
 
     Raises:
-        OSError: As `get`, or the answer takes longer than allowed.
+        OSError: As `get`, or the body is late.
         ValueError: As `get`, or the body has more bytes than `longest`.
     """
     body = bytearray()

@@ -1,7 +1,6 @@
-"""An HTTP/1.1 response from bytes in any portions, and lines from its body; nothing here knows of sockets.
+"""Decode an HTTP/1.1 response from bytes in any portions, and lines of its body, without I/O.
 
-So waiting for more bytes can be given up at any moment and taken up again, and every way to cut a response gives
-the same.
+So a reader may cancel and resume at any time, and every way to split a response gives the same result.
 """
 
 import re
@@ -12,25 +11,25 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,12})[ \t]*(?:;.*)?")
 
 
 class Decoder:
-    """One response, fed with bytes in any portions.
+    """One response, decoded from bytes in any portions.
 
     Attributes:
         status: Status code; 0 until the head is complete.
-        ended: Whether the whole body has come.
+        ended: Whether the body is complete.
     """
 
     def __init__(self) -> None:
         self.status, self.ended = 0, False
         self._waiting = b""
         self._chunked = False
-        self._left: int | None = None  # of the body or of this chunk; None: until the connection ends, or a size is due
-        self._gap = b""  # line end that is due behind a chunk
+        self._left: int | None = None  # of the body or chunk; None: until the connection ends, or a chunk size follows
+        self._gap = b""  # line end that follows a chunk
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes and return the part of the body that they complete.
+        """Decode bytes and return the part of the body that they complete.
 
         Raises:
-            ValueError: This is no HTTP/1.1.
+            ValueError: This is not HTTP/1.1.
         """
         self._waiting += data
         if not self.status and not self._head():
@@ -43,10 +42,10 @@ class Decoder:
         return b"".join(body)
 
     def close(self) -> None:
-        """Say that the connection has ended.
+        """Note that the connection has ended.
 
         Raises:
-            ConnectionError: In the middle of the response.
+            ConnectionError: It ended in the middle of the response.
         """
         self.ended = self.ended or bool(self.status and not self._chunked and self._left is None)
         if not self.ended:
@@ -77,7 +76,7 @@ class Decoder:
         return body
 
     def _chunk(self) -> bytes | None:
-        """Return what there is of the chunk at hand; None when more bytes are needed."""
+        """Return the available bytes of the current chunk; None when more bytes are needed."""
         if self.ended:
             return None
         if not self._left:
@@ -108,13 +107,13 @@ class Decoder:
 
 
 class Lines:
-    """Bytes in any portions, as whole lines; a longer one than allowed is given as None."""
+    """Splits bytes in any portions into whole lines; a line above the limit is None."""
 
     def __init__(self, longest: int) -> None:
         self._longest, self._begun, self._skipping = longest, b"", False
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """Take bytes and return the lines that they complete, empty ones left out."""
+        """Decode bytes and return the lines that they complete, without empty ones."""
         *complete, begun = data.split(b"\n")
         lines: list[bytes | None] = []
         for piece in complete:

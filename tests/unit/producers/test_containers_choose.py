@@ -66,7 +66,7 @@ def test_what_is_named_is_wanted_and_nothing_else(host: Path) -> None:
 def test_all_that_can_be_used_is_usable_and_needs_no_mending(host: Path) -> None:
     pytest.importorskip("grpc")
     for one in survey.explain(given(host)):
-        assert (one.state, one.mend) == ("usable", "")
+        assert (one.state, one.remedy) == ("usable", "")
         assert one.found
         assert one.gives
 
@@ -75,7 +75,7 @@ def test_nothing_there_is_absent_and_each_says_how_to_mend_it(tmp_path: Path) ->
     for one in survey.explain(given(tmp_path)):
         assert one.state == "absent"
         assert str(tmp_path) in one.found
-        assert "--" in one.mend
+        assert "--" in one.remedy
 
 
 def test_a_daemon_that_has_ended_and_left_its_socket_is_told_apart_from_none(host: Path, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_containerd_without_grpcio_is_refused_with_what_to_install(host: Path, m
     monkeypatch.setattr(util, "find_spec", lambda _: None)
     candidate = survey.explain(given(host))[-1]
     assert (candidate.name, candidate.state) == ("containerd", "refused")
-    assert candidate.mend == "pip install 'spazio[containerd]'"
+    assert candidate.remedy == "pip install 'spazio[containerd]'"
 
 
 def test_the_sources_to_run_are_those_of_the_settings(tmp_path: Path) -> None:
@@ -184,4 +184,6 @@ async def test_auto_leaves_containerd_alone_while_bundles_can_be_read(
     source = choose.choose(given(host))[-1]
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(source.run(Silent()), 0.01)
-    assert [vars(record)["reason"] for record in caplog.records] == ["not needed: bundle tells the same for less"]
+    assert [vars(record)["reason"] for record in caplog.records] == [
+        "not needed: bundle reports the same at a lower cost"
+    ]

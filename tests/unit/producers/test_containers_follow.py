@@ -9,7 +9,7 @@ import pytest
 
 from producers.containers import follow
 from producers.containers.follow import Follower, Remembered
-from producers.containers.merge import Happening, Memory, Said
+from producers.containers.merge import Happening, LastEvent, Memory
 from producers.containers.sources.source import Identity, Observation, Sink, Source
 from producers.source import FAILURES
 from schemas import codec
@@ -148,7 +148,9 @@ async def test_one_source_that_fails_for_ever_holds_up_no_other() -> None:
 async def test_what_is_gone_is_said_when_every_source_has_been_heard() -> None:
     async def before() -> Memory:
         identities = {container: Identity(container) for container in (A, B)}
-        return Memory({key: Said(Happening("started", value, ("cgroup",), 5)) for key, value in identities.items()})
+        return Memory(
+            {key: LastEvent(Happening("started", value, ("cgroup",), 5)) for key, value in identities.items()}
+        )
 
     async with following(Script(lists(A)), remembered=before) as (_, said):
         await until(lambda: len(said) == 2)
@@ -157,7 +159,7 @@ async def test_what_is_gone_is_said_when_every_source_has_been_heard() -> None:
 
 async def test_nothing_is_said_to_be_gone_while_no_source_sees_anything() -> None:
     async def before() -> Memory:
-        return Memory({A: Said(Happening("started", Identity(A), ("cgroup",), 5))})
+        return Memory({A: LastEvent(Happening("started", Identity(A), ("cgroup",), 5))})
 
     async with following(Script(raises(OSError(13, "Permission denied"))), remembered=before) as (follower, said):
         await until(lambda: bool(follower._failing))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.containers import lifetime, merge
-from producers.containers.merge import Happening, Memory, Merge, Said
+from producers.containers.merge import Happening, LastEvent, Memory, Merge
 from producers.containers.registry import Registry
 from producers.containers.sources.source import Event, Identity, Observation
 
@@ -239,9 +239,9 @@ def test_memory_is_bounded_by_forgetting_what_has_ended_first(monkeypatch: pytes
     assert all(container.lives[-1].ended_us is None for container in made._containers.values())
 
 
-def said_before(*containers: tuple[str, Event], rebooted: bool = False) -> dict[str, Said]:
+def said_before(*containers: tuple[str, Event], rebooted: bool = False) -> dict[str, LastEvent]:
     return {
-        container: Said(Happening(event, Identity(container, name=f"pod-{container}"), ("docker",), 5), rebooted)
+        container: LastEvent(Happening(event, Identity(container, name=f"pod-{container}"), ("docker",), 5), rebooted)
         for container, event in containers
     }
 
@@ -303,7 +303,7 @@ def test_of_pods_that_ran_when_the_node_was_last_heard_of_the_containers_are_not
 def test_a_container_that_began_in_an_older_pod_meanwhile_is_said() -> None:
     made = account(settled=False)
     made.present("cgroup", {"b": (Identity("b", pod="old"), True)}, 1_000_000)
-    first = Said(Happening("started", Identity("a", pod="old"), ("cgroup",), 500_000))
+    first = LastEvent(Happening("started", Identity("a", pod="old"), ("cgroup",), 500_000))
     said = made.remember(Memory({"a": first}, frozenset({"old"})), 1_100_000)
     assert [(item.identity.container, item.event) for item in said] == [("b", "created"), ("b", "started")]
     gone = made.settle(1_200_000)

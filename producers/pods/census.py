@@ -1,9 +1,9 @@
-"""Which pods run on the node, from its cgroup tree, whatever runtime made them.
+"""The node's running pods, from its cgroup tree, for every runtime.
 
-Whoever needs the pods asks one census, which walks the tree at most once a second. That a directory exists stands
-for a living container, since runtimes remove it within 30 ms of the exit; a tenth of them is looked into at each
-walk, so that what a killed runtime left behind is no longer counted after ten seconds. The link count of a cgroup
-directory is 2 + its children, which tells leaves, and pods that have not changed, for the price of one `stat`.
+All readers share one census, which walks the tree at most once a second. An existing directory counts as a running
+container, since runtimes remove it within 30 ms of the exit. Each walk also checks a tenth of them for processes, so
+that directories of a killed runtime no longer count after ten seconds. The link count of a cgroup directory is 2 + its
+children, which identifies leaves and unchanged pods by one `stat`.
 """
 
 import logging
@@ -24,13 +24,13 @@ _FRESH_SECONDS = 0.5
 
 
 class Pod(NamedTuple):
-    """One pod with a container, or one container that is in no pod.
+    """One pod with a container, or one container outside pods.
 
     Attributes:
         key: UID of the pod, or id of the container.
-        paths: Cgroups that hold all of it, below the root of the tree; several if its containers lie astray.
-        containers: Cgroup of each of its containers, its pause container's too.
-        running: How many they are, the pause container left out.
+        paths: Its cgroups, below the root of the tree; several if it has stray containers.
+        containers: Cgroup of each of its containers, including its pause container.
+        running: Number of its containers, without the pause container.
     """
 
     key: str
@@ -40,12 +40,12 @@ class Pod(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What a walk has found.
+    """Result of a walk.
 
     Attributes:
         tree: The tree.
-        pods: Those that run in it.
-        idle: Pods and containers whose directory is there, but nothing runs in it (yet, or any more).
+        pods: Running pods.
+        idle: Pods and containers with a directory but no process (yet, or any more).
     """
 
     tree: Path
@@ -57,8 +57,8 @@ class Census:
     """Finds pods, for several threads.
 
     Args:
-        root: Where cgroups are mounted.
-        proc: Where `/proc` is mounted; processes that are seen there tell pause containers.
+        root: Mount of the cgroup trees.
+        proc: Mount of `/proc`, whose processes identify pause containers.
         clock: Monotonic time in seconds.
     """
 
@@ -71,7 +71,7 @@ class Census:
         self._taken = float("-inf")
 
     def take(self, age_seconds: float = _FRESH_SECONDS) -> Account | None:
-        """Return what there is now, or was up to so long ago; None: there is no cgroup tree."""
+        """Return a result that is at most `age_seconds` old; None: there is no cgroup tree."""
         with self._lock:
             if self._clock() - self._taken > age_seconds:
                 self._account = self._walk()
@@ -79,7 +79,7 @@ class Census:
             return self._account
 
     def _walk(self) -> Account | None:
-        """Walk the first tree, and keep the one first that has pods."""
+        """Walk the trees in order, and move the first one with pods to the front."""
         if not self._trees or not self._trees[0].path.is_dir():
             self._trees = [Tree(path, self._proc) for path in cgroup.trees(self._root)]
             if not self._trees and not self._absent:
@@ -96,7 +96,7 @@ class Census:
 
 
 class Tree:
-    """One cgroup tree and what is known of it from the walks before."""
+    """One cgroup tree, with state from earlier walks."""
 
     def __init__(self, path: Path, proc: Path) -> None:
         self.path = path
@@ -108,34 +108,34 @@ class Tree:
         self._begun = False
 
     def walk(self) -> tuple[list[Pod], list[Pod]]:
-        """Return the pods with a container and the containers outside of pods: those that run, and the others."""
-        if not cgroup.children(self.path):  # nobody has made a cgroup in this hierarchy: one `stat`, no walk
+        """Return the pods with a container and the containers outside pods: running ones, and the others."""
+        if not cgroup.children(self.path):  # this hierarchy has no cgroups: one `stat`, no walk
             return [], []
-        found: dict[str, Pod] = {}
+        pods: dict[str, Pod] = {}
         strays: dict[str, list[str]] = {}
         examined: dict[str, tuple[int, Pod]] = {}
-        for kind, entry in cgroup.found(self.path):
+        for kind, entry in cgroup.walk(self.path):
             if kind is Kind.STRAY:
                 strays.setdefault(cgroup.pod_uid(entry.name) or entry.name, []).append(entry.path)
                 continue
-            known = self._examined.get(entry.path)
+            result = self._examined.get(entry.path)
             if kind is Kind.POD:
-                known = self._examine(entry, known)
-            elif known is None:
-                known = 0, self._pod(cgroup.container_id(entry.name) or entry.name, [entry.path], [entry.path], 1)
-            examined[entry.path] = known
-            if (pod := known[1]).containers or pod.key not in found:
-                found[pod.key] = pod
+                result = self._examine(entry, result)
+            elif result is None:
+                result = 0, self._pod(cgroup.container_id(entry.name) or entry.name, [entry.path], [entry.path], 1)
+            examined[entry.path] = result
+            if (pod := result[1]).containers or pod.key not in pods:
+                pods[pod.key] = pod
         for key, paths in strays.items():
-            found[key] = self._pod(key, paths, paths, _running(self._pauses(paths)))
+            pods[key] = self._pod(key, paths, paths, _running(self._pauses(paths)))
         self._examined = examined
-        return self._parted(list(found.values()))
+        return self._split(list(pods.values()))
 
-    def _examine(self, entry: os.DirEntry[str], known: tuple[int, Pod] | None) -> tuple[int, Pod]:
-        """Return with how many children (-1: look again the next time) a pod was examined, and what it is."""
+    def _examine(self, entry: os.DirEntry[str], previous: tuple[int, Pod] | None) -> tuple[int, Pod]:
+        """Return a pod, and its number of children when it was examined (-1: examine it again at the next walk)."""
         children = cgroup.children(entry)
-        if known and known[0] == children >= 0:
-            return known
+        if previous and previous[0] == children >= 0:
+            return previous
         containers = [inner.path for inner in cgroup.directories(entry.path) if _is_container(inner.name)]
         pauses = self._pauses(containers)
         key = cgroup.pod_uid(entry.name) or entry.name
@@ -151,14 +151,14 @@ class Tree:
     def _below(self, paths: Sequence[str]) -> tuple[str, ...]:
         return tuple(path[len(self._root) + 1 :] for path in paths)
 
-    def _parted(self, all_pods: list[Pod]) -> tuple[list[Pod], list[Pod]]:
-        """Return those that run, and the others."""
+    def _split(self, all_pods: list[Pod]) -> tuple[list[Pod], list[Pod]]:
+        """Return running pods, and the others."""
         pods = [pod for pod in all_pods if pod.containers]
         self._turn = (self._turn + 1) % _TURNS
-        # What lies there when this begins may be the remains of a runtime that was killed; it must not seem to end now.
+        # The first walk checks all: remains of a killed runtime must not seem to end later.
         due = pods[self._turn :: _TURNS] if self._begun else pods
         self._begun = True
-        # One that was looked into between its directory's making and its first process must not stay unseen.
+        # A pod that was checked before its first process started must not stay idle.
         due = [*due, *(pod for pod in pods if pod.key in self._dead)]
         for pod in due:
             if any(cgroup.is_populated(f"{self._root}/{path}") for path in pod.paths):
@@ -177,8 +177,8 @@ def _is_container(name: str) -> bool:
 
 
 def _running(pauses: Sequence[bool | None]) -> int:
-    """Return how many containers run beside a pause container, which a pod has once at most.
+    """Return the number of containers without the pause container, of which a pod has at most one.
 
-    One that is being made is no pause container if there is another one: that comes first.
+    A container that is being made is not a pause container if the pod has another one: that is made first.
     """
     return sum(pause is False for pause in pauses) if len(pauses) < 2 else len(pauses) - any(pauses)

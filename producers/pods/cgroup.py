@@ -1,10 +1,10 @@
-"""The cgroup tree: which directories are pods and containers, whatever runtime and driver made them.
+"""The cgroup tree: identify the directories of pods and containers of every runtime and driver.
 
-Both are known by their names: `pod<uid>` below `kubepods` (or `kubepods-...-pod<uid>.slice`), `libpod_pod_<id>`,
+Names identify both: `pod<uid>` below `kubepods` (or `kubepods-...-pod<uid>.slice`), `libpod_pod_<id>`,
 and 64 hexadecimal digits, alone (cgroupfs driver) or as in `docker-<id>.scope`, `cri-containerd-<id>.scope`,
-`crio-<id>.scope`, `libpod-<id>.scope` (systemd driver). Monitors (`conmon`) are no containers. Nothing below a
-container is looked at: what runs inside kind or docker-in-docker is one container to its host, while an agent
-inside it sees the pods there.
+`crio-<id>.scope`, `libpod-<id>.scope` (systemd driver). Monitors (`conmon`) are not containers. Directories below a
+container are ignored: kind or docker-in-docker is one container to its host, while an agent inside it sees the pods
+there.
 """
 
 import enum
@@ -25,10 +25,10 @@ _PAUSE = (b"pause\n", b"catatonit\n")  # of Kubernetes, of podman's pods
 
 
 class Kind(enum.Enum):
-    """What a directory is, by its name.
+    """Kind of a directory, by its name.
 
-    A stray is a container of a pod that lies outside the pod's directory, with the pod's name in its own: what a
-    runtime makes of a systemd path when it was told to use cgroupfs.
+    A stray is a container of a pod outside the pod's directory, with the pod's name in its own: a runtime with the
+    cgroupfs driver makes one from a systemd path.
     """
 
     POD = enum.auto()
@@ -38,9 +38,9 @@ class Kind(enum.Enum):
     OTHER = enum.auto()
 
 
-@lru_cache(maxsize=4096)  # more than a node has cgroups; names come again every second
+@lru_cache(maxsize=4096)  # more than a node's cgroups; names recur every second
 def parse(name: str) -> Kind:
-    """Return what a directory of this name is.
+    """Return the kind of a directory of this name.
 
     >>> parse("docker-" + 64 * "a" + ".scope").name, parse("kubepods.slice").name, parse("tmp.mount").name
     ('CONTAINER', 'GROUP', 'OTHER')
@@ -55,7 +55,7 @@ def parse(name: str) -> Kind:
 
 
 def container_id(name: str) -> str | None:
-    """Return the runtime's id of the container whose cgroup has this name; None: it is no container's.
+    """Return the runtime's id of the container whose cgroup has this name; None: it is not a container's.
 
     >>> container_id("cri-containerd-" + 64 * "a" + ".scope") == 64 * "a", container_id("kubepods.slice")
     (True, None)
@@ -66,7 +66,7 @@ def container_id(name: str) -> str | None:
 
 
 def pod_uid(name: str) -> str | None:
-    """Return the UID of the pod whose cgroup has this name, as the API server writes it; None: it is no pod's.
+    """Return the UID of the pod whose cgroup has this name, as the API server writes it; None: it is not a pod's.
 
     >>> pod_uid("kubepods-burstable-pod0a1b2c3d_0000_4000_8000_00000000000f.slice")
     '0a1b2c3d-0000-4000-8000-00000000000f'
@@ -76,16 +76,16 @@ def pod_uid(name: str) -> str | None:
         name = name.partition(":")[0]
     elif kind is not Kind.POD:
         return None
-    found_uid = _POD_UID.search(name.removesuffix(".slice"))
-    return found_uid[1].replace("_", "-") if found_uid else None
+    match = _POD_UID.search(name.removesuffix(".slice"))
+    return match[1].replace("_", "-") if match else None
 
 
 def trees(root: Path) -> list[Path]:
-    """Return the trees in which containers may be found, the better one first; none if nothing is mounted.
+    """Return the trees that may contain containers, the preferred one first; empty if none is mounted.
 
-    Version 2 has one tree. Beside version 1's controllers there may be a `unified` one (hybrid), in which some
-    runtimes put their containers and others do not. Of the controllers `pids` is the first choice: its count of
-    processes is true also for a reader in another pid namespace, to whom `cgroup.procs` shows nothing.
+    Version 2 has one tree. A hybrid host has a `unified` tree in addition to version 1's controllers, which some
+    runtimes use and others do not. Of the controllers `pids` is the first choice: its count of processes is also
+    correct in another pid namespace, where `cgroup.procs` is empty.
     """
     if (root / "cgroup.controllers").exists():
         return [root]
@@ -94,10 +94,10 @@ def trees(root: Path) -> list[Path]:
 
 
 def is_pause(container: str, proc: Path) -> bool | None:
-    """Say whether the only container of a pod is its pause container; None while it is being made.
+    """Return whether the only container of a pod is its pause container; None while it is being made.
 
-    Its process tells, where it can be seen. Elsewhere the runtime decides: CRI-O does without a pause container
-    unless the pod shares one pid namespace, all others always have one.
+    The process decides if it is visible. Otherwise the runtime decides: CRI-O has no pause container unless the pod
+    shares one pid namespace; all other runtimes always have one.
     """
     try:
         return is_pausing(container, proc)
@@ -106,10 +106,10 @@ def is_pause(container: str, proc: Path) -> bool | None:
 
 
 def is_pausing(container: str, proc: Path) -> bool | None:
-    """Say whether a container's first process is that of a pause container; None while it is being made.
+    """Return whether a container's first process is that of a pause container; None while it is being made.
 
     Raises:
-        OSError: Its processes cannot be seen; also ValueError, IndexError.
+        OSError: Its processes are not visible; also ValueError, IndexError.
     """
     pid = int(Path(container, "cgroup.procs").read_bytes().split(None, 1)[0])
     command = (proc / f"{pid}" / "comm").read_bytes()
@@ -117,14 +117,14 @@ def is_pausing(container: str, proc: Path) -> bool | None:
 
 
 def is_populated(path: str) -> bool:
-    """Say whether a process is in the cgroup or below it; one that does not tell, or has gone, is believed."""
+    """Return whether the cgroup or one below it has a process; true if unknown."""
     return populated(path) is not False
 
 
 def populated(path: str) -> bool | None:
-    """Say whether a process is in the cgroup or below it; None: it has gone.
+    """Return whether the cgroup or one below it has a process; None: the cgroup is gone.
 
-    `pids.current` counts also what a reader in another pid namespace cannot see in `cgroup.procs`.
+    `pids.current` also counts processes that are not visible in `cgroup.procs` from another pid namespace.
     """
     for name, empty in (("cgroup.events", b"populated 0"), ("pids.current", b"0\n"), ("cgroup.procs", b"")):
         try:
@@ -136,8 +136,8 @@ def populated(path: str) -> bool | None:
     return True if Path(path).is_dir() else None
 
 
-def found(tree: Path) -> Iterator[tuple[Kind, os.DirEntry[str]]]:
-    """Yield the pods and containers below a directory, but nothing below those."""
+def walk(tree: Path) -> Iterator[tuple[Kind, os.DirEntry[str]]]:
+    """Yield the pods and containers below a directory, without directories below those."""
     pending = [str(tree)]
     while pending:
         for entry in directories(pending.pop()):
@@ -150,7 +150,7 @@ def found(tree: Path) -> Iterator[tuple[Kind, os.DirEntry[str]]]:
 
 
 def directories(path: str) -> list[os.DirEntry[str]]:
-    """Return the child cgroups; none where the directory has gone or is closed to us."""
+    """Return the child cgroups; empty if the directory is gone or not readable."""
     try:
         with os.scandir(path) as entries:
             return [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -159,7 +159,7 @@ def directories(path: str) -> list[os.DirEntry[str]]:
 
 
 def children(entry: os.DirEntry[str] | Path) -> int:
-    """Return the number of child cgroups; -1 where the file system does not tell (btrfs, merged overlays)."""
+    """Return the number of child cgroups; -1 if the file system does not count them (btrfs, merged overlays)."""
     try:
         links = entry.stat(follow_symlinks=False).st_nlink
     except FileNotFoundError:

@@ -1,15 +1,14 @@
-"""What the kernel accounts to one cgroup: CPU time, memory, pressure, and time held back by a CPU quota.
+"""Counters of one cgroup: CPU time, memory, pressure, and the time that a CPU quota throttled it.
 
-A file is opened once and kept: 4 us a read instead of 16. In version 2 all files of a cgroup lie in one directory. A
-hybrid host has the same path below several mounts: CPU time and pressure in `unified`, memory and quotas in those of
-version 1, which knows no pressure. What a cgroup does not have is None; it is looked for again at every tenth
-reading, since controllers are switched on late.
+Files stay open: a read costs 4 us instead of 16. In version 2 all files of a cgroup are in one directory. A hybrid
+host has the same path below several mounts: CPU time and pressure in `unified`, memory and quotas in those of version
+1, which has no pressure. A counter that a cgroup does not have is None; every tenth reading searches for it again,
+since controllers may be enabled later.
 
-Where neither CPU time nor pressure has moved, nothing is looked at but the CPU time, until that moves, except at every
-fifth reading: what does not run does not wait for anything new, and takes no memory. `memory.stat` costs as much as
-three other files, and only the inactive file pages are wanted from it. Of what runs they are looked at every other
-reading, and whenever usage has moved by 0.5 %: pages that are read again and again turn from inactive to active while
-usage as a whole stands still.
+While neither CPU time nor pressure changes, a reading reads only the CPU time, except every fifth one: a cgroup that
+does not run neither waits nor allocates memory. `memory.stat` costs as much as three other files, and only its
+inactive file pages are needed. For a running cgroup every other reading reads them, and each reading after a change
+of usage by 0.5 %: pages that are read repeatedly change from inactive to active while total usage is constant.
 """
 
 import errno
@@ -23,23 +22,23 @@ FILES = 6  # that a meter keeps open
 QUOTA_FILES = 1  # that a quota keeps open
 
 _ABSENT = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM)
-_SEARCH = 10  # readings from one search for what is missing to the next
-_YOUNG = 3  # readings in which it is searched for each time
-_CHANGE = 30  # readings from one look at a quota to the next: it is set before the first process, and rarely changed
+_SEARCH = 10  # readings between searches for a missing file
+_YOUNG = 3  # first readings, which all search
+_CHANGE = 30  # readings between checks of a quota, which is set before the first process and rarely changes
 _MOVED = 0.005
-_TURNS = 5  # readings from one that leaves nothing out to the next
+_TURNS = 5  # readings between complete ones
 
 Parse = Callable[[bytes], int]
 Choice = tuple[Path | None, str, Parse]
 
 
 class Counters(NamedTuple):
-    """One reading of a cgroup, None for what it does not have; all but `memory` only grow.
+    """One reading of a cgroup, None for missing counters; all but `memory` only grow.
 
     Attributes:
         cpu: CPU time, in nanoseconds.
         memory: Working set (usage without inactive file pages), in bytes.
-        cpu_pressure, memory_pressure, io_pressure: Time that some thread of it waited, in microseconds.
+        cpu_pressure, memory_pressure, io_pressure: Time that some of its threads waited, in microseconds.
     """
 
     cpu: int | None
@@ -50,10 +49,10 @@ class Counters(NamedTuple):
 
 
 class Layout:
-    """Where a host's controllers are mounted; None for what is not.
+    """Mounts of a host's controllers; None for missing ones.
 
     Args:
-        root: Where cgroups are mounted.
+        root: Mount of the cgroup trees.
     """
 
     def __init__(self, root: Path) -> None:
@@ -70,11 +69,11 @@ def _first(root: Path, *names: str) -> Path | None:
 
 
 class Quantity:
-    """One number of a cgroup, from the first of some files that it has.
+    """One number of a cgroup, from the first of several files that exists.
 
     Args:
-        choices: Mount, path below it, and how the file is read; the better one first.
-        keep: Whether the file may be kept open.
+        choices: Mount, path below it, and parser of the file; the preferred one first.
+        keep: Whether the file may stay open.
     """
 
     __slots__ = ("_choices", "_content", "_file", "_keep", "_parse", "_readings", "_value")
@@ -85,15 +84,15 @@ class Quantity:
         self._file: KernelFile | None = None
         self._parse: Parse = int
         self._content: bytes | None = None
-        self._value = 0  # most files say the same again
+        self._value = 0  # most files do not change between readings
         self._readings = 0
 
     def read(self) -> int | None:
         """Return the number; None: the cgroup does not have it.
 
         Raises:
-            OSError: The file cannot be read for another reason than that it is not there.
-            ValueError: It is not what it should be.
+            OSError: The file exists but cannot be read.
+            ValueError: It is malformed.
         """
         if self._file is None:
             self._readings += 1
@@ -127,9 +126,9 @@ class Meter:
     """Reads one cgroup.
 
     Args:
-        layout: Where the controllers are.
+        layout: Mounts of the controllers.
         path: The cgroup, below the root of each tree.
-        keep: Whether files may be kept open.
+        keep: Whether files may stay open.
     """
 
     __slots__ = ("_cpu", "_current", "_inactive", "_last", "_looked", "_pages", "_pressures", "_turn", "idle")
@@ -149,16 +148,16 @@ class Meter:
             Quantity((unified, f"{path}/{name}.pressure", _stalled), keep=keep) for name in ("cpu", "memory", "io")
         ]
         self._last = Counters(None, None, None, None, None)
-        self._looked, self._pages = -1, 0  # usage when inactive pages were looked at, and how many they were
+        self._looked, self._pages = -1, 0  # usage at the last reading of inactive pages, and their bytes
         self._turn = hash(path) % _TURNS  # not all in the same second
-        self.idle = False  # whether nothing has moved between the last two readings
+        self.idle = False  # whether no counter changed between the last two readings
 
     def read(self) -> Counters:
-        """Return what the counters say now.
+        """Return the current counters.
 
         Raises:
-            OSError: A file cannot be read for another reason than that it is not there.
-            ValueError: It is not what it should be.
+            OSError: A file exists but cannot be read.
+            ValueError: It is malformed.
         """
         self._turn += 1
         used, last = self._cpu.read(), self._last
@@ -179,7 +178,7 @@ class Meter:
 
 
 class Quota:
-    """Reads for how long a cgroup's own CPU quota has held it back, if it has one."""
+    """Reads the time that a cgroup's own CPU quota throttled it, if it has one."""
 
     __slots__ = ("_limit", "_limited", "_phase", "_readings", "_throttled")
 
@@ -196,11 +195,11 @@ class Quota:
         self._phase = hash(path)  # not all in the same second
 
     def read(self) -> int | None:
-        """Return the time in nanoseconds, added up over CPUs; None: there is no quota.
+        """Return the time in nanoseconds, summed over CPUs; None: there is no quota.
 
         Raises:
-            OSError: A file cannot be read for another reason than that it is not there.
-            ValueError: It is not what it should be.
+            OSError: A file exists but cannot be read.
+            ValueError: It is malformed.
         """
         self._readings += 1
         if self._readings <= _YOUNG or (self._readings + self._phase) % _CHANGE == 0:
@@ -209,7 +208,7 @@ class Quota:
 
 
 def all_time(layout: Layout) -> Quantity:
-    """Return the CPU time of everything on the node, in nanoseconds."""
+    """Return the CPU time of the whole node, in nanoseconds."""
     return Quantity((layout.accounting, "cpuacct.usage", int), (layout.unified, "cpu.stat", _used_by_all), keep=True)
 
 
@@ -218,12 +217,12 @@ def _used(content: bytes) -> int:
 
 
 def _used_by_all(content: bytes) -> int:
-    """Add up user's and system's time: `usage_usec` of the root has steal in it before Linux 6.14."""
+    """Add user and system time: `usage_usec` of the root includes steal before Linux 6.14."""
     return (_after(content, b"\nuser_usec ") + _after(content, b"\nsystem_usec ")) * 1000
 
 
 def _throttled(content: bytes) -> int:
-    """Version 2 tells `throttled_usec`, version 1 `throttled_time` in nanoseconds."""
+    """Parse `throttled_usec` of version 2, or `throttled_time` of version 1, in nanoseconds."""
     return (
         _after(content, b"throttled_time ")
         if b"throttled_time " in content
@@ -241,7 +240,7 @@ def _inactive(content: bytes) -> int:
 
 
 def _inactive_of_all(content: bytes) -> int:
-    """Version 1 tells what is in the cgroup itself apart from the total with those below it."""
+    """Parse the total of the cgroup and those below it: version 1 has the cgroup's own pages separately."""
     return _after(content, b"\ntotal_inactive_file ")
 
 

@@ -1,4 +1,4 @@
-"""What the node as a whole used: what all pods together are compared with."""
+"""Usage of the whole node, from which the usage of all pods is subtracted."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -13,13 +13,13 @@ from producers.source import rate
 
 
 class Reading(NamedTuple):
-    """Counters of the node; None for what the kernel does not tell.
+    """Counters of the node; None for those that the kernel does not have.
 
     Attributes:
         at: CLOCK_MONOTONIC, in nanoseconds.
         stat: CPU ticks.
         waited: Time that some thread waited for a CPU, in microseconds.
-        spent: CPU time of everything, in nanoseconds.
+        spent: CPU time of the whole node, in nanoseconds.
         used: Memory in use, in bytes.
     """
 
@@ -31,11 +31,11 @@ class Reading(NamedTuple):
 
 
 class Files:
-    """The files that tell of the node.
+    """The files of the node.
 
     Args:
-        layout: Where controllers are mounted.
-        proc: Where `/proc` is mounted.
+        layout: Mounts of the controllers.
+        proc: Mount of `/proc`.
     """
 
     def __init__(self, layout: Layout, proc: Path) -> None:
@@ -47,25 +47,25 @@ class Files:
         """Read all counters.
 
         Raises:
-            OSError: A file is not there.
-            ValueError: It is not what it should be; also LookupError.
+            OSError: A file is missing.
+            ValueError: It is malformed; also LookupError.
         """
         spent = self._spent.read()
         try:
             waited = pressure.parse(self._pressure.read())[0]
-        except OSError:  # a kernel may do without
+        except OSError:  # some kernels lack it
             waited = None
         total, available, _ = memory.parse(self._memory.read())
         used = None if available is None else total - available
         return Reading(now, cpu.parse(self._stat.read()), waited, spent, used)
 
     def runnable(self) -> int:
-        """Return how many threads the kernel has to run at this moment, the reader left out."""
+        """Return the kernel's current number of runnable threads, without the reader."""
         return int(self._load.read().split(None, 4)[3].partition(b"/")[0]) - 1
 
 
 def rest(before: Reading, after: Reading, pods: Collection[Usage]) -> dict[str, Any]:
-    """Return what is in no pod, as fields of a `PodUsageBlock`."""
+    """Return the usage outside pods, as fields of a `PodUsageBlock`."""
     cores = used = None
     elapsed = after.at - before.at
     if before.spent is not None and after.spent is not None:
@@ -77,13 +77,13 @@ def rest(before: Reading, after: Reading, pods: Collection[Usage]) -> dict[str, 
 
 
 def quota_share(before: Reading, after: Reading, pods: Collection[Usage], waiting: float | None) -> float | None:
-    """Return the share of CPU pressure that is owed to quotas; None: there is no pressure to be known.
+    """Return the share of CPU pressure that quotas cause; None: the pressure is unknown.
 
     Args:
         before: Reading of a second ago.
-        after: Reading of now.
-        pods: What each pod used in between.
-        waiting: Mean `throttle.excess` in between; None: nobody has looked, so that no pressure is explained away.
+        after: Current reading.
+        pods: Usage of each pod in between.
+        waiting: Mean `throttle.excess` in between; None: not sampled, so no pressure is attributed to quotas.
     """
     elapsed = (after.at - before.at) / 1000
     if before.waited is None or after.waited is None:

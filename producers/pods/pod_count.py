@@ -1,7 +1,7 @@
-"""How many pods run on the node, by the census of its cgroup tree.
+"""Number of running pods on the node, by the census of its cgroup tree.
 
-A pod's cgroup that holds a container beside its pause container counts one, a container outside any pod counts one.
-An agent that sees only its own cgroup namespace counts nothing: mount the host's.
+A pod with a container other than its pause container counts as one, and so does a container outside pods. An agent
+that sees only its own cgroup namespace counts none: mount the host's.
 """
 
 from producers.pods.census import Census
@@ -9,7 +9,7 @@ from producers.source import NO_FACTS, Values
 
 
 class Pods:
-    """Number of running pods; None where there is no cgroup tree."""
+    """Number of running pods; None without a cgroup tree."""
 
     name = "pods"
     metrics = ("pods",)
@@ -21,6 +21,6 @@ class Pods:
         self._census = census
 
     def measure(self, content: bytes, now: float) -> Values:  # noqa: ARG002 - a level, from a tree
-        """Count."""
+        """Count the pods."""
         account = self._census.take()
         return (None if account is None else float(sum(pod.running > 0 for pod in account.pods)),)

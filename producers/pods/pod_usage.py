@@ -1,4 +1,4 @@
-"""What one pod used between two readings of its cgroups."""
+"""Usage of one pod between two readings of its cgroups."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,16 +13,16 @@ _NOTHING = Counters(0, None, 0, 0, 0)
 
 
 class Usage(NamedTuple):
-    """Usage over the time since the reading before; None where it is not known.
+    """Usage over the time since the previous reading; None where it is unknown.
 
     Attributes:
-        cpu_cores: CPU time over time.
+        cpu_cores: CPU time divided by time.
         memory_bytes: Working set.
         cpu_pressure, memory_pressure, io_pressure: Share of time that some thread waited.
-        throttled: Share of time that a quota held the pod back.
-        spent: CPU time since the reading before, in nanoseconds; 0 if it is not known.
-        held: Time that quotas held it back, in nanoseconds, added up over CPUs; None: it has no quota.
-        age: Seconds that it is known to run, at most `OLD_SECONDS`.
+        throttled: Share of time that a quota throttled the pod.
+        spent: CPU time since the previous reading, in nanoseconds; 0 if unknown.
+        held: Time that quotas throttled it, in nanoseconds, summed over CPUs; None: it has no quota.
+        age: Seconds since its start as far as known, at most `OLD_SECONDS`.
     """
 
     cpu_cores: float | None
@@ -37,14 +37,14 @@ class Usage(NamedTuple):
 
 
 class Gauge:
-    """Reads one pod, again and again.
+    """Reads one pod repeatedly.
 
     Args:
-        layout: Where the controllers are.
+        layout: Mounts of the controllers.
         paths: The pod's cgroups, as `Pod.paths`.
-        keep: Whether files may be kept open.
-        since: When (CLOCK_MONOTONIC in nanoseconds) the pod was not there yet, so that its counters began at 0 since
-            then; None: nothing is known of before.
+        keep: Whether files may stay open.
+        since: Time (CLOCK_MONOTONIC in nanoseconds) at which the pod did not exist yet, so that its counters started
+            at 0 after it; None: unknown.
     """
 
     def __init__(self, layout: Layout, paths: tuple[str, ...], *, keep: bool, since: int | None) -> None:
@@ -57,7 +57,7 @@ class Gauge:
         self._since = since
 
     def age_seconds(self, now: int) -> int:
-        """Return for how long the pod is known to run, at most `OLD_SECONDS`; one that was there before us is old.
+        """Return the age of the pod, at most `OLD_SECONDS`; a pod that started before the agent counts as old.
 
         Args:
             now: CLOCK_MONOTONIC in nanoseconds.
@@ -66,19 +66,19 @@ class Gauge:
 
     @property
     def files(self) -> int:
-        """How many files it may keep open."""
+        """Number of files that it may keep open."""
         return (meter.FILES * len(self._meters) + meter.QUOTA_FILES * len(self._quotas)) if self._keep else 0
 
     def read(self, pod: Pod, now: int) -> Usage | None:
-        """Read all counters; None: the pod has gone.
+        """Read all counters; None: the pod is gone.
 
         Args:
-            pod: As the census has it now.
+            pod: The pod in the newest census.
             now: CLOCK_MONOTONIC in nanoseconds.
 
         Raises:
-            OSError: A file cannot be read, although it is there.
-            ValueError: It is not what it should be.
+            OSError: A file exists but cannot be read.
+            ValueError: It is malformed.
         """
         counters = _sum([each.read() for each in self._meters])
         held = self._hold(pod)
@@ -89,7 +89,7 @@ class Gauge:
         if before is None or elapsed <= 0:
             return Usage(None, counters.memory, None, None, None, None, 0, held, self.age_seconds(now))
         if (counters.cpu or 0) < (before.cpu or 0):
-            before = _NOTHING  # a cgroup was made anew under the same path
+            before = _NOTHING  # a new cgroup has the same path
         spent = (counters.cpu or 0) - (before.cpu or 0)
         return Usage(
             None if counters.cpu is None or before.cpu is None else spent / elapsed,
@@ -104,18 +104,20 @@ class Gauge:
         )
 
     def _hold(self, pod: Pod) -> int | None:
-        """Return for how long quotas have held the pod back since the reading before.
+        """Return the time that quotas throttled the pod since the previous reading.
 
-        A pod and its containers may each have a quota, and are then mostly held back at the same time: the larger
-        of the pod's time and its containers' sum counts.
+        A pod and its containers may each have a quota, which mostly throttle at the same time: the larger of the pod's
+        time and its containers' sum counts.
         """
-        known = self._before is not None
-        if all(each.idle for each in self._meters) and known:
+        has_previous = self._before is not None
+        if all(each.idle for each in self._meters) and has_previous:
             return 0 if self._held else None
         wanted = dict.fromkeys((*self._paths, *pod.containers))
         self._quotas = {path: self._quotas.get(path) or Quota(self._layout, path, keep=self._keep) for path in wanted}
         totals = {path: total for path, quota in self._quotas.items() if (total := quota.read()) is not None}
-        growth = {path: max(0, total - self._held.get(path, 0 if known else total)) for path, total in totals.items()}
+        growth = {
+            path: max(0, total - self._held.get(path, 0 if has_previous else total)) for path, total in totals.items()
+        }
         self._held = {path: total for path, total in (self._held | totals).items() if path in wanted}
         if not totals:
             return None
@@ -124,19 +126,19 @@ class Gauge:
 
 
 def _sum(readings: list[Counters]) -> Counters:
-    """Add up what several cgroups of one pod used; of their waiting the longest counts, since it overlaps."""
+    """Add the usage of several cgroups of one pod; of their waiting times, which overlap, the longest counts."""
     if len(readings) == 1:
         return readings[0]
     cpu, memory, *pressures = zip(*readings, strict=True)
-    return Counters(_total(cpu), _total(memory), *(max(_known(column), default=None) for column in pressures))
+    return Counters(_total(cpu), _total(memory), *(max(_present(column), default=None) for column in pressures))
 
 
 def _total(values: Iterable[int | None]) -> int | None:
-    known = _known(values)
-    return sum(known) if known else None
+    present = _present(values)
+    return sum(present) if present else None
 
 
-def _known(values: Iterable[int | None]) -> list[int]:
+def _present(values: Iterable[int | None]) -> list[int]:
     return [value for value in values if value is not None]
 
 

@@ -1,7 +1,7 @@
-"""When usage is read: once a second, in a thread of its own, shortly before the last tick of the sampler's grid.
+"""Read usage once a second, in its own thread, shortly before the last tick of the sampler's grid.
 
-A kernel that takes its time then delays no sample, and the sampler finds the share of pressure that is owed to quotas
-in this second when it makes the block of this second.
+So a slow kernel delays no sample, and the sampler has the share of pressure that quotas cause in a second when it
+makes the block of that second.
 """
 
 import logging
@@ -24,31 +24,31 @@ DURATION = Histogram(
 )
 
 _OFFSET = 850_000_000  # nanoseconds into a second: before its last tick at 10 Hz
-_LOOK_SECONDS = (0.03, 0.07)
+_SAMPLE_SECONDS = (0.03, 0.07)
 
 
 class Reader(Protocol):
-    """What is read."""
+    """A reader of usage."""
 
     @property
     def limited(self) -> bool:
-        """Whether there is anything to look at in between."""
+        """Whether to sample runnable threads in between."""
 
-    def look(self) -> None:
-        """Look, at a random moment."""
+    def sample(self) -> None:
+        """Sample the runnable threads, at a random time."""
 
     def read(self) -> tuple[int, bytes] | None:
-        """Return `seq` and payload of a block; None: nothing to tell (yet)."""
+        """Return `seq` and payload of a block; None: there is none (yet)."""
 
 
 class Ticker:
-    """A thread that reads usage once a second, and looks at the threads in between while a pod has a quota.
+    """A thread that reads usage once a second, and samples runnable threads in between while a pod has a quota.
 
     Args:
-        reader: What reads.
+        reader: Reader of usage.
         emit: Called in the thread with a block's `seq` and payload; must not block.
-        clock: Time since boot, on which the grid lies.
-        wait: Waits for some seconds, or until the thread is to stop.
+        clock: Time since boot, for the grid.
+        wait: Waits for some seconds, or until the thread must stop.
     """
 
     def __init__(
@@ -64,52 +64,52 @@ class Ticker:
         self._thread = threading.Thread(target=self.run, name="spazio-usage", daemon=True)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
-        self._told = -1
+        self._last_seq = -1
         self._failing = False
 
     def start(self) -> None:
-        """Begin; the first block comes with the second reading."""
+        """Start; the second reading gives the first block."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for that."""
+        """Stop, and wait for the thread to end."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def run(self) -> None:
-        """Read until stopped; a failure is counted, said when it begins and ends, and tried again a second later."""
+        """Read until stopped; a failure is counted, logged at start and end, and retried a second later."""
         while not self._stopping.is_set():
             self.turn()
 
     def turn(self) -> None:
-        """Wait for the next moment, and do what is due then."""
+        """Wait for the next due time, then read or sample."""
         now = self._clock.boottime()
         due = (now - _OFFSET) // grid.SECOND * grid.SECOND + grid.SECOND + _OFFSET
         wait = (due - now) / grid.SECOND
-        pause = random.uniform(*_LOOK_SECONDS)  # noqa: S311 - a phase, no secret
-        look = self._reader.limited and pause < wait
-        self._wait(pause if look else wait)
+        pause = random.uniform(*_SAMPLE_SECONDS)  # noqa: S311 - a phase, no secret
+        is_sample = self._reader.limited and pause < wait
+        self._wait(pause if is_sample else wait)
         if self._stopping.is_set():
             return
         try:
-            if look:
-                self._reader.look()
+            if is_sample:
+                self._reader.sample()
             elif self._clock.boottime() >= due:
                 self._read()
-        except Exception as error:  # noqa: BLE001 - whatever is wrong in this second, the next one is tried
+        except Exception as error:  # noqa: BLE001 - the next second is tried in any case
             FAILURES.labels("usage").inc()
             if not self._failing:
                 self._failing = True
                 log.warning("usage.failed", extra={"reason": repr(error)})
         else:
-            if not look and self._failing:
+            if not is_sample and self._failing:
                 self._failing = False
                 log.info("usage.recovered")
 
     def _read(self) -> None:
         with DURATION.time():
-            told = self._reader.read()
-        if told is not None and told[0] > self._told:
-            self._told = told[0]
-            self._emit(*told)
+            block = self._reader.read()
+        if block is not None and block[0] > self._last_seq:
+            self._last_seq = block[0]
+            self._emit(*block)

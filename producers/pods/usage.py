@@ -1,9 +1,9 @@
-"""What every pod of the node used, once a second, and how much of the node's CPU pressure is owed to CPU quotas.
+"""Usage of every pod of the node, once a second, and the share of the node's CPU pressure that CPU quotas cause.
 
-What is in no pod is the root cgroup's CPU time less what is told of pods, so that a block always adds up to the node.
-A pod that has come since the reading before began it at nothing: all that it used belongs to this block. That is known
-only of one that nobody has seen until then, so the cgroups in which nothing runs are read too. A pod that went between
-listing and reading is left out and counted; what it used since its last reading shows as the system's.
+Usage outside pods is the root cgroup's CPU time less the usage of the pods, so that a block always adds up to the node.
+The counters of a new pod started at 0 since the previous reading: all of its usage belongs to this block. To know that
+a pod is new, the reader also reads cgroups without processes. A pod that disappears between listing and reading is
+left out and counted; its usage since its last reading appears as the system's.
 """
 
 import json
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 _NAME = "usage"
 _FRESH = 1_500_000_000
-_CARRY = 0.5  # weight of the looks of seconds before: twenty alone deviate by up to 0.11
-_RESERVE = 256  # descriptors left to everything else
-_AGE_SECONDS = 0.1  # of the list of pods: one that is missed here seems to have used all in the block after this
+_CARRY = 0.5  # weight of earlier seconds: a mean of twenty samples deviates by up to 0.11
+_RESERVE = 256  # descriptors for all other uses
+_AGE_SECONDS = 0.1  # of the list of pods: all usage of a pod that is missing here appears in the next block
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -39,13 +39,13 @@ class Reader:
     """Reads the usage of all pods.
 
     Args:
-        census: Who knows the pods.
-        root: Where cgroups are mounted.
-        proc: Where `/proc` is mounted.
+        census: Census of the node's pods.
+        root: Mount of the cgroup trees.
+        proc: Mount of `/proc`.
         node: The node's name.
         boot: Identifier of this boot of its kernel.
-        identify: Tells who a pod (by UID) or a container (by id) is.
-        descriptors: How many files this process may keep open.
+        identify: Returns the identity of a pod (by UID) or a container (by id).
+        descriptors: Number of files that this process may keep open.
         clock: Clocks.
     """
 
@@ -67,36 +67,36 @@ class Reader:
         self._identity = {"v": VERSION, "node": node, "boot": boot}
         self._tree: Path | None = None
         self._gauges: dict[tuple[str, ...], Gauge] = {}
-        self._known: set[str] = set()  # pods that were there at the reading before
+        self._previous_pods: set[str] = set()  # pods of the previous reading
         self._before: Reading | None = None
         self._excess: list[float] = []
         self._waiting: float | None = None
         self._quota_share: float | None = None
         self._vanished, self._failures = VANISHED.labels(_NAME), FAILURES.labels(_NAME)
-        self._said: set[str] = set()
-        self.limited = False  # whether a pod with a CPU quota has run in the last second
+        self._logged: set[str] = set()
+        self.limited = False  # whether a pod with a CPU quota ran in the last second
 
     def quota_share(self) -> float | None:
-        """Return the share of CPU pressure owed to quotas in the second before the last reading; None: too long ago."""
+        """Return the share of CPU pressure that quotas caused in the second before the last reading; None: too old."""
         before = self._before
         return self._quota_share if before is not None and self._clock.monotonic() - before.at < _FRESH else None
 
-    def look(self) -> None:
-        """Look how many threads want to run, at a moment that should be random.
+    def sample(self) -> None:
+        """Sample the number of runnable threads; call it at random times.
 
         Raises:
-            OSError: The file is not there.
-            ValueError: It is not what it should be; also LookupError.
+            OSError: The file is missing.
+            ValueError: It is malformed; also LookupError.
         """
         if self._before is not None:
             self._excess.append(excess(self._files.runnable(), self._before.stat.cpus))
 
     def read(self) -> tuple[int, bytes] | None:
-        """Read everything; return `seq` and payload of a block, or None where there is nothing to tell (yet).
+        """Read everything; return `seq` and payload of a block, or None if there is no block (yet).
 
         Raises:
-            OSError: What tells of the node is not there.
-            ValueError: It is not what it should be; also LookupError.
+            OSError: A file of the node is missing.
+            ValueError: It is malformed; also LookupError.
         """
         account = self._census.take(_AGE_SECONDS)
         if account is None:
@@ -104,7 +104,7 @@ class Reader:
         if account.tree != self._tree:
             self._tree, self._layout = account.tree, Layout(self._root)
             self._files = Files(self._layout, self._proc)
-            self._gauges, self._known, self._before = {}, set(), None
+            self._gauges, self._previous_pods, self._before = {}, set(), None
         boottime, at_us = self._clock.boottime(), self._clock.realtime() // 1000
         now = self._files.read(self._clock.monotonic())
         used = self._measure(account)
@@ -112,7 +112,7 @@ class Reader:
         if before is None or now.at <= before.at:
             return None
         usages = [usage for _, usage in used]
-        self._quota_share = node_usage.quota_share(before, now, usages, self._looked())
+        self._quota_share = node_usage.quota_share(before, now, usages, self._mean_excess())
         self.limited = any(usage.held is not None and usage.spent for usage in usages)
         seq = boottime // grid.SECOND
         block = {
@@ -126,11 +126,11 @@ class Reader:
         return seq, _encode(block).encode()
 
     def _measure(self, account: Account) -> list[tuple[Pod, Usage]]:
-        """Read the pods one by one, each at its own time; return what those used that run."""
+        """Read the pods one by one, each at its own time; return the usage of running ones."""
         if len(account.pods) > MAXIMUM_PODS:
-            self._say("usage.truncated", pods=len(account.pods), told=MAXIMUM_PODS)
+            self._log_once("usage.truncated", pods=len(account.pods), reported=MAXIMUM_PODS)
         before = None if self._before is None else self._before.at
-        known, self._known = self._known, {pod.key for pod in (*account.pods, *account.idle)}
+        previous, self._previous_pods = self._previous_pods, {pod.key for pod in (*account.pods, *account.idle)}
         running = account.pods[:MAXIMUM_PODS]
         gauges, self._gauges = self._gauges, {}
         open_files = sum(gauge.files for gauge in gauges.values())
@@ -139,14 +139,14 @@ class Reader:
             gauge = gauges.get(pod.paths)
             if gauge is None:
                 keep = open_files < self._descriptors
-                since = None if pod.key in known else before
+                since = None if pod.key in previous else before
                 gauge = Gauge(self._layout, pod.paths, keep=keep, since=since)
             self._gauges[pod.paths] = gauge
             try:
                 usage = gauge.read(pod, self._clock.monotonic())
             except (OSError, ValueError, LookupError) as error:
                 self._failures.inc()
-                self._say("usage.unreadable", pod=pod.key, reason=repr(error))
+                self._log_once("usage.unreadable", pod=pod.key, reason=repr(error))
                 continue
             if pod.paths not in gauges:
                 open_files += gauge.files
@@ -158,26 +158,26 @@ class Reader:
                 used.append((pod, usage))
         return used
 
-    def _looked(self) -> float | None:
-        """Return the mean excess as looked up until now, and begin to look anew."""
-        looks, self._excess = self._excess, []
-        if not looks:
+    def _mean_excess(self) -> float | None:
+        """Return the smoothed mean of the excess samples, and start a new list."""
+        samples, self._excess = self._excess, []
+        if not samples:
             self._waiting = None
         else:
-            mean = sum(looks) / len(looks)
+            mean = sum(samples) / len(samples)
             self._waiting = mean if self._waiting is None else _CARRY * self._waiting + (1 - _CARRY) * mean
         return self._waiting
 
     def _columns(self, used: list[tuple[Pod, Usage]]) -> dict[str, list[Any]]:
-        known = [self._identify(pod.key) for pod, _ in used]
-        names = [None if one is None else one.name if one.pod else one.container_name for one in known]
+        identities = [self._identify(pod.key) for pod, _ in used]
+        names = [None if each is None else each.name if each.pod else each.container_name for each in identities]
         usages = [usage for _, usage in used]
         kinds = [one and one.kind for one in known]
         columns: dict[str, list[Any]] = {
             "pods": [pod.key for pod, _ in used],
-            "namespaces": [one and one.namespace for one in known],
+            "namespaces": [each and each.namespace for each in identities],
             "names": names,
-            "workloads": [one and one.workload for one in known],
+            "workloads": [each and each.workload for each in identities],
             "containers": [pod.running for pod, _ in used],
             "cpu_cores": [_rounded(usage.cpu_cores, 6) for usage in usages],
             "memory_bytes": [usage.memory_bytes for usage in usages],
@@ -189,9 +189,9 @@ class Reader:
         }
         return columns | {"kinds": kinds} if any(kinds) else columns
 
-    def _say(self, event: str, **fields: object) -> None:
-        if event not in self._said:
-            self._said.add(event)
+    def _log_once(self, event: str, **fields: object) -> None:
+        if event not in self._logged:
+            self._logged.add(event)
             log.warning(event, extra=fields)
 
 

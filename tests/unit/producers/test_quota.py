@@ -44,7 +44,7 @@ def test_pressure_is_owed_to_a_quota_where_nothing_else_waits(host: Host) -> Non
     assert rig.reader.quota_share() is None
     rig.read()
     for second in range(1, 4):
-        rig.reader.look()
+        rig.reader.sample()
         host.set(path, cpu=0.3 * second, quota=True, throttled=0.7 * second, pressures=(0.7 * second, 0, 0))
         host.sleep(1)
         host.set_node(busy=0.3 * second, waited=0.7 * second, spent=0.3 * second)
@@ -60,7 +60,7 @@ def test_a_full_node_owes_nothing_to_a_quota_that_holds_back_as_well(host: Host)
     rig.read()
     host.set_node(busy=2, waited=1, spent=2, runnable=6)
     for _ in range(20):
-        rig.reader.look()
+        rig.reader.sample()
     host.set(path, cpu=0.3, quota=True, throttled=0.2)
     host.sleep(1)
     host.set_node(busy=2, waited=1, spent=2, runnable=6)

@@ -1,8 +1,8 @@
-"""What the agent costs: CPU of one core and resident memory over a minute, alone and beside node_exporter.
+"""Cost of the agent: CPU of one core and resident memory over a minute, alone and next to node_exporter.
 
-node_exporter (Debian: prometheus-node-exporter) is scraped ten times a second on the same machine in the same run,
-once with its default collectors and once with only the six that read what the agent reads. Both sides are measured
-the same way: CPU time of the process from /proc/PID/stat, before and after.
+The benchmark scrapes node_exporter (Debian: prometheus-node-exporter) ten times a second on the same machine in the
+same run, once with its default collectors and once with only the six that read the agent's files. It measures both
+sides the same way: CPU time of the process from /proc/PID/stat, before and after.
 """
 
 import http.client
@@ -40,7 +40,7 @@ def resident_bytes(pid: int) -> int:
 
 @contextmanager
 def process(command: list[str], environ: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program for the length of a block."""
+    """Run a program for the duration of a `with` block."""
     started = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield started
@@ -51,7 +51,7 @@ def process(command: list[str], environ: dict[str, str] | None = None) -> Iterat
 
 @contextmanager
 def scraped(port: int) -> Iterator[None]:
-    """Scrape a Prometheus endpoint ten times a second for the length of a block."""
+    """Scrape a Prometheus endpoint ten times a second for the duration of a `with` block."""
     stop = threading.Event()
 
     def scrape() -> None:
@@ -81,7 +81,7 @@ def exporter(port: int, collectors: tuple[str, ...]) -> list[str]:
 
 
 def measure(seconds: float) -> dict[str, Any]:
-    """Run agent and exporters side by side; returns shares of a core, bytes and ratios."""
+    """Run agent and exporters side by side; return shares of a core, bytes and ratios."""
     with tempfile.TemporaryDirectory() as folder:
         port = server.free_port(0)
         settings = all_settings.load({"data_dir": folder, "nats_port": str(port)}, environ={})

@@ -1,9 +1,9 @@
-"""What following containers costs the agent, and how soon it tells: CPU of one core, and milliseconds to a subscriber.
+"""Cost and latency of following containers: the agent's CPU of one core, and milliseconds to a subscriber.
 
-Containers are real control groups with a sleeping process each, in every tree that the agent may look at. An agent
-with its cgroup source and one without any source run side by side while nothing happens; then more containers are
-made and ended one at a time, and a subscriber takes the time from the mkdir, and from the kill, to the event's
-arrival. Making cgroups needs root.
+Containers are real control groups with a sleeping process each, in every tree that the agent may read. An agent with
+its cgroup source and one without sources run side by side while no container starts or ends. Then the benchmark starts
+and ends more containers one at a time, and a subscriber measures the time from the mkdir, and from the kill, to the
+arrival of the event. Making cgroups needs root.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Container:
         self._process: subprocess.Popen[bytes] | None = None
 
     def make(self) -> None:
-        """Make the groups, as a runtime does before there is a process."""
+        """Make the groups, as a runtime does before it starts a process."""
         for path in self._paths:
             path.mkdir(parents=True)
 
@@ -70,7 +70,7 @@ class Container:
 
 @contextlib.contextmanager
 def idle(trees: list[Path], count: int) -> Iterator[None]:
-    """Keep so many containers for the length of a block."""
+    """Keep `count` containers for the duration of a `with` block."""
     containers = [Container(trees) for _ in range(count)]
     try:
         for container in containers:
@@ -86,7 +86,7 @@ def idle(trees: list[Path], count: int) -> Iterator[None]:
 
 
 async def latencies(url: str, trees: list[Path], count: int) -> dict[str, float]:
-    """Return milliseconds from the mkdir to `created`, and from the kill to `exited`, as a subscriber has them."""
+    """Return milliseconds from the mkdir to `created`, and from the kill to `exited`, as a subscriber measures them."""
     arrived: dict[tuple[str, str], float] = {}
     client = await nats.connect(url)
 
@@ -94,7 +94,7 @@ async def latencies(url: str, trees: list[Path], count: int) -> dict[str, float]
         now, event = time.monotonic(), json.loads(message.data)
         arrived[event["container"], event["event"]] = now
 
-    async def told(container: Container, event: str) -> float:
+    async def arrival(container: Container, event: str) -> float:
         async with asyncio.timeout(10):
             while True:
                 if (container.id, event) in arrived:
@@ -107,15 +107,15 @@ async def latencies(url: str, trees: list[Path], count: int) -> dict[str, float]
         container = Container(trees)
         began = time.monotonic()
         container.make()
-        took["created"].append(await told(container, "created") - began)
+        took["created"].append(await arrival(container, "created") - began)
         container.start()
-        await told(container, "started")
+        await arrival(container, "started")
         await asyncio.sleep(0.05)
         began = time.monotonic()
         container.end()
-        took["exited"].append(await told(container, "exited") - began)
+        took["exited"].append(await arrival(container, "exited") - began)
         container.remove()
-        await told(container, "deleted")
+        await arrival(container, "deleted")
     await client.close()
     return {
         f"{event}_{name}_ms": round(statistics.quantiles(values, n=20)[index] * 1000, 2)
@@ -125,7 +125,7 @@ async def latencies(url: str, trees: list[Path], count: int) -> dict[str, float]
 
 
 def measure(count: int, seconds: float) -> dict[str, Any]:
-    """Run the agents; returns shares of a core, bytes and latencies."""
+    """Run the agents; return shares of a core, bytes and latencies."""
     trees = cgroup.trees(Sample().cgroup)
     with tempfile.TemporaryDirectory() as folder, idle(trees, count), contextlib.ExitStack() as running:
         port = server.free_port(0)

@@ -1,8 +1,8 @@
-"""What edge mode saves, and what it costs in accuracy: both forms of the same seconds, side by side.
+"""Savings of edge mode, and its cost in accuracy: both forms of the same seconds, side by side.
 
-Simulated nodes have pods that come and go, load that moves, and noise; each second of each goes as samples through one
-partition and, modelled by the node, through another. A real agent and a real edge agent then run on this machine
-for a while. Bytes are those that the stream has to carry: payload, subject and headers of samples or of edge blocks.
+Simulated nodes have pods that start and end, changing load, and noise; each second of each node goes as samples through
+one partition and, modelled by the node, through another. A real agent and a real edge agent then run on this machine
+for a while. Bytes are those in the stream: payload, subject and headers of samples or of edge blocks.
 Events and usage of pods are the same in both forms and are left out.
 """
 
@@ -38,7 +38,7 @@ _WARM_SECONDS = 5
 
 
 class Form:
-    """One form of the telemetry: its bytes, and what a partition says of it."""
+    """One form of the telemetry: its bytes, and a partition's rows for it."""
 
     def __init__(self, settings: Settings) -> None:
         self.partition, self.bytes = Partition(settings, 0), 0
@@ -55,12 +55,12 @@ class Form:
 
 
 def size(subject: str, identity: str, payload: bytes) -> int:
-    """Return what a message costs."""
+    """Return the bytes of a message."""
     return len(subject) + len(_HEADER.format(identity)) + len(payload)
 
 
 def simulated(settings: Settings, nodes: int, seconds: int, churn_per_minute: float) -> dict[str, Any]:
-    """Fold the same simulated seconds in both forms; returns figures."""
+    """Fold the same simulated seconds in both forms; return figures."""
     estimate = settings.estimate.model_copy(update={"report_seconds": 1})  # every second is compared
     smoothing = settings.smoothing.model_copy(update={"publish": False})
     settings = settings.model_copy(update={"estimate": estimate, "smoothing": smoothing})
@@ -79,7 +79,7 @@ def simulated(settings: Settings, nodes: int, seconds: int, churn_per_minute: fl
             )
             short = boot[:DIGITS]
             edge, subject = edges[message.node], names.part(0, message.kind, token(name))
-            own = payload.replace(boot.encode(), short.encode())  # what this node's process would have made
+            own = payload.replace(boot.encode(), short.encode())  # as this node's own process would send it
             as_sampled.append((subject, payload))
             if message.kind != "samples":
                 if message.kind == "containers":
@@ -109,15 +109,15 @@ def simulated(settings: Settings, nodes: int, seconds: int, churn_per_minute: fl
     }
 
 
-def differences(one: dict[tuple[str, int], Availability], other: dict[tuple[str, int], Availability]) -> dict[str, Any]:
-    """Return how far availability and signal of the same seconds are apart."""
-    pairs = [(row, other[key]) for key, row in one.items() if key in other]
+def differences(raw: dict[tuple[str, int], Availability], edge: dict[tuple[str, int], Availability]) -> dict[str, Any]:
+    """Return the differences of availability and signal of the same seconds."""
+    pairs = [(row, edge[key]) for key, row in raw.items() if key in edge]
     available = np.array([[row.available, than.available] for row, than in pairs])
     signal = np.array([[row.signal, than.signal] for row, than in pairs])
     apart = np.abs(available[:, 0] - available[:, 1])
     relative = np.abs(signal[:, 0] - signal[:, 1]) / np.maximum(signal[:, 0], 1e-9)
     return {
-        "rows": [len(one), len(other), len(pairs)],
+        "rows": [len(raw), len(edge), len(pairs)],
         "available_mean": round(float(available[:, 0].mean()), 2),
         "available_apart_max_pods": round(float(apart.max()), 4),
         "available_apart_mean_pods": round(float(apart.mean()), 5),
@@ -128,7 +128,7 @@ def differences(one: dict[tuple[str, int], Availability], other: dict[tuple[str,
 
 
 class Wire:
-    """What comes by on the subjects of one kind."""
+    """Counts the messages on the subjects of one kind."""
 
     def __init__(self) -> None:
         self.blocks = self.bytes = self.models = 0
@@ -147,7 +147,7 @@ def environment(settings: Settings, **more: str) -> dict[str, str]:
 
 
 async def real(folder: Path, seconds: float) -> dict[str, Any]:
-    """Run an agent and an edge agent on this machine; returns figures."""
+    """Run an agent and an edge agent on this machine; return figures."""
     port = server.free_port(0)
     flags = {"data_dir": str(folder), "nats_url": f"nats://127.0.0.1:{port}"}
     settings = all_settings.load(flags, environ={})
@@ -163,10 +163,10 @@ async def real(folder: Path, seconds: float) -> dict[str, Any]:
                 wires = {"samples": Wire(), "edge": Wire()}
                 for kind, wire in wires.items():
                     await client.subscribe(f"{settings.prefix}.{kind}.*", cb=wire.take)
-                before = {one: cpu_seconds(one.pid) for one in (agent, edge)}
+                before = {running: cpu_seconds(running.pid) for running in (agent, edge)}
                 await asyncio.sleep(seconds)
-                used = [(cpu_seconds(one.pid) - before[one]) / seconds for one in (agent, edge)]
-                resident = [resident_bytes(one.pid) for one in (agent, edge)]
+                used = [(cpu_seconds(running.pid) - before[running]) / seconds for running in (agent, edge)]
+                resident = [resident_bytes(running.pid) for running in (agent, edge)]
     raw, modelled = wires["samples"], wires["edge"]
     each = [wire.bytes / max(wire.blocks, 1) for wire in (raw, modelled)]
     return {
@@ -199,8 +199,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=30, help="simulated nodes")
     parser.add_argument("--simulated-seconds", type=int, default=120)
-    parser.add_argument("--churn", type=float, nargs="+", default=[0.5, 6.0], help="pods that come in a minute")
-    parser.add_argument("--seconds", type=float, default=60, help="how long this machine is measured; 0: not at all")
+    parser.add_argument("--churn", type=float, nargs="+", default=[0.5, 6.0], help="pods that start in a minute")
+    parser.add_argument("--seconds", type=float, default=60, help="time to measure this machine; 0: do not measure it")
     for figures in runs(parser.parse_args()):
         print(json.dumps(figures), flush=True)
 

@@ -1,11 +1,11 @@
-"""Every form of the estimator on scripted nodes: how far off it is, and how long it takes to get there.
+"""Error and convergence time of every form of the estimator, on scripted nodes.
 
     python -m benchmarks.estimators [--out docs/estimators]
 
-A node of 4 CPUs runs pods that take 0.25 cores each on a rest of 0.2, with noise; what fits is therefore known at every
-second. The Kalman forms work on the reference model's signal and count a node as full at a blend of 1, the others
-at the policy's slowdown; each is held against its own truth. Error is the root mean square in pods after a minute, and
-the time to converge is when the error after a change stays below a pod.
+A node of 4 CPUs runs pods that use 0.25 cores each in addition to 0.2 of the system, with noise; so the number of pods
+that fit is known at every second. The Kalman forms use the reference model's signal, by which a node is full at a blend
+of 1; the others use the policy's slowdown. Each form is compared with its own truth. Error is the root mean square in
+pods after a minute. The convergence time ends when the error after a change stays below one pod.
 """
 
 import argparse
@@ -42,7 +42,7 @@ _CONVERGED = 1.0
 
 
 class Scene(NamedTuple):
-    """What a node does: pods, and cores that one takes, by second."""
+    """Script of a node: number of pods, and cores of one pod, by second."""
 
     pods: Callable[[int], int]
     cost: Callable[[int], float] = lambda _second: COST
@@ -60,7 +60,7 @@ SCENES: Mapping[str, Scene] = {
 
 
 def messages(scene: Scene, seed: int) -> Iterator[tuple[int, list[tuple[str, bytes]]]]:
-    """Yield second by second what the node's agent would send."""
+    """Yield the messages of the node's agent, second by second."""
     random, names = np.random.default_rng(seed), Names()
     born: dict[int, int] = {}
     for second in range(SECONDS):
@@ -119,7 +119,7 @@ def messages(scene: Scene, seed: int) -> Iterator[tuple[int, list[tuple[str, byt
 
 
 def truth(scene: Scene, second: int, settings: Settings) -> float:
-    """Return how many more pods fit by the form's own definition of full."""
+    """Return how many more pods fit by the form's own definition of a full node."""
     cost, pods = scene.cost(second), scene.pods(second)
     if settings.model.variant == "carico":
         return max(0.0, (2.0 * CPUS - REST) / cost - pods)
@@ -128,7 +128,7 @@ def truth(scene: Scene, second: int, settings: Settings) -> float:
 
 
 def run(form: str, scene: Scene, seed: int = 1) -> NDArray[np.float64]:
-    """Return (seconds, 3): said, lower, truth; NaN where nothing was said yet."""
+    """Return (seconds, 3): available, lower, truth; NaN before the first row."""
     settings = load({**FORMS[form], "model_global_weight": "0", "estimate_report_seconds": "0.5"}, environ={})
     partition, rows = Partition(settings, 0), np.full((SECONDS, 3), np.nan)
     newest: Availability | None = None
@@ -142,7 +142,7 @@ def run(form: str, scene: Scene, seed: int = 1) -> NDArray[np.float64]:
 
 
 def figures(rows: NDArray[np.float64], scene: Scene) -> dict[str, float]:
-    """Return error, kept bounds, and seconds to converge after the scene's change (or its begin)."""
+    """Return error, share of valid lower bounds, and convergence seconds after the scene's change (or its start)."""
     error = rows[:, 0] - rows[:, 2]
     late = np.flatnonzero(np.abs(error[scene.changed :]) > _CONVERGED)
     return {
@@ -152,10 +152,10 @@ def figures(rows: NDArray[np.float64], scene: Scene) -> dict[str, float]:
     }
 
 
-def text(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+def text(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """Return the table."""
     lines = ["| scene | " + " | ".join(FORMS) + " |", "|---" * (len(FORMS) + 1) + "|"]
-    for scene, forms in found.items():
+    for scene, forms in results.items():
         cells = [
             f"{each['rmse_pods']:.2f} ({each['lower_holds']:.0%}, {each['converged_seconds']:.0f} s)"
             for each in (forms[form] for form in FORMS)
@@ -165,15 +165,15 @@ def text(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
 
 
 def draw(runs: Mapping[str, Mapping[str, NDArray[np.float64]]], path: Path) -> None:
-    """Draw what each form said beside its truth."""
+    """Draw each form's availability and its truth."""
     figure = Figure(figsize=(3.4 * len(FORMS), 2.2 * len(runs)), layout="constrained")
     axes = figure.subplots(len(runs), len(FORMS), squeeze=False)
     for row, (scene, forms) in zip(axes, runs.items(), strict=True):
         for panel, form in zip(row, FORMS, strict=True):
-            said, _, right = forms[form].T
-            panel.plot(said, color="#1f4e9c", lw=1.2, label="said")
-            panel.plot(right, color="#d62728", lw=1, ls="--", label="truth")
-            panel.set_ylim(0, max(5.0, float(np.nanmax(right)) * 2))
+            available, _, true = forms[form].T
+            panel.plot(available, color="#1f4e9c", lw=1.2, label="available")
+            panel.plot(true, color="#d62728", lw=1, ls="--", label="truth")
+            panel.set_ylim(0, max(5.0, float(np.nanmax(true)) * 2))
             panel.set_title(f"{form}: {scene}", fontsize=8)
             panel.grid(visible=True, alpha=0.3)
     axes[0][0].legend(fontsize=8)
@@ -188,9 +188,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="folder for estimators.png; none: no picture")
     given = parser.parse_args(arguments)
     runs = {name: {form: run(form, scene) for form in FORMS} for name, scene in SCENES.items()}
-    found = {name: {form: figures(rows, SCENES[name]) for form, rows in forms.items()} for name, forms in runs.items()}
-    print(text(found))
-    print(json.dumps(found))
+    results = {
+        name: {form: figures(rows, SCENES[name]) for form, rows in forms.items()} for name, forms in runs.items()
+    }
+    print(text(results))
+    print(json.dumps(results))
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
         draw(runs, given.out / "estimators.png")

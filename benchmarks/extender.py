@@ -1,11 +1,11 @@
-"""What the extender costs a scheduler: `python -m benchmarks.extender [--nodes 5000] [--pods 2000] [--http]`.
+"""Cost of the extender for a scheduler: `python -m benchmarks.extender [--nodes 5000] [--pods 2000] [--http]`.
 
-One client asks over one connection, as kube-scheduler does: for each pod, of a UID of its own, filter with the names of
-all nodes and then prioritize with those that passed. Told are the time of both together as the client sees it, from
-the first byte sent to the last one read, pods per second, and CPU of the service. The requests are encoded while the
-clock stands. By default the service is `spazio sink extender` with a server of its own and a filled cache; with
-`--http` a selector that lets everything pass takes the place of the one that decides, which leaves the HTTP side alone.
-With `--graded` every node is scored, not one.
+One client sends requests over one connection, as kube-scheduler does: for each pod, with its own UID, filter with the
+names of all nodes and then prioritize with the feasible ones. The result has the time of both requests at the client,
+from the first byte sent to the last one read, pods per second, and CPU of the service. The time excludes the encoding
+of requests. By default the service is `spazio sink extender` with its own server and a filled cache; with `--http` a
+selector that passes all nodes replaces the real one, which leaves only the HTTP side. With `--graded` every node gets a
+score, not just one.
 """
 
 import argparse
@@ -46,20 +46,20 @@ _CACHE_SECONDS = 86_400
 
 
 class Everything:
-    """Lets all nodes pass, and scores the last of them, or all."""
+    """Passes all nodes, and scores the last of them, or all."""
 
     def __init__(self, *, graded: bool) -> None:
         self._graded = graded
 
     async def filter(self, pod: Mapping[str, Any], names: Sequence[str]) -> Filtered:
-        """Let all pass."""
+        """Pass all nodes."""
         assert pod["metadata"]["uid"]
         return Filtered(names)
 
     async def prioritize(self, pod: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, int]:
         """Score one node, or each."""
         assert pod["metadata"]["uid"]
-        return {name: place % 11 for place, name in enumerate(names)} if self._graded else {names[-1]: 10}
+        return {name: index % 11 for index, name in enumerate(names)} if self._graded else {names[-1]: 10}
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:  # noqa: ARG002 # as Selector
         """Do nothing."""
@@ -68,7 +68,7 @@ class Everything:
     async def preempt(
         self, pod: Mapping[str, Any], victims: Mapping[str, Sequence[str]]
     ) -> Mapping[str, Sequence[str]]:
-        """Let all go."""
+        """Accept all victims."""
         assert pod["metadata"]["uid"]
         return victims
 
@@ -128,7 +128,7 @@ def requests(names: list[str], uid: str) -> tuple[bytes, bytes]:
 
 
 def ask(address: str, pid: int, names: list[str], pods: int) -> dict[str, Any]:
-    """Ask about pods one after the other; returns seconds and rates."""
+    """Send the requests of pods one after the other; return seconds and rates."""
     client = Client(address)
     passed, scored = names, 0
     took = np.empty(pods)
@@ -140,10 +140,10 @@ def ask(address: str, pid: int, names: list[str], pods: int) -> dict[str, Any]:
         since = time.perf_counter()
         answer = client.ask(filtering)
         between = time.perf_counter()
-        # Nothing may be turned down here, or prioritize has to be asked about fewer.
-        found = json.loads(answer)
-        if len(found["NodeNames"]) != len(names):
-            passed = found["NodeNames"]
+        # If the service refuses nodes, prioritize gets only the others.
+        filtered = json.loads(answer)
+        if len(filtered["NodeNames"]) != len(names):
+            passed = filtered["NodeNames"]
             ranking = requests(passed, str(uuid.UUID(int=number % (1 << 64))))[1]
         again = time.perf_counter()
         scores = client.ask(ranking)
@@ -168,7 +168,7 @@ def ask(address: str, pid: int, names: list[str], pods: int) -> dict[str, Any]:
 
 @contextmanager
 def http_alone(*, graded: bool) -> Iterator[tuple[str, int]]:
-    """Serve with a selector that decides nothing, in a process of its own; yields address and pid."""
+    """Serve a selector that passes all nodes, in a separate process; yield address and pid."""
     command = [sys.executable, "-m", "benchmarks.extender", "--serve", *(["--graded"] if graded else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
@@ -187,7 +187,7 @@ async def _serve(*, graded: bool) -> None:
 
 @contextmanager
 def service(names: list[str], *, graded: bool) -> Iterator[tuple[str, int]]:
-    """Run `spazio sink extender` over a cache that has these nodes; yields address and pid."""
+    """Run `spazio sink extender` over a cache with these nodes; yield address and pid."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         port = server.free_port(0)
         environ = {
@@ -217,7 +217,7 @@ def service(names: list[str], *, graded: bool) -> Iterator[tuple[str, int]]:
 
 
 async def _fill(settings: Settings, names: list[str]) -> None:
-    """Write what the cache and the watch would write of nodes with room for many pods."""
+    """Write the rows of the cache and of the watch for nodes with room for many pods."""
     own, random = Names(settings.prefix), np.random.default_rng(7)
     at_us = time.time_ns() // 1000
     async with asyncio.timeout(_START_SECONDS), connection.connect(settings, "benchmark") as client:
@@ -240,11 +240,11 @@ async def _fill(settings: Settings, names: list[str]) -> None:
 
 
 def main() -> None:
-    """Measure, and print what was found."""
+    """Measure, and print the result."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--nodes", type=int, default=5000)
     options.add_argument("--pods", type=int, default=2000)
-    options.add_argument("--http", action="store_true", help="without the part that decides")
+    options.add_argument("--http", action="store_true", help="measure only the HTTP side")
     options.add_argument("--graded", action="store_true", help="score all nodes")
     options.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args()

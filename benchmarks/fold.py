@@ -1,11 +1,11 @@
-"""What folding costs a processor: blocks per second of its own CPU, and memory per node.
+"""Cost of folding for a processor: blocks per second of its own CPU, and memory per node.
 
-The telemetry stream is filled first, with what agents would have sent: every second one block of ten samples of each
-node. Then a real `spazio process` works it off, and its CPU time is read from /proc when its cursors cover the stream.
-Rows are published as the reporting rule says, so how many there are depends on how restless usage is: `--noise` is the
-standard deviation of a sample of CPU utilisation. What is to come (peaks, reject signal, forecasts) is another part of
-the work, which `--outlook` adds. With `--shares` the process samples its own stack a hundred times a CPU second, and
-the result says where time goes.
+The benchmark first fills the telemetry stream with the messages of agents: every second one block of ten samples of
+each node. Then a real `spazio process` folds the stream, and the benchmark reads its CPU time from /proc when its
+cursors cover the stream. The reporting rule decides which rows are published, so their number depends on the
+variation of usage: `--noise` is the standard deviation of a sample of CPU utilisation. `--outlook` adds predictions
+(peaks, reject signal, forecasts). With `--shares` the process samples its own stack a hundred times a CPU second, and
+the result has the CPU time by stage.
 """
 
 import argparse
@@ -41,15 +41,15 @@ _QUIET_SECONDS = 1.0
 METRICS = {"all": metric.NAMES, "needed": (*resource.METRICS, "pods")}
 
 
-def outlook(*, said: bool) -> dict[str, str]:
-    """Return the flags by which a processor says what is to come, or does not."""
-    return {f"{part}_enabled": str(said).lower() for part in ("predict", "reject", "forecast")}
+def predictions(*, enabled: bool) -> dict[str, str]:
+    """Return the flags that enable or disable predictions of a processor."""
+    return {f"{part}_enabled": str(enabled).lower() for part in ("predict", "reject", "forecast")}
 
 
 def courses(seconds: int, noise: float, names: Sequence[str], seed: int = 1) -> Iterator[list[str]]:
     """Yield the values of some nodes, as JSON, second by second; many nodes share a course.
 
-    Usage is a level of the node's own, what its pods take, and noise; in one of a hundred seconds a pod comes or goes.
+    Usage is a level of the node, the usage of its pods, and noise; a pod starts or ends in one of a hundred seconds.
     """
     random = np.random.default_rng(seed)
     pods = random.integers(0, 40, _COURSES)
@@ -90,15 +90,15 @@ async def fill(
     heads = [f'{{"v":1,"node":"node-{index}","boot":"5f1c2a6e-0d43-4a5e-9b57-1f7c3d2e8a90"' for index in range(nodes)]
     columns = json.dumps(metrics, separators=(",", ":"))
     payload, sent = b"", 0
-    for second, told in enumerate(courses(seconds, noise, metrics)):
+    for second, values in enumerate(courses(seconds, noise, metrics)):
         at_us = (_START + second) * 1_000_000
         for index, (subject, head) in enumerate(zip(subjects, heads, strict=True)):
             payload = (
                 f'{head},"seq":{1000 + second},"at_us":{at_us + index % 1000},"step_us":100000,"cpus":16,'
-                f'"memory_bytes":68719476736,"metrics":{columns},"values":{told[index % _COURSES]}}}'
+                f'"memory_bytes":68719476736,"metrics":{columns},"values":{values[index % _COURSES]}}}'
             ).encode()
             sent += 1
-            # The server drops what is published faster than it stores, so every so many it must say that it has.
+            # The server drops messages that come too fast, so one of `_CHUNK` messages waits until it is stored.
             if sent % _CHUNK:
                 await client.publish(subject, payload)
             else:
@@ -112,7 +112,7 @@ async def fill(
 
 
 async def cursors(client: Client, settings: Settings) -> list[int]:
-    """Return the sequences of all partitions' cursors in their stream; they change whenever one moves."""
+    """Return the sequences of all partitions' cursors in their stream; they change with each write of a cursor."""
     names = Names(settings.prefix)
     subjects = [names.of("cursor", str(number)) for number in range(settings.nats.partitions)]
     return [(await batch.last(client, names.estimates, subject)).sequence for subject in subjects]
@@ -127,18 +127,18 @@ def counter(settings: Settings, name: str) -> float:
 
 
 async def idle(client: Client, settings: Settings, pid: int) -> None:
-    """Wait until a processor has published everything and has nothing left to do."""
-    known, used = [-1], 0.0
+    """Wait until a processor has published everything and is idle."""
+    previous, used = [-1], 0.0
     while True:
         now, cpu = await cursors(client, settings), cpu_seconds(pid)
-        if now == known and cpu - used < 0.1 * _QUIET_SECONDS:
+        if now == previous and cpu - used < 0.1 * _QUIET_SECONDS:
             return
-        known, used = now, cpu
+        previous, used = now, cpu
         await asyncio.sleep(_QUIET_SECONDS)
 
 
 async def run(client: Client, settings: Settings, shares: Path | None) -> dict[str, Any]:
-    """Run a processor until it is idle; returns its CPU seconds and resident bytes, and what it counts."""
+    """Run a processor until it is idle; return its CPU seconds, resident bytes and counters."""
     command = [sys.executable, "-m", "benchmarks.shares", str(shares)] if shares else [sys.executable, "-m", "spazio"]
     with process([*command, "process"], {**os.environ, **all_settings.environment(settings)}) as running:
         while not (settings.data.dir / "run" / "process.json").exists():  # another process writes it
@@ -159,7 +159,7 @@ async def run(client: Client, settings: Settings, shares: Path | None) -> dict[s
 
 
 async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[str, Any]:
-    """Fill a stream and have it folded; returns figures."""
+    """Fill a stream and fold it; return figures."""
     port = server.free_port(0)
     settings = all_settings.load(
         {
@@ -169,7 +169,7 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
             "nats_telemetry_max_bytes": str(8 << 30),
             "nats_estimates_max_bytes": str(8 << 30),
             "smoothing_publish": str(asked.smoothed).lower(),
-            **outlook(said=asked.outlook),
+            **predictions(enabled=asked.outlook),
         },
         environ={},
     )
@@ -180,10 +180,10 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
             empty = await run(client, settings, None)
             size = await fill(client, settings, nodes, seconds, asked.noise, METRICS[asked.metrics])
             shares = folder / "shares.json" if asked.shares else None
-            found = await run(client, settings, shares)
-    cpu = found["cpu"] - empty["cpu"]
-    if found["messages"] < nodes * seconds:
-        raise RuntimeError(f"only {found['messages']:.0f} of {nodes * seconds} blocks were folded")
+            result = await run(client, settings, shares)
+    cpu = result["cpu"] - empty["cpu"]
+    if result["messages"] < nodes * seconds:
+        raise RuntimeError(f"only {result['messages']:.0f} of {nodes * seconds} blocks were folded")
     return {
         "nodes": nodes,
         "blocks": nodes * seconds,
@@ -195,11 +195,11 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
         "blocks_per_cpu_second": round(nodes * seconds / cpu),
         "cpu_seconds": round(cpu, 2),
         "start_cpu_seconds": round(empty["cpu"], 2),
-        "wall_seconds": round(found["wall"], 1),
-        "rows_per_block": round(found["rows"] / (nodes * seconds), 3),
-        "blocks_per_fold": round(found["messages"] / found["folds"]),
-        "resident_bytes": found["resident"],
-        "resident_bytes_per_node": round((found["resident"] - empty["resident"]) / nodes),
+        "wall_seconds": round(result["wall"], 1),
+        "rows_per_block": round(result["rows"] / (nodes * seconds), 3),
+        "blocks_per_fold": round(result["messages"] / result["folds"]),
+        "resident_bytes": result["resident"],
+        "resident_bytes_per_node": round((result["resident"] - empty["resident"]) / nodes),
     } | ({"shares": json.loads(shares.read_text())} if shares else {})
 
 
@@ -209,12 +209,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1_000, 10_000, 20_000])
     parser.add_argument("--blocks", type=int, default=400_000, help="blocks in the stream, over all nodes")
     parser.add_argument(
-        "--metrics", choices=METRICS, default="all", help="all that agents send, or what estimates need"
+        "--metrics", choices=METRICS, default="all", help="all metrics of agents, or those of the estimates"
     )
     parser.add_argument("--noise", type=float, default=0.005, help="deviation of a sample of CPU utilisation, ratio")
     parser.add_argument("--smoothed", action="store_true", help="publish smoothed rows, too")
-    parser.add_argument("--outlook", action="store_true", help="say what is to come, too")
-    parser.add_argument("--shares", action="store_true", help="tell where CPU time goes")
+    parser.add_argument("--outlook", action="store_true", help="compute predictions, too")
+    parser.add_argument("--shares", action="store_true", help="profile CPU time by stage")
     return parser.parse_args()
 
 

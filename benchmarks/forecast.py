@@ -1,11 +1,11 @@
 """Forecast models side by side: `python -m benchmarks.forecast [--planetlab FILE]`.
 
-Synthetic series have a point every 15 seconds, as forecasts of workloads do: ramps out of a level load, steps, days,
-two-hour waves, spikes, random walks, all with noise. With a file of PlanetLab's CPU traces (columns day, vm, sample,
-cpu_percent; a sample every 5 minutes) the sums of 20 machines each are forecast, too. At several times within a series
-every model sees a window before, as long as `--multiple` horizons, and is held against what came; the times are the
-same for every multiple. Told are the mean absolute error and the pinball loss at 0.9, which counts an under-forecast
-nine times an over-forecast, both in percent of the series' mean; smaller is better. CPU time is that of the process.
+Synthetic series have a point every 15 seconds, as forecasts of workloads do: ramps after a constant load, steps, daily
+waves, two-hour waves, spikes, random walks, all with noise. With a file of PlanetLab's CPU traces (columns day, vm,
+sample, cpu_percent; a sample every 5 minutes) there are also sums of 20 machines each. At several times within a series
+each model gets the window before, as long as `--multiple` horizons, and its forecast is compared with the series; the
+times are the same for every multiple. The table has the mean absolute error and the pinball loss at 0.9, by which an
+under-forecast counts nine times an over-forecast, both in percent of the series' mean. CPU time is that of the process.
 """
 
 import argparse
@@ -29,7 +29,7 @@ QUANTILE = 0.9
 
 
 class Case(NamedTuple):
-    """Series (series, points) of one kind, and the horizons to look at, seconds."""
+    """Series (series, points) of one kind, and the horizons of its forecasts, seconds."""
 
     kind: str
     period: float
@@ -47,7 +47,7 @@ class Score(NamedTuple):
 
 
 def last(_seconds: Array, values: Array, _horizon: Array) -> Array:
-    """Say that nothing changes."""
+    """Forecast the last value."""
     return values[:, -1]
 
 
@@ -74,13 +74,13 @@ def _sparse(chance: np.random.Generator, count: int, share: float) -> Array:
 
 
 def _smeared(spikes: Array) -> Array:
-    """Let each spike last a minute."""
+    """Extend each spike to a minute."""
     lasting: Array = np.maximum.reduce([np.roll(spikes, shift, axis=1) for shift in range(4)])
     return lasting
 
 
 def planetlab(chance: np.random.Generator, file: Path, count: int) -> Case:
-    """Return sums of machines that were drawn at random, some of each day."""
+    """Return sums of randomly drawn machines, several of each day."""
     import polars as pl  # noqa: PLC0415 # only where there is a file
 
     sums: list[Array] = []
@@ -91,11 +91,11 @@ def planetlab(chance: np.random.Generator, file: Path, count: int) -> Case:
         groups = np.split(order[: max(1, count // len(days)) * MACHINES], max(1, count // len(days)))
         sums += [wide[group].sum(axis=0) / 100 for group in groups]
     shortest = min(map(len, sums))
-    return Case("PlanetLab", PLANETLAB_PERIOD, np.array([one[:shortest] for one in sums]), PLANETLAB_HORIZONS)
+    return Case("PlanetLab", PLANETLAB_PERIOD, np.array([series[:shortest] for series in sums]), PLANETLAB_HORIZONS)
 
 
 def scored(case: Case, horizon: float, ahead: model.Model, *, multiple: float, first: int, times: int) -> Score:
-    """Hold a model against what came, at some times within every series, from its first so many points on."""
+    """Score a model at several times within every series, from point `first` on."""
     step = round(horizon / case.period)
     window = max(LEAST, round(multiple * step))
     ends = np.linspace(first, case.series.shape[1] - step - 1, times).astype(int)
@@ -104,28 +104,28 @@ def scored(case: Case, horizon: float, ahead: model.Model, *, multiple: float, f
     truth = np.concatenate([case.series[:, end + step] for end in ends])
     level = np.tile(case.series.mean(axis=1), times)
     began = time.process_time()
-    found = ahead(seconds, seen, np.full(len(seen), horizon))
+    forecast = ahead(seconds, seen, np.full(len(seen), horizon))
     spent = time.process_time() - began
-    silent = np.isnan(found)
-    missed = 100 * (truth - found)[~silent] / level[~silent]
+    silent = np.isnan(forecast)
+    missed = 100 * (truth - forecast)[~silent] / level[~silent]
     pinball = np.where(missed > 0, QUANTILE * missed, (QUANTILE - 1) * missed)
     return Score(float(np.abs(missed).mean()), float(pinball.mean()), 1e3 * spent / len(seen), float(np.mean(silent)))
 
 
 def table(cases: list[Case], models: dict[str, model.Model], *, multiple: float, longest: float, times: int) -> None:
-    """Print errors of every model by kind and horizon, their means, and what a series costs."""
+    """Print errors of every model by kind and horizon, their means, and the cost of a series."""
     print(f"history {multiple:g} horizons; mean absolute error / pinball loss, % of mean")
     print(f"{'series':10}{'ahead':>8}" + "".join(f"{name:>16}" for name in models))
-    found: dict[str, list[Score]] = {name: [] for name in models}
+    by_model: dict[str, list[Score]] = {name: [] for name in models}
     for case in cases:
         for horizon in case.horizons:
             first = max(LEAST, round(longest * horizon / case.period))
             row = {
-                name: scored(case, horizon, one, multiple=multiple, first=first, times=times)
-                for name, one in models.items()
+                name: scored(case, horizon, ahead, multiple=multiple, first=first, times=times)
+                for name, ahead in models.items()
             }
             for name, score in row.items():
-                found[name].append(score)
+                by_model[name].append(score)
             cells = "".join(f"{f'{score.error:.1f} / {score.pinball:.1f}':>16}" for score in row.values())
             print(f"{case.kind:10}{f'{horizon / 60:g} min':>8}{cells}", flush=True)
     lines: dict[str, Callable[[Array], str]] = {
@@ -134,16 +134,14 @@ def table(cases: list[Case], models: dict[str, model.Model], *, multiple: float,
         "without an answer": lambda mean: f"{mean[3]:.0%}",
     }
     for title, line in lines.items():
-        print(f"{title:18}" + "".join(f"{line(np.mean(scores, axis=0)):>16}" for scores in found.values()))
+        print(f"{title:18}" + "".join(f"{line(np.mean(scores, axis=0)):>16}" for scores in by_model.values()))
 
 
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--planetlab", type=Path, help="Parquet file of PlanetLab's CPU traces")
-    parser.add_argument(
-        "--multiple", type=float, nargs="+", default=[2.0, 4.0], help="horizons that a model looks back"
-    )
+    parser.add_argument("--multiple", type=float, nargs="+", default=[2.0, 4.0], help="window of a model, in horizons")
     parser.add_argument("--series", type=int, default=6, help="series of each kind")
     parser.add_argument("--times", type=int, default=8, help="forecasts of each series")
     parser.add_argument("--seed", type=int, default=1)

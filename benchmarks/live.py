@@ -1,11 +1,10 @@
-"""How many simulated nodes this machine carries live: `python -m benchmarks.live NODES SECONDS`.
+"""Number of simulated nodes that this machine serves live: `python -m benchmarks.live NODES SECONDS`.
 
-A server with file storage, a processor, the cache sink and the load generator run as processes of their own; the load
-sends blocks that it has made before, of what estimates need or of all metrics, and the processor makes availability
-alone: what is to come is another part of the work. Told are each one's share of a core and memory, how far the folds
-are behind the stream over time, and the time from when a block was sent to when the cache had what came of it. That
-time is taken from the server's own time stamps of the cache's rows, a few times over the run, of every node's newest
-row.
+A server with file storage, a processor, the cache sink and the load generator run as separate processes. The load
+generator sends prepared blocks, with the metrics of the estimates or with all metrics. The processor computes only
+availability, without predictions. The result has each process's share of a core and memory, the lag of the folds behind
+the stream over time, and the time from sending a block to its row in the cache. The server's time stamps of the cache's
+rows give that time, several times during the run, for the newest row of every node.
 """
 
 import argparse
@@ -38,29 +37,29 @@ _STEP_US = 100_000
 
 
 async def lag(client: Client, names: Names) -> int:
-    """Return how many messages processors have not been sent yet, over all partitions."""
-    found: list[ConsumerInfo] = []
-    while page := await client.jetstream().consumers_info(names.telemetry, offset=len(found)):
-        found += page
-    return sum(info.num_pending or 0 for info in found if info.config.durable_name)
+    """Return the number of messages that the server has not delivered to processors, over all partitions."""
+    consumers: list[ConsumerInfo] = []
+    while page := await client.jetstream().consumers_info(names.telemetry, offset=len(consumers)):
+        consumers += page
+    return sum(info.num_pending or 0 for info in consumers if info.config.durable_name)
 
 
 async def delays(client: Client, names: Names, since_us: int) -> list[float]:
     """Return, for every node's newest row of the cache, the seconds from its block to the row.
 
-    A block is sent when its last sample is a step old; rows of blocks before `since_us` are left out.
+    A block is sent when its last sample is a step old; excludes rows of blocks before `since_us`.
     """
-    found: list[float] = []
+    seconds: list[float] = []
     whole = asyncio.Event()
 
     async def take(message: Msg) -> None:
         if not message.metadata.num_pending:
-            whole.set()  # from here on it is what comes live
+            whole.set()  # later messages are live ones
         if message.subject.startswith("$KV."):
             at_us = json.loads(message.data)["at_us"]
             stored_us = int(message.reply.split(".")[-2]) / 1000
             if at_us >= since_us:
-                found.append((stored_us - at_us - _STEP_US) / 1e6)
+                seconds.append((stored_us - at_us - _STEP_US) / 1e6)
 
     bucket = f"KV_{names.availability_bucket}"
     config = ConsumerConfig(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, ack_policy=AckPolicy.NONE)
@@ -70,16 +69,19 @@ async def delays(client: Client, names: Names, since_us: int) -> list[float]:
     async with asyncio.timeout(_CACHE_SECONDS):
         await whole.wait()
     await following.unsubscribe()
-    return found
+    return seconds
 
 
 async def watch(settings: Settings, seconds: float, watched: dict[str, int]) -> dict[str, Any]:
-    """Look at running processes for so many seconds, once they are warm."""
+    """Observe running processes for `seconds` after a warm-up."""
     names = Names(settings.prefix)
     async with connection.connect(settings, "benchmark") as client:
         await asyncio.sleep(_WARM_SECONDS)
         before = {name: cpu_seconds(pid) for name, pid in watched.items()}
-        first, said = await stream.describe(client, names.telemetry), await stream.describe(client, names.estimates)
+        first, estimates = (
+            await stream.describe(client, names.telemetry),
+            await stream.describe(client, names.estimates),
+        )
         began, since_us = time.monotonic(), time.time_ns() // 1000
         lags: list[tuple[float, int]] = []
         taken: list[float] = []
@@ -93,11 +95,11 @@ async def watch(settings: Settings, seconds: float, watched: dict[str, int]) -> 
         elapsed = time.monotonic() - began
         shares = {name: round((cpu_seconds(pid) - before[name]) / elapsed, 4) for name, pid in watched.items()}
         last = await stream.describe(client, names.telemetry)
-        stored = (await stream.describe(client, names.estimates)).last - said.last
+        stored = (await stream.describe(client, names.estimates)).last - estimates.last
     times = np.array(taken) if taken else np.array([np.nan])
     return {
         "rate": round((last.last - first.last) / elapsed, 1),
-        "estimates_per_block": round(stored / max(1, last.last - first.last), 3),  # cursors among them
+        "estimates_per_block": round(stored / max(1, last.last - first.last), 3),  # including cursors
         "core_shares": shares,
         "lag_messages": lags,
         "rows_timed": len(taken),
@@ -107,13 +109,13 @@ async def watch(settings: Settings, seconds: float, watched: dict[str, int]) -> 
 
 
 def measure(asked: argparse.Namespace) -> dict[str, Any]:
-    """Run everything and return what it took."""
+    """Run all processes and return the figures."""
     nodes, seconds, metrics = asked.nodes, asked.seconds, fold.METRICS[asked.metrics]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         port = server.free_port(0)
         flags = {"data_dir": folder, "nats_url": f"nats://127.0.0.1:{port}", "http_port": "0"}
         flags |= {"nats_telemetry_max_bytes": str(8 << 30), "nats_estimates_max_bytes": str(4 << 30)}
-        flags |= fold.outlook(said=False)
+        flags |= fold.predictions(enabled=False)
         settings = all_settings.load(flags, environ={})
         command = server.command(server.find(), server.write_config(settings, port))
         environ = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
@@ -128,7 +130,7 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
         load += ["--simulated-metrics", ",".join(metrics), "--simulated-prepared-seconds", str(asked.prepared)]
         running["load"] = stack.enter_context(process([*spazio, *load], environ))
         asyncio.run(_flowing(settings))
-        pids = {name: one.pid for name, one in running.items()}
+        pids = {name: service.pid for name, service in running.items()}
         result = asyncio.run(watch(settings, seconds, pids))
         resident = {name: resident_bytes(pid) for name, pid in pids.items()}
         stored = sum(path.stat().st_size for path in Path(folder).rglob("*.blk"))
@@ -144,16 +146,16 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _ready(settings: Settings) -> None:
-    """Wait until the processor and the cache sink have made the streams and listen."""
+    """Wait until the processor and the cache sink have created the streams and subscribed."""
     async with connection.connect(settings, "benchmark") as client:
         await stream.ensure(client, settings)
     await asyncio.sleep(_WARM_SECONDS / 2)
 
 
 async def _flowing(settings: Settings) -> None:
-    """Wait until blocks come: the load prepares them first."""
+    """Wait until blocks arrive: the load generator prepares them first."""
     async with connection.connect(settings, "benchmark") as client:
-        while not (await stream.describe(client, Names(settings.prefix).telemetry)).last:  # noqa: ASYNC110 # a stream tells nobody
+        while not (await stream.describe(client, Names(settings.prefix).telemetry)).last:  # noqa: ASYNC110 # a stream sends no notice
             await asyncio.sleep(0.2)
 
 
@@ -162,9 +164,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("nodes", type=int)
     parser.add_argument("seconds", type=float)
-    parser.add_argument("--prepared", type=int, default=4, help="seconds that the load makes in advance")
-    parser.add_argument("--metrics", choices=fold.METRICS, default="needed", help="of a block")
-    parser.add_argument("process", nargs="*", help="options of `spazio process`, behind --")
+    parser.add_argument("--prepared", type=int, default=4, help="seconds that the load generator prepares")
+    parser.add_argument("--metrics", choices=fold.METRICS, default="needed", help="metrics of a block")
+    parser.add_argument("process", nargs="*", help="options of `spazio process`, after --")
     print(json.dumps(measure(parser.parse_args()), indent=2))
 
 

@@ -1,8 +1,8 @@
-"""What many pods cost the agent: CPU of one core and resident memory, with their usage and events and without.
+"""Cost of many pods for the agent: CPU of one core and resident memory, with and without their usage and events.
 
-Pods are made as a kubelet and its runtime leave them: `kubepods/burstable/pod<uid>/<id>` in every mounted hierarchy,
-a pause container and one more, half of them with a CPU quota. The agents run side by side against an embedded server:
-once with pods that sleep, once with pods that wake up twice a second, of which nothing can be left out. Needs root.
+The pods have the cgroups of a kubelet and its runtime: `kubepods/burstable/pod<uid>/<id>` in every mounted hierarchy, a
+pause container and one more, half of them with a CPU quota. The agents run side by side against an embedded server:
+once with pods that sleep, once with pods that wake up twice a second, for which no reading can be skipped. Needs root.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _TOP = "kubepods-benchmark"
 
 
 def hierarchies(root: Path) -> list[Path]:
-    """Return the mounts in which a runtime makes a container's cgroup."""
+    """Return the mounts in which a runtime makes a container's cgroups."""
     if (root / "cgroup.controllers").exists():
         return [root]
     return [root / name for name in _TREES if name and (root / name / "cgroup.procs").exists()]
@@ -40,7 +40,7 @@ def hierarchies(root: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def pods(root: Path, folder: Path, count: int, *, awake: bool) -> Iterator[None]:
-    """Make pods with a pause and an app container each, for the length of a block."""
+    """Make pods with a pause and an app container each, for the duration of a `with` block."""
     trees = hierarchies(root)
     pause = folder / "pause"
     pause.symlink_to(shutil.which("sleep") or "/bin/sleep")
@@ -73,7 +73,7 @@ def _container(trees: list[Path], path: str, command: list[str], *, limited: boo
 
 
 def measure(count: int, seconds: float, *, awake: bool) -> dict[str, Any]:
-    """Run the agents; returns shares of a core and bytes."""
+    """Run the agents; return shares of a core and bytes."""
     with tempfile.TemporaryDirectory() as folder, pods(Sample().cgroup, Path(folder), count, awake=awake):
         port = server.free_port(0)
         settings = all_settings.load({"data_dir": folder, "nats_port": str(port)}, environ={})
@@ -103,5 +103,5 @@ def measure(count: int, seconds: float, *, awake: bool) -> dict[str, Any]:
 if __name__ == "__main__":
     numbers = [float(argument) for argument in sys.argv[1:3]]
     for awake in (False, True):
-        found = measure(int(numbers[0]) if numbers else 200, numbers[1] if len(numbers) > 1 else 60, awake=awake)
-        print(json.dumps(found, indent=2), flush=True)
+        result = measure(int(numbers[0]) if numbers else 200, numbers[1] if len(numbers) > 1 else 60, awake=awake)
+        print(json.dumps(result, indent=2), flush=True)

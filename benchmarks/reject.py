@@ -1,9 +1,9 @@
-"""What PRONTO's reject signal costs for a node and block, and what it finds on simulated nodes.
+"""Cost of PRONTO's reject signal for a node and block, and its detections on simulated nodes.
 
-Cost is the fastest of some rounds, in microseconds for a node's block of ten samples, of the whole signal and of its
-steps: the directions by either solver, and the spikes. What it finds is told on usage that wanders around a level and
-rises in some metrics for five blocks a minute: the share of rises rejected in their first block, the share of all
-other blocks rejected, and the share of rises that would be hit by rejecting as often at random.
+Cost is the fastest of several rounds, in microseconds for a node's block of ten samples, of the whole signal and of its
+steps: the directions by either solver, and the spikes. For detection, usage varies around a level and rises in some
+metrics for five blocks a minute. The result is the share of rises rejected in their first block, the share of all
+other blocks rejected, and the share of rises that an equal number of random rejections would hit.
 """
 
 import json
@@ -26,7 +26,7 @@ _PERSISTENCE = 0.8
 
 
 def usage(nodes: int, metrics: int, blocks: int, seed: int = 0) -> Iterator[Array]:
-    """Yield blocks (nodes, samples, metrics) of correlated usage; a node has its own level and pattern."""
+    """Yield blocks (nodes, samples, metrics) of correlated usage; each node has its own level and pattern."""
     random = np.random.default_rng(seed)
     pattern = random.standard_normal((nodes, metrics, metrics)) * 0.03 * 0.9 ** np.arange(metrics)
     level = random.uniform(0.1, 0.6, (nodes, 1, metrics))
@@ -39,7 +39,7 @@ def usage(nodes: int, metrics: int, blocks: int, seed: int = 0) -> Iterator[Arra
 
 
 def fastest(work: Callable[[], Any], times: int) -> float:
-    """Return the seconds of a call, in the fastest round of several."""
+    """Return the seconds of a call in the fastest of several rounds."""
     rounds = []
     for _ in range(_ROUNDS):
         began = time.perf_counter()
@@ -50,7 +50,7 @@ def fastest(work: Callable[[], Any], times: int) -> float:
 
 
 def cost(nodes: int, metrics: int) -> dict[str, Any]:
-    """Measure the whole and its steps at a settled state."""
+    """Measure the signal and its steps from a settled state."""
     params = signal.Params()
     state = signal.init(nodes, metrics, params=params)
     block = np.empty(0)
@@ -69,8 +69,8 @@ def cost(nodes: int, metrics: int) -> dict[str, Any]:
     return {"nodes": nodes, "metrics": metrics} | took
 
 
-def found(metrics: int, rising: int, height: float, nodes: int = 50, blocks: int = 500) -> dict[str, Any]:
-    """Tell what is rejected when `rising` metrics rise by `height`, beside a rejector of chance."""
+def detections(metrics: int, rising: int, height: float, nodes: int = 50, blocks: int = 500) -> dict[str, Any]:
+    """Return the share of rejections when `rising` metrics rise by `height`, and that of a random rejector."""
     params = signal.Params()
     state = signal.init(nodes, metrics, params=params)
     first, calm, all_blocks = [], [], []
@@ -86,9 +86,9 @@ def found(metrics: int, rising: int, height: float, nodes: int = 50, blocks: int
             first.append(output.reject.mean())
         elif since >= _LENGTH:
             calm.append(output.reject.mean())
-    told = {"first_block": np.mean(first), "other_blocks": np.mean(calm), "by_chance": np.mean(all_blocks)}
+    shares = {"first_block": np.mean(first), "other_blocks": np.mean(calm), "by_chance": np.mean(all_blocks)}
     return {"metrics": metrics, "rising": rising, "height": height} | {
-        name: round(float(share), 4) for name, share in told.items()
+        name: round(float(share), 4) for name, share in shares.items()
     }
 
 
@@ -98,4 +98,4 @@ if __name__ == "__main__":
             print(json.dumps(cost(many, wide)), flush=True)
     for wide in (2, 6, 10, 15):
         for moved in (1, 2):
-            print(json.dumps(found(wide, moved, 0.4)), flush=True)
+            print(json.dumps(detections(wide, moved, 0.4)), flush=True)

@@ -1,8 +1,8 @@
-"""Runs a command of spazio and tells where its CPU time went: `python -m benchmarks.shares FILE COMMAND...`.
+"""Profile the CPU time of a spazio command by stage: `python -m benchmarks.shares FILE COMMAND...`.
 
-A timer that counts CPU time interrupts the process a hundred times a CPU second. Each time the stack is looked at from
-the inside out, and the first file with a place in the table below gets the sample. Python lets an interrupt in when a
-function begins or a loop turns, so lines are about right, and stages are right.
+A timer of CPU time interrupts the process a hundred times a CPU second. Each sample goes to the innermost frame whose
+file is in the table below. Python handles interrupts at the start of functions and at jumps of loops, so lines are
+approximate, and stages are exact.
 """
 
 import json
@@ -32,7 +32,7 @@ _STAGES = {
 
 
 def watch(stages: Counter[str], lines: Counter[str]) -> None:
-    """Count samples by stage, and by the innermost line of ours."""
+    """Count samples by stage, and by the innermost line outside site-packages."""
 
     def sample(_signal: int, frame: FrameType | None) -> None:
         stage, ours = "", ""
@@ -52,7 +52,7 @@ def watch(stages: Counter[str], lines: Counter[str]) -> None:
 
 def main() -> int:
     """Run the command, then write the shares."""
-    from spazio.cli import app  # noqa: PLC0415 # importing it is measured, too
+    from spazio.cli import app  # noqa: PLC0415 # the import is measured, too
 
     target, stages, lines = Path(sys.argv.pop(1)), Counter[str](), Counter[str]()
     watch(stages, lines)
@@ -63,11 +63,11 @@ def main() -> int:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         whole = max(1, stages.total())
-        told = {
-            name: {key: round(n / whole, 4) for key, n in found.most_common(40)}
-            for name, found in (("stages", stages), ("lines", lines))
+        shares = {
+            name: {key: round(n / whole, 4) for key, n in counts.most_common(40)}
+            for name, counts in (("stages", stages), ("lines", lines))
         }
-        target.write_text(json.dumps(told))
+        target.write_text(json.dumps(shares))
     return int(status or 0)
 
 

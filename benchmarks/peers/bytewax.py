@@ -1,10 +1,10 @@
 """The fold as a bytewax dataflow of one worker: a source and a sink in memory, and one stateful step between them.
 
-Messages come with their key, nothing is stored for recovery. State is a node's, by one of two folds: `Chained` calls
-our own decoder, chain and reporting rule with one node at a time, and so says the same bytes; `Written` (peers_node) is
-what somebody would write for one node who knows that numpy is slow on short arrays. Left out of both, to their
-advantage: sums for the global model, clocks, counts of late and doubled blocks. Or state is a whole partition's, and
-the step hands what has come to `Partition.fold`: that tells what batching is worth, and what the framework costs.
+Messages have a key, and recovery is off. State is per node, with one of two folds: `Chained` calls our own decoder,
+chain and reporting rule with one node at a time, and so gives the same bytes; `Written` (peers_node) is direct code
+for one node, which avoids numpy's overhead on short arrays. Both omit, to their advantage, sums for the global model,
+clocks, and counts of late and duplicate blocks. Alternatively state is per partition, and the step calls
+`Partition.fold`: that shows the value of batching, and the cost of the framework.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +34,7 @@ class Node(Protocol):
     """Fold of one node."""
 
     def fold(self, subject: str, payload: bytes) -> bytes | None:
-        """Take in a block; return the availability that is due to be said, as JSON."""
+        """Fold a block; return the availability as JSON if it is due."""
 
 
 class Chained:
@@ -44,11 +44,11 @@ class Chained:
         """Start without any block."""
         self._estimate = settings.estimate
         self._params = Params(settings, choose(settings))
-        self._chain, self._said = chain.init(1, self._params), report.init(1)
+        self._chain, self._report = chain.init(1, self._params), report.init(1)
         self._seq = -1
 
     def fold(self, subject: str, payload: bytes) -> bytes | None:
-        """Take in a block."""
+        """Fold a block."""
         items, _ = decode.messages([(subject, payload)], "")
         if not items or not isinstance(items[0], decode.Block) or items[0].message.seq <= self._seq:
             return None
@@ -59,13 +59,13 @@ class Chained:
         sizes[:, self._params.resources] = head.cpus, head.memory_bytes
         batch = Batch(decode.samples([block]), np.array([head.step_us / 1e6]), at_us, sizes, _NO, _UNSAID)
         self._chain, result = chain.update(self._chain, batch, GlobalModel(), params=self._params)
-        self._said, due = report.update(self._said, result, at_us, _NO, self._estimate)
+        self._report, due = report.update(self._report, result, at_us, _NO, self._estimate)
         if not due[0]:
             return None
         words = report.ReportFields(
             [head],
             at_us,
-            self._said.since_us,
+            self._report.since_us,
             result.free,
             self._chain.amount,
             None,
@@ -77,49 +77,49 @@ class Chained:
 
 
 class _Keyed:
-    """State of one key, as bytewax asks for it."""
+    """State of one key, with the interface that bytewax requires."""
 
     def __init__(self, fold: Callable[[Messages], list[bytes]]) -> None:
         self._fold = fold
 
     def on_batch(self, messages: list[tuple[str, bytes]]) -> tuple[Iterable[bytes], bool]:
-        """Fold what has come for the key."""
+        """Fold the messages of the key."""
         return self._fold(messages), False
 
     def on_notify(self) -> tuple[Iterable[bytes], bool]:
-        """Nothing is ever due by the clock."""
+        """Return no rows: nothing depends on the clock."""
         return (), False
 
     def on_eof(self) -> tuple[Iterable[bytes], bool]:
-        """Nothing is held back."""
+        """Return no rows: none are pending."""
         return (), False
 
     def notify_at(self) -> None:
-        """Nothing is ever due by the clock."""
+        """Request no notification."""
 
     def snapshot(self) -> object:
-        """Return the state; asked for only where recovery is on."""
+        """Return the state; bytewax calls this only with recovery."""
         return self._fold
 
 
 def by_node(messages: Messages, make: Callable[[], Node], batch: int) -> list[bytes]:
-    """Run messages, (subject, payload), through the dataflow with a node's state per key; return what it says.
+    """Run messages, (subject, payload), through the dataflow with a node's state per key; return the rows.
 
     Args:
         messages: In stream order; the subject is the key.
-        make: Makes the state of a node that was not seen before.
-        batch: Messages that the source hands over at once.
+        make: Makes the state of a new node.
+        batch: Messages that the source emits at once.
     """
 
     def fold() -> Callable[[Messages], list[bytes]]:
         node = make()
-        return lambda told: [row for message in told if (row := node.fold(*message)) is not None]
+        return lambda messages: [row for message in messages if (row := node.fold(*message)) is not None]
 
     return _run(((message[0], message) for message in messages), fold, batch)
 
 
 def by_partition(messages: Messages, fold: Callable[[Messages], list[bytes]], batch: int) -> list[bytes]:
-    """Run messages through the dataflow with one key for all, whose fold takes many of them; return what it says."""
+    """Run messages through the dataflow with one key for all, whose fold takes many of them; return the rows."""
     return _run((("0", message) for message in messages), lambda: fold, batch)
 
 
@@ -128,10 +128,10 @@ def _run(
 ) -> list[bytes]:
     operators, testing = import_module("bytewax.operators"), import_module("bytewax.testing")
     operators.StatefulBatchLogic.register(_Keyed)
-    said: list[tuple[str, bytes]] = []
+    outputs: list[tuple[str, bytes]] = []
     flow = import_module("bytewax.dataflow").Dataflow("fold")
     blocks = operators.input("blocks", flow, testing.TestingSource(keyed, batch))
     rows = operators.stateful_batch("state", blocks, lambda _resumed: _Keyed(make()))
-    operators.output("rows", rows, testing.TestingSink(said))
+    operators.output("rows", rows, testing.TestingSink(outputs))
     testing.run_main(flow)
-    return [row for _, row in said]
+    return [row for _, row in outputs]

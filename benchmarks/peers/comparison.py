@@ -1,11 +1,11 @@
-"""spazio beside its peers, in CPU time of one process and one thread: `make peers`.
+"""Compare spazio with its peers, in CPU time of one process and one thread: `make peers`.
 
 `fold`: the same messages through `Partition.fold`, and through bytewax in three ways: our functions with a node's state
 per key, a fold written for one node with its state per key, and a whole partition as one key. In blocks per CPU second.
 `model` and `estimator`: one update of every node at once, and a loop over one scikit-learn or filterpy object a node.
 
-Sides take turns, the best turn of each counts, and what both compute is compared, so that nobody is fast by doing
-something else. Exits with status 1 if one of the ratios in `PROMISED` is not reached.
+The sides take turns, and the best turn of each counts. The benchmark compares the results, so that each side does the
+same work. Exits with status 1 if a ratio is below its minimum in `PROMISED`.
 """
 
 import argparse
@@ -52,39 +52,39 @@ def messages(nodes: int, seconds: int, noise: float) -> list[tuple[str, bytes]]:
             (
                 f'{{"v":1,"node":"node-{index}","boot":"5f1c2a6e-0d43-4a5e-9b57-1f7c3d2e8a90","seq":{1000 + second},'
                 f'"at_us":{(_START + second) * 1_000_000 + index % 1000},"step_us":100000,"cpus":16,'
-                f'"memory_bytes":68719476736,"metrics":{columns},"values":{told[index % len(told)]}}}'
+                f'"memory_bytes":68719476736,"metrics":{columns},"values":{values[index % len(values)]}}}'
             ).encode(),
         )
-        for second, told in enumerate(fold.courses(seconds, noise, metric.NAMES))
+        for second, values in enumerate(fold.courses(seconds, noise, metric.NAMES))
         for index, subject in enumerate(subjects)
     ]
 
 
 def partition(settings: Settings) -> Callable[[Messages], list[bytes]]:
-    """Return a partition's fold of messages into the availabilities that it says, in order."""
+    """Return a partition's fold of messages into its availabilities, in order."""
     ours = Partition(settings, 0)
 
-    def take(told: Messages) -> list[bytes]:
-        outputs, _ = ours.fold(told)
-        # The sums are ours alone, and are encoded all the same.
+    def take(inputs: Messages) -> list[bytes]:
+        outputs, _ = ours.fold(inputs)
+        # Only ours has the sums; they are encoded as well.
         encoded = [(output.message, codec.encode(output.message)) for output in outputs]
         return [row for message, row in encoded if isinstance(message, Availability)]
 
     return take
 
 
-def pulls(settings: Settings, told: Messages) -> list[bytes]:
+def pulls(settings: Settings, inputs: Messages) -> list[bytes]:
     """Fold messages as a processor does, as many as it pulls at once."""
     take, size = partition(settings), settings.process.batch
-    return [row for start in range(0, len(told), size) for row in take(told[start : start + size])]
+    return [row for start in range(0, len(inputs), size) for row in take(inputs[start : start + size])]
 
 
-def chained(settings: Settings, told: Messages, nodes: int) -> dict[str, float]:
-    """Return every node's availability after the last second, not rounded, by the chain with all nodes at once."""
+def chained(settings: Settings, inputs: Messages, nodes: int) -> dict[str, float]:
+    """Return every node's unrounded availability after the last second, by the chain with all nodes at once."""
     params = Params(settings, choose(settings))
     state = chain.init(nodes, params)
-    for start in range(0, len(told), nodes):
-        items, _ = decode.messages(told[start : start + nodes], "")
+    for start in range(0, len(inputs), nodes):
+        items, _ = decode.messages(inputs[start : start + nodes], "")
         blocks = [item for item in items if isinstance(item, decode.Block)]
         heads = [block.message for block in blocks]
         sizes = np.ones((nodes, len(params.features)))
@@ -102,14 +102,14 @@ def chained(settings: Settings, told: Messages, nodes: int) -> dict[str, float]:
 
 
 def difference(ours: list[bytes], theirs: list[bytes]) -> int:
-    """Return by how many units of its last digit the most different number of two sets of rows differs.
+    """Return the largest difference of two sets of rows, in units of the last digit.
 
     Raises:
-        AssertionError: One has a row that the other has not, or something that is not a number differs.
+        AssertionError: A row is in one set only, or a value that is not a number differs.
     """
     worst = 0.0
-    rows = [{(row["seq"], row["node"]): row for row in map(json.loads, said)} for said in (ours, theirs)]
-    assert rows[0].keys() == rows[1].keys(), "one side has said what the other has not"
+    rows = [{(row["seq"], row["node"]): row for row in map(json.loads, outputs)} for outputs in (ours, theirs)]
+    assert rows[0].keys() == rows[1].keys(), "a row is on one side only"
     digits = {"available": 4, "lower": 4, "upper": 4, "signal": 4, "cost": 9}
     for key, row in rows[0].items():
         left, right = _flat(row), _flat(rows[1][key])
@@ -132,7 +132,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 def compare_folds(nodes: int, seconds: int, noise: float, rounds: int) -> dict[str, Any]:
     """Fold the same messages by each side in turn."""
     settings = all_settings.load({"smoothing_publish": "false"}, environ={})
-    told, written = messages(nodes, seconds, noise), list[Written]()
+    inputs, written = messages(nodes, seconds, noise), list[Written]()
 
     def make() -> Written:
         written.append(Written(settings))
@@ -140,31 +140,31 @@ def compare_folds(nodes: int, seconds: int, noise: float, rounds: int) -> dict[s
 
     batch = settings.process.batch
     sides: dict[str, Callable[[], list[bytes]]] = {
-        "spazio": lambda: pulls(settings, told),
-        NODE: lambda: bytewax.by_node(told, lambda: Chained(settings), batch),
-        WRITTEN: lambda: bytewax.by_node(told, make, batch),
-        PARTITION: lambda: bytewax.by_partition(told, partition(settings), batch),
+        "spazio": lambda: pulls(settings, inputs),
+        NODE: lambda: bytewax.by_node(inputs, lambda: Chained(settings), batch),
+        WRITTEN: lambda: bytewax.by_node(inputs, make, batch),
+        PARTITION: lambda: bytewax.by_partition(inputs, partition(settings), batch),
     }
     spent: dict[str, float] = dict.fromkeys(sides, np.inf)
-    said: dict[str, list[bytes]] = {}
+    rows: dict[str, list[bytes]] = {}
     for _ in range(rounds):
         for name, side in sides.items():
             written.clear()
             began = time.process_time()
-            said[name] = side()
+            rows[name] = side()
             spent[name] = min(spent[name], time.process_time() - began)
             if name == WRITTEN:
-                found = {node.name: node.room.available for node in written if node.room}
-    assert sorted(said["spazio"]) == sorted(said[NODE]) == sorted(said[PARTITION]), "the same functions differ"
-    assert difference(said["spazio"], said[WRITTEN]) <= 1, "the fold written for one node differs"
-    expected = chained(settings, told, nodes)
-    error = max(abs(value - found[name]) / max(1.0, value) for name, value in expected.items())
+                available = {node.name: node.room.available for node in written if node.room}
+    assert sorted(rows["spazio"]) == sorted(rows[NODE]) == sorted(rows[PARTITION]), "the same functions differ"
+    assert difference(rows["spazio"], rows[WRITTEN]) <= 1, "the fold written for one node differs"
+    expected = chained(settings, inputs, nodes)
+    error = max(abs(value - available[name]) / max(1.0, value) for name, value in expected.items())
     assert error < _EXACT, f"availabilities differ by {error:g}"
-    rates = {name: len(told) / least for name, least in spent.items()}
+    rates = {name: len(inputs) / least for name, least in spent.items()}
     return {
         "nodes": nodes,
-        "blocks": len(told),
-        "rows": len(said["spazio"]),
+        "blocks": len(inputs),
+        "rows": len(rows["spazio"]),
         "blocks_per_cpu_second": {name: round(rate) for name, rate in rates.items()},
         "ratio": {name: round(rates["spazio"] / rates[name], 1) for name in (NODE, WRITTEN, PARTITION)},
         "availability_error": error,
@@ -203,15 +203,15 @@ def main() -> int:
             "model, reference form": (loop.subspaces, "scikit-learn"),
             "estimator": (loop.estimators, "filterpy"),
         }
-        found = {"fold": compare_folds(asked.nodes, asked.seconds, asked.noise, asked.rounds)} | {
+        results = {"fold": compare_folds(asked.nodes, asked.seconds, asked.noise, asked.rounds)} | {
             name: compare_loops(compare(asked.loop_nodes, asked.updates), asked.loop_nodes, peer)
             for name, (compare, peer) in loops.items()
         }
     promised = [
-        {"what": what, "beside": peer, "at_least": least, "ratio": found[what]["ratio"][peer]}
+        {"what": what, "beside": peer, "at_least": least, "ratio": results[what]["ratio"][peer]}
         for (what, peer), least in PROMISED.items()
     ]
     missed = [promise for promise in promised if promise["ratio"] < promise["at_least"]]
     versions = {"python": sys.version.split()[0]} | {name: version(name) for name in _PEERS}
-    print(json.dumps(found | {"promised": promised, "missed": missed, "versions": versions}, indent=2))
+    print(json.dumps(results | {"promised": promised, "missed": missed, "versions": versions}, indent=2))
     return 1 if missed else 0

@@ -1,14 +1,14 @@
 """Batched updates against a loop over one object a node: scikit-learn's IncrementalPCA, and filterpy's KalmanFilter.
 
-Both sides compute the same thing on the same numbers, and that is checked:
+Both sides compute the same result from the same numbers, and the benchmark checks it:
 
-- IncrementalPCA takes the mean out and forgets nothing. With batches whose mean is zero, and a time elapsed for which
-  batch t weighs 1/t, our models do so, too: then sigma * sqrt(samples) are its singular values, truncated or not.
-- `kalman_joint` estimates the cost only near changes of pods, which here never stay away for long, and says how noisy
-  the signal is; filterpy is told that noise, and does not have to find it.
+- IncrementalPCA subtracts the mean and does not decay. With batches of mean zero, and an elapsed time for which batch t
+  has weight 1/t, our models do the same: then sigma * sqrt(samples) are its singular values, truncated or not.
+- `kalman_joint` estimates the cost only near changes of pods, which are frequent here, and estimates the noise of the
+  signal; filterpy gets that noise as an input.
 
-The loops are the fastest we could write: scikit-learn with its checks of parameters and input off, and filters whose
-matrices are changed in place.
+The loops are as fast as possible: scikit-learn without checks of parameters and input, and filters whose matrices are
+changed in place.
 """
 
 import time
@@ -37,26 +37,26 @@ class Compared(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times as fast ours is."""
+        """Speed of ours as a multiple of the peer's."""
         return self.peer_us / self.ours_us
 
 
 class Clocked:
-    """Least CPU time of some calls; the first call of each is to warm up, and does not count."""
+    """Minimum CPU time of several calls; the first call is a warm-up and does not count."""
 
     def __init__(self) -> None:
         """Start without any call."""
         self._spent: list[float] = []
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function and take its time."""
+        """Call a function and measure its CPU time."""
         began = time.process_time()
         result = function(*arguments)
         self._spent.append(time.process_time() - began)
         return result
 
     def per_node_us(self, nodes: int) -> float:
-        """Return CPU microseconds of the fastest call by node."""
+        """Return CPU microseconds of the fastest call, per node."""
         return min(self._spent[1:]) / nodes * 1e6
 
 
@@ -71,7 +71,7 @@ def batches(nodes: int, seconds: int, seed: int) -> Array:
 
 
 def elapsed(second: int, nodes: int) -> Array:
-    """Return the time (nodes,) for which batch number `second`, from 0 on, weighs as much as each one before."""
+    """Return the time (nodes,) with which batch `second`, from 0, has the same weight as each earlier batch."""
     weight = 1 / (second + 1)
     return np.full(nodes, np.inf if second == 0 else -_TAU * np.log1p(-weight))
 
@@ -90,7 +90,7 @@ def analysers(nodes: int, rank: int) -> list[Any]:
 
 
 def decomposed(made: list[Any], samples: int) -> tuple[Array, Array, Array]:
-    """Return what IncrementalPCAs have found of so many samples, in our units: components, sigma and second moment."""
+    """Return the result of IncrementalPCAs after `samples`, in our units: components, sigma and second moment."""
     components = np.stack([model.components_ for model in made])
     sigma = np.stack([model.singular_values_ for model in made]) / np.sqrt(samples)
     return components, sigma, np.einsum("nkf,nk,nkg->nfg", components, sigma**2, components)
@@ -129,27 +129,27 @@ def subspaces(nodes: int, seconds: int, seed: int = 2) -> Compared:
 
 
 def filters(state: kalman_joint.State) -> list[Any]:
-    """Return one KalmanFilter a node for capacity and cost, in the state that ours is in."""
+    """Return one KalmanFilter a node for capacity and cost, in the same state as ours."""
     make = import_module("filterpy.kalman").KalmanFilter
     made = []
     for capacity, cost, of_capacity, of_cost in zip(
         state.capacity, state.cost, state.capacity_variance, state.variance_of_cost, strict=True
     ):
-        one = make(dim_x=2, dim_z=1)
-        one.x, one.P = np.array([[capacity], [cost]]), np.diag([of_capacity, of_cost])
-        one.F, one.Q = np.eye(2), _PROCESS_NOISE * np.eye(2)
-        one.H, one.R = np.array([[1.0, 0.0]]), np.zeros((1, 1))
-        made.append(one)
+        filter_ = make(dim_x=2, dim_z=1)
+        filter_.x, filter_.P = np.array([[capacity], [cost]]), np.diag([of_capacity, of_cost])
+        filter_.F, filter_.Q = np.eye(2), _PROCESS_NOISE * np.eye(2)
+        filter_.H, filter_.R = np.array([[1.0, 0.0]]), np.zeros((1, 1))
+        made.append(filter_)
     return made
 
 
 def kalman(made: list[Any], signal: Array, pods: Array, noise: Array) -> None:
     """Update one KalmanFilter a node; the rest (nodes,)."""
-    for one, measured, running, variance in zip(made, signal.tolist(), pods.tolist(), noise.tolist(), strict=True):
-        one.H[0, 1] = -running
-        one.R[0, 0] = variance
-        one.predict()
-        one.update(measured)
+    for filter_, measured, running, variance in zip(made, signal.tolist(), pods.tolist(), noise.tolist(), strict=True):
+        filter_.H[0, 1] = -running
+        filter_.R[0, 0] = variance
+        filter_.predict()
+        filter_.update(measured)
 
 
 def estimators(nodes: int, seconds: int, seed: int = 3) -> Compared:
@@ -158,7 +158,7 @@ def estimators(nodes: int, seconds: int, seed: int = 3) -> Compared:
     pods = random.integers(0, 20, (seconds, nodes)).astype(np.float64)
     signal = 10 - 0.3 * pods + 0.05 * random.standard_normal((seconds, nodes))
     still = np.zeros(nodes, dtype=np.bool_)
-    # Both start from the same guess, near enough that the cost never meets its floor, which filterpy has not.
+    # Both start from the same guess, near enough that the cost never reaches its floor, which filterpy does not have.
     state = kalman_joint.init(np.full(nodes, 9.5), np.full(nodes, 0.5))._replace(
         capacity_variance=np.ones(nodes), variance_of_cost=np.full(nodes, 0.01), pods=pods[0], steady=np.zeros(nodes)
     )
@@ -170,7 +170,7 @@ def estimators(nodes: int, seconds: int, seed: int = 3) -> Compared:
             lambda *given: kalman_joint.update(*given, process_noise=_PROCESS_NOISE), state, measured, running, still
         )
         peer.call(kalman, made, measured, running, noise)
-        x, p = np.stack([one.x[:, 0] for one in made]), np.stack([one.P for one in made])
+        x, p = np.stack([each.x[:, 0] for each in made]), np.stack([each.P for each in made])
         error = max(
             error,
             _error(np.stack([state.capacity, state.cost], axis=1), x),

@@ -172,7 +172,7 @@ class Reader:
         identities = [self._identify(pod.key) for pod, _ in used]
         names = [None if each is None else each.name if each.pod else each.container_name for each in identities]
         usages = [usage for _, usage in used]
-        kinds = [one and one.kind for one in known]
+        kinds = [identity and identity.kind for identity in identities]
         columns: dict[str, list[Any]] = {
             "pods": [pod.key for pod, _ in used],
             "namespaces": [each and each.namespace for each in identities],

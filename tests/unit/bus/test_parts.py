@@ -151,8 +151,8 @@ async def test_what_is_folded_again_is_checkpointed_on_the_way(
     assert await store.load("0", source.identity) is None
     working = asyncio.create_task(processing.run(client, Live(often), Health()))
     async with asyncio.timeout(20):
-        while (found := await store.load("0", source.identity)) is None:  # noqa: ASYNC110 # a bucket tells nobody here
+        while (loaded := await store.load("0", source.identity)) is None:  # noqa: ASYNC110 # a bucket tells nobody here
             await asyncio.sleep(0.01)
     working.cancel()
     await asyncio.wait({working})
-    assert found.sequence < stored
+    assert loaded.sequence < stored

@@ -41,14 +41,14 @@ SEQUENCES = st.sets(st.integers(1, 200), min_size=1, max_size=30).map(sorted)
 
 @given(SEQUENCES, st.data())
 def test_however_arrivals_are_grouped_the_messages_are_the_same(sequences: list[int], data: st.DataObject) -> None:
-    arrivals, reading, found = sent(sequences), progress(), list[int]()
+    arrivals, reading, accepted_sequences = sent(sequences), progress(), list[int]()
     while arrivals:
         size = data.draw(st.integers(1, len(arrivals)))
         accepted = reading.accept(arrivals[:size])
         assert not accepted.broken
-        found += [each.sequence for each in accepted.messages]
+        accepted_sequences += [each.sequence for each in accepted.messages]
         arrivals = arrivals[size:]
-    assert found == sequences
+    assert accepted_sequences == sequences
     assert (reading.position, reading.pending) == (sequences[-1], 0)
     assert reading.has_all(len(sequences))
     assert not reading.has_all(len(sequences) + 1)

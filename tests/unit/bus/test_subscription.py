@@ -101,9 +101,9 @@ async def test_who_counts_or_ignores_leaves_the_dead_letters_to_others(client: C
     missed = Counter("missed", "for this test", registry=CollectorRegistry())
     for policy in (subscription.count(missed), subscription.ignore):
         async with Subscription(reader(client), subscription.of(Availability), policy) as availabilities:
-            found = 0
-            while not found:
-                found = len((await availabilities.read()).messages)
+            count = 0
+            while not count:
+                count = len((await availabilities.read()).messages)
     assert missed._value.get() == 1
     assert (await stream.describe(client, NAMES.events)).last == 0
 
@@ -160,7 +160,7 @@ async def test_a_read_that_is_cancelled_while_it_refuses_loses_nothing(client: C
 async def test_each_message_is_handed_out_or_refused_once_although_connections_break(
     server: Server, client: Connection
 ) -> None:
-    refused, found = Refused(), list[int]()
+    refused, sequences = Refused(), list[int]()
     async with connect(server) as other:
 
         async def write() -> None:
@@ -178,12 +178,12 @@ async def test_each_message_is_handed_out_or_refused_once_although_connections_b
         ):
             group.create_task(write())
             async for batch in availabilities:
-                found += [each.sequence for each in batch.messages]
+                sequences += [each.sequence for each in batch.messages]
                 if availabilities.position == 200:
                     break
     assert client.stats["reconnects"] > 1
     assert refused.sequences == list(range(10, 201, 10))
-    assert found == [number for number in range(1, 201) if number % 10]
+    assert sequences == [number for number in range(1, 201) if number % 10]
 
 
 async def test_work_begins_again_after_what_the_bus_or_its_owner_expects_and_ends_of_anything_else() -> None:
@@ -203,13 +203,13 @@ async def test_work_begins_again_after_what_the_bus_or_its_owner_expects_and_end
 
 async def test_a_bound_reader_of_a_stream_made_anew_begins_again_by_its_keeper(client: Connection) -> None:
     settings = all_settings.load({"nats_partitions": "1"}, environ={})
-    found, reported, done = list[float](), list[Exception](), asyncio.Event()
+    values, reported, done = list[float](), list[Exception](), asyncio.Event()
 
     async def work() -> None:
         bound = reader(client, bound=True)
         async with Subscription(bound, subscription.of(Availability), Refused()) as availabilities:
             async for batch in availabilities:
-                found.extend(each.message.available for each in batch.messages)
+                values.extend(each.message.available for each in batch.messages)
                 done.set()
 
     keeping = asyncio.create_task(subscription.keep(work, reported.append, pause_seconds=0.05))
@@ -223,7 +223,7 @@ async def test_a_bound_reader_of_a_stream_made_anew_begins_again_by_its_keeper(c
         await done.wait()
     keeping.cancel()
     await asyncio.wait({keeping})
-    assert found == [1, 2]
+    assert values == [1, 2]
     assert [isinstance(error, errors.BusError) for error in reported] == [True]
 
 

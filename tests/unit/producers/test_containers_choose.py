@@ -26,7 +26,7 @@ def given(folder: Path, containers: str = "auto") -> Settings:
         "runtime_containerd_socket": folder / "containerd.sock",
     }
     return all_settings.load(
-        {"containers": containers, **{name: str(place) for name, place in places.items()}}, environ={}
+        {"containers": containers, **{name: str(path) for name, path in places.items()}}, environ={}
     )
 
 
@@ -45,7 +45,7 @@ def host(tmp_path: Path) -> Iterator[Path]:
 
 
 def wanted(settings: Settings) -> list[str]:
-    return [one.name for one in survey.explain(settings) if one.wanted]
+    return [candidate.name for candidate in survey.explain(settings) if candidate.wanted]
 
 
 def state(settings: Settings, name: str) -> str:
@@ -65,17 +65,17 @@ def test_what_is_named_is_wanted_and_nothing_else(host: Path) -> None:
 
 def test_all_that_can_be_used_is_usable_and_needs_no_mending(host: Path) -> None:
     pytest.importorskip("grpc")
-    for one in survey.explain(given(host)):
-        assert (one.state, one.remedy) == ("usable", "")
-        assert one.found
-        assert one.gives
+    for candidate in survey.explain(given(host)):
+        assert (candidate.state, candidate.remedy) == ("usable", "")
+        assert candidate.found
+        assert candidate.gives
 
 
 def test_nothing_there_is_absent_and_each_says_how_to_mend_it(tmp_path: Path) -> None:
-    for one in survey.explain(given(tmp_path)):
-        assert one.state == "absent"
-        assert str(tmp_path) in one.found
-        assert "--" in one.remedy
+    for candidate in survey.explain(given(tmp_path)):
+        assert candidate.state == "absent"
+        assert str(tmp_path) in candidate.found
+        assert "--" in candidate.remedy
 
 
 def test_a_daemon_that_has_ended_and_left_its_socket_is_told_apart_from_none(host: Path, tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_containerd_without_grpcio_is_refused_with_what_to_install(host: Path, m
 
 
 def test_the_sources_to_run_are_those_of_the_settings(tmp_path: Path) -> None:
-    assert [one.name for one in choose.choose(given(tmp_path))] == list(CONTAINER_SOURCES)
-    assert [one.name for one in choose.choose(given(tmp_path, "docker"))] == ["docker"]
+    assert [source.name for source in choose.choose(given(tmp_path))] == list(CONTAINER_SOURCES)
+    assert [source.name for source in choose.choose(given(tmp_path, "docker"))] == ["docker"]
     assert choose.choose(given(tmp_path, "none")) == []
 
 
@@ -154,14 +154,14 @@ async def test_a_source_is_waited_for_quietly_and_its_own_failures_are_passed_on
     for _ in range(2):
         with pytest.raises(ConnectionResetError):
             await patient.run(Silent())
-    said = [(record.levelname, record.message, getattr(record, "reason", "")) for record in caplog.records]
-    waiting, found = "containers.waiting", ("INFO", "containers.found", "")
-    assert said == [
+    logged = [(record.levelname, record.message, getattr(record, "reason", "")) for record in caplog.records]
+    waiting, usable = "containers.waiting", ("INFO", "containers.found", "")
+    assert logged == [
         ("WARNING", waiting, "no socket"),
         ("WARNING", waiting, "closed"),
-        found,
+        usable,
         ("WARNING", waiting, "no socket"),
-        found,
+        usable,
     ]
 
 
@@ -170,7 +170,7 @@ async def test_what_is_missing_is_a_warning_only_if_it_was_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, containers: str, level: str
 ) -> None:
     caplog.set_level(logging.INFO)
-    (source,) = (one for one in choose.choose(given(tmp_path, containers)) if one.name == "docker")
+    (source,) = (chosen for chosen in choose.choose(given(tmp_path, containers)) if chosen.name == "docker")
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(source.run(Silent()), 0.01)
     assert [record.levelname for record in caplog.records] == [level]

@@ -123,8 +123,8 @@ class Fake:
 
     async def _subscribe(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
         self.asked.append(protobuf.text(request, 1))
-        for one in self.envelopes:
-            yield one
+        for envelope in self.envelopes:
+            yield envelope
         await self.ends.wait()
 
     async def _namespaces(self, request: bytes, context: Any) -> bytes:
@@ -142,8 +142,8 @@ class Fake:
         return field(1, self.containers[container])
 
     async def _list(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        for one in self.containers.values():
-            yield field(1, one)
+        for container in self.containers.values():
+            yield field(1, container)
 
 
 @asynccontextmanager
@@ -212,10 +212,10 @@ async def test_a_life_is_told_with_its_name_and_time_and_ends_of_execs_are_not(t
         envelope("/containers/delete", "app"),
     ]
     async with following(fake, heard):
-        said = await heard.events(6)
-    assert [one.event for one in said] == ["created", "created", "started", "exited", "exited", "deleted"]
-    assert {one.identity.workload for one in said} == {"shop/web"}
-    assert {one.boottime_us for one in said} == {(UP + grid.SECOND // 2) // 1000}
+        observations = await heard.events(6)
+    assert [each.event for each in observations] == ["created", "created", "started", "exited", "exited", "deleted"]
+    assert {each.identity.workload for each in observations} == {"shop/web"}
+    assert {each.boottime_us for each in observations} == {(UP + grid.SECOND // 2) // 1000}
 
 
 async def test_what_happens_while_a_name_is_asked_for_waits_for_it_and_others_do_not(tmp_path: Path) -> None:
@@ -227,19 +227,25 @@ async def test_what_happens_while_a_name_is_asked_for_waits_for_it_and_others_do
         envelope("/containers/create", "other", namespace="moby"),
     ]
     async with following(fake, heard):
-        assert [one.identity for one in await heard.events(1)] == [Identity("other")]
+        assert [each.identity for each in await heard.events(1)] == [Identity("other")]
         fake.containers = {"app": record("app", INNER)}
         fake.naming.set()
-        said = await heard.events(2)
-    assert [(one.event, one.identity.container_name) for one in said] == [("created", "app"), ("started", "app")]
+        observations = await heard.events(2)
+    assert [(each.event, each.identity.container_name) for each in observations] == [
+        ("created", "app"),
+        ("started", "app"),
+    ]
 
 
 async def test_a_container_that_nobody_can_name_is_told_by_its_id(tmp_path: Path) -> None:
     fake, heard = Fake(tmp_path), Heard()
     fake.envelopes = [envelope("/containers/create", "gone"), envelope("/containers/delete", "gone")]
     async with following(fake, heard):
-        said = await heard.events(2)
-    assert [(one.event, one.identity) for one in said] == [("created", Identity("gone")), ("deleted", Identity("gone"))]
+        observations = await heard.events(2)
+    assert [(each.event, each.identity) for each in observations] == [
+        ("created", Identity("gone")),
+        ("deleted", Identity("gone")),
+    ]
 
 
 async def test_events_that_cannot_be_read_are_counted_said_once_and_skipped(
@@ -249,7 +255,7 @@ async def test_events_that_cannot_be_read_are_counted_said_once_and_skipped(
     before = DAMAGED.labels("containerd")._value.get()
     fake.envelopes = [b"\xff", envelope("/tasks/start", ""), b"\x0a\x7f", envelope("/tasks/exit", "app")]
     async with following(fake, heard):
-        assert [one.event for one in await heard.events(1)] == ["exited"]
+        assert [observation.event for observation in await heard.events(1)] == ["exited"]
     assert DAMAGED.labels("containerd")._value.get() - before == 3
     assert [record.message for record in caplog.records if record.name.startswith("producers")] == [
         "containers.damaged"

@@ -84,18 +84,18 @@ class Heard:
         self.said.put_nowait(listed)
 
     async def events(self, number: int) -> list[Observation]:
-        found: list[Observation] = []
-        while len(found) < number:
-            said = await asyncio.wait_for(self.said.get(), 5)
-            if isinstance(said, Observation):
-                found.append(said)
-        return found
+        observations: list[Observation] = []
+        while len(observations) < number:
+            item = await asyncio.wait_for(self.said.get(), 5)
+            if isinstance(item, Observation):
+                observations.append(item)
+        return observations
 
     async def listing(self) -> Mapping[str, tuple[Identity, bool]]:
         while True:
-            said = await asyncio.wait_for(self.said.get(), 5)
-            if not isinstance(said, Observation):
-                return said
+            item = await asyncio.wait_for(self.said.get(), 5)
+            if not isinstance(item, Observation):
+                return item
 
 
 class Daemon:
@@ -180,10 +180,12 @@ def test_a_response_of_known_length_ends_with_it_and_one_without_with_the_connec
         assert decoder.ended
 
 
-@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/2 200\r\n\r\n", b"x" * 9, b"HTTP/1.1" + 70_000 * b"x"])
-def test_what_is_no_http_is_refused(said: bytes) -> None:
+@pytest.mark.parametrize(
+    "response", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/2 200\r\n\r\n", b"x" * 9, b"HTTP/1.1" + 70_000 * b"x"]
+)
+def test_what_is_no_http_is_refused(response: bytes) -> None:
     with pytest.raises(ValueError, match="no HTTP"):
-        Decoder().feed(said)
+        Decoder().feed(response)
 
 
 def test_a_chunk_without_a_size_is_refused_and_one_that_is_cut_off_is_a_lost_connection() -> None:
@@ -201,8 +203,8 @@ def test_a_chunk_without_a_size_is_refused_and_one_that_is_cut_off_is_a_lost_con
 def test_lines_in_portions_are_lines_and_too_long_ones_are_left_out(lines: list[str], portion: int) -> None:
     whole = "".join(f"{line}\n" for line in lines).encode()
     splitter = Lines(6)
-    found = [line for at in range(0, len(whole), portion) for line in splitter.feed(whole[at : at + portion])]
-    assert found == [None if len(line) > 6 else line.encode() for line in lines if len(line) > 6 or line.strip()]
+    result = [line for at in range(0, len(whole), portion) for line in splitter.feed(whole[at : at + portion])]
+    assert result == [None if len(line) > 6 else line.encode() for line in lines if len(line) > 6 or line.strip()]
 
 
 async def test_it_lists_first_and_then_tells_events_with_names_and_their_own_times(tmp_path: Path) -> None:
@@ -238,7 +240,12 @@ async def test_a_life_is_told_in_order_and_what_else_happens_is_not(tmp_path: Pa
     async with Daemon(tmp_path) as daemon:
         daemon.events = [chunk(body[at : at + 100]) for at in range(0, len(body), 100)]
         async with following(daemon, heard):
-            assert [one.event for one in await heard.events(4)] == ["created", "started", "exited", "deleted"]
+            assert [observation.event for observation in await heard.events(4)] == [
+                "created",
+                "started",
+                "exited",
+                "deleted",
+            ]
 
 
 MALFORMED = [
@@ -268,7 +275,7 @@ async def test_events_that_cannot_be_read_are_counted_said_once_and_skipped(
         daemon.events = [chunk(line + b"\n") for line in [*MALFORMED, json.dumps(event("start")).encode()]]
         async with following(daemon, heard):
             assert list(await heard.listing()) == ["a"]
-            assert [one.identity.container for one in await heard.events(1)] == [ID]
+            assert [observation.identity.container for observation in await heard.events(1)] == [ID]
     assert damaged() - before == len(MALFORMED) + 3
     assert [record.message for record in caplog.records] == ["containers.damaged"]
 
@@ -279,7 +286,7 @@ async def test_an_event_is_never_older_than_the_question_nor_younger_than_its_re
         for after in (-9999.0, 9999.0):
             daemon.events.append(chunk(json.dumps(event("start", after=after)).encode() + b"\n"))
         async with following(daemon, heard):
-            times = [one.boottime_us for one in await heard.events(2)]
+            times = [observation.boottime_us for observation in await heard.events(2)]
     assert times == [(UP - grid.SECOND) // 1000, (UP + 2 * grid.SECOND) // 1000]
 
 

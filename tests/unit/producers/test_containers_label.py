@@ -27,9 +27,9 @@ KUBERNETES = {
     ids=["Compose", "Kubernetes", "label"],
 )
 def test_a_workload_class_of_long_names_is_cut_to_what_a_message_may_hold(labels: dict[str, str], whole: str) -> None:
-    found = label.identity("c", labels)
-    assert found.workload == whole[:512]
-    codec.decode(ContainerEvent, codec.encode(event("n", 0, workload=found.workload)))
+    result = label.identity("c", labels)
+    assert result.workload == whole[:512]
+    codec.decode(ContainerEvent, codec.encode(event("n", 0, workload=result.workload)))
 
 
 def test_names_that_together_just_fit_are_whole() -> None:

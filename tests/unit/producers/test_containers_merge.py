@@ -60,7 +60,7 @@ def stories(draw: st.DrawFn) -> tuple[list[Told], int, set[str]]:
         for event in LIFE:
             now += draw(st.integers(1, 800_000))
             truth.append((event, life, now))
-    told = []
+    reports = []
     for source in sorted(sources):
         arrives = at = 0
         for event, life, true in truth:
@@ -69,62 +69,62 @@ def stories(draw: st.DrawFn) -> tuple[list[Told], int, set[str]]:
                 continue
             arrives = max(arrives + 1, true + draw(DELAYS))
             at = arrives if source != "docker" else min(arrives, max(at + 1, true + draw(st.integers(0, 300_000))))
-            told.append(Told(Observation(source, event, Identity(ID), at), arrives))
-    return sorted(told, key=lambda item: item.arrives), lives, sources
+            reports.append(Told(Observation(source, event, Identity(ID), at), arrives))
+    return sorted(reports, key=lambda item: item.arrives), lives, sources
 
 
-def assert_lawful(said: list[Happening], lives: int, sources: set[str]) -> None:
+def assert_lawful(published: list[Happening], lives: int, sources: set[str]) -> None:
     """Every event of every life once, in order; only a deletion of which Docker says nothing may be told too late."""
-    told = list(lives_of(said))
-    assert len(told) == lives
-    assert told[-1] == LIFE
-    assert all(life == LIFE or ("docker" in sources and life == LIFE[:3]) for life in told)
-    times = [item.boottime_us for item in said]
+    sequences = list(lives_of(published))
+    assert len(sequences) == lives
+    assert sequences[-1] == LIFE
+    assert all(life == LIFE or ("docker" in sources and life == LIFE[:3]) for life in sequences)
+    times = [item.boottime_us for item in published]
     assert times == sorted(times)
-    assert len({(item.event, item.boottime_us) for item in said}) == len(said), "ids of messages differ"
+    assert len({(item.event, item.boottime_us) for item in published}) == len(published), "ids of messages differ"
 
 
 @given(stories())
 def test_every_event_of_every_life_is_said_once_and_in_order_however_late_sources_are(
     story: tuple[list[Told], int, set[str]],
 ) -> None:
-    told, lives, sources = story
+    reports, lives, sources = story
     made = account()
-    said = [item for one in told for item in made.observe(one.observation)]
-    assert_lawful(said, lives, sources)
+    published = [item for report in reports for item in made.observe(report.observation)]
+    assert_lawful(published, lives, sources)
 
 
 @given(stories(), st.data())
 def test_listings_and_repetitions_in_between_change_nothing(
     story: tuple[list[Told], int, set[str]], data: st.DataObject
 ) -> None:
-    told, lives, sources = story
-    made, said = account(), list[Happening]()
+    reports, lives, sources = story
+    made, published = account(), list[Happening]()
     state = dict[str, Event]()
-    for one in told:
-        source = one.observation.source
-        said += made.observe(one.observation)
-        state[source] = one.observation.event
+    for report in reports:
+        source = report.observation.source
+        published += made.observe(report.observation)
+        state[source] = report.observation.event
         if data.draw(st.booleans()):
-            said += made.observe(one.observation)
+            published += made.observe(report.observation)
         if data.draw(st.booleans()):
             shown = {} if state[source] == "deleted" else listing(ID, running=state[source] == "started")
-            said += made.present(source, shown, one.arrives)
-    assert_lawful(said, lives, sources)
+            published += made.present(source, shown, report.arrives)
+    assert_lawful(published, lives, sources)
 
 
 @given(st.lists(st.tuples(st.sampled_from(LIFE), st.booleans()), max_size=12), st.booleans())
 def test_what_a_source_has_missed_is_mended_by_its_listing(story: list[tuple[Event, bool]], running: bool) -> None:
-    made, said, at = account(), list[Happening](), 0
+    made, published, at = account(), list[Happening](), 0
     for event, arrives in story:
         at += 1_000_000
         if arrives:
-            said += made.observe(Observation("cgroup", event, Identity(ID), at))
+            published += made.observe(Observation("cgroup", event, Identity(ID), at))
     at += lifetime.LATE_US + 1
-    said += made.present("cgroup", listing(ID) if running else {}, at)
-    last = said[-1].event if said else "deleted"
+    published += made.present("cgroup", listing(ID) if running else {}, at)
+    last = published[-1].event if published else "deleted"
     assert last == ("started" if running else "deleted")
-    for before, after in itertools.pairwise(said):
+    for before, after in itertools.pairwise(published):
         order = LIFE.index(after.event) - LIFE.index(before.event)
         assert order > 0 or (before.event in ("exited", "deleted") and after.event == "created")
 
@@ -284,8 +284,8 @@ def test_a_container_that_begins_again_while_nobody_looked_ends_first() -> None:
 def test_whatever_ran_before_a_reboot_has_ended() -> None:
     made = account(settled=False)
     made.present("cgroup", listing("same"), 1_000_000)
-    said = made.remember(Memory(said_before(("same", "started"), rebooted=True)), 1_100_000)
-    assert events(said) == ["exited", "deleted", "created", "started"]
+    published = made.remember(Memory(said_before(("same", "started"), rebooted=True)), 1_100_000)
+    assert events(published) == ["exited", "deleted", "created", "started"]
     assert made.settle(1_200_000) == []
 
 
@@ -304,8 +304,8 @@ def test_a_container_that_began_in_an_older_pod_meanwhile_is_said() -> None:
     made = account(settled=False)
     made.present("cgroup", {"b": (Identity("b", pod="old"), True)}, 1_000_000)
     first = LastEvent(Happening("started", Identity("a", pod="old"), ("cgroup",), 500_000))
-    said = made.remember(Memory({"a": first}, frozenset({"old"})), 1_100_000)
-    assert [(item.identity.container, item.event) for item in said] == [("b", "created"), ("b", "started")]
+    published = made.remember(Memory({"a": first}, frozenset({"old"})), 1_100_000)
+    assert [(item.identity.container, item.event) for item in published] == [("b", "created"), ("b", "started")]
     gone = made.settle(1_200_000)
     assert [(item.identity.container, item.event) for item in gone] == [("a", "exited"), ("a", "deleted")]
 
@@ -318,11 +318,11 @@ def test_containers_of_a_pod_complete_each_other() -> None:
     (created,) = made.observe(seen("created", 2, "cgroup", Identity("c", pod="uid")))
     assert (created.identity.namespace, created.identity.workload) == ("shop", "shop/web")
     assert created.identity.sandbox is None
-    known = registry.get("uid")
-    assert known is not None
-    assert (known.name, known.workload) == ("web-0", "shop/web")
+    identity = registry.get("uid")
+    assert identity is not None
+    assert (identity.name, identity.workload) == ("web-0", "shop/web")
     registry.drop("s")
-    assert registry.get("uid") == known
+    assert registry.get("uid") == identity
 
 
 def lives_of(happenings: list[Happening]) -> Iterator[list[Event]]:
@@ -336,11 +336,11 @@ def lives_of(happenings: list[Happening]) -> Iterator[list[Event]]:
 
 
 def test_a_crash_loop_faster_than_sources_are_late_is_told_life_by_life() -> None:
-    made, said = account(), list[Happening]()
+    made, published = account(), list[Happening]()
     for round_ in range(20):
         for offset, event in enumerate(LIFE):
-            said += made.observe(seen(event, round_ * 0.1 + offset * 0.02))
+            published += made.observe(seen(event, round_ * 0.1 + offset * 0.02))
     for round_ in range(20):
         for offset, event in enumerate(LIFE):
-            said += made.observe(seen(event, 2.0 + round_ * 0.001 + offset * 0.0001, "bundle"))
-    assert list(lives_of(said)) == [LIFE] * 20
+            published += made.observe(seen(event, 2.0 + round_ * 0.001 + offset * 0.0001, "bundle"))
+    assert list(lives_of(published)) == [LIFE] * 20

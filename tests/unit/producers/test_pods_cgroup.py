@@ -305,11 +305,11 @@ def test_the_census_says_which_pods_there_are_and_how_many_containers_run_in_eac
     account = Census(root, root / "no-proc").take()
     assert account is not None
     assert account.tree == root
-    found = {each.key: each for each in account.pods}
-    assert found.keys() == {UIDS[0], container(9)}
-    assert found[container(9)] == (container(9), (alone,), (alone,), 1)
-    assert (found[UIDS[0]].paths, found[UIDS[0]].running) == ((pod,), 2)
-    assert sorted(found[UIDS[0]].containers) == [f"{pod}/{container(n)}" for n in range(3)]
+    pods = {each.key: each for each in account.pods}
+    assert pods.keys() == {UIDS[0], container(9)}
+    assert pods[container(9)] == (container(9), (alone,), (alone,), 1)
+    assert (pods[UIDS[0]].paths, pods[UIDS[0]].running) == ((pod,), 2)
+    assert sorted(pods[UIDS[0]].containers) == [f"{pod}/{container(n)}" for n in range(3)]
 
 
 def test_containers_of_a_pod_outside_its_cgroup_are_one_pod_to_the_census(root: Path) -> None:

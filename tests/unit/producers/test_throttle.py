@@ -53,9 +53,9 @@ def test_the_share_is_a_ratio_and_never_more_than_quotas_held_back(
 
 @given(ratios, st.floats(0, 100), st.floats(0.01, 128), ratios, ratios)
 def test_the_more_threads_wait_for_a_cpu_the_less_is_owed_to_quotas(
-    pressure: float, held: float, busy: float, one: float, other: float
+    pressure: float, held: float, busy: float, first: float, other: float
 ) -> None:
-    low, high = sorted((one, other))
+    low, high = sorted((first, other))
     assert throttle.quota_share(pressure, held, busy, high) <= throttle.quota_share(pressure, held, busy, low)
 
 

@@ -85,9 +85,9 @@ def test_a_pod_that_has_gone_between_listing_and_reading_is_left_out_and_counted
     rig.census.take()
     host.remove(f"docker/{container(2)}")
     rig.reader._gauges.clear()  # a folder lets kept files be read on; the kernel does not
-    told = rig.reader.read()
-    assert told is not None
-    assert codec.decode(PodUsageBlock, told[1]).pods == [container(1)]
+    block = rig.reader.read()
+    assert block is not None
+    assert codec.decode(PodUsageBlock, block[1]).pods == [container(1)]
     assert count("spazio_container_vanished_total", source="usage") == before + 1
     assert rig.block().pods == [container(1)]
 
@@ -114,22 +114,22 @@ def test_a_controller_that_is_not_there_is_not_known_until_it_is_switched_on(mod
     rig.read()
     assert lines(rig.block())[container(1)]["memory_bytes"] is None
     modern.set(path, cpu=2, memory=30 * MIB, inactive=10 * MIB)
-    told = []
+    blocks = []
     for second in range(12):
         modern.set(path, cpu=3 + second, memory=30 * MIB, inactive=10 * MIB)
-        told.append(lines(rig.block())[container(1)]["memory_bytes"])
-    assert told[-1] == 20 * MIB
+        blocks.append(lines(rig.block())[container(1)]["memory_bytes"])
+    assert blocks[-1] == 20 * MIB
 
 
 def test_inactive_pages_are_looked_at_when_usage_moves_and_at_every_other_reading(modern: Host) -> None:
     path, rig = f"docker/{container(1)}", Rig(modern)
     modern.set(path, cpu=0, memory=1000 * MIB, inactive=100 * MIB)
     rig.read()
-    told = []
+    sizes = []
     for second in range(1, 4):
         modern.set(path, cpu=second, memory=1000 * MIB, inactive=300 * MIB)
-        told.append(lines(rig.block())[container(1)]["memory_bytes"])
-    assert told[1:] == [700 * MIB] * 2
+        sizes.append(lines(rig.block())[container(1)]["memory_bytes"])
+    assert sizes[1:] == [700 * MIB] * 2
     for second, moved in ((4, 10), (5, 20)):
         modern.set(path, cpu=second, memory=(1000 + moved) * MIB, inactive=(300 - moved) * MIB)
         assert lines(rig.block())[container(1)]["memory_bytes"] == (700 + 2 * moved) * MIB
@@ -150,7 +150,7 @@ def test_a_pod_in_which_nothing_runs_is_looked_at_in_full_every_fifth_reading_an
 
 
 def test_names_come_from_whoever_knows_them(host: Host) -> None:
-    known = {
+    identities = {
         UID: Identity(container(1), pod=UID, namespace="shop", name="web-0", workload="shop/web"),
         container(7): Identity(container(7), container_name="db", workload="proj/db"),
     }
@@ -159,12 +159,12 @@ def test_names_come_from_whoever_knows_them(host: Host) -> None:
     host.set(f"{POD}/{container(2)}")
     host.set(f"docker/{container(7)}")
     host.set(f"docker/{container(8)}")
-    rig = Rig(host, known.get)
+    rig = Rig(host, identities.get)
     rig.read()
-    told = lines(rig.block())
-    assert [told[UID][name] for name in ("namespaces", "names", "workloads")] == ["shop", "web-0", "shop/web"]
-    assert [told[container(7)][name] for name in ("namespaces", "names", "workloads")] == [None, "db", "proj/db"]
-    assert [told[container(8)][name] for name in ("namespaces", "names", "workloads")] == [None, None, None]
+    rows = lines(rig.block())
+    assert [rows[UID][name] for name in ("namespaces", "names", "workloads")] == ["shop", "web-0", "shop/web"]
+    assert [rows[container(7)][name] for name in ("namespaces", "names", "workloads")] == [None, "db", "proj/db"]
+    assert [rows[container(8)][name] for name in ("namespaces", "names", "workloads")] == [None, None, None]
 
 
 def test_kinds_are_told_once_a_pod_declares_one(host: Host) -> None:

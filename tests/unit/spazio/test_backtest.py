@@ -125,11 +125,11 @@ def test_peers_equal_the_published_definitions_at_every_time(window: int) -> Non
             continue  # a task is never warm with one sample
         for n in (0.0, 2.5, 40.0):
             expected = simulator.n_sigma(state, row, 2, n=n, minimum_samples=2)
-            found = 4 * np.minimum(mean[:, number] + n * deviation[:, number], 1.0)
-            np.testing.assert_allclose(found, expected, atol=1e-9)
-        for place, fraction in enumerate((0.5, 0.95, 1.0)):
+            peak = 4 * np.minimum(mean[:, number] + n * deviation[:, number], 1.0)
+            np.testing.assert_allclose(peak, expected, atol=1e-9)
+        for index, fraction in enumerate((0.5, 0.95, 1.0)):
             expected = simulator.percentile(state, row, 2, fraction=fraction, minimum_samples=2)
-            np.testing.assert_allclose(4 * central[place, :, number], expected, atol=1e-9)
+            np.testing.assert_allclose(4 * central[index, :, number], expected, atol=1e-9)
 
 
 def test_scores_are_those_of_the_oracle_and_cold_tasks_count_their_limit() -> None:
@@ -197,22 +197,22 @@ def test_an_interval_holds_the_mean_and_narrows_with_more_nodes() -> None:
 
 
 def test_a_run_writes_all_it_found_and_twice_the_same(tmp_path: Path) -> None:
-    path, told = saved(recording(11), tmp_path), list[str]()
-    settings: dict[str, Any] = {"machines": 5, "draws": 2, "plots": False, "progress": told.append}
-    found = backtest.run(path, tmp_path / "one", **settings)
+    path, progress = saved(recording(11), tmp_path), list[str]()
+    settings: dict[str, Any] = {"machines": 5, "draws": 2, "plots": False, "progress": progress.append}
+    result = backtest.run(path, tmp_path / "one", **settings)
     backtest.run(path, tmp_path / "two", **settings)
-    assert told[0] == f"reading {path}"
-    assert found.nodes == {"20260101": 2, "20260103": 2}
+    assert progress[0] == f"reading {path}"
+    assert result.nodes == {"20260101": 2, "20260103": 2}
     for name in ("report.txt", "comparison.csv", "calibration.csv", "report.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     with (tmp_path / "one" / "comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert {row["day"] for row in rows} == set(found.nodes)
+    assert {row["day"] for row in rows} == set(result.nodes)
     assert {row["savings"] for row in rows} >= {"0.1", "0.2", "0.3"}
     assert {row["against"] for row in rows} == {study.OTHERS, study.HINDSIGHT}
     whole = json.loads((tmp_path / "one" / "report.json").read_text())
-    assert [row["ours"] for row in whole["comparison"]] == [row.ours for row in found.comparison]
-    assert report.text(found) == (tmp_path / "one" / "report.txt").read_text()
+    assert [row["ours"] for row in whole["comparison"]] == [row.ours for row in result.comparison]
+    assert report.text(result) == (tmp_path / "one" / "report.txt").read_text()
 
 
 def test_what_was_learned_can_be_taken_to_a_single_day(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ def test_what_was_learned_can_be_taken_to_a_single_day(tmp_path: Path) -> None:
     alone = saved(recording(10, ("20260107",), seed=5), tmp_path)
     with pytest.raises(ValueError, match="has one day, 20260107: give two or more"):
         backtest.run(alone, tmp_path / "out", **settings)
-    found = backtest.run(alone, tmp_path / "out", learned=tmp_path / "out" / "learned.npz", **settings)
-    assert {row.against for row in found.comparison} == {study.OTHERS, study.HINDSIGHT}
+    result = backtest.run(alone, tmp_path / "out", learned=tmp_path / "out" / "learned.npz", **settings)
+    assert {row.against for row in result.comparison} == {study.OTHERS, study.HINDSIGHT}
     with pytest.raises(ValueError, match=r"is not a learned\.npz"):
         backtest.run(alone, tmp_path / "out", learned=alone, **settings)
 
@@ -258,13 +258,13 @@ def test_without_matplotlib_it_says_how_to_install_it_before_any_work(
 def test_on_recorded_machines_it_violates_no_more_than_the_best_peer_and_far_less_at_high_savings(
     tmp_path: Path,
 ) -> None:
-    found = backtest.run(PLANETLAB, tmp_path, plots=False, progress=lambda _: None)
-    for row in found.comparison:
+    result = backtest.run(PLANETLAB, tmp_path, plots=False, progress=lambda _: None)
+    for row in result.comparison:
         if row.savings in {0.1, 0.2, 0.3}:
             assert row.high <= 0, row
             assert row.tuned_ours <= row.tuned_theirs, row
         if row.savings in {0.75, 0.775, 0.8}:
             assert row.high < 0, row
             assert row.ours < 0.5 * row.theirs, row
-    stated = [row for row in found.calibration if row.stated == 0.1]
+    stated = [row for row in result.calibration if row.stated == 0.1]
     assert np.mean([row.seen for row in stated]) == pytest.approx(0.1, abs=0.05)

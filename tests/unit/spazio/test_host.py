@@ -31,7 +31,7 @@ def given(folder: Path, **flags: str) -> Settings:
     return all_settings.load({"data_dir": str(folder), **flags}, environ={})
 
 
-def told(finding: Finding) -> str:
+def text(finding: Finding) -> str:
     """Hold a finding that is not ok against what it owes the reader; return all its words."""
     assert finding.ok is not True
     assert finding.found
@@ -56,7 +56,7 @@ def test_a_file_that_blocks_cannot_be_without_is_broken_and_any_other_lacks(
     (proc / name).unlink()
     finding = host.machine(Sample(proc=proc))
     assert finding.ok is ok
-    assert "--sample-proc" in told(finding)
+    assert "--sample-proc" in text(finding)
 
 
 def test_a_garbled_file_is_a_finding(proc: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_garbled_file_is_a_finding(proc: Path) -> None:
 def test_a_kernel_without_psi_lacks_it_and_is_told_to_boot_with_it(proc: Path) -> None:
     assert host.stalls(proc).ok is True
     (proc / "pressure" / "io").unlink()
-    assert "of io" in told(host.stalls(proc))
+    assert "of io" in text(host.stalls(proc))
     shutil.rmtree(proc / "pressure")
     finding = host.stalls(proc)
     assert finding.ok is None
@@ -98,7 +98,7 @@ def test_the_cgroup_version_is_told_with_the_containers_in_it(
 def test_without_a_cgroup_tree_pods_are_not_counted(proc: Path, tmp_path: Path) -> None:
     finding = host.cgroups(tmp_path / "none", proc)
     assert finding.ok is None
-    assert "--sample-cgroup" in told(finding)
+    assert "--sample-cgroup" in text(finding)
 
 
 def settings_of(folder: Path, containers: str = "auto") -> Settings:
@@ -121,7 +121,7 @@ def test_no_container_runtime_is_well_but_no_cgroup_tree_is_not(tmp_path: Path) 
         "docker": True,
         "containerd": True,
     }
-    assert "--sample-cgroup" in told(findings["cgroup"])
+    assert "--sample-cgroup" in text(findings["cgroup"])
     assert findings["docker"].found == f"not used: no socket {tmp_path / 'docker.sock'}"
 
 
@@ -139,7 +139,7 @@ def test_a_runtime_that_cannot_be_reached_lacks_and_is_broken_if_it_was_named(tm
     (tmp_path / "docker.sock").mkdir()  # what docker makes of a bind mount whose source is missing
     finding = host.containers("docker", settings_of(tmp_path))
     assert finding.ok is None
-    assert "cannot be reached" in told(finding)
+    assert "cannot be reached" in text(finding)
     assert host.containers("docker", settings_of(tmp_path, "cgroup")).ok is True
     assert host.containers("docker", settings_of(tmp_path, "cgroup,docker")).ok is False
 
@@ -147,7 +147,7 @@ def test_a_runtime_that_cannot_be_reached_lacks_and_is_broken_if_it_was_named(tm
 def test_a_source_that_was_named_and_is_not_there_is_broken(tmp_path: Path) -> None:
     finding = host.containers("containerd", settings_of(tmp_path, "containerd"))
     assert finding.ok is False
-    assert "--runtime-containerd-socket" in told(finding)
+    assert "--runtime-containerd-socket" in text(finding)
 
 
 def test_a_runtime_that_refuses_this_user_lacks(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -158,15 +158,15 @@ def test_a_runtime_that_refuses_this_user_lacks(tmp_path: Path, request: pytest.
         request.getfixturevalue("unprivileged")
         finding = host.containers("docker", settings_of(tmp_path))
     assert finding.ok is None
-    assert "Permission denied" in told(finding)
+    assert "Permission denied" in text(finding)
 
 
 def test_few_inotify_watches_lack(proc: Path) -> None:
     assert host.permissions(proc).ok is True
     (proc / "sys/fs/inotify/max_user_watches").write_text("128\n")
-    assert "128" in told(host.permissions(proc))
+    assert "128" in text(host.permissions(proc))
     (proc / "sys/fs/inotify/max_user_watches").unlink()
-    assert "unknown" in told(host.permissions(proc))
+    assert "unknown" in text(host.permissions(proc))
 
 
 class Clock(grid.System):
@@ -191,7 +191,7 @@ def test_a_clock_that_stands_in_the_past_or_lacks_boottime_is_broken() -> None:
     for wrong in (Clock(86_400), Clock(1_800_000_000, boottime=False)):
         finding = host.clock(wrong)
         assert finding.ok is False
-        told(finding)
+        text(finding)
 
 
 def test_a_package_that_is_not_installed_lacks_and_is_said_what_for() -> None:
@@ -218,19 +218,19 @@ def test_a_folder_that_cannot_be_written_is_broken(tmp_path: Path, check: Callab
     (tmp_path / "file").touch()
     finding = check(given(tmp_path / "file"))
     assert finding.ok is False
-    assert "-dir" in told(finding)
+    assert "-dir" in text(finding)
 
 
 def test_a_read_only_folder_is_broken(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     tmp_path.chmod(0o555)
     request.getfixturevalue("unprivileged")
-    assert "Permission denied" in told(host.data_folder(given(tmp_path)))
+    assert "Permission denied" in text(host.data_folder(given(tmp_path)))
 
 
 def test_a_data_folder_without_room_is_broken(tmp_path: Path) -> None:
     finding = host.data_folder(given(tmp_path, data_min_free_bytes=str(1 << 60)))
     assert finding.ok is False
-    assert "MiB are needed" in told(finding)
+    assert "MiB are needed" in text(finding)
 
 
 def test_a_history_is_lacking_until_its_views_are_there(tmp_path: Path) -> None:

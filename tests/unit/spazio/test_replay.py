@@ -191,8 +191,8 @@ def test_every_bad_row_is_told_with_its_file_row_column_and_value(tmp_path: Path
     with recording.opened([tmp_path / "a.csv", tmp_path / "b.csv"], Replay(), tmp_path / "work") as opened:
         prepared = opened.prepared
     assert (prepared.rows, prepared.faulty) == (10, 6)
-    told = [(Path(fault.file).name, fault.row, fault.column, fault.value) for fault in prepared.faults]
-    assert told == [
+    faults = [(Path(fault.file).name, fault.row, fault.column, fault.value) for fault in prepared.faults]
+    assert faults == [
         ("a.csv", 6, "seconds", "soon"),
         ("a.csv", 7, "node", ""),
         ("a.csv", 8, "cpu_util", "50"),
@@ -227,10 +227,10 @@ def test_sizes_that_nothing_says_are_missed_before_anything_is_sent(tmp_path: Pa
     (tmp_path / "a.csv").write_text(
         f"node,seconds,cpu_util,{lacking}\na,{START},0.5,4\nb,{START},0.5,\nb,{START + 1},0.5,\n"
     )
-    for given, said in (({lacking: 0}, "node b "), ({}, "")):
+    for given, reason in (({lacking: 0}, "node b "), ({}, "")):
         with recording.opened([tmp_path / "a.csv"], Replay.model_validate(SIZES | given), tmp_path / "work") as opened:
-            told = pytest.raises(Unusable, match=said) if said else nullcontext()
-            with told:
+            expectation = pytest.raises(Unusable, match=reason) if reason else nullcontext()
+            with expectation:
                 opened.check()
 
 
@@ -249,12 +249,12 @@ def test_a_history_with_rows_that_are_none_of_ours_is_refused_with_a_reason(
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "reason"),
     [("cpu", "not name=column"), ("cpus_util=x", "there is no"), ("cpu=x*0", "factor 0"), ("cpu=absent", "no column")],
 )
-def test_a_map_that_cannot_be_used_is_refused_with_a_reason(tmp_path: Path, entry: str, said: str) -> None:
+def test_a_map_that_cannot_be_used_is_refused_with_a_reason(tmp_path: Path, entry: str, reason: str) -> None:
     (tmp_path / "a.csv").write_text(f"node,seconds,cpu_util\nn,{START},0.5\n")
-    with pytest.raises(Unmapped, match=said):
+    with pytest.raises(Unmapped, match=reason):
         read(tmp_path / "a.csv", folder=tmp_path, map=(entry,))
 
 

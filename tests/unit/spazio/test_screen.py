@@ -10,12 +10,12 @@ from spazio.terminal import screen
 
 
 def row(**fields: object) -> Availability:
-    known: dict[str, object] = {
+    values: dict[str, object] = {
         "node": "vm", "at_us": 1, "seq": 1, "available": 12.4, "lower": 9.0, "upper": 14.0, "signal": 1.0, "cost": 0.1,
         "capacity": 1.0, "pods": 0, "binding": "cpu", "mode": "signal", "churn": False, "prior": 1.0, "usage": {},
         "explained": 1.0, "gap": 0.0, "since_us": 1,
     }  # fmt: skip
-    return Availability.model_validate(known | fields)
+    return Availability.model_validate(values | fields)
 
 
 def test_where_no_pod_was_seen_the_unit_is_the_reference_pod() -> None:
@@ -33,13 +33,13 @@ def test_what_was_started_lately_is_what_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "churn", "steady"),
+    ("values", "churn", "steady"),
     [
         ([12.0, 12.1, 12.3, 12.2], False, True),
         ([12.0, 12.1, 1.1, 12.2], False, False),
         ([12.0, 12.1, 12.3, 12.2], True, False),
     ],
 )
-def test_a_number_that_still_moves_is_not_said(said: list[float], churn: bool, steady: bool) -> None:
-    seen = deque((6.0 + 2 * step, row(available=value, churn=churn)) for step, value in enumerate(said))
+def test_a_number_that_still_moves_is_not_said(values: list[float], churn: bool, steady: bool) -> None:
+    seen = deque((6.0 + 2 * step, row(available=value, churn=churn)) for step, value in enumerate(values))
     assert screen._steady(seen) == steady

@@ -58,7 +58,7 @@ async def test_a_consumer_begins_where_it_is_told_to(client: Client) -> None:
     await publish(client, "s.a")
     for puller, (_, sequences) in zip(pullers, wanted.values(), strict=True):
         await puller.ask(10)
-        assert [place for place, _ in places(await puller.take(len(sequences)))] == sequences
+        assert [sequence for sequence, _ in places(await puller.take(len(sequences)))] == sequences
         assert await puller.nothing(0.05)
 
 
@@ -72,7 +72,7 @@ async def test_the_newest_of_each_subject_stay_the_newest_while_they_are_read(cl
     assert places(await puller.take(1)) == [(1, 1)]
     await publish(client, "s.b")
     await puller.ask(10)
-    seen = [place for place, _ in places(await puller.take(2))]
+    seen = [sequence for sequence, _ in places(await puller.take(2))]
     assert seen == [3, 4]
 
 
@@ -134,7 +134,7 @@ async def test_single_acknowledgements_leave_what_is_between_them(client: Client
     about = await settled(client, 2)
     assert about["ack_floor"] == {"consumer_seq": 1, "stream_seq": 1}
     await puller.ask(2)
-    assert [place for place, _ in places(await puller.take(2))] == [2, 4]
+    assert [sequence for sequence, _ in places(await puller.take(2))] == [2, 4]
     for message in (second, fourth):
         await client.publish(message.reply)
     assert (await settled(client, 0))["ack_floor"]["stream_seq"] == 4
@@ -286,13 +286,13 @@ async def test_who_has_left_gets_nothing_and_loses_nothing(client: Client) -> No
 async def test_requests_take_turns(client: Client) -> None:
     await stream(client)
     await consumer(client, "c")
-    one, two = Puller(client, "c"), Puller(client, "c")
-    await one.ask(2)
+    first, two = Puller(client, "c"), Puller(client, "c")
+    await first.ask(2)
     await client.flush()
     await two.ask(2)
     await client.flush()
     await fill(client, 4)
-    assert places(await one.take(2)) == [(1, 1), (3, 3)]
+    assert places(await first.take(2)) == [(1, 1), (3, 3)]
     assert places(await two.take(2)) == [(2, 2), (4, 4)]
 
 
@@ -305,7 +305,7 @@ async def test_a_durable_consumer_survives_the_server_and_one_in_memory_does_not
         assert (await api(client, "CONSUMER.NAMES.S"))["consumers"] == ["disk"]
         heir = Puller(client, "disk")
         await heir.ask(2)
-        assert [place for place, _ in places(await heir.take(2))] == [3, 4]
+        assert [sequence for sequence, _ in places(await heir.take(2))] == [3, 4]
 
 
 async def leave_two_consumers(client: Client) -> None:

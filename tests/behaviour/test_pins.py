@@ -28,8 +28,8 @@ async def holder(client: Client) -> str:
     """Return the pin that the server says is in force; empty: none."""
     about = await api(client, "CONSUMER.INFO.S.c")
     assert about["priority_groups"][0]["group"] == "g"
-    found: str = about["priority_groups"][0].get("pinned_client_id", "")
-    return found
+    client_id: str = about["priority_groups"][0].get("pinned_client_id", "")
+    return client_id
 
 
 async def test_one_client_gets_everything_and_the_other_waits(client: Client) -> None:
@@ -139,10 +139,10 @@ async def test_a_request_must_name_the_group(client: Client) -> None:
 
 
 async def test_changes_of_owners_are_told(client: Client) -> None:
-    told: list[Msg] = []
+    messages: list[Msg] = []
 
     async def tell(message: Msg) -> None:
-        told.append(message)
+        messages.append(message)
 
     await client.subscribe("$JS.EVENT.ADVISORY.CONSUMER.*.S.c", cb=tell)
     await group(client, timeout_seconds=0.3)
@@ -152,8 +152,8 @@ async def test_changes_of_owners_are_told(client: Client) -> None:
     mine = pin((await puller.take(1))[0])
 
     def pinnings() -> list[tuple[str, Answer]]:
-        found = [(message.subject.split(".")[4], json.loads(message.data)) for message in told]
-        return [(event, about) for event, about in found if event.endswith("PINNED")]
+        advisories = [(message.subject.split(".")[4], json.loads(message.data)) for message in messages]
+        return [(event, about) for event, about in advisories if event.endswith("PINNED")]
 
     async def heard() -> bool:
         return len(pinnings()) == 2

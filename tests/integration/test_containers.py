@@ -122,7 +122,7 @@ async def test_events_of_a_time_without_a_server_are_published_once_when_it_is_b
         assert await reader.read(timeout_seconds=0.2) == []
 
 
-def said(event: str, container: str, boottime_us: int, *, node: str = NODE, boot: str = BOOT) -> bytes:
+def payload_of(event: str, container: str, boottime_us: int, *, node: str = NODE, boot: str = BOOT) -> bytes:
     return codec.encode(
         ContainerEvent.model_validate(
             {
@@ -139,18 +139,18 @@ def said(event: str, container: str, boottime_us: int, *, node: str = NODE, boot
 
 
 async def read(client: Client, names: Names = NAMES) -> dict[str, tuple[str, bool]]:
-    known = await agent_recovery.read(client, names, node=NODE, boot=BOOT, timeout_seconds=1)
-    return {container: (item.happening.event, item.rebooted) for container, item in known.events.items()}
+    memory = await agent_recovery.read(client, names, node=NODE, boot=BOOT, timeout_seconds=1)
+    return {container: (item.happening.event, item.rebooted) for container, item in memory.events.items()}
 
 
 async def test_the_last_event_of_each_container_of_the_node_is_remembered(client: Client) -> None:
     js, subject = client.jetstream(), NAMES.node("containers", NODE)
     assert await read(client) == {}
-    await js.publish(subject, said("started", D, 1, boot="before"))
+    await js.publish(subject, payload_of("started", D, 1, boot="before"))
     await js.publish(subject, b"{}")
     for number, (event, container) in enumerate([("created", A), ("created", B), ("started", A), ("deleted", B)]):
-        await js.publish(subject, said(event, container, 2 + number))
-    await js.publish(NAMES.node("containers", "other"), said("started", C, 9, node="other"))
+        await js.publish(subject, payload_of(event, container, 2 + number))
+    await js.publish(NAMES.node("containers", "other"), payload_of("started", C, 9, node="other"))
     await js.publish(NAMES.node("samples", NODE), b"{}")
     assert await read(client) == {D: ("started", True), A: ("started", False), B: ("deleted", False)}
 
@@ -163,7 +163,7 @@ def usage(*pods: str, boot: str = BOOT) -> bytes:
 
 async def test_pods_and_containers_whose_beginning_was_forgotten_are_known_by_their_usage(client: Client) -> None:
     js, subject = client.jetstream(), NAMES.node("pods", NODE)
-    await js.publish(NAMES.node("containers", NODE), said("deleted", B, 1))
+    await js.publish(NAMES.node("containers", NODE), payload_of("deleted", B, 1))
     await js.publish(subject, usage("gone", C))
     await js.publish(subject, usage("uid", A, B))
     memory = await agent_recovery.read(client, NAMES, node=NODE, boot=BOOT, timeout_seconds=1)

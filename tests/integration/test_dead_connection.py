@@ -64,13 +64,13 @@ class Service:
 
     def until(self, path: str, status: int, seconds: float) -> str:
         """Wait for a page's status and return the page."""
-        deadline, told = time.monotonic() + seconds, (0, "")
+        deadline, response = time.monotonic() + seconds, (0, "")
         while time.monotonic() < deadline:
-            told = self.page(path)
-            if told[0] == status:
-                return told[1]
+            response = self.page(path)
+            if response[0] == status:
+                return response[1]
             time.sleep(0.1)
-        raise AssertionError(f"{path} is {told} after {seconds} s")
+        raise AssertionError(f"{path} is {response} after {seconds} s")
 
 
 @contextmanager

@@ -132,10 +132,10 @@ async def newest_model(client: Client) -> int:
     return (await batch.last(client, NAMES.telemetry, NAMES.model)).sequence
 
 
-async def model_after(client: Client, known: int) -> None:
+async def model_after(client: Client, previous: int) -> None:
     """Wait a while until a global model is made; there is none any more once everything is folded."""
     async with asyncio.timeout(5):
-        while await newest_model(client) == known:  # noqa: ASYNC110 # another process makes it
+        while await newest_model(client) == previous:  # noqa: ASYNC110 # another process makes it
             await asyncio.sleep(0.05)
 
 
@@ -149,11 +149,11 @@ async def test_killed_at_any_instant_processors_publish_what_one_undisturbed_rep
     publishing = asyncio.create_task(publish(client, random, enough))
     kills = 0
     while not publishing.done():
-        known = await newest_model(client)
+        previous = await newest_model(client)
         with running(settings, "process") as process:
             if kills % 2:  # else it is killed while it starts
                 with contextlib.suppress(TimeoutError):
-                    await model_after(client, known)
+                    await model_after(client, previous)
             await asyncio.sleep(float(random.uniform(0.3, 1.6)))
             if kills == 2:
                 await asyncio.to_thread(nats_server.kill)

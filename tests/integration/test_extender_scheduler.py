@@ -48,8 +48,8 @@ async def settled(kubectl: Kubectl, name: str, key: str) -> Any:
     """Wait for a field of a pod's status or spec, and return it."""
     async with asyncio.timeout(60):
         while True:  # the API tells; a watch of one field would be longer than the test
-            found = await kubectl.call("GET", f"{PODS}/{name}")
-            value = found["spec"].get(key) or found["status"].get(key)
+            pod = await kubectl.call("GET", f"{PODS}/{name}")
+            value = pod["spec"].get(key) or pod["status"].get(key)
             if value:
                 return value
             await asyncio.sleep(0.1)
@@ -60,13 +60,13 @@ async def events(kubectl: Kubectl, name: str) -> str:
     async with asyncio.timeout(60):
         while True:
             listed = await kubectl.call("GET", "/api/v1/namespaces/default/events")
-            said = [
+            reasons = [
                 event["message"]
                 for event in listed["items"]
                 if event["involvedObject"]["name"] == name and event["reason"] == "FailedScheduling"
             ]
-            if said:
-                return "\n".join(said)
+            if reasons:
+                return "\n".join(reasons)
             await asyncio.sleep(0.1)
 
 
@@ -76,9 +76,9 @@ async def test_a_scheduler_filters_ranks_binds_and_evicts_as_it_is_told(tmp_path
         pytest.skip(reason)
     with control_plane.control_plane(tmp_path / "plane") as plane:
         async with Kubectl(plane) as kubectl:
-            for place in range(3):
-                await kubectl.node(f"lab-{place}")
-                await kubectl.call("PATCH", f"/api/v1/nodes/lab-{place}", {"spec": {"taints": None}})
+            for index in range(3):
+                await kubectl.node(f"lab-{index}")
+                await kubectl.call("PATCH", f"/api/v1/nodes/lab-{index}", {"spec": {"taints": None}})
             urgent = {"metadata": {"name": "urgent"}, "value": 1000000}
             await kubectl.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
             rule = Binding(kubectl)
@@ -97,8 +97,8 @@ async def test_a_scheduler_filters_ranks_binds_and_evicts_as_it_is_told(tmp_path
                     for name in ("breaks", "puzzles"):
                         await kubectl.delete(name)
 
-                    for place in range(3):
-                        await kubectl.call("POST", PODS, pod(f"filler-{place}", "3", nodeName=f"lab-{place}"))
+                    for index in range(3):
+                        await kubectl.call("POST", PODS, pod(f"filler-{index}", "3", nodeName=f"lab-{index}"))
                     await kubectl.call("POST", PODS, pod("urgent", "2", priorityClassName="urgent"))
                     assert await settled(kubectl, "urgent", "nominatedNodeName") == "lab-1"
                     filler = (await kubectl.call("GET", f"{PODS}/filler-1"))["metadata"]
@@ -116,9 +116,9 @@ async def test_a_scheduler_with_a_certificate_is_served_over_https(tmp_path: Pat
     secure = {"caFile": str(files["ca.pem"]), "certFile": str(files["client.pem"]), "keyFile": str(files["client.key"])}
     with control_plane.control_plane(tmp_path / "plane") as plane:
         async with Kubectl(plane) as kubectl, server.serve(settings, Rule(), Health()) as address:
-            for place in range(3):
-                await kubectl.node(f"lab-{place}")
-                await kubectl.call("PATCH", f"/api/v1/nodes/lab-{place}", {"spec": {"taints": None}})
+            for index in range(3):
+                await kubectl.node(f"lab-{index}")
+                await kubectl.call("PATCH", f"/api/v1/nodes/lab-{index}", {"spec": {"taints": None}})
             # without a verb for it, the scheduler binds
             with record.scheduler(plane, address, names=True, enableHTTPS=True, tlsConfig=secure, bindVerb=""):
                 await kubectl.call("POST", PODS, pod("web", "100m"))

@@ -105,7 +105,7 @@ def test_an_authority_that_is_taken_away_is_taken_until_a_restart_and_that_is_sa
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "reason"),
     [
         (("absent.pem", "server.key", None), r"tls cert: .*absent\.pem cannot be read.*--extender-tls-cert"),
         (("server.pem", "absent.key", None), r"tls key: .*absent\.key cannot be read.*--extender-tls-key"),
@@ -120,10 +120,10 @@ def test_an_authority_that_is_taken_away_is_taken_until_a_restart_and_that_is_sa
     ],
 )
 async def test_files_that_cannot_be_used_are_faults_of_the_settings(
-    keys: Path, files: tuple[str | None, ...], said: str
+    keys: Path, files: tuple[str | None, ...], reason: str
 ) -> None:
     names = ("tls_cert", "tls_key", "tls_client_ca")
     given: dict[str, Any] = {name: keys / file for name, file in zip(names, files, strict=True) if file is not None}
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=reason):
         async with lab(**given):
             raise AssertionError("it was served")

@@ -40,17 +40,17 @@ async def following(client: Client, settings: Settings, **simulated: Any) -> Asy
             await running
 
 
-async def told(client: Client, enough: Callable[[list[Any]], bool]) -> list[Any]:
+async def telemetry(client: Client, enough: Callable[[list[Any]], bool]) -> list[Any]:
     """Return the telemetry in the stream, once it is enough."""
-    found: list[Any] = []
+    messages: list[Any] = []
     subjects = [NAMES.part("*", kind) for kind in KINDS]
     async with asyncio.timeout(30), Reader(client, NAMES.telemetry, subjects) as reader:
-        while not enough(found):
-            found += [
+        while not enough(messages):
+            messages += [
                 codec.decode_from(KINDS[kind_and_node(message.subject)[0]], message.data, message.subject)
                 for message in await reader.read()
             ]
-    return found
+    return messages
 
 
 async def keep(client: Client, facts: PodFacts) -> None:
@@ -66,15 +66,15 @@ async def test_pods_from_the_bucket_and_from_the_stream_are_in_the_telemetry_of_
         await client.jetstream().publish(f"$KV.{NAMES.nodes_bucket}.{token(name)}", codec.encode(node(name)))
     await client.jetstream().publish(f"$KV.{NAMES.pods_bucket}.uid-old", codec.encode(pod("old", 0)))
 
-    def both(found: list[Any]) -> bool:
-        blocks = [each for each in found if isinstance(each, PodUsageBlock)]
+    def both(messages: list[Any]) -> bool:
+        blocks = [each for each in messages if isinstance(each, PodUsageBlock)]
         return {tuple(each.pods) for each in blocks} >= {("uid-old",), ("uid-new",)}
 
     async with following(client, settings):
-        await told(client, lambda found: len({each.node for each in found}) == 2)
+        await telemetry(client, lambda messages: len({each.node for each in messages}) == 2)
         await keep(client, pod("new", 0, on="n2.eu"))
-        found = await told(client, both)
-    assert {each.node for each in found if isinstance(each, SampleBlock)} == {"n1", "n2.eu"}
+        messages = await telemetry(client, both)
+    assert {each.node for each in messages if isinstance(each, SampleBlock)} == {"n1", "n2.eu"}
 
 
 async def test_a_pod_that_begins_and_ends_is_told_as_container_events_at_once(
@@ -82,12 +82,14 @@ async def test_a_pod_that_begins_and_ends_is_told_as_container_events_at_once(
 ) -> None:
     await client.jetstream().publish(f"$KV.{NAMES.nodes_bucket}.n1", codec.encode(node()))
     async with following(client, settings):
-        first = (await told(client, lambda found: len(found) > 3))[-1]
+        first = (await telemetry(client, lambda messages: len(messages) > 3))[-1]
         begun = pod("a", 0).model_copy(update={"at_us": first.at_us + 1_000_000})
         await keep(client, begun)
         await keep(client, begun.model_copy(update={"version": 3, "at_us": first.at_us + 1_500_000, "deleted": True}))
-        found = await told(client, lambda found: sum(isinstance(each, ContainerEvent) for each in found) == 4)
-    events = [each for each in found if isinstance(each, ContainerEvent)]
+        messages = await telemetry(
+            client, lambda messages: sum(isinstance(each, ContainerEvent) for each in messages) == 4
+        )
+    events = [each for each in messages if isinstance(each, ContainerEvent)]
     assert [(each.event, each.pod) for each in events] == [
         (event, "uid-a") for event in ("created", "started", "exited", "deleted")
     ]
@@ -96,13 +98,13 @@ async def test_a_pod_that_begins_and_ends_is_told_as_container_events_at_once(
 async def test_no_node_denies_a_pod_whose_facts_have_not_come_yet(client: Client, settings: Settings) -> None:
     await client.jetstream().publish(f"$KV.{NAMES.nodes_bucket}.n1", codec.encode(node()))
     async with following(client, settings):
-        first = (await told(client, bool))[0].at_us
+        first = (await telemetry(client, bool))[0].at_us
         consumer = (await client.jetstream().consumers_info(NAMES.telemetry))[0].name
         pause = {"pause_until": (datetime.now(UTC) + timedelta(seconds=2)).isoformat()}
         await api.request(client, f"CONSUMER.PAUSE.{NAMES.telemetry}.{consumer}", pause, 2)
         await keep(client, pod("late", 0).model_copy(update={"at_us": first + 1_000_000}))
-        found = await told(client, lambda found: bool(found) and found[-1].at_us > first + 3_000_000)
-    blocks = [each for each in found if isinstance(each, SampleBlock)]
+        messages = await telemetry(client, lambda messages: bool(messages) and messages[-1].at_us > first + 3_000_000)
+    blocks = [each for each in messages if isinstance(each, SampleBlock)]
     pods = {(each.at_us - first) // 1_000_000: each.values[each.metrics.index("pods")] for each in blocks}
     assert pods == {0: 0} | dict.fromkeys(range(1, len(pods)), 1)
 
@@ -119,5 +121,5 @@ async def test_without_facts_it_says_what_is_missing_and_goes_on_when_they_come(
         await until(missed, 10, lambda: health.problems)
         await client.jetstream().create_key_value(bucket=NAMES.nodes_bucket)
         await client.jetstream().publish(f"$KV.{NAMES.nodes_bucket}.n1", codec.encode(node()))
-        await told(client, bool)
+        await telemetry(client, bool)
         assert health.problems == {}

@@ -22,8 +22,8 @@ TABLES = ("samples", "containers", "pods", "nodes", "podfacts")
 
 def counts(folder: Path) -> dict[str, int]:
     with view.connect(folder) as connection:
-        found = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in TABLES}
-    return {table: row[0] for table, row in found.items() if row}
+        rows = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in TABLES}
+    return {table: row[0] for table, row in rows.items() if row}
 
 
 async def until(folder: Path, expected: dict[str, int]) -> None:

@@ -66,7 +66,7 @@ def running(settings: Settings, *arguments: str, port: int = 0) -> Iterator[None
         assert process.wait(10) == 0
 
 
-async def said(settings: Settings, *arguments: str) -> str:
+async def output_of(settings: Settings, *arguments: str) -> str:
     line, environ = command(settings, *arguments)
     done = await asyncio.to_thread(
         subprocess.run, line, env=environ, capture_output=True, text=True, check=True, timeout=20
@@ -118,11 +118,11 @@ async def test_the_whole_pipeline_works(client: Client, settings: Settings) -> N
                 except (NotFoundError, nats.errors.Error):
                     continue
         assert rows.keys() == set(NODES)
-        top = json.loads(await said(settings, "top", "--once", "--json"))
+        top = json.loads(await output_of(settings, "top", "--once", "--json"))
         assert {row["node"] for row in top} == set(NODES)
         page = await asyncio.to_thread(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read())
         assert b'spazio_available_pods{node="node-0"}' in page
-    count = await said(settings, "sql", "SELECT count(DISTINCT node) AS nodes FROM availability", "--json")
+    count = await output_of(settings, "sql", "SELECT count(DISTINCT node) AS nodes FROM availability", "--json")
     assert json.loads(count)[0]["nodes"] == len(NODES)
     objects = await client.jetstream().stream_info(f"OBJ_{NAMES.checkpoints}")
     assert objects.state.messages  # the processor has checkpointed on its way out

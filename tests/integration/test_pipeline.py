@@ -27,11 +27,11 @@ def numbered(numbers: range) -> list[Outgoing]:
 
 
 async def stored(client: Client, count: int) -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
+    published: list[tuple[str, bytes]] = []
     async with asyncio.timeout(30), Reader(client, NAMES.telemetry, [NAMES.part("*")]) as reader:
-        while len(found) < count:
-            found += [(message.subject, message.data) for message in await reader.read(timeout_seconds=1)]
-    return found
+        while len(published) < count:
+            published += [(message.subject, message.data) for message in await reader.read(timeout_seconds=1)]
+    return published
 
 
 async def test_everything_is_stored_once_and_in_order_with_few_on_their_way(client: Client) -> None:
@@ -72,9 +72,9 @@ async def test_a_server_that_is_killed_costs_nothing_and_doubles_nothing(
         assert await pipeline.drain(20)
     assert pipeline.resent > 0
     # What the server had acknowledged and not yet written to disk is its own affair; everything else is there, once.
-    found = Counter(data for _, data in await stored(client, number))
-    assert set(found) == {b"%d" % each for each in range(number)}
-    assert max(found.values()) == 1
+    counts = Counter(data for _, data in await stored(client, number))
+    assert set(counts) == {b"%d" % each for each in range(number)}
+    assert max(counts.values()) == 1
 
 
 async def test_what_no_stream_takes_is_counted_and_waits_for_one(client: Client, settings: Settings) -> None:

@@ -27,12 +27,12 @@ async def cluster() -> AsyncIterator[ApiServer]:
 
 async def kept(client: Client) -> dict[str, int]:
     """Return version by UID of what the bucket has."""
-    bucket, found = await client.jetstream().key_value(BUCKET), {}
+    bucket, pods = await client.jetstream().key_value(BUCKET), {}
     for key in await bucket.keys() if (await bucket.status()).values else ():
         facts = codec.decode(PodFacts, (await bucket.get(key)).value or b"")
         assert facts.pod == name(key)
-        found[facts.pod] = facts.version
-    return found
+        pods[facts.pod] = facts.version
+    return pods
 
 
 async def until_kept(client: Client, wanted: dict[str, int]) -> None:
@@ -93,8 +93,8 @@ async def test_what_it_has_too_much_leaves_it_once_a_list_shows_that_it_is_gone(
 
     async with watching(client, settings, cluster, tmp_path):
         await until(gone, 20, lambda: "u-stray")
-        said = await stored(client, 2)
-    assert [(each.name, each.deleted) for each in said] == [("a", False), ("stray", True)]
+        published = await stored(client, 2)
+    assert [(each.name, each.deleted) for each in published] == [("a", False), ("stray", True)]
     assert cluster.lists() == 2
 
 
@@ -110,7 +110,7 @@ async def test_what_it_has_ahead_of_the_stream_is_said_when_it_is_heard_again(
     await client.jetstream().publish(f"$KV.{BUCKET}.u-b", ahead)
     cluster.script("pods", "watch", lines(added("b", 51), then="hold"))
     async with watching(client, settings, cluster, tmp_path):
-        said = await stored(client, 2)
+        published = await stored(client, 2)
         assert await kept(client) == {"u-a": 41, "u-b": 51}
-    assert [(each.name, each.version, each.deleted) for each in said] == [("a", 41, False), ("b", 51, False)]
+    assert [(each.name, each.version, each.deleted) for each in published] == [("a", 41, False), ("b", 51, False)]
     assert cluster.lists() == 1

@@ -42,8 +42,8 @@ class Service:
 def until(true: Callable[[], Any], seconds: float = 15) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if found := true():
-            return found
+        if result := true():
+            return result
         time.sleep(0.05)
     raise AssertionError("it did not come true")
 
@@ -82,8 +82,8 @@ async def test_history_is_flushed_as_new_settings_say_without_a_restart(
         assert not files(settings)
         service.set("[history]\nflush_seconds = 0.2\n")
         await asyncio.to_thread(until, lambda: files(settings))
-        (told,) = service.said("settings.reloaded")
-        assert told["applied"] == "history_flush_seconds"
+        (record,) = service.said("settings.reloaded")
+        assert record["applied"] == "history_flush_seconds"
         assert service.process.poll() is None
 
 

@@ -77,21 +77,21 @@ async def top(settings: Settings) -> list[dict[str, Any]]:
         "--nats-url",
         settings.nats_url,
     ]
-    told = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
-    rows: list[dict[str, Any]] = json.loads(told.stdout)
+    completed = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+    rows: list[dict[str, Any]] = json.loads(completed.stdout)
     return rows
 
 
 async def spread(client: Client, count: int, seconds: float = 15) -> list[Replica]:
     """Wait until so many replicas do all parts, each at most one more than another."""
-    found: list[Replica] = []
+    members: list[Replica] = []
     async with asyncio.timeout(seconds):
         while True:
-            found = await replicas(client, NAMES.prefix)
-            sizes = [len(one.parts) for one in found]
-            done = [part for one in found for part in one.parts]
-            if len(found) == count and sorted(done) == sorted(ALL) and max(sizes) - min(sizes) <= 1:
-                return found
+            members = await replicas(client, NAMES.prefix)
+            sizes = [len(member.parts) for member in members]
+            done = [part for member in members for part in member.parts]
+            if len(members) == count and sorted(done) == sorted(ALL) and max(sizes) - min(sizes) <= 1:
+                return members
             await asyncio.sleep(0.1)
 
 
@@ -100,8 +100,8 @@ async def taken(client: Client, but: int, seconds: float) -> float:
     began = time.monotonic()
     async with asyncio.timeout(seconds):
         while True:
-            found = await replicas(client, NAMES.prefix, wait_seconds=0.05)
-            if {part for one in found if one.pid != str(but) for part in one.parts} == ALL:
+            members = await replicas(client, NAMES.prefix, wait_seconds=0.05)
+            if {part for member in members if member.pid != str(but) for part in member.parts} == ALL:
                 return time.monotonic() - began
 
 

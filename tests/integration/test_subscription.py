@@ -63,9 +63,9 @@ async def working(work: Awaitable[None]) -> AsyncIterator[None]:
         await asyncio.wait({running})
 
 
-async def soon(told: Callable[[], bool]) -> None:
+async def soon(condition: Callable[[], bool]) -> None:
     async def look() -> bool:
-        return told()
+        return condition()
 
     await until(look, 10, lambda: "it does not come")
 
@@ -90,11 +90,11 @@ async def test_the_output_to_kubernetes_buries_too_and_the_letter_is_the_same(
     client: Client, settings: Settings
 ) -> None:
     await mixed(client)
-    said = kubernetes.Said()
+    latest = kubernetes.Said()
     written = cache.WRITTEN._value.get()
-    async with working(kubernetes.follow(client, settings, said, time.time)), asyncio.timeout(10):
-        await said.current.wait()
-    assert set(said.availabilities) == {"good"}
+    async with working(kubernetes.follow(client, settings, latest, time.time)), asyncio.timeout(10):
+        await latest.current.wait()
+    assert set(latest.availabilities) == {"good"}
     assert [consumer for consumer, _ in await dead(client)] == ["kubernetes"] * 2
     async with working(cache.run(client, settings, Health())):
         await soon(lambda: cache.WRITTEN._value.get() == written + 1)
@@ -146,7 +146,7 @@ async def test_top_passes_over_deleted_keys_and_what_is_no_row(client: Client, s
 async def test_each_message_is_handed_out_or_buried_once_although_the_server_is_killed(
     client: Client, settings: Settings, nats_server: NatsServer
 ) -> None:
-    found: list[int] = []
+    sequences: list[int] = []
     bury = subscription.bury(client, NAMES, "cache", NAMES.estimates, timeout_seconds=1)
     reader = Reader(client, NAMES.estimates, [NAMES.of("availability", "*")], timeout_seconds=1)
     async with asyncio.timeout(60), Subscription(reader, subscription.of(Availability), bury) as availabilities:
@@ -157,8 +157,8 @@ async def test_each_message_is_handed_out_or_buried_once_although_the_server_is_
                 nats_server.kill()
                 nats_server.start()
             while availabilities.position < begin + 20:
-                found += [each.sequence for each in (await availabilities.read()).messages]
-    assert found == [number + 1 for number in range(60) if number % 5]
+                sequences += [each.sequence for each in (await availabilities.read()).messages]
+    assert sequences == [number + 1 for number in range(60) if number % 5]
     assert [subject for _, subject in await dead(client)] == [
         NAMES.node("availability", f"n{number}") for number in range(0, 60, 5)
     ]

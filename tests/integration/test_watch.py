@@ -67,7 +67,7 @@ class Follow:
         return heard
 
 
-def told(news: list[News]) -> list[tuple[str, int]]:
+def published(news: list[News]) -> list[tuple[str, int]]:
     return [(each.what, each.version) for each in news]
 
 
@@ -75,7 +75,7 @@ async def test_pages_are_one_list_and_the_watch_goes_on_behind_it(server: ApiSer
     server.script("pods", "list", page(10, pod("a", 3), rest="next"), page(10, pod("b", 4)))
     server.script("pods", "watch", lines(added("c", 11) + BOOKMARK), lines(added("d", 71)))
     heard = await Follow(server, tmp_path, page=1).hear(7)
-    assert told(heard) == [
+    assert published(heard) == [
         ("listing", 0), ("present", 10), ("present", 10), ("listed", 10), ("changed", 11), ("reached", 70),
         ("changed", 71),
     ]  # fmt: skip
@@ -94,7 +94,7 @@ async def test_a_version_that_is_gone_means_a_new_list_at_once(
     server.script("pods", "watch", answer)
     server.script("pods", "list", page(90, pod("a", 80)))
     following = Follow(server, tmp_path)
-    assert told(await following.hear(3, version=50)) == [("listing", 0), ("present", 90), ("listed", 90)]
+    assert published(await following.hear(3, version=50)) == [("listing", 0), ("present", 90), ("listed", 90)]
     assert following.pauses == []
 
 
@@ -110,7 +110,7 @@ async def test_a_list_whose_rest_expires_twice_is_read_in_one_piece(server: ApiS
     half = page(10, pod("a", 3), rest="next")
     server.script("pods", "list", half, refusal(410), half, refusal(410), page(12, pod("a", 3), pod("b", 4)))
     heard = await Follow(server, tmp_path, page=1).hear(8)
-    assert told(heard)[-4:] == [("listing", 0), ("present", 12), ("present", 12), ("listed", 12)]
+    assert published(heard)[-4:] == [("listing", 0), ("present", 12), ("present", 12), ("listed", 12)]
     assert server.asked[-1][2] == {}
 
 
@@ -119,7 +119,7 @@ async def test_a_connection_that_breaks_in_the_middle_of_an_event_is_taken_up_be
 ) -> None:
     whole, half = added("a", 51), added("b", 52)[:40]
     server.script("pods", "watch", lines(whole, half, then="cut"), lines(added("b", 52)))
-    assert told(await Follow(server, tmp_path).hear(2, version=50)) == [("changed", 51), ("changed", 52)]
+    assert published(await Follow(server, tmp_path).hear(2, version=50)) == [("changed", 51), ("changed", 52)]
     assert server.versions() == ["50", "51"]
 
 
@@ -145,7 +145,7 @@ async def test_garbage_is_told_and_in_the_end_displaced_by_a_new_list(
     server.script("pods", "watch", *[lines(garbage)] * 4)
     server.script("pods", "list", page(90))
     following = Follow(server, tmp_path)
-    assert told(await following.hear(2, version=50)) == [("listing", 0), ("listed", 90)]
+    assert published(await following.hear(2, version=50)) == [("listing", 0), ("listed", 90)]
     assert server.versions() == ["50"] * 4
     assert following.told[-1] is not None or None in following.told
     assert any(reason and "watch pods" in reason for reason in following.told)
@@ -160,13 +160,13 @@ async def test_a_list_that_is_none_is_told_and_asked_for_again(
     server: ApiServer, tmp_path: Path, garbage: bytes
 ) -> None:
     server.script("pods", "list", lines(garbage), page(90))
-    assert told(await Follow(server, tmp_path).hear(3)) == [("listing", 0), ("listing", 0), ("listed", 90)]
+    assert published(await Follow(server, tmp_path).hear(3)) == [("listing", 0), ("listing", 0), ("listed", 90)]
 
 
 async def test_a_server_that_asks_for_a_pause_gets_it(server: ApiServer, tmp_path: Path) -> None:
     server.script("pods", "list", refusal(429, "slow down", Retry_After="7"), page(5))
     following = Follow(server, tmp_path)
-    assert told(await following.hear(3))[-1] == ("listed", 5)
+    assert published(await following.hear(3))[-1] == ("listed", 5)
     assert following.pauses == [7]
     assert server.lists() == 2
 
@@ -184,7 +184,7 @@ async def test_an_unreachable_server_is_waited_for_without_forgetting_the_versio
     server.script("pods", "watch", lines(added("a", 51)))
     async with server.running():
         server.kubeconfig(tmp_path / "kubeconfig")
-        assert told(await following.hear(1, version=50)) == [("changed", 51)]
+        assert published(await following.hear(1, version=50)) == [("changed", 51)]
     assert server.lists() == 0
     assert following.told[-1] is None
 
@@ -192,21 +192,21 @@ async def test_an_unreachable_server_is_waited_for_without_forgetting_the_versio
 async def test_a_watch_that_falls_silent_is_replaced(server: ApiServer, tmp_path: Path) -> None:
     server.script("pods", "watch", lines(then="hold"), lines(added("a", 51)))
     heard = await Follow(server, tmp_path, watch_seconds=0.1).hear(1, version=50)
-    assert told(heard) == [("changed", 51)]
+    assert published(heard) == [("changed", 51)]
     assert server.versions() == ["50", "50"]
 
 
 async def test_a_watch_that_ends_at_once_is_not_begun_in_a_hurry(server: ApiServer, tmp_path: Path) -> None:
     server.script("pods", "watch", lines(), lines(), lines(added("a", 51)))
     following = Follow(server, tmp_path)
-    assert told(await following.hear(1, version=50)) == [("changed", 51)]
+    assert published(await following.hear(1, version=50)) == [("changed", 51)]
     assert len(following.pauses) == 2
 
 
 async def test_a_server_that_went_back_in_time_is_listed_anew(server: ApiServer, tmp_path: Path) -> None:
     server.script("pods", "watch", lines(added("a", 7)))
     server.script("pods", "list", page(8))
-    assert told(await Follow(server, tmp_path).hear(2, version=50)) == [("listing", 0), ("listed", 8)]
+    assert published(await Follow(server, tmp_path).hear(2, version=50)) == [("listing", 0), ("listed", 8)]
 
 
 async def test_credentials_are_read_again_when_the_server_does_not_accept_them(
@@ -219,7 +219,7 @@ async def test_credentials_are_read_again_when_the_server_does_not_accept_them(
         return await refusal(401, "expired")(request)
 
     server.script("pods", "watch", renewed, lines(added("a", 51)))
-    assert told(await following.hear(1, version=50)) == [("changed", 51)]
+    assert published(await following.hear(1, version=50)) == [("changed", 51)]
     assert [token for *_, token in server.asked] == ["t", "new"]
     assert "renew the token" in str(following.told[0])
 

@@ -1,9 +1,8 @@
-"""`spazio truth`: how many pods of a workload really fit on this machine, beside what spazio said.
+"""`spazio truth`: how many pods of a workload fit on this machine, compared with the estimates of spazio.
 
-For each family of workloads pods are started one group after another, in control groups that the agent takes for
-containers, while a pipeline of the experiment's own measures the machine. The slowdown of their work says how many of
-them hold under a policy; the recorded telemetry, folded again under that policy, says what would have been said at each
-smaller number.
+For each family of workloads the experiment starts more and more pods, in control groups that the agent counts as
+containers, while a separate pipeline measures the machine. The slowdown of their work shows how many of them fit under
+a policy. The recorded telemetry, folded again under that policy, gives the estimates at each smaller number.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ SLOWDOWNS = (1.2, 1.5, 2.0, 3.0)
 FORMS = ("composed", "least_squares")
 _STEP_SECONDS = {True: 15.5, False: 31.0}
 _SECONDS = (10.0, 15.0, 30.0)
-_FILLED = 0.9  # of what memory is available when it begins
+_FILLED = 0.9  # share of the memory that is available at the start
 
 
 def run(
@@ -39,12 +38,12 @@ def run(
     plots: bool,
     json_output: bool = False,
 ) -> int:
-    """Run the experiment, or (`again`) evaluate the recording of an earlier one; returns the exit status."""
+    """Run the experiment, or (`again`) evaluate the recording of an earlier one; return the exit status."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        found = recording.load(out) if again else asyncio.run(_record(settings, out, quick=quick, only=only))
-        forms = evaluate(found, settings, SLOWDOWNS)
-        report.write(found, forms, settings.slowdown, out)
+        recorded = recording.load(out) if again else asyncio.run(_record(settings, out, quick=quick, only=only))
+        forms = evaluate(recorded, settings, SLOWDOWNS)
+        report.write(recorded, forms, settings.slowdown, out)
         if plots:
             from spazio.truth import plot
 
@@ -55,24 +54,26 @@ def run(
     except KeyboardInterrupt:
         return 130
     if json_output:
-        print(json.dumps(report.document(found, forms)))
+        print(json.dumps(report.document(recorded, forms)))
         return 0
-    print(report.text(found, forms, settings.slowdown))
+    print(report.text(recorded, forms, settings.slowdown))
     print(f"written to {out}: report.md, report.json" + (", truth.png" if plots else ""))
     return 0
 
 
-def evaluate(found: Recording, settings: Settings, slowdowns: Sequence[float]) -> dict[str, list[Cell]]:
-    """Return the cells of each form at each policy, and at that of the settings."""
+def evaluate(recorded: Recording, settings: Settings, slowdowns: Sequence[float]) -> dict[str, list[Cell]]:
+    """Return the cells of each form under each policy, and under that of the settings."""
     forms: dict[str, list[Cell]] = {form: [] for form in FORMS}
-    longest = max((step.end_us - step.begin_us) / 1e6 for step in found.steps)
+    longest = max((step.end_us - step.begin_us) / 1e6 for step in recorded.steps)
     seconds = [since for since in _SECONDS if since < longest]
     for slowdown in sorted({*slowdowns, settings.slowdown}):
         for form in FORMS:
             policy = settings.policy.model_copy(update={"slowdown": slowdown})
             estimate = settings.estimate.model_copy(update={"form": form})
-            said = evaluation.replay(found, settings.model_copy(update={"policy": policy, "estimate": estimate}))
-            forms[form] += evaluation.cells(found, said, slowdown, seconds)
+            estimates = evaluation.replay(
+                recorded, settings.model_copy(update={"policy": policy, "estimate": estimate})
+            )
+            forms[form] += evaluation.cells(recorded, estimates, slowdown, seconds)
     return forms
 
 
@@ -92,7 +93,7 @@ async def _record(settings: Settings, out: Path, *, quick: bool, only: Sequence[
     ]
     step_seconds = _STEP_SECONDS[quick]
     steps = sum(len(each.counts) + len(each.before) for each in families)
-    found = Recording(out, machine)
+    recorded = Recording(out, machine)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
     with (
@@ -102,10 +103,10 @@ async def _record(settings: Settings, out: Path, *, quick: bool, only: Sequence[
         own = settings.model_copy(update={"data": settings.data.model_copy(update={"dir": Path(data)})})
         task = bar.add_task(f"about {steps * step_seconds / 60:.0f} minutes", total=steps)
         began = time.monotonic()
-        async for found in experiment.record(own, families, out, step_seconds):
-            step = found.steps[-1]
+        async for recorded in experiment.record(own, families, out, step_seconds):
+            step = recorded.steps[-1]
             shown = f"{step.fits} hold" if step.slowdown is None else f"slowdown {step.slowdown:.2f}"
             bar.update(task, advance=1, description=f"{step.family} {step.pods}: {shown}")
             if not console.is_terminal:
                 sys.stderr.write(f"{time.monotonic() - began:6.0f} s  {step.family} {step.pods}: {shown}\n")
-    return found
+    return recorded

@@ -1,4 +1,4 @@
-"""Run the families on this machine while a pipeline of its own measures it, and record both."""
+"""Runs the families on this machine while a separate pipeline measures it, and records both."""
 
 import asyncio
 import contextlib
@@ -30,14 +30,14 @@ from spazio.truth.recording import Recorder, Recording, Step
 
 _START_SECONDS = 40.0
 _LOOK_SECONDS = 0.2
-_SETTLED_SECONDS = 6.0  # after a change, before slowdown is taken
+_SETTLED_SECONDS = 6.0  # after a change, before slowdown is measured
 _GONE_SECONDS = 6.0  # between families
 _MOST_SLOWDOWN = 4.0
 
 
 @asynccontextmanager
 async def pipeline(settings: Settings) -> AsyncIterator[Settings]:
-    """Run `spazio up` for the length of a block; yields settings that reach it.
+    """Run `spazio up` for the length of a block; yield settings that reach it.
 
     Raises:
         Unstartable: It does not start.
@@ -73,11 +73,11 @@ class Experiment:
         self._alone: dict[str, float] = {}
 
     async def run(self, families: Sequence[Family], step_seconds: float) -> AsyncIterator[Step]:
-        """Run the families one after another; yields each step when it is over."""
+        """Run the families one after another; yield each step when it has ended."""
         self._groups.open()
         for kind in (*TELEMETRY_KINDS, "availability"):
-            await self._client.subscribe(self._names.node(kind, self._node), cb=self._heard)
-        await self._client.subscribe(self._names.model, cb=self._heard)
+            await self._client.subscribe(self._names.node(kind, self._node), cb=self._record)
+        await self._client.subscribe(self._names.model, cb=self._record)
         try:
             for family in families:
                 async for step in self._family(family, step_seconds):
@@ -88,7 +88,7 @@ class Experiment:
             await self._end(self._pods)
             self._groups.close()
 
-    async def _heard(self, message: Message) -> None:
+    async def _record(self, message: Message) -> None:
         self._recorder.write(time.time_ns() // 1000, message.subject, message.data)
 
     async def _family(self, family: Family, step_seconds: float) -> AsyncIterator[Step]:
@@ -104,7 +104,7 @@ class Experiment:
                 index = len(counted)
                 counted.append(await self._start(family.workload(index), family.program(index), family.quota))
             step = Step(family.name, family.limit, count, family.workload(count), time.time_ns() // 1000)
-            replaced = await self._pass(family, counted, step_seconds)
+            replaced = await self._wait(family, counted, step_seconds)
             step.end_us = time.time_ns() // 1000
             if family.limit == "memory":
                 left = available_bytes(self._settings) - self._settings.policy.eviction_bytes
@@ -117,8 +117,8 @@ class Experiment:
             if step.fits is not None and step.fits - count < 1:
                 break
 
-    async def _pass(self, family: Family, counted: list[Pod], seconds: float) -> list[Pod]:
-        """Let time pass, replacing pods where the family has it so; returns those that were replaced."""
+    async def _wait(self, family: Family, counted: list[Pod], seconds: float) -> list[Pod]:
+        """Wait, replacing pods if the family does so; return the replaced pods."""
         replaced: list[Pod] = []
         ending = time.monotonic() + seconds
         while family.replaced_seconds and time.monotonic() < ending:
@@ -131,32 +131,32 @@ class Experiment:
         return replaced
 
     def _slowdown(self, pods: Sequence[Pod], step: Step) -> float | None:
-        """Return the mean over pods of time taken over time alone, of what was finished once the step had settled."""
-        since, found = step.begin_us + _SETTLED_SECONDS * 1e6, []
+        """Return the mean over pods of time taken over time alone, for work begun after the step had settled."""
+        since, ratios = step.begin_us + _SETTLED_SECONDS * 1e6, []
         for pod in pods:
             ratio = _ratio([work for work in pod.work if work.end - work.took > since])
             if ratio is not None:
                 alone = 1.0 if pod.program[0] in TIMED else self._alone.setdefault(_kind(pod.program), ratio)
-                found.append(ratio / alone)
-        return round(fmean(found), 4) if found else None
+                ratios.append(ratio / alone)
+        return round(fmean(ratios), 4) if ratios else None
 
     async def _start(self, name: str, program: Sequence[str], quota: float | None) -> Pod:
         pod = Pod(name, program)
-        await self._tell(pod, "Pending")
+        await self._publish(pod, "Pending")
         self._started += 1
         await pod.start(self._groups, seed=self._started, folder=self._folder, quota=quota)
-        await self._tell(pod, "Running")
+        await self._publish(pod, "Running")
         self._pods.append(pod)
         return pod
 
     async def _end(self, pods: Sequence[Pod]) -> None:
         for pod in list(pods):
             await pod.end()
-            await self._tell(pod, "Succeeded", deleted=True)
+            await self._publish(pod, "Succeeded", deleted=True)
             self._pods.remove(pod)
 
-    async def _tell(self, pod: Pod, phase: str, *, deleted: bool = False) -> None:
-        """Say of a pod what the cluster watch would."""
+    async def _publish(self, pod: Pod, phase: str, *, deleted: bool = False) -> None:
+        """Publish the facts of a pod as the cluster watch would."""
         self._version += 1
         now = time.time_ns() // 1000
         facts = PodFacts.model_validate(
@@ -182,28 +182,28 @@ class Experiment:
 
 
 def _kind(program: Sequence[str]) -> str:
-    """Return what pods have in common whose time for a given amount of work is the same alone."""
+    """Return the program without its amount of work; pods of one kind take the same time alone."""
     return " ".join(
         word for word, before in zip(program, ("", *program), strict=False) if "--work" not in (word, before)
     )
 
 
 def _ratio(work: Sequence[Work]) -> float | None:
-    """Return time taken over time alone; where that is not known, the mean time taken."""
-    took, alone = sum(one.took for one in work), sum(one.alone for one in work)
+    """Return time taken over time alone; if that is unknown, the mean time taken in seconds."""
+    took, alone = sum(piece.took for piece in work), sum(piece.alone for piece in work)
     if not took:
         return None
     return took / alone if alone else took / len(work) / 1e6
 
 
 def available_bytes(settings: Settings) -> int:
-    """Return how much memory could be given away now."""
+    """Return the available memory in bytes."""
     _, available, _ = memory.parse(KernelFile(settings.sample.proc / "meminfo").read())
     return available or 0
 
 
 def machine(settings: Settings) -> dict[str, object]:
-    """Return what the machine is."""
+    """Return the properties of the machine."""
     total, _, _ = memory.parse(KernelFile(settings.sample.proc / "meminfo").read())
     return {
         "node": settings.sample.node_name,
@@ -216,7 +216,7 @@ def machine(settings: Settings) -> dict[str, object]:
 async def record(
     settings: Settings, families: Sequence[Family], folder: Path, step_seconds: float
 ) -> AsyncIterator[Recording]:
-    """Run everything and record it; yields the recording after every step."""
+    """Run everything and record it; yield the recording after every step."""
     recording, recorder = Recording(folder, machine(settings)), Recorder(folder)
     try:
         async with (

@@ -1,4 +1,4 @@
-"""The workload families of the experiment: what a pod does, how many are started, and what limits them."""
+"""The workload families of the experiment: programs, numbers of pods, and the limiting resource."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,18 +9,18 @@ TIMED = ("serve", "think", "spike")  # programs that know how long their work ta
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Pods that are started one group after another, and what is measured meanwhile.
+    """Pods that the experiment starts step by step, and the conditions of each step.
 
     Attributes:
-        name: In reports, and the pods' workload class; with several programs the class of each has a suffix.
+        name: Name in reports, and workload class of the pods; with several programs each class has a suffix.
         programs: Arguments of `workload`, in the order in which pods take them, again from the first.
-        counts: Numbers of pods at which it is measured.
-        limit: `cpu`: slowdown decides how many hold; `memory`: what a pod takes of the memory does.
+        counts: Numbers of pods, one per step.
+        limit: `cpu`: slowdown decides how many fit; `memory`: the memory of each pod does.
         quota: CPUs that each pod may use; None: all.
-        before: Pods that run first, by program, and are gone when it begins.
-        beside: Programs of pods that run all the while, and are not counted.
-        replaced_seconds: A pod is replaced by another one so often; 0: never.
-        size: Bytes that a pod holds in the end, where memory limits.
+        before: Pods that run and end before the first step, by program.
+        beside: Programs of pods that run during all steps, and are not counted.
+        replaced_seconds: Interval at which a pod is replaced by a new one; 0: never.
+        size: Bytes that a pod finally holds, where memory limits.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Family:
     size: int = 0
 
     def program(self, index: int) -> Sequence[str]:
-        """Return what the pod of this index runs."""
+        """Return the program of the pod of this index."""
         return self.programs[index % len(self.programs)]
 
     def workload(self, index: int) -> str:
@@ -52,7 +52,7 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
     Args:
         cpus: CPUs of the machine.
         memory_bytes: Memory that may be filled.
-        quick: Only the few that show most.
+        quick: Only the most informative few.
     """
     size = max(GIB // 4, memory_bytes // (5 if quick else 10) // GIB * GIB)
 

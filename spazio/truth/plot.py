@@ -1,4 +1,4 @@
-"""One picture of the experiment: what was said beside the truth, family by family."""
+"""Plot of the experiment: estimates and the truth, by family."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from spazio.truth.evaluation import Cell
 
 _COLUMNS = 5
-_SAID, _SURE, _TRUTH = "#1f4e9c", "#8fb3e8", "#d62728"
+_ESTIMATE, _BOUND, _TRUTH = "#1f4e9c", "#8fb3e8", "#d62728"
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
@@ -31,9 +31,16 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
         chosen = [cell for cell in cells if cell.family == families[index] and cell.seconds == last]
         pods = [cell.pods for cell in chosen]
         panel.fill_between(
-            pods, [cell.lower for cell in chosen], [cell.available for cell in chosen], color=_SURE, alpha=0.5
+            pods, [cell.lower for cell in chosen], [cell.available for cell in chosen], color=_BOUND, alpha=0.5
         )
-        panel.plot(pods, [cell.available for cell in chosen], color=_SAID, marker="o", ms=4, label="said, down to sure")
+        panel.plot(
+            pods,
+            [cell.available for cell in chosen],
+            color=_ESTIMATE,
+            marker="o",
+            ms=4,
+            label="estimate and lower bound",
+        )
         panel.plot(pods, [cell.truth for cell in chosen], color=_TRUTH, ls="--", marker="x", ms=5, label="measured")
         panel.set_title(families[index], fontsize=10)
         panel.set_ylim(bottom=0)
@@ -41,5 +48,5 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
     axes[0][0].legend(fontsize=8)
     figure.supxlabel("pods that run")
     figure.supylabel("pods that still fit")
-    figure.suptitle(f"What fits: said and measured, {last:g} s after each change")
+    figure.suptitle(f"What fits: estimated and measured, {last:g} s after each change")
     figure.savefig(path, dpi=110)

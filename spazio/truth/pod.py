@@ -1,4 +1,4 @@
-"""Pods of the experiment: a process in control groups that an agent takes for a container's."""
+"""Pods of the experiment: a process in control groups that the agent counts as a container."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,14 @@ _END_SECONDS = 5.0
 
 
 class Unusable(RuntimeError):
-    """No control groups can be made here."""
+    """No control groups can be created here."""
 
 
 class Groups:
-    """Where pods get their control groups.
+    """The control groups of all pods.
 
     Args:
-        root: Where cgroups are mounted.
+        root: Mount point of cgroups.
     """
 
     def __init__(self, root: Path) -> None:
@@ -39,13 +39,13 @@ class Groups:
         self._bandwidth = root if version_2 else layout.bandwidth
         self.roots = list(dict.fromkeys(mount / PARENT for mount in mounts if mount is not None))
         if not self.roots:
-            raise Unusable(f"{root} holds no control groups; name where they are mounted with --sample-cgroup")
+            raise Unusable(f"{root} has no control groups; set their mount point with --sample-cgroup")
 
     def open(self) -> None:
-        """Make the parent of all groups.
+        """Create the parent of all groups.
 
         Raises:
-            Unusable: It cannot be made.
+            Unusable: It cannot be created.
         """
         try:
             if self._version_2:
@@ -56,11 +56,11 @@ class Groups:
                 folder.mkdir(exist_ok=True)
         except OSError as error:
             raise Unusable(
-                f"{self.roots[0]} cannot be made: {error.strerror}; run this as root, or in a delegated cgroup"
+                f"{self.roots[0]} cannot be created: {error.strerror}; run this as root, or in a delegated cgroup"
             ) from error
 
     def make(self, name: str, quota: float | None) -> list[Path]:
-        """Make the groups of one pod and return them."""
+        """Create the groups of one pod and return them."""
         made = [folder / name for folder in self.roots]
         for folder in made:
             folder.mkdir()
@@ -74,7 +74,7 @@ class Groups:
         return made
 
     def close(self) -> None:
-        """Remove what was made."""
+        """Remove all groups."""
         for folder in self.roots:
             with contextlib.suppress(OSError):
                 for group in folder.iterdir():
@@ -96,9 +96,9 @@ class Pod:
     """One pod.
 
     Attributes:
-        uid: Its UID, and the name of its control groups.
-        workload: Its workload class.
-        work: What it has finished.
+        uid: UID, and name of its control groups.
+        workload: Workload class.
+        work: Finished pieces of work.
     """
 
     def __init__(self, workload_class: str, program: Sequence[str]) -> None:
@@ -111,7 +111,7 @@ class Pod:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, groups: Groups, *, seed: int, folder: Path, quota: float | None) -> None:
-        """Start it."""
+        """Start the process in its groups."""
         self._groups = groups.make(self.uid, quota)
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", str(Path(workload.__file__)), *self.program),
@@ -123,7 +123,7 @@ class Pod:
         self._reading = asyncio.create_task(self._read(self._process))
 
     async def end(self) -> None:
-        """Kill it and remove its groups."""
+        """Kill the process and remove its groups."""
         if self._process is None or self._reading is None:
             return
         for pid in {self._process.pid, *self._pids()}:
@@ -158,7 +158,7 @@ class Pod:
 
 
 def _join(files: Sequence[str]) -> None:
-    """Move this process into control groups; between fork and exec, so that all of the pod's start is its own."""
+    """Move this process into control groups; between fork and exec, so that they count its whole start."""
     for name in files:
         descriptor = os.open(name, os.O_WRONLY)
         os.write(descriptor, b"0")

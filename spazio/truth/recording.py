@@ -1,4 +1,4 @@
-"""What was measured while the experiment ran: telemetry as it came over the bus, and the steps of the experiment."""
+"""Recording of an experiment: the telemetry from the bus, and the steps of the experiment."""
 
 import gzip
 import json
@@ -13,17 +13,17 @@ STEPS = "steps.json"
 
 @dataclass(slots=True)
 class Step:
-    """So many pods of one family.
+    """A number of pods of one family.
 
     Attributes:
-        family: Its name.
+        family: Name of the family.
         limit: `cpu` or `memory`.
-        pods: How many run.
-        workload: Workload class of the pod that comes next.
-        begin_us: When the last of them was started.
-        end_us: When it was over.
-        slowdown: Mean over pods of time taken over time alone; None: nothing was finished, or memory limits.
-        fits: Pods that hold in all, where memory limits.
+        pods: Number of running pods.
+        workload: Workload class of the next pod.
+        begin_us: Time at which the last pod was started.
+        end_us: Time at which the step ended.
+        slowdown: Mean over pods of time taken over time alone; None: no work was finished, or memory limits.
+        fits: Total number of pods that fit, where memory limits.
     """
 
     family: str
@@ -38,12 +38,12 @@ class Step:
 
 @dataclass(slots=True)
 class Recording:
-    """The experiment: the machine, its steps, and where the telemetry lies.
+    """The experiment: the machine, its steps, and the folder of the telemetry.
 
     Attributes:
-        folder: Where it lies.
+        folder: Folder of the recording.
         machine: `node`, `cpus`, `memory_bytes`, `kernel`.
-        steps: In order.
+        steps: Steps in order.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ def load(folder: Path) -> Recording:
     """Read a recording.
 
     Raises:
-        OSError: It is not there.
+        OSError: There is none.
         ValueError: It is damaged.
     """
     content = json.loads((folder / STEPS).read_text())
@@ -75,7 +75,7 @@ def load(folder: Path) -> Recording:
 
 
 class Recorder:
-    """Writes messages as they come."""
+    """Writes messages as they arrive."""
 
     def __init__(self, folder: Path) -> None:
         self._file = gzip.open(folder / TELEMETRY, "wb", compresslevel=3)  # noqa: SIM115 # closed by `close`
@@ -91,7 +91,7 @@ class Recorder:
 
 def of_family(steps: Sequence[Step]) -> dict[str, list[Step]]:
     """Return the steps of each family, in order."""
-    found: dict[str, list[Step]] = {}
+    families: dict[str, list[Step]] = {}
     for step in steps:
-        found.setdefault(step.family, []).append(step)
-    return found
+        families.setdefault(step.family, []).append(step)
+    return families

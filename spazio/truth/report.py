@@ -1,4 +1,4 @@
-"""What came of the experiment: shares of right numbers and kept bounds, by family and policy, as text and as JSON."""
+"""Report of the experiment: shares of right estimates and valid bounds, by family and policy, as text and JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,40 +9,40 @@ from typing import Any
 from spazio.truth.evaluation import Cell
 from spazio.truth.recording import Recording
 
-# What TRUTH's policy asks of the number: shares of all cells.
+# Required shares of right estimates, by seconds after a change.
 WANTED = {10: 0.8, 30: 0.9}
 BOUNDED = 0.9
 
 
 def share(flags: Sequence[bool]) -> float:
-    """Return the share of true ones; 1 of none."""
+    """Return the share of true flags; 1 if there are none."""
     return sum(flags) / len(flags) if flags else 1.0
 
 
 def figures(cells: Sequence[Cell]) -> dict[str, float | int]:
     """Return the shares and the mean error of some cells.
 
-    `right`: within a pod or 15 % of all that hold; `over`: more than twice the truth and one; `bounded`: `lower` at or
-    below the truth. `room_*`: the same of the room of the class that comes next.
+    `right`: within a pod or 15 % of all that fit; `over`: more than twice the truth and one; `bounded`: `lower` at or
+    below the truth. `room_*`: the same for the class of the next pod.
     """
-    known = [cell for cell in cells if cell.room is not None and cell.room_lower is not None]
+    with_room = [cell for cell in cells if cell.room is not None and cell.room_lower is not None]
     return {
         "cells": len(cells),
         "right": round(share([cell.right() for cell in cells]), 3),
         "over": round(share([cell.available > 2 * cell.truth + 1 for cell in cells]) if cells else 0.0, 3),
         "bounded": round(share([cell.bounded for cell in cells]), 3),
         "bias": round(sum(cell.available - cell.truth for cell in cells) / max(len(cells), 1), 2),
-        "room_right": round(share([cell.right(cell.room) for cell in known]), 3),
-        "room_bounded": round(share([(cell.room_lower or 0.0) <= cell.truth for cell in known]), 3),
+        "room_right": round(share([cell.right(cell.room) for cell in with_room]), 3),
+        "room_bounded": round(share([(cell.room_lower or 0.0) <= cell.truth for cell in with_room]), 3),
     }
 
 
 def text(recording: Recording, forms: Mapping[str, Sequence[Cell]], policy: float) -> str:
-    """Return the report to read, as Markdown.
+    """Return the report as Markdown.
 
     Args:
         recording: The experiment.
-        forms: Cells of each form of the estimator, the one in force first.
+        forms: Cells of each form of the estimator, the default first.
         policy: The slowdown of the tables by family and of single cells.
     """
     machine = recording.machine
@@ -73,8 +73,8 @@ def text(recording: Recording, forms: Mapping[str, Sequence[Cell]], policy: floa
         )
     lines += ["", "Slowdown that was measured:", "", "| family | pods | slowdown |", "|---|---|---|"]
     for step in recording.steps:
-        found = f"{step.fits} hold" if step.slowdown is None else f"{step.slowdown:.2f}"
-        lines.append(f"| {step.family} | {step.pods} | {found} |")
+        result = f"{step.fits} hold" if step.slowdown is None else f"{step.slowdown:.2f}"
+        lines.append(f"| {step.family} | {step.pods} | {result} |")
     return "\n".join(lines) + "\n"
 
 
@@ -88,7 +88,7 @@ def _row(head: str, values: Mapping[str, float | int]) -> str:
 
 
 def document(recording: Recording, forms: Mapping[str, Sequence[Cell]]) -> dict[str, Any]:
-    """Return everything as JSON types."""
+    """Return the report as JSON types."""
     return {
         "machine": recording.machine,
         "steps": [asdict(step) for step in recording.steps],

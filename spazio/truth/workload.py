@@ -1,11 +1,11 @@
-"""One pod of a workload family, as a program of the standard library alone.
+"""One pod of a workload family; a program that needs only the standard library.
 
-It works until it is killed, and prints a line for each finished piece of work: when it
-ended (microseconds of CLOCK_REALTIME), how long it took, and how long it would have taken alone (both in microseconds;
-0: unknown). Requests are measured in CPU time and arrive by a seed, so their time alone is known: a single server's
-response is `max(arrival, end of the one before) + work - arrival` (Lindley's recursion). Which requests happened to
-come therefore does not blur their slowdown. Endless work is counted in turns of a loop, so its slowdown is relative to
-the time at one pod.
+It works until it is killed, and prints a line for each finished piece of work: its end (microseconds of
+CLOCK_REALTIME), the time taken, and the time that it would have taken alone (both in microseconds; 0: unknown).
+Requests are measured in CPU time and arrive by a seed, so their time alone is known: the response time of a single
+server is `max(arrival, end of the previous request) + work - arrival` (Lindley's recursion). So slowdown does not
+depend on which requests arrived. Endless work is counted in turns of a loop, and its slowdown is relative to the time
+of one pod.
 """
 
 import argparse
@@ -18,25 +18,25 @@ import time
 from collections.abc import Callable, Iterator
 
 _PAGE = 4096
-_TURNS_A_SECOND = 1e8  # about; what a piece of endless work is made of
+_TURNS_A_SECOND = 1e8  # approximate; pieces of endless work consist of turns
 _BUFFER = 64 << 20
 _BLOCK = 4 << 20
 
 
 def turn(turns: int) -> None:
-    """Work for so many turns."""
+    """Work for a number of turns."""
     for _ in range(turns):
         pass
 
 
 def spend(seconds: float) -> None:
-    """Work until so much CPU time is used up."""
+    """Work for a CPU time in seconds."""
     ending = time.thread_time() + seconds
     while time.thread_time() < ending:
         turn(1000)
 
 
-def _say(end: float, took: float, alone: float) -> None:
+def _report(end: float, took: float, alone: float) -> None:
     sys.stdout.write(f"{round(end * 1e6)} {round(took * 1e6)} {round(alone * 1e6)}\n")
     sys.stdout.flush()
 
@@ -47,7 +47,7 @@ def _amounts(mean: float, form: str, dice: random.Random) -> Iterator[float]:
 
 
 def burn(options: argparse.Namespace) -> None:
-    """Compute without a pause, in so many processes."""
+    """Compute without a pause, in `threads` processes."""
     for _ in range(options.threads - 1):
         if os.fork() == 0:
             break
@@ -55,7 +55,7 @@ def burn(options: argparse.Namespace) -> None:
         began = time.time()
         turn(round(options.work * _TURNS_A_SECOND))
         ended = time.time()
-        _say(ended, ended - began, options.work)
+        _report(ended, ended - began, options.work)
 
 
 def serve(options: argparse.Namespace) -> None:
@@ -72,7 +72,7 @@ def serve(options: argparse.Namespace) -> None:
         time.sleep(max(0.0, arrival - time.time()))
         spend(amount)
         ended = time.time()
-        _say(ended, ended - arrival, free - arrival)
+        _report(ended, ended - arrival, free - arrival)
 
 
 def think(options: argparse.Namespace) -> None:
@@ -85,7 +85,7 @@ def think(options: argparse.Namespace) -> None:
         began = time.time()
         spend(amount)
         ended = time.time()
-        _say(ended, ended - began, amount)
+        _report(ended, ended - began, amount)
 
 
 def hold(options: argparse.Namespace) -> None:
@@ -111,7 +111,7 @@ def stream(options: argparse.Namespace) -> None:  # noqa: ARG001 # all families 
         for _ in range(4):
             target[:] = source
         ended = time.time()
-        _say(ended, ended - began, 0)
+        _report(ended, ended - began, 0)
 
 
 def write(options: argparse.Namespace) -> None:
@@ -125,11 +125,11 @@ def write(options: argparse.Namespace) -> None:
             file.flush()
             os.fsync(file.fileno())
             ended = time.time()
-            _say(ended, ended - began, 0)
+            _report(ended, ended - began, 0)
 
 
 def spike(options: argparse.Namespace) -> None:
-    """Compute on two CPUs for so many seconds, then serve."""
+    """Compute on two CPUs for `seconds`, then serve."""
     ending = time.monotonic() + options.seconds
     child = os.fork()
     while time.monotonic() < ending:

@@ -16,7 +16,7 @@ from tests.support.nats.waiting import Bad, Queue, Request
 
 
 class Post(Protocol):
-    """How a consumer reaches the world: the server, or what is left of it."""
+    """How a consumer reaches its clients: the server, or what is left of it."""
 
     def deliver(self, inbox: str, subject: str, reply: str, headers: bytes, data: bytes) -> bool:
         """Send a message to whoever listens on an inbox; False: nobody does."""
@@ -80,8 +80,8 @@ class Consumer:
         if policy == "new":
             return self._log.last + 1
         if policy == "last":
-            found = [self._log.get(number) for number in reversed(self._log.newest_of_each(self.wanted))]
-            return found[0].sequence if found and found[0] else self._log.last + 1
+            newest = [self._log.get(number) for number in reversed(self._log.newest_of_each(self.wanted))]
+            return newest[0].sequence if newest and newest[0] else self._log.last + 1
         return 1
 
     @property
@@ -90,7 +90,7 @@ class Consumer:
         return self._number - 1, self._sequence - 1
 
     def close(self, reason: str) -> None:
-        """End it; whoever waits is told why. An empty reason: in silence."""
+        """End it; waiting clients get the reason; an empty reason: they get nothing."""
         for request in self.queue:
             if reason:
                 self._say(request.reply, status(reason))

@@ -78,8 +78,8 @@ class Intake:
     def _take_alone(self, post: _Post, now_ns: int) -> bytes:
         identity = post.headers.get("Nats-Msg-Id")
         self._check_stream(post)
-        if identity and (known := self._known(identity, now_ns)):
-            return b'{"stream":"%s","seq":%d,"duplicate": true}' % (self._name.encode(), known)
+        if identity and (sequence := self._known(identity, now_ns)):
+            return b'{"stream":"%s","seq":%d,"duplicate": true}' % (self._name.encode(), sequence)
         self._check(post, [])
         self._check_room(post)
         stored = self._store(post, now_ns)
@@ -94,8 +94,8 @@ class Intake:
         if commit not in ("1", "eob"):
             raise Refused(400, 10200, "atomic publish batch commit is invalid")
         posts = batch.posts[:-1] if commit == "eob" else batch.posts
-        for place, each in enumerate(posts):
-            self._check_in_batch(each, posts[:place], now_ns)
+        for index, each in enumerate(posts):
+            self._check_in_batch(each, posts[:index], now_ns)
         for each in posts:
             stored = self._store(each, now_ns)
         answer = {"stream": self._name, "seq": stored.sequence, "batch": name, "count": number - (commit == "eob")}

@@ -112,8 +112,8 @@ class Interface:
         return stream.info()
 
     def _check_overlap(self, name: str, config: dict[str, Any]) -> None:
-        taken = [one for other in self._streams.values() if other.name != name for one in other.config["subjects"]]
-        if any(subject.meet(one, other) for one in taken for other in config["subjects"]):
+        taken = [each for other in self._streams.values() if other.name != name for each in other.config["subjects"]]
+        if any(subject.meet(each, other) for each in taken for other in config["subjects"]):
             raise Refused(400, 10065, "subjects overlap with an existing stream")
 
     def _stream_info(self, arguments: list[str], request: dict[str, Any]) -> dict[str, Any]:
@@ -152,14 +152,14 @@ class Interface:
         stream = self._stream(arguments[0])
         if not request:
             raise Refused(400, 10003, "bad request")
-        found = look_up(stream, request)
-        if found is None:
+        stored = look_up(stream, request)
+        if stored is None:
             raise refusal.no_message()
-        shown = {"subject": found.subject, "seq": found.sequence, "time": instant(found.at_ns)}
-        if found.headers:
-            shown["hdrs"] = base64.b64encode(found.headers).decode()
-        if found.data:
-            shown["data"] = base64.b64encode(found.data).decode()
+        shown = {"subject": stored.subject, "seq": stored.sequence, "time": instant(stored.at_ns)}
+        if stored.headers:
+            shown["hdrs"] = base64.b64encode(stored.headers).decode()
+        if stored.data:
+            shown["data"] = base64.b64encode(stored.data).decode()
         return {"message": shown}
 
     def _delete_message(self, arguments: list[str], request: dict[str, Any]) -> dict[str, Any]:
@@ -182,8 +182,8 @@ class Interface:
         return _page("consumers", sorted(self._stream(arguments[0]).consumers), request, _NAMES)
 
     def _consumer_list(self, arguments: list[str], request: dict[str, Any]) -> dict[str, Any]:
-        found = sorted(self._stream(arguments[0]).consumers.items())
-        return _page("consumers", [consumers.describe(each, self._post) for _, each in found], request, _PAGE)
+        entries = sorted(self._stream(arguments[0]).consumers.items())
+        return _page("consumers", [consumers.describe(each, self._post) for _, each in entries], request, _PAGE)
 
     def _unpin(self, arguments: list[str], request: dict[str, Any]) -> dict[str, Any]:
         if not request:
@@ -221,16 +221,16 @@ def direct(stream: Stream, key: str, body: bytes) -> tuple[bytes, bytes]:
     request = {"last_by_subj": key} if key else _parse(body)
     if not request:
         return message.block({}, "408 Empty Request"), b""
-    found = look_up(stream, request)
-    if found is None:
+    stored = look_up(stream, request)
+    if stored is None:
         return message.block({}, "404 Message Not Found"), b""
-    place = {
+    description = {
         "Nats-Stream": stream.name,
-        "Nats-Subject": found.subject,
-        "Nats-Sequence": found.sequence,
-        "Nats-Time-Stamp": instant(found.at_ns),
+        "Nats-Subject": stored.subject,
+        "Nats-Sequence": stored.sequence,
+        "Nats-Time-Stamp": instant(stored.at_ns),
     }
-    return message.extend(found.headers, place), found.data
+    return message.extend(stored.headers, description), stored.data
 
 
 def _parse(body: bytes) -> dict[str, Any]:
@@ -243,9 +243,9 @@ def _parse(body: bytes) -> dict[str, Any]:
     return request
 
 
-def _page(name: str, found: list[Any], request: dict[str, Any], size: int) -> dict[str, Any]:
+def _page(name: str, entries: list[Any], request: dict[str, Any], size: int) -> dict[str, Any]:
     offset = request.get("offset", 0)
-    return {"total": len(found), "offset": offset, "limit": size, name: found[offset : offset + size]}
+    return {"total": len(entries), "offset": offset, "limit": size, name: entries[offset : offset + size]}
 
 
 def _response(verb: str) -> str:

@@ -122,8 +122,8 @@ class Log:
         """Return how many messages from a sequence on are wanted."""
         start = max(sequence, self.first)
         if self.last - start < len(self):
-            found = (self._messages.get(number) for number in range(start, self.last + 1))
-            return sum(message is not None and wanted(message.subject) for message in found)
+            candidates = (self._messages.get(number) for number in range(start, self.last + 1))
+            return sum(message is not None and wanted(message.subject) for message in candidates)
         return sum(message.sequence >= start and wanted(message.subject) for message in self._messages.values())
 
     def purge(self, pattern: str, *, below: int, keep: int) -> int:

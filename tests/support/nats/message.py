@@ -38,12 +38,12 @@ class Stored(NamedTuple):
 
 def fields(block: bytes) -> dict[str, str]:
     """Return the fields of a header block."""
-    found: dict[str, str] = {}
+    headers_by_name: dict[str, str] = {}
     for line in block.split(b"\r\n")[1:]:
         name, colon, value = line.partition(b":")
         if colon:
-            found[name.decode(errors="replace").strip()] = value.decode(errors="replace").strip()
-    return found
+            headers_by_name[name.decode(errors="replace").strip()] = value.decode(errors="replace").strip()
+    return headers_by_name
 
 
 def block(values: Mapping[str, object], status: str = "") -> bytes:

@@ -47,8 +47,8 @@ class Pending:
         if self._policy == "none":
             self.floor_number, self.floor_sequence = number, sequence
         else:
-            known = self._open.get(sequence)
-            self._open[sequence] = _Delivery(known.number if known else number, now)
+            previous = self._open.get(sequence)
+            self._open[sequence] = _Delivery(previous.number if previous else number, now)
 
     def acknowledge(self, sequence: int, number: int) -> None:
         """Take an acknowledgement: of one message, or of all up to it."""
@@ -86,8 +86,8 @@ class Pending:
 
     def extend(self, sequence: int, now: float) -> None:
         """Wait for a message as if it had been delivered now."""
-        if known := self._open.get(sequence):
-            self._open[sequence] = known._replace(at=now)
+        if previous := self._open.get(sequence):
+            self._open[sequence] = previous._replace(at=now)
 
     def collect(self, now: float) -> bool:
         """Queue what has waited too long, in stream order; True: there is something to deliver."""

@@ -14,31 +14,31 @@ class Routes:
 
     def add(self, subscription: Subscription) -> None:
         """Take in a subscription."""
-        self._place(subscription)[subscription] = None
+        self._members(subscription)[subscription] = None
 
     def remove(self, subscription: Subscription) -> None:
         """Take out a subscription."""
-        place = self._place(subscription)
-        place.pop(subscription, None)
-        if not place:
+        members = self._members(subscription)
+        members.pop(subscription, None)
+        if not members:
             self._exact.pop(subscription.pattern, None)
 
-    def _place(self, subscription: Subscription) -> dict[Subscription, None]:
+    def _members(self, subscription: Subscription) -> dict[Subscription, None]:
         pattern = subscription.pattern
         return self._wide if "*" in pattern or ">" in pattern else self._exact.setdefault(pattern, {})
 
     def find(self, subject: str) -> list[Subscription]:
-        """Return who gets a message: everybody outside of queue groups, and one of each group in turn."""
-        found = [*self._exact.get(subject, ()), *(each for each in self._wide if matches(each.pattern, subject))]
+        """Return the receivers of a message: all outside of queue groups, and one of each group in turn."""
+        receivers = [*self._exact.get(subject, ()), *(each for each in self._wide if matches(each.pattern, subject))]
         groups: dict[tuple[str, str], list[Subscription]] = {}
-        for each in found:
+        for each in receivers:
             if each.queue:
                 groups.setdefault((each.pattern, each.queue), []).append(each)
         if not groups:
-            return found
+            return receivers
         self._turn += 1
         chosen = [members[self._turn % len(members)] for members in groups.values()]
-        return [each for each in found if not each.queue] + chosen
+        return [each for each in receivers if not each.queue] + chosen
 
     def any(self, subject: str) -> bool:
         """Tell whether somebody listens on a subject."""

@@ -117,10 +117,10 @@ class Server:
 
     def deliver(self, inbox: str, subject: str, reply: str, headers: bytes, data: bytes) -> bool:
         """Send a message to all who listen on `inbox`, showing `subject`; False: nobody does."""
-        found = self._routes.find(inbox)
-        for subscription in found:
+        receivers = self._routes.find(inbox)
+        for subscription in receivers:
             subscription.session.deliver(subscription, subject, reply, headers, data)
-        return bool(found)
+        return bool(receivers)
 
     def has_interest(self, subject: str) -> bool:
         """Tell whether anybody listens on a subject."""
@@ -168,26 +168,26 @@ class Server:
         return True
 
     def _acknowledge(self, stream: str, consumer: str, rest: list[str], reply: str, data: bytes) -> bool:
-        known = self._streams.get(stream)
-        if known is None or consumer not in known.consumers:
+        stream_entry = self._streams.get(stream)
+        if stream_entry is None or consumer not in stream_entry.consumers:
             return False
-        known.consumers[consumer].acknowledge(rest, data)
+        stream_entry.consumers[consumer].acknowledge(rest, data)
         if reply:
             self.deliver(reply, reply, "", b"", b"")
         return True
 
     def _ask(self, stream: str, consumer: str, reply: str, data: bytes) -> bool:
-        known = self._streams.get(stream)
-        if known is None or consumer not in known.consumers:
+        stream_entry = self._streams.get(stream)
+        if stream_entry is None or consumer not in stream_entry.consumers:
             return False
-        known.consumers[consumer].ask(reply, data)
+        stream_entry.consumers[consumer].ask(reply, data)
         return True
 
     def _direct(self, stream: str, key: str, reply: str, data: bytes) -> bool:
-        known = self._streams.get(stream)
-        if known is None or not known.config["allow_direct"]:
+        stream_entry = self._streams.get(stream)
+        if stream_entry is None or not stream_entry.config["allow_direct"]:
             return False
-        self.deliver(reply, reply, "", *interface.direct(known, key, data))
+        self.deliver(reply, reply, "", *interface.direct(stream_entry, key, data))
         return True
 
     def _owner(self, subject: str) -> Stream | None:

@@ -134,10 +134,10 @@ class Session:
             subscription = Subscription(self, words[0], words[1] if len(words) == 3 else "", words[-1])
             self.subscriptions[words[-1]] = subscription
             self._hub.subscribe(subscription)
-        elif verb == "UNSUB" and (known := self.subscriptions.get(words[0])) is not None:
+        elif verb == "UNSUB" and (existing := self.subscriptions.get(words[0])) is not None:
             if len(words) == 1:
-                self._forget(known)
+                self._forget(existing)
             else:
-                known.left = int(words[1])
+                existing.left = int(words[1])
         elif verb == "CONNECT":
             self.name = json.loads(rest).get("name", "")

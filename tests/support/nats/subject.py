@@ -25,13 +25,13 @@ def matches(pattern: str, subject: str) -> bool:
     return all(token in ("*", other) for token, other in zip(wanted, given, strict=False))
 
 
-def meet(one: str, other: str) -> bool:
+def meet(first_pattern: str, other: str) -> bool:
     """Tell whether some subject belongs to both patterns.
 
     >>> meet("a.*", "*.b"), meet("a.>", "a"), meet("a.b", "a.c")
     (True, False, False)
     """
-    first, second = one.split("."), other.split(".")
+    first, second = first_pattern.split("."), other.split(".")
     for left, right in zip(first, second, strict=False):
         if ">" in (left, right):
             return True
@@ -81,7 +81,7 @@ class Transform:
             ValueError: The destination uses a function that is not imitated.
         """
         self._source = source
-        self._wildcards = [place for place, part in enumerate(source.split(".")) if part == "*"]
+        self._wildcards = [index for index, part in enumerate(source.split(".")) if part == "*"]
         self._parts = destination.split(".") if "{{" not in destination else _split(destination)
         self._known: dict[str, str] = {}
         for part in self._parts:

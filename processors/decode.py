@@ -13,6 +13,7 @@ from schemas import codec, metric
 from schemas.channel import TELEMETRY_KINDS
 from schemas.messages.base import Message
 from schemas.messages.estimate import Model
+from schemas.messages.prediction import Subspace
 from schemas.messages.telemetry import EdgeBlock, SampleBlock
 from schemas.subject import kind_and_node
 
@@ -117,12 +118,15 @@ def samples(blocks: Sequence[Block]) -> Array:
     return np.stack([block.form.table[block.row] for block in blocks])
 
 
-def messages(stored: Sequence[tuple[str, bytes]], model: str) -> tuple[list[Item], list[tuple[int, str]]]:
+def messages(
+    stored: Sequence[tuple[str, bytes]], model: str, subspace: str = ""
+) -> tuple[list[Item], list[tuple[int, str]]]:
     """Decode what a partition reads.
 
     Args:
         stored: (stored subject, payload) pairs.
-        model: Subject of the global model.
+        model: Subject of the global model; empty: it is not read.
+        subspace: Subject of the directions of all nodes; empty: they are not read.
 
     Returns:
         The valid messages in order, and index and reason of each that is refused: it is not JSON, not of the schema,
@@ -134,7 +138,9 @@ def messages(stored: Sequence[tuple[str, bytes]], model: str) -> tuple[list[Item
     for index, (subject, payload) in enumerate(stored):
         try:
             kind = None if subject == model else kind_and_node(subject)[0]
-            if kind == "samples":
+            if subject == subspace:
+                items.append(_subspace(payload))
+            elif kind == "samples":
                 items.append(_block(subject, payload, forms, index))
             elif kind == "edge":
                 items.append(_summary(subject, payload, index))
@@ -177,6 +183,13 @@ def _summary(subject: str, payload: bytes, index: int) -> Summary:
     samples = round(1e6 / edge.step_us)
     head = Head(edge.node, edge.boot, edge.seq, edge.at_us or 0, edge.step_us, 0, 0, (), samples)
     return Summary(head, edge, index)
+
+
+def _subspace(payload: bytes) -> Subspace:
+    directions = codec.decode(Subspace, payload)
+    if directions.scope != "global":
+        raise codec.Refused(f"scope: {directions.scope} is not global")
+    return directions
 
 
 def _other(kind: str | None, subject: str, payload: bytes) -> Message:

@@ -13,7 +13,7 @@ from schemas.messages.base import Message
 from schemas.messages.estimate import Availability, Cursor, Model
 from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.messages.placement import Decision, Reservations
-from schemas.messages.prediction import Forecast, Prediction, Reject, WorkloadSums
+from schemas.messages.prediction import Forecast, Prediction, Reject, Subspace, WorkloadSums
 from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, SmoothedBlock
 from schemas.subject import Names
 
@@ -53,7 +53,9 @@ class Token:
         return ">" if self.several else "*"
 
 
-TELEMETRY = Store("TELEMETRY", "everything measured, by partition of its node, and the global model")
+TELEMETRY = Store(
+    "TELEMETRY", "everything measured, by partition of its node, and the model and directions of all nodes"
+)
 ESTIMATES = Store("ESTIMATES", "everything estimated, with the cursors that say from what")
 EVENTS = Store("EVENTS", "dead letters and placement decisions")
 AVAILABILITY = Store("AVAILABILITY", "scheduler cache: newest availability of each node", bucket=True)
@@ -150,6 +152,15 @@ CHANNELS: tuple[Channel, ...] = (
     Channel("model", Model, ESTIMATES, "One node's model, once a second, if on", ("local", NODE), "model_local"),
     Channel("prediction", Prediction, ESTIMATES, "Once a minute where it has changed, at once where by much"),
     Channel("reject", Reject, ESTIMATES, "At once on a change, else every few seconds"),
+    Channel("subspace", Subspace, TELEMETRY, "Directions of all nodes, every 5 s, if federated", ()),
+    Channel(
+        "subspace",
+        Subspace,
+        ESTIMATES,
+        "Directions of the nodes of a shard, every 5 s, if federated",
+        _BY_PARTITION,
+        "subspace_partition",
+    ),
     Channel("workloads", WorkloadSums, ESTIMATES, "Sums over the nodes of a shard, every 15 s", _BY_PARTITION),
     Channel("forecast", Forecast, ESTIMATES, "Every 15 s for each workload", (NAMESPACE, WORKLOAD)),
     Channel("dead", None, EVENTS, "On bad input", (SUBJECT,)),

@@ -83,13 +83,18 @@ class Names:
         """Subject of the global model."""
         return self.of("model")
 
+    @property
+    def subspace(self) -> str:
+        """Subject of the directions of all nodes."""
+        return self.of("subspace")
+
     def store(self, suffix: str) -> str:
         """Return the stream, bucket or object store of this name under the prefix."""
         return f"{self.prefix.upper()}_{suffix}"
 
     @property
     def telemetry(self) -> str:
-        """Stream of all measurements, and of the global model."""
+        """Stream of all measurements, and of the model and directions of all nodes."""
         return self.store("TELEMETRY")
 
     @property

@@ -75,6 +75,10 @@ class Admission:
         oldest = second - _FORGET_SECONDS
         return {node for node, record in self._records.items() if record.heard < oldest} if since < oldest else set()
 
+    def live(self, second: int, seconds: float) -> set[str]:
+        """Return the nodes with a block in the last `seconds` of event time."""
+        return {node for node, record in self._records.items() if record.heard >= second - seconds}
+
     def forget(self, nodes: set[str], second: int) -> None:
         """Drop nodes that are gone."""
         for node in nodes:

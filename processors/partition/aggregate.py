@@ -1,52 +1,67 @@
-"""The global model: the last sums of each partition, added in partition order, workload classes by name."""
+"""The last messages of all partitions merged in partition order, once per event second.
+
+The global model is the sum of the partitions' sums, with workload classes by name. The directions of all nodes, for the
+federated form of the reject signal, are merged from the directions of each partition.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
 from processors.partition.plan import Watermark
+from processors.reject import federated
 from schemas import codec
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
+from schemas.messages.prediction import Subspace
 
 FORMAT = 1
 
+Published = TypeVar("Published", Model, Subspace)
 
-class Aggregate:
-    """Sums of all partitions, folded into the global model once per event second."""
+
+class PartitionMerge(Generic[Published]):
+    """The last message of each partition, folded into one message of all partitions once per event second."""
+
+    _message: type[Published]
 
     def __init__(self, partitions: int, *, silent_seconds: float) -> None:
-        """Start empty; sums older than `silent_seconds` are left out."""
+        """Start empty; messages older than `silent_seconds` are left out."""
         self._partitions, self._silent = partitions, silent_seconds
         self.clear()
 
     def clear(self) -> None:
-        """Forget all sums."""
-        self._sums: dict[int, Model] = {}
+        """Forget all messages."""
+        self._sums: dict[int, Published] = {}
         self._watermark = Watermark()
 
-    def fold(self, subject: str, payload: bytes) -> Model | None:
-        """Take over a partition's sums; return the global model if they end an event second.
+    def _merge(self, second: int) -> Published | None:
+        """Return the message of all partitions at the end of an event second; None: no partition has a node."""
+        raise NotImplementedError
+
+    def fold(self, subject: str, payload: bytes) -> Published | None:
+        """Take over a partition's message; return the message of all partitions if it ends an event second.
 
         Raises:
-            codec.Refused: They are not sums of the partition that the subject names; or all sums together, each of
-                them valid, exceed what a model can hold.
+            codec.Refused: It is not a message of the partition that the subject names; or all messages together, each
+                of them valid, exceed what one message can hold.
         """
-        model = codec.decode(Model, payload)
+        message = codec.decode(self._message, payload)
         named = subject.rpartition(".")[2]
-        if model.scope != "partition" or model.partition is None or str(model.partition) != named:
-            raise codec.Refused(f"partition: {model.scope} {model.partition} on the subject of partition {named}")
-        if model.partition >= self._partitions:
+        if message.scope != "partition" or message.partition is None or str(message.partition) != named:
+            raise codec.Refused(f"partition: {message.scope} {message.partition} on the subject of partition {named}")
+        if message.partition >= self._partitions:
             raise codec.Refused(f"partition: {named} of {self._partitions}")
-        after = self._watermark.seen(model.at_us // 1_000_000)
+        after = self._watermark.seen(message.at_us // 1_000_000)
         ended, self._watermark = self._watermark.second, after
         try:
             if ended and ended != after.second:
-                return merge(self._sums, ended, silent_seconds=self._silent)
+                return self._merge(ended)
         except ValidationError as error:
             raise codec.Refused(f"sums of second {ended}: {error}") from error
         finally:
-            self._sums[model.partition] = model
+            self._sums[message.partition] = message
         return None
 
     def snapshot(self) -> bytes:
@@ -66,11 +81,47 @@ class Aggregate:
             stored = json.loads(body)
             if stored["format"] != FORMAT:
                 raise ValueError(f"state has format {stored['format']}, this version reads {FORMAT}")
-            sums = [Model.model_validate(item) for item in stored["sums"]]
+            sums = [self._message.model_validate(item) for item in stored["sums"]]
             self._watermark = Watermark(*stored["watermark"])
             self._sums = {model.partition: model for model in sums if model.partition is not None}
         except (KeyError, TypeError) as error:
             raise ValueError(f"state is damaged: {error!r}") from error
+
+
+class Aggregate(PartitionMerge[Model]):
+    """The global model."""
+
+    _message = Model
+
+    def _merge(self, second: int) -> Model | None:
+        return merge(self._sums, second, silent_seconds=self._silent)
+
+
+class Federation(PartitionMerge[Subspace]):
+    """The directions of all nodes."""
+
+    _message = Subspace
+
+    def _merge(self, second: int) -> Subspace | None:
+        """Merge level by level in partition order; other metrics than those of the last partition are left out."""
+        live = _live(self._sums, second, self._silent)
+        live = [directions for directions in live if directions.metrics == live[-1].metrics]
+        if not live:
+            return None
+        return Subspace(
+            scope="global",
+            at_us=second * 1_000_000,
+            metrics=live[0].metrics,
+            nodes=sum(directions.nodes for directions in live),
+            **federated.numbers(federated.together(live)),
+        )
+
+
+def _live(sums: Mapping[int, Published], second: int, silent_seconds: float) -> list[Published]:
+    """Return the messages that have a node and are recent enough, in partition order."""
+    return [
+        model for _, model in sorted(sums.items()) if model.nodes and abs(model.at_us / 1e6 - second) <= silent_seconds
+    ]
 
 
 def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> Model | None:
@@ -85,9 +136,7 @@ def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> M
         The global model, or None while no partition has a node. Partitions whose features differ from those of
         the last one (settings that are being rolled out) are left out.
     """
-    live = [
-        model for _, model in sorted(sums.items()) if model.nodes and abs(model.at_us / 1e6 - second) <= silent_seconds
-    ]
+    live = _live(sums, second, silent_seconds)
     if not live:
         return None
     features = live[-1].features

@@ -1,15 +1,15 @@
 """What a node is checked for: a window that has ended, if one has, and its pods; one row of arrays for each."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from processors.prediction import moments, peaks, statistic, window
-from processors.prediction.pod import Row
+from processors.prediction.pod import Pod, Row, departed
 from processors.prediction.tier import group
-from processors.prediction.window import Series
+from processors.prediction.window import Series, Window
 from schemas.sections.prediction import Predict
 
 Array = NDArray[np.float64]
@@ -31,6 +31,12 @@ class Closed(NamedTuple):
     lists_pods: bool
     series: list[Series]
     pods: list[Row]
+
+    @classmethod
+    def of(cls, ended: Window, pods: Mapping[str, Pod]) -> Self:
+        """Return a window that has ended; `pods` are the node's by UID, without those that are gone."""
+        rows = [pods[uid].row if uid in pods else departed(ended.priorities[uid]) for uid in ended.pods]
+        return cls(ended.node, bool(ended.reports), list(ended.pods.values()), rows)
 
 
 class Check(NamedTuple):

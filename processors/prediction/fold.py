@@ -4,10 +4,11 @@ A value in the shape of an object, as `processors.partition.partition` is: `fold
 `snapshot` and `restore` turn the state into bytes and back. Blocks of many nodes are worked on together: they wait
 until a message comes that needs their result. That is the next block of a node that waits, facts of it, or the end of
 a window of the partition's event time; there, what all nodes together have learned comes into force for each of them.
+Directions of the nodes of all partitions come back as a message, and are in force from its place in the order on.
 So how messages are grouped changes nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,19 +26,18 @@ from processors.prediction import checkpoint, rejects, window
 from processors.prediction.check import Check, Closed
 from processors.prediction.histogram.exchange import Koordinator
 from processors.prediction.node import Nodes
-from processors.prediction.pod import Pods, departed
+from processors.prediction.pod import Pods
 from processors.prediction.window import Window
 from processors.rows import snapshot
 from schemas.boot import cut
 from schemas.messages.base import Message
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
-from schemas.messages.prediction import Prediction, Reject
+from schemas.messages.prediction import Prediction, Reject, Subspace
 from schemas.messages.telemetry import PodUsageBlock
 from schemas.settings import Settings
 from schemas.subject import Names
 
 FORMAT = 1
-_FORM = {"horizon_seconds"}
 
 
 class _Pending(NamedTuple):
@@ -55,12 +55,15 @@ class PredictionPartition:
     Attributes:
         settings: In force; those that may change may be set between two folds.
         withheld: Messages not made because a number in them would be unknown or out of range.
+        refused: Index and reason of each message of the last fold that no other fold reads and that is invalid.
     """
 
     def __init__(self, settings: Settings, number: int) -> None:
         self.settings, self.number = settings, number
         self._names = Names(settings.prefix)
         self.withheld = 0
+        self.refused: list[tuple[int, str]] = []
+        self._federation = rejects.Federation(settings, number)
         # Only clocks matter here, and which blocks count: neither workload classes nor smoothing.
         self._admission = Admission(settings.estimate.model_copy(update={"classes": 0}), 0)
         self._used: dict[str, tuple[str, int]] = {}
@@ -91,7 +94,8 @@ class PredictionPartition:
         Returns:
             What to publish, in the order of what it came of.
         """
-        items, _ = decode.messages(messages, "")
+        items, refused = decode.messages(messages, "", self._federation.subject)
+        self.refused = [(index, reason) for index, reason in refused if messages[index][0] == self._federation.subject]
         outputs: list[Output] = []
         usage = window.usage_of([item for item in items if isinstance(item, Block)])
         for item in items:
@@ -103,15 +107,20 @@ class PredictionPartition:
             elif isinstance(item, PodUsageBlock):
                 self._use(item)
             elif isinstance(item, PodFacts):
-                if item.node != UNBOUND:
-                    if self.settings.predict.enabled:
-                        self._pods.learn(item, self._watermark.second)
-                    if self.settings.forecast.enabled:
-                        self._sums.learn(item)
+                self._learn(item)
+            elif isinstance(item, Subspace):
+                outputs += self._flush()
+                self._federation.adopt(self._nodes.rejects, item)
             elif isinstance(item, NodeFacts):
                 outputs += self._flush() if item.node in self._pending else []
                 self._nodes.allocatable.learn(item)
         return outputs + self._flush()
+
+    def _learn(self, facts: PodFacts) -> None:
+        if facts.node != UNBOUND and self.settings.predict.enabled:
+            self._pods.learn(facts, self._watermark.second)
+        if facts.node != UNBOUND and self.settings.forecast.enabled:
+            self._sums.learn(facts)
 
     def _use(self, block: PodUsageBlock) -> None:
         boot, (last_boot, last) = cut(block.boot), self._used.get(block.node, ("", -1))
@@ -152,6 +161,12 @@ class PredictionPartition:
         if ended is not None:
             outputs += self._flush()
             outputs += self._workloads(*ended, place)
+        if (merge_second := self._federation.due(before, now)) is not None:
+            outputs += self._flush()
+            live = self._nodes.slots(self._admission.live(merge_second, self.settings.model.silent_seconds))
+            if live.size:
+                fields = self._federation.merged(self._nodes.rejects, live, merge_second)
+                outputs += self._publish(self._federation.partition_subject, Subspace, fields, place)
         if before // every == now // every:
             return outputs
         outputs += self._flush()
@@ -187,11 +202,7 @@ class PredictionPartition:
         if not has_ended and not is_due:
             return None
         pods = self._pods.of(name)
-        closed = None
-        if has_ended:
-            priorities = last_window.priorities
-            rows = [pods[uid].row if uid in pods else departed(priorities[uid]) for uid in last_window.pods]
-            closed = Closed(last_window.node, bool(last_window.reports), list(last_window.pods.values()), rows)
+        closed = Closed.of(last_window, pods) if has_ended else None
         return Check(at_us, closed, [pod.row for pod in pods.values() if pod.there])
 
     def _open(self, name: str, at_us: int) -> None:
@@ -209,20 +220,11 @@ class PredictionPartition:
         outputs += self._predictions([block for block in pending if block.check is not None])
         return sorted(outputs, key=lambda output: output.index)
 
-    def _rejects(self, pending: Iterable[_Pending]) -> list[Output]:
+    def _rejects(self, pending: Sequence[_Pending]) -> list[Output]:
         outputs: list[Output] = []
-        by_length: dict[int, list[_Pending]] = {}
-        for one in pending:
-            by_length.setdefault(one.block.message.samples, []).append(one)
-        for same in by_length.values():
-            slots = np.array([one.slot for one in same], dtype=np.intp)
-            at_us = np.array([one.at_us for one in same])
-            blocks = decode.samples([one.block for one in same])
-            said, since, due = rejects.update(self._nodes.rejects, slots, blocks, at_us, self.settings.reject)
-            heads = [one.block.message for one in same]
-            told = rejects.fields(np.flatnonzero(due).tolist(), heads, at_us, said, since, self.settings.reject)
-            for index, fields in told:
-                outputs += self._say("reject", Reject, fields, same[index].block.message_index)
+        blocks = [(waiting.block, waiting.slot, waiting.at_us) for waiting in pending]
+        for index, fields in rejects.judge(self._nodes.rejects, blocks, self.settings.reject, self._federation.shared):
+            outputs += self._publish(self._names.node("reject", fields["node"]), Reject, fields, index)
         return outputs
 
     def _predictions(self, checked: Sequence[_Pending]) -> list[Output]:
@@ -234,12 +236,13 @@ class PredictionPartition:
         self._nodes.extend(self._pods.slots)
         outputs: list[Output] = []
         for index, fields in self._nodes.predict(names, slots, checks, self.settings.predict):
-            outputs += self._say("prediction", Prediction, fields, checked[index].block.message_index)
+            subject = self._names.node("prediction", names[index])
+            outputs += self._publish(subject, Prediction, fields, checked[index].block.message_index)
         return outputs
 
-    def _say(self, kind: str, form: type[Message], fields: dict[str, Any], place: int) -> list[Output]:
+    def _publish(self, subject: str, form: type[Message], fields: dict[str, Any], place: int) -> list[Output]:
         """Make a message; one that cannot be made is withheld and counted, and harms no other node."""
-        published = output.make(self._names.node(kind, fields["node"]), form, fields, place)
+        published = output.make(subject, form, fields, place)
         self.withheld += published is None
         return [] if published is None else [published]
 
@@ -260,7 +263,8 @@ class PredictionPartition:
             "sums": self._sums.dump(),
         }
         names, more = self._nodes.dump(self._pods.slots)
-        return snapshot.pack(header | {"nodes": names}, arrays | more)
+        form, directions = self._federation.dump()
+        return snapshot.pack(header | {"nodes": names} | form, arrays | more | directions)
 
     def restore(self, body: bytes) -> None:
         """Take over a state that `snapshot` made.
@@ -284,11 +288,12 @@ class PredictionPartition:
             self._pods.load(header["pods"], header["slots"])
             self._nodes.load(header["nodes"], arrays, self._pods.slots)
             self._sums.load(header["sums"])
+            self._federation.load(header, arrays, self._nodes.rejects)
             self.withheld = header["withheld"]
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"state is damaged: {error!r}") from error
 
     def _fingerprint(self) -> str:
         # What may change while it runs is no part of it, or each change would void the state.
-        parts: Any = {"predict": _FORM}
+        parts: Any = {"predict": {"horizon_seconds"}}
         return self.settings.model_dump_json(include=parts)

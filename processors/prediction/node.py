@@ -84,6 +84,10 @@ class Nodes:
         """PRONTO's signal of each node, by slot."""
         return self._state.rejects
 
+    def slots(self, names: Container[str]) -> Rows:
+        """Return the slots of those of the nodes that are known, in the order in which they became known."""
+        return np.array([slot for name, slot in self._slots.items() if name in names], dtype=np.intp)
+
     def of_group(self, node: str, number: int) -> statistic.State:
         """Return the statistics of a group of a node, as one row."""
         return table.take(self._groups, self._row(node, number))

@@ -1,4 +1,8 @@
-"""PRONTO's reject signal of a partition's nodes, block by block, and when it is told."""
+"""PRONTO's reject signal of a partition's nodes, block by block, and when it is published.
+
+In the federated form the directions of all nodes take part: `Federation` merges those of the partition's nodes, and
+takes over the merged directions of all partitions.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -6,11 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.decode import Head
-from processors.reject import signal
+from processors import decode
+from processors.decode import Block, Head
+from processors.reject import federated, signal
+from processors.reject.federated import Shared
 from processors.rows import table
 from schemas import metric
+from schemas.messages.prediction import Subspace
 from schemas.sections.prediction import Reject
+from schemas.settings import Settings
+from schemas.subject import Names
 
 Array = NDArray[np.float64]
 Times = NDArray[np.int64]
@@ -33,7 +42,7 @@ class State(NamedTuple):
 
 def params(settings: Reject) -> signal.Params:
     """Return how the signal is made."""
-    return signal.Params(theta=settings.threshold)
+    return signal.Params(theta=settings.threshold, subspace=settings.subspace)
 
 
 def init(nodes: int, own: signal.Params) -> State:
@@ -42,8 +51,100 @@ def init(nodes: int, own: signal.Params) -> State:
     return State(signal.init(nodes, len(COLUMNS), params=own), zeros, zeros.copy(), np.zeros(nodes, dtype=np.bool_))
 
 
+class Federation:
+    """The directions of all nodes, as one partition uses and contributes to them if the settings ask for it.
+
+    Attributes:
+        subject: Subject of the directions of all nodes; empty: they are not used.
+        partition_subject: Subject of the partition's own.
+        shared: The directions in force; None: they are not known yet, or not used.
+    """
+
+    def __init__(self, settings: Settings, number: int) -> None:
+        names = Names(settings.prefix)
+        self._settings, self._number = settings.reject, number
+        is_global = settings.reject.enabled and settings.reject.subspace == "global"
+        self.subject = names.subspace if is_global else ""
+        self.partition_subject = names.of("subspace", "partition", str(number))
+        self.shared: Shared | None = None
+
+    def adopt(self, state: State, message: Subspace) -> None:
+        """Take over the directions of all nodes, in place.
+
+        Directions of other metrics, from a version that is being rolled out, are ignored.
+        """
+        if tuple(message.metrics) != METRICS:
+            return
+        own, self.shared = signal.adopt(state.signal, self.shared, message, params=params(self._settings))
+        state.signal.windows.filtered[:] = own.windows.filtered
+
+    def due(self, before: int, now: int) -> int | None:
+        """Return the event second of the merge that falls between two event seconds, if one does."""
+        every = self._settings.merge_seconds
+        if not self.subject or not before or before // every == now // every:
+            return None
+        return now // every * every
+
+    def merged(self, state: State, rows: NDArray[np.intp], second: int) -> dict[str, Any]:
+        """Return the merged directions of some nodes, at least one, as fields of the partition's `Subspace`."""
+        return {
+            "scope": "partition",
+            "partition": self._number,
+            "at_us": second * 1_000_000,
+            "metrics": list(METRICS),
+            "nodes": len(rows),
+            **federated.numbers(federated.merged(table.take(state.signal.directions, rows))),
+        }
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the form as JSON types, absent where it is local, and the directions in force as arrays."""
+        form = {} if self._settings.subspace == "local" else {"subspace": self._settings.subspace}
+        return form, {} if self.shared is None else table.flatten(self.shared, "subspace.")
+
+    def load(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], state: State) -> None:
+        """Take over what `dump` returned.
+
+        If it is of the other form, the windows of all nodes are emptied in place: they hold projections on directions
+        of that form.
+        """
+        self.shared = None
+        if header.get("subspace", "local") != self._settings.subspace:
+            state.signal.windows.filtered[:] = np.nan
+        elif any(name.startswith("subspace.") for name in arrays):
+            self.shared = Shared._make(arrays[f"subspace.{name}"] for name in Shared._fields)
+
+
+def judge(
+    state: State, blocks: Sequence[tuple[Block, int, int]], settings: Reject, shared: Shared | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Fold a block of some nodes, in place; yield message index and fields of each `Reject` that is to be published.
+
+    Args:
+        state: Of all nodes.
+        blocks: Block, row of its node, each once, and time of its last sample.
+        settings: Threshold and times.
+        shared: Directions of all nodes; None: they are not known, or not used.
+    """
+    by_length: dict[int, list[tuple[Block, int, int]]] = {}
+    for waiting in blocks:
+        by_length.setdefault(waiting[0].message.samples, []).append(waiting)
+    for same in by_length.values():
+        rows = np.array([row for _, row, _ in same], dtype=np.intp)
+        at_us = np.array([last_us for _, _, last_us in same])
+        values = decode.samples([block for block, _, _ in same])
+        output, since, due = update(state, rows, values, at_us, settings, shared)
+        heads = [block.message for block, _, _ in same]
+        for index, published in fields(np.flatnonzero(due).tolist(), heads, at_us, output, since, settings):
+            yield same[index][0].message_index, published
+
+
 def update(
-    state: State, rows: NDArray[np.intp], blocks: Array, at_us: Times, settings: Reject
+    state: State,
+    rows: NDArray[np.intp],
+    blocks: Array,
+    at_us: Times,
+    settings: Reject,
+    shared: Shared | None = None,
 ) -> tuple[signal.Output, Times, NDArray[np.bool_]]:
     """Fold a block of some nodes, in place.
 
@@ -53,12 +154,13 @@ def update(
         blocks: (blocks, samples, metrics) in the order of the metrics table.
         at_us: (blocks,) time of the last sample.
         settings: Threshold and times.
+        shared: Directions of all nodes; None: they are not known, or not used.
 
     Returns:
         What the signal says; since when it has rejected or not; which of them are to be told.
     """
     old = table.take(state, rows)
-    after, said = signal.update(old.signal, blocks[:, :, COLUMNS], params=params(settings))
+    after, said = signal.update(old.signal, blocks[:, :, COLUMNS], params=params(settings), shared=shared)
     scored = ~np.isnan(said.score)
     turned = scored & ((said.reject != old.reject) | (old.told_us == 0))
     waited = (at_us - old.told_us) / 1e6
@@ -97,5 +199,6 @@ def fields(
                 "spikes": said.spikes[row, :rank].tolist(),
                 "weights": weights[row, :rank].tolist(),
                 "since_us": int(since_us[row]),
+                "subspace": settings.subspace,
             },
         )

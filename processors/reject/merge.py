@@ -6,7 +6,8 @@ just that, `qr` decomposes its triangular factor, and `subspace.merge_fast` a sm
 PRONTO's aggregators merge pairwise, level by level (DASM: CARICO dissertation, section 2.2.8); CARICO's one queue
 merges one after another; `flat` decomposes all at once. At full rank the order does not matter. Truncated, every merge
 loses what lies outside the directions it keeps, so the first singular value comes out too small: least so from `flat`,
-which truncates once, and most from `tree`. It is here as the reference that the others are held against.
+which truncates once, and most from `tree`. `federated` keeps every direction and uses `tree`; the others are here as
+references that it is held against.
 """
 
 import numpy as np

@@ -10,16 +10,21 @@ the size of blocks. The paper's detector and constants are not known to us; the 
 
 A block is judged before it is learned. Otherwise a spike that turns the directions would empty the very windows that
 should find it. The value of a block is the median of each metric, so that what container events cause in 0.2 s of a
-second does not count. Usage may be above 1; nothing is clipped. Nodes do not know of each other.
+second does not count. Usage may be above 1; nothing is clipped.
+
+Local, nodes do not know of each other, and the directions are each node's own. Federated, they are those of all nodes
+together (`federated`), and only the means around which usage is projected are each node's own.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from processors.reject import align, fpca, rank, spike
+from processors.reject import align, federated, fpca, rank, spike
+from processors.reject.federated import Shared
+from schemas.messages.prediction import Subspace
 
 Array = npt.NDArray[np.float64]
 
@@ -46,6 +51,7 @@ class Params:
         aligned: Whether signs and places of directions are followed. False is the dissertation's text taken
             literally, for comparison only.
         solver: See `fpca.update`.
+        subspace: Whose directions usage is projected on: `local`, the node's own, or `global`, those of all nodes.
     """
 
     gamma: float = 0.99
@@ -61,6 +67,7 @@ class Params:
     rotation: float = align.ONE_TO_ONE
     aligned: bool = True
     solver: fpca.Solver = "eigh"
+    subspace: Literal["local", "global"] = "local"
 
     def __post_init__(self) -> None:
         """Refuse what would never work.
@@ -91,7 +98,7 @@ class Output(NamedTuple):
     Attributes:
         score: (nodes,), R, 0..1; missing for a node without a known value, or without a full window yet.
         reject: (nodes,), whether jobs should go elsewhere; never while the score is missing.
-        rank: (nodes,), directions in use after the block.
+        rank: (nodes,), directions in use; local: after the block.
         spikes: (nodes, width), 1, -1 or 0 per direction in use before the block, strongest first; 1 and -1 are
             opposite, but neither of them is more usage.
         strength: (nodes, width), singular values that weighed the spikes.
@@ -113,18 +120,23 @@ def init(nodes: int, metrics: int, *, params: Params) -> State:
     )
 
 
-def update(state: State, block: Array, *, params: Params) -> tuple[State, Output]:
+def update(state: State, block: Array, *, params: Params, shared: Shared | None = None) -> tuple[State, Output]:
     """Judge a block of each node, then learn it; which nodes share a call does not change the result.
 
-    A missing metric counts as its mean. A node without any known value keeps its state, and has no score.
+    A missing metric counts as its mean. A node without any known value keeps its state, and has no score. Federated, no
+    node has one before the directions of all nodes are known.
 
     Args:
         state: What the last call returned, or `init`.
         block: (nodes, samples, metrics), in units that may be compared, such as ratios; NaN = missing.
         params: Settings; the same for all calls on a state.
+        shared: Directions of all nodes, in the global form; None: not known yet.
     """
     judged = spike.judged(state.windows)
-    projections = fpca.project(state.directions, _median(block))
+    directions = state.directions if shared is None else federated.seen(state.directions, shared)
+    projections = fpca.project(directions, _median(block))
+    if params.subspace == "global" and shared is None:
+        projections[:] = np.nan
     windows, spikes = spike.update(
         state.windows,
         projections,
@@ -132,13 +144,26 @@ def update(state: State, block: Array, *, params: Params) -> tuple[State, Output
         influence=params.influence,
         floor=params.floor,
     )
-    used = np.arange(spikes.shape[1]) < state.directions.rank[:, np.newaxis]
+    used = np.arange(spikes.shape[1]) < directions.rank[:, np.newaxis]
     spikes = np.where(used, spikes, np.int8(0))
     told = (judged & used).any(axis=1) & ~np.isnan(projections[:, 0])
-    score = np.where(told, _weighed(state.directions.sigma, used, spikes), np.nan)
+    score = np.where(told, _weighed(directions.sigma, used, spikes), np.nan)
     learned = _learned(State(state.directions, windows), block, params)
-    output = Output(score, score > params.theta, learned.directions.rank, spikes, state.directions.sigma)
-    return learned, output
+    ranks = learned.directions.rank if shared is None else directions.rank
+    return learned, Output(score, score > params.theta, ranks, spikes, directions.sigma)
+
+
+def adopt(state: State, before: Shared | None, message: Subspace, *, params: Params) -> tuple[State, Shared]:
+    """Take over the directions of all nodes, in the global form; `before` are those in force."""
+    shared, windows = federated.adopt(
+        before,
+        message,
+        state.windows,
+        width=state.windows.filtered.shape[1],
+        ranks=federated.Ranks(params.rank, params.low, params.high),
+        rotation=params.rotation,
+    )
+    return state._replace(windows=windows), shared
 
 
 def _median(block: Array) -> Array:
@@ -169,5 +194,6 @@ def _learned(state: State, block: Array, params: Params) -> State:
     windows = state.windows
     if params.aligned:
         basis, source, kept = align.match(state.directions.basis, basis, rotation=params.rotation)
-        windows = spike.follow(windows, source, kept)
+        if params.subspace == "local":
+            windows = spike.follow(windows, source, kept)
     return State(directions._replace(basis=basis, sigma=sigma, rank=ranks), windows)

@@ -93,6 +93,42 @@ class Reject(Message):
     ]
     weights: Annotated[list[Ratio], Field(max_length=64, description="share of each direction's singular value")]
     since_us: Annotated[Microseconds, Field(description="when reject last changed")]
+    subspace: Annotated[
+        Literal["local", "global"] | None,
+        Field(description="whose directions these are: the node's own, or those of all nodes; absent: its own"),
+    ] = None
+
+
+class Subspace(Message):
+    """Directions in which nodes' usage varies around each node's own mean, and how strongly; of many nodes together.
+
+    With U the directions as columns and S the strengths, U S^2 U' is the sum over nodes of the decayed scatter of the
+    metrics, as far as each node follows it.
+    """
+
+    TITLE: ClassVar[str] = "Leading directions of usage of the cluster, or of one partition"
+
+    scope: Literal["global", "partition"]
+    at_us: Annotated[Microseconds, Field(description="event second that the directions are of")]
+    metrics: Annotated[list[Text], Field(min_length=1, max_length=64, description="coordinates of a direction")]
+    sigma: Annotated[
+        list[Annotated[float, Field(ge=0, le=1e60)]],
+        Field(max_length=64, description="singular values, strongest first"),
+    ]
+    basis: Annotated[
+        list[Annotated[float, Field(ge=-1.001, le=1.001)]],
+        Field(max_length=4096, description="one unit vector a singular value, one behind the other"),
+    ]
+    nodes: Annotated[Count, Field(description="nodes whose directions are in it")]
+    partition: Count | None = None
+
+    @model_validator(mode="after")
+    def _rectangular(self) -> Self:
+        if len(self.sigma) > len(self.metrics) or len(self.basis) != len(self.sigma) * len(self.metrics):
+            raise ValueError(
+                f"{len(self.sigma)} directions of {len(self.metrics)} metrics are not {len(self.basis)} numbers"
+            )
+        return self
 
 
 class WorkloadSums(Message):

@@ -199,6 +199,18 @@ class Reject(Section):
     report_seconds: Seconds = Field(
         4, description="Longest time between two reports of a node, in seconds. The default is that of availability."
     )
+    subspace: Literal["local", "global"] = Field(
+        "local",
+        description="Directions that a node's usage is projected on. local: the node's own. global: those of all "
+        "nodes, merged as in PRONTO's federation. docs/reject.md compares the two. The default needs no other node.",
+    )
+    merge_seconds: int = Field(
+        5,
+        ge=1,
+        le=3600,
+        description="Seconds of event time between two merges of the nodes' directions, where `reject.subspace` is "
+        "global. The default is short beside the 50 s or so that a node's directions remember.",
+    )
 
 
 class Forecast(Section):

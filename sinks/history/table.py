@@ -60,6 +60,7 @@ TABLES: tuple[Table, ...] = (
     Table("models", "model", estimate.MODEL, estimate.models),
     Table("predictions", "prediction", prediction.PREDICTION, prediction.predictions),
     Table("rejects", "reject", prediction.REJECT, prediction.rejects),
+    Table("subspaces", "subspace", prediction.SUBSPACE, prediction.subspaces),
     Table("forecasts", "forecast", prediction.FORECAST, prediction.forecasts),
     Table("decisions", "decision", decision.DECISION, decision.decisions, identity=decision.identity),
     Table("nodes", "nodefacts", facts.NODE, facts.nodes, identity=facts.node_identity),

@@ -11,7 +11,7 @@ from bus.folding.task import Fold, OutputRow
 from bus.publishing.batch import Row
 from processors.forecast import model, workload
 from processors.forecast.workloads import Forecasts
-from processors.partition.aggregate import Aggregate
+from processors.partition.aggregate import Aggregate, Federation
 from processors.partition.output import Output
 from processors.partition.partition import Partition
 from processors.prediction.fold import PredictionPartition
@@ -51,6 +51,7 @@ class Processor(Protocol):
 
 
 State = TypeVar("State", bound=Processor)
+Merge = TypeVar("Merge", Aggregate, Federation)
 Messages = Sequence[tuple[str, bytes]]
 Result = tuple[Sequence[OutputRow], Sequence[InvalidMessage]]
 
@@ -125,13 +126,14 @@ def partition(settings: Settings, number: int) -> ProcessorFold[Partition]:
 def prediction(live: Live, number: int) -> ProcessorFold[PredictionPartition]:
     """Return the fold of a partition's predictions, by the settings in force.
 
-    It refuses nothing: the partition's own fold reads the same messages and refuses the unusable ones.
+    It refuses only messages that the partition's own fold does not read: that one refuses the others.
     """
     label = f"{OUTLOOK}-{number}"
 
     def step(state: PredictionPartition, messages: Messages) -> Result:
         state.settings = live.current
-        return _rows(state.fold(messages)), []
+        outputs = state.fold(messages)
+        return _rows(outputs), [InvalidMessage(index, reason) for index, reason in state.refused]
 
     def observe(state: PredictionPartition) -> None:
         WITHHELD.labels(label).set(state.withheld)
@@ -143,13 +145,22 @@ def prediction(live: Live, number: int) -> ProcessorFold[PredictionPartition]:
 
 def aggregate(settings: Settings, shards: int) -> ProcessorFold[Aggregate]:
     """Return the fold of all partitions' sums into the global model."""
-    target, silent_seconds = Names(settings.prefix).model, settings.model.silent_seconds
+    silent_seconds = settings.model.silent_seconds
+    return _merge(lambda: Aggregate(shards, silent_seconds=silent_seconds), Names(settings.prefix).model)
 
-    def fold_one(state: Aggregate, subject: str, payload: bytes) -> list[Row]:
-        global_model = state.fold(subject, payload)
-        return [] if global_model is None else [Row(target, codec.encode(global_model))]
 
-    return ProcessorFold(lambda: Aggregate(shards, silent_seconds=silent_seconds), _singly(fold_one))
+def federation(settings: Settings, shards: int) -> ProcessorFold[Federation]:
+    """Return the fold of all partitions' directions of usage into those of all nodes."""
+    silent_seconds = settings.model.silent_seconds
+    return _merge(lambda: Federation(shards, silent_seconds=silent_seconds), Names(settings.prefix).subspace)
+
+
+def _merge(create: Callable[[], Merge], target: str) -> ProcessorFold[Merge]:
+    def fold_one(state: Merge, subject: str, payload: bytes) -> list[Row]:
+        merged = state.fold(subject, payload)
+        return [] if merged is None else [Row(target, codec.encode(merged))]
+
+    return ProcessorFold(create, _singly(fold_one))
 
 
 def forecast(live: Live, shards: int) -> ProcessorFold[Forecasts]:

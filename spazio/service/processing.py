@@ -1,7 +1,7 @@
 """The tasks of `spazio process`: which there are, and how each is folded and stored.
 
 Each partition has two tasks: how many pods fit now, and predictions. One more task aggregates the partitions' sums, and
-one forecasts workloads. Replicas share the tasks (`bus.folding.worker_pool`). The outputs of a partition go to the
+one forecasts workloads. If the reject signal is federated, one more merges the partitions' directions of usage. Replicas share the tasks (`bus.folding.worker_pool`). The outputs of a partition go to the
 estimates stream in one atomic batch with its cursor. The global model goes to the telemetry stream, where it has one
 position among all measurements.
 """
@@ -28,7 +28,7 @@ from spazio.service.folding import ProcessorFold
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
-AGGREGATE, FORECAST, OUTLOOK = "aggregate", "forecast", folding.OUTLOOK
+AGGREGATE, FEDERATION, FORECAST, OUTLOOK = "aggregate", "federation", "forecast", folding.OUTLOOK
 # A fold creates thousands of objects without reference cycles. With the default threshold of 700 the collector searches
 # for cycles several times per fold, which takes 7 % of the process's time.
 _OBJECTS_BEFORE_COLLECTION = 50_000
@@ -70,13 +70,18 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
         yield _Work(task, folding.partition(settings, number), batches(name))
         if _predicts(settings):
             name = f"{OUTLOOK}-{number}"
-            pause, wanted = settings.predict.checkpoint_seconds, outlook_subjects(names, number)
+            pause, wanted = settings.predict.checkpoint_seconds, outlook_subjects(names, number, _federated(settings))
             task = Task(name, name, names.telemetry, wanted, pause, patient=True)
             yield _Work(task, folding.prediction(live, number), batches(name))
+
+    def merge(name: str, kind: str, subject: str, fold: ProcessorFold[Any]) -> _Work:
+        task = Task(name, name, names.estimates, (names.of(kind, "partition", "*"),))
+        return _Work(task, fold, journal.Singles(client, names.telemetry, subject, timeout_seconds=timeout))
+
     if settings.process.aggregate:
-        task = Task(AGGREGATE, AGGREGATE, names.estimates, (names.of("model", "partition", "*"),))
-        models = journal.Singles(client, names.telemetry, names.model, timeout_seconds=timeout)
-        yield _Work(task, folding.aggregate(settings, shards), models)
+        yield merge(AGGREGATE, "model", names.model, folding.aggregate(settings, shards))
+    if _federated(settings):
+        yield merge(FEDERATION, "subspace", names.subspace, folding.federation(settings, shards))
     if settings.forecast.enabled:
         wanted = (names.of("workloads", "partition", "*"),)
         task = Task(FORECAST, FORECAST, names.estimates, wanted, patient=True)
@@ -86,11 +91,17 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
 def part_names(settings: Settings, shards: int) -> list[str]:
     """Return the names of all tasks."""
     predictions = [f"{OUTLOOK}-{number}" for number in range(shards)] if _predicts(settings) else []
-    return [*map(str, range(shards)), *predictions, AGGREGATE, *([FORECAST] if settings.forecast.enabled else [])]
+    federation = [FEDERATION] if _federated(settings) else []
+    forecast = [FORECAST] if settings.forecast.enabled else []
+    return [*map(str, range(shards)), *predictions, AGGREGATE, *federation, *forecast]
 
 
 def _predicts(settings: Settings) -> bool:
     return settings.predict.enabled or settings.reject.enabled or settings.forecast.enabled
+
+
+def _federated(settings: Settings) -> bool:
+    return settings.reject.enabled and settings.reject.subspace == "global"
 
 
 def subjects(names: Names, number: int) -> tuple[str, ...]:
@@ -101,9 +112,9 @@ def subjects(names: Names, number: int) -> tuple[str, ...]:
     return names.partition(number), names.model
 
 
-def outlook_subjects(names: Names, number: int) -> tuple[str, ...]:
-    """Return the subjects that predictions of a partition fold: all of its nodes; unused messages are rare."""
-    return (names.partition(number),)
+def outlook_subjects(names: Names, number: int, federated: bool = False) -> tuple[str, ...]:
+    """Return the subjects that predictions of a partition fold: all of its nodes, and if federated the directions."""
+    return (names.partition(number), names.subspace) if federated else (names.partition(number),)
 
 
 async def _shards(client: Client, names: Names) -> int:

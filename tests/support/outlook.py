@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.messages.prediction import Accuracy, Forecast, Prediction, Reject, Resources, WorkloadSums
+from schemas.messages.prediction import Accuracy, Forecast, Prediction, Reject, Resources, Subspace, WorkloadSums
 
 _AMOUNT = Resources(cpu=1.5, memory=2e9)
 _LESS = Resources(cpu=0.5, memory=1e9)
@@ -45,8 +45,23 @@ def reject(**changed: Any) -> Reject:
         "spikes": [1, -1],
         "weights": [0.75, 0.25],
         "since_us": 4,
+        "subspace": "global",
     }
     return Reject(**fields | changed)
+
+
+def subspace(**changed: Any) -> Subspace:
+    """Return two directions of two metrics."""
+    fields: dict[str, Any] = {
+        "scope": "partition",
+        "partition": 3,
+        "at_us": 4,
+        "metrics": ["cpu_util", "memory_util"],
+        "sigma": [2.0, 0.5],
+        "basis": [0.6, 0.8, -0.8, 0.6],
+        "nodes": 7,
+    }
+    return Subspace(**fields | changed)
 
 
 def sums(**changed: Any) -> WorkloadSums:

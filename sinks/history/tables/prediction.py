@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from schemas.messages.prediction import Accuracy, Forecast, Prediction, Reject, Resources
+from schemas.messages.prediction import Accuracy, Forecast, Prediction, Reject, Resources, Subspace
 from sinks.history import column
 from sinks.history.column import Schema
 
@@ -40,6 +40,16 @@ REJECT: Schema = {
     "spikes": pl.List(pl.Int64),
     "weights": pl.List(pl.Float64),
     "since_us": pl.Int64,
+    "subspace": pl.String,
+}
+SUBSPACE: Schema = {
+    "scope": pl.String,
+    "partition": pl.Int64,
+    "at_us": pl.Int64,
+    "metrics": pl.List(pl.String),
+    "sigma": pl.List(pl.Float64),
+    "basis": pl.List(pl.Float64),
+    "nodes": pl.Int64,
 }
 FORECAST: Schema = {
     "namespace": pl.String,
@@ -76,6 +86,11 @@ def predictions(messages: Sequence[Prediction]) -> pl.DataFrame:
         mid=[_listed("formula", message.mid, message.formula) for message in messages],
         accuracy=[_accuracies(message.accuracy) for message in messages],
     )
+
+
+def subspaces(messages: Sequence[Subspace]) -> pl.DataFrame:
+    """Return one row per message."""
+    return column.frame(messages, SUBSPACE)
 
 
 def rejects(messages: Sequence[Reject]) -> pl.DataFrame:

@@ -88,6 +88,10 @@ GOOD: dict[str, dict[str, Any]] = {
         "v": 1, "node": "a", "at_us": 4, "seq": 3, "reject": True, "score": 0.75, "threshold": 0.5, "rank": 2,
         "spikes": [1, -1], "weights": [0.75, 0.25], "since_us": 4,
     },
+    "subspace": {
+        "v": 1, "scope": "global", "at_us": 1, "metrics": ["a", "b"], "basis": [0.6, 0.8, -0.8, 0.6], "nodes": 3,
+        "sigma": [2.0, 0.5],
+    },
     "workloads": {
         "v": 1, "partition": 3, "at_us": 4, "chunk": 0, "namespaces": ["s"], "kinds": ["Deployment"],
         "workloads": ["w"], "pods": [2], "ready": [1], "cpu": [0.5], "memory": [1e6], "requested_cpu": [1],

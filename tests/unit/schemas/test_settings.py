@@ -51,6 +51,7 @@ OTHER: dict[str, Any] = {
     "predict_force_seconds": 49, "predict_change": 0.96, "predict_horizon_seconds": 50,
     "predict_expiration_seconds": 51, "predict_workloads": 52, "predict_checkpoint_seconds": 53,
     "reject_enabled": False, "reject_threshold": 0.7, "reject_report_seconds": 54,
+    "reject_subspace": "global", "reject_merge_seconds": 7,
     "forecast_enabled": False, "forecast_seconds": 56, "forecast_model": "other", "forecast_target": 0.55,
     "forecast_history_multiple": 7, "forecast_initialization_seconds": 57, "forecast_memory_bytes": 58,
     "extender_host": "::1", "extender_port": 1, "extender_tls_cert": Path("/c.pem"), "extender_tls_key": Path("/k.pem"),

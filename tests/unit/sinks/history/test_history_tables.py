@@ -197,6 +197,9 @@ def test_a_prediction_is_a_row_with_its_peaks_by_group_and_model(stream: Stream)
 def test_rejects_and_forecasts_are_rows(stream: Stream) -> None:
     stream.put("reject", outlook.reject(), "n1")
     stream.put("forecast", outlook.forecast())
+    stream.put("subspace", outlook.subspace())
+    assert stream.ask("SELECT scope, nodes, sigma FROM subspaces") == [("partition", 7, [2.0, 0.5])]
+    assert stream.ask("SELECT subspace FROM rejects") == [("global",)]
     assert stream.ask("SELECT node, reject, score, spikes FROM rejects") == [("n1", True, 0.75, [1, -1])]
     assert stream.ask("SELECT workload, forecast_cpu, forecasts[1].chosen, desired FROM forecasts") == [
         ("w", 1.5, True, 2)

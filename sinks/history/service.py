@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from prometheus_client import Counter, Gauge
@@ -22,43 +23,59 @@ from bus.subscription import Subscription
 from schemas.live import Live
 from schemas.messages.base import Message
 from schemas.subject import Names
-from sinks.history import compaction, table, view
+from sinks.history import compaction, lock, table, view
 from sinks.history.writer import Writer
 
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
 _TIDY_SECONDS = 600.0
+_LOCK_SECONDS = 4.0  # for an earlier process that is about to end
 
 ROWS = Counter("spazio_history_rows_total", "rows written", ["stream"])
 LAG = Gauge("spazio_history_buffered_rows", "rows that wait for the disk", ["stream"])
 
 
 async def run(client: Client, live: Live, health: Health) -> None:
-    """Write history until cancelled; then write what is buffered."""
-    settings = live.current
-    names, folder = Names(settings.prefix), settings.history_dir
+    """Write history until cancelled; then write what is buffered.
+
+    Raises:
+        lock.Held: Another process writes history into the folder, and does not end within seconds.
+    """
+    folder = live.current.history_dir
     # One thread: writers and the tidying of files must not meet.
-    with ThreadPoolExecutor(1, thread_name_prefix="history") as pool:
+    with ExitStack() as held, ThreadPoolExecutor(1, thread_name_prefix="history") as pool:
+        deadline = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
+                held.enter_context(lock.exclusive(folder))
                 await _in(pool, view.create, folder)
                 health.recover("history")
                 break
+            except lock.Held as error:
+                if time.monotonic() > deadline:
+                    raise
+                health.degrade("history", str(error))
             except OSError as error:
+                held.close()
                 health.degrade("history", _mend(folder, error))
-                await asyncio.sleep(_AGAIN_SECONDS)
-        # Whole streams, although not everything has a table: a reader that lags behind with filters costs the server
-        # a walk over all subjects of a block for each message.
-        subjects = {
-            names.telemetry: [">"],
-            names.estimates: [">"],
-            names.events: [names.of("decision", ">")],
-        }
-        async with asyncio.TaskGroup() as group:
-            for source, wanted in subjects.items():
-                group.create_task(_Source(client, live, health, pool, source, wanted).run(), name=source)
-            group.create_task(_tidy(pool, live, folder), name="tidy")
+            await asyncio.sleep(_AGAIN_SECONDS)
+        await _serve(client, live, health, pool)
+
+
+async def _serve(client: Client, live: Live, health: Health, pool: ThreadPoolExecutor) -> None:
+    names = Names(live.current.prefix)
+    # Whole streams, although not everything has a table: a reader that lags behind with filters costs the server
+    # a walk over all subjects of a block for each message.
+    subjects = {
+        names.telemetry: [">"],
+        names.estimates: [">"],
+        names.events: [names.of("decision", ">")],
+    }
+    async with asyncio.TaskGroup() as group:
+        for source, wanted in subjects.items():
+            group.create_task(_Source(client, live, health, pool, source, wanted).run(), name=source)
+        group.create_task(_tidy(pool, live, live.current.history_dir), name="tidy")
 
 
 async def _in(pool: ThreadPoolExecutor, work: Callable[..., object], *arguments: object) -> object:

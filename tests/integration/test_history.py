@@ -1,6 +1,9 @@
 """History as a service against a real nats-server: what is published is in the tables, whatever else arrives."""
 
 import asyncio
+import os
+import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +56,50 @@ async def test_what_agents_and_the_cluster_watch_publish_is_in_the_tables(client
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing
+
+
+async def sink(settings: Settings) -> asyncio.subprocess.Process:
+    options = ("--nats", settings.nats_url, "--data-dir", str(settings.data.dir), "--http-port", "0")
+    command = [sys.executable, "-m", "spazio", "sink", "history", *options, "--history-flush-seconds", "0.2"]
+    return await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+
+
+async def test_a_second_sink_on_the_folder_ends_and_names_the_first(client: Client, quick: Settings) -> None:
+    writing = asyncio.create_task(service.run(client, Live(quick), Health()))
+    try:
+        for number in range(5):
+            await client.jetstream().publish(NAMES.node("samples", "n"), codec.encode(block("n", number)))
+        await until(quick.history_dir, {"samples": 50, "containers": 0, "pods": 0, "nodes": 0, "podfacts": 0})
+        second = await sink(quick)
+        try:
+            async with asyncio.timeout(20):
+                _, errors = await second.communicate()
+        finally:
+            if second.returncode is None:
+                second.kill()
+                await second.wait()
+    finally:
+        writing.cancel()
+        await asyncio.wait({writing})
+    reason = errors.decode()
+    assert second.returncode == 2, reason
+    assert f"process {os.getpid()} on host {socket.gethostname()} writes history into {quick.history_dir}" in reason
+    assert "choose another folder with --history-dir" in reason
+    assert counts(quick.history_dir)["samples"] == 50
+
+
+async def test_a_killed_sink_leaves_no_lock_behind(client: Client, quick: Settings) -> None:
+    await client.jetstream().publish(NAMES.node("samples", "n"), codec.encode(block("n", 0)))
+    first = await sink(quick)
+    try:
+        await until(quick.history_dir, {"samples": 10, "containers": 0, "pods": 0, "nodes": 0, "podfacts": 0})
+    finally:
+        first.kill()
+        await first.wait()
+    await client.jetstream().publish(NAMES.node("samples", "n"), codec.encode(block("n", 1)))
+    writing = asyncio.create_task(service.run(client, Live(quick), Health()))
+    await until(quick.history_dir, {"samples": 20, "containers": 0, "pods": 0, "nodes": 0, "podfacts": 0})
+    writing.cancel()
+    await asyncio.wait({writing})

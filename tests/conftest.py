@@ -51,6 +51,7 @@ def settings(nats_server: NatsServer, tmp_path: Path) -> Settings:
             "nats_request_timeout_seconds": "1",
             "nats_telemetry_max_bytes": str(64 << 20),
             "nats_estimates_max_bytes": str(64 << 20),
+            "history_retention_seconds": str(86_400 * 36_500),  # times in tests are years ago
         },
         environ={},
     )

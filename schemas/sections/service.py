@@ -61,7 +61,22 @@ class History(Section):
         le=86_400 * 366 * 100,
         json_schema_extra=RELOAD,
         description="Age in seconds after which the history deletes an hour of rows, by event time. The default of one "
-        "week covers the weekly rhythm of load.",
+        "week covers the weekly rhythm of load. Older rows that arrive are refused and counted.",
+    )
+    ahead_seconds: float = Field(
+        3600,
+        gt=0,
+        le=86_400 * 366 * 100,
+        json_schema_extra=RELOAD,
+        description="Seconds by which a row's time may be ahead of this machine's clock. Rows further ahead are "
+        "refused and counted. An hour allows for a wrong time zone by one.",
+    )
+    max_bytes: int = Field(
+        0,
+        ge=0,
+        json_schema_extra=RELOAD,
+        description="Bytes that the files of the history may take. Every ten minutes the history deletes the oldest "
+        "whole hours beyond that; the current hour stays. 0: no limit but the retention.",
     )
     buffer_rows: int = Field(
         500_000,

@@ -16,6 +16,7 @@ from typing import NamedTuple
 HOUR_US = 3_600_000_000
 _DIGITS = 20
 _TEMPORARY = ".tmp"
+DAMAGED = ".damaged"  # after `.parquet`, where no view looks
 
 
 class Name(NamedTuple):
@@ -59,6 +60,22 @@ def files(directory: Path) -> Iterator[tuple[Path, Name]]:
         name = parse(path)
         if name is not None:
             yield path, name
+
+
+def literal(path: Path) -> str:
+    """Return the pattern that only this path matches: DuckDB takes paths of files as patterns."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in str(path))
+
+
+def raise_first(failures: list[OSError]) -> None:
+    """Raise the first failure, and state how many there are, if any.
+
+    Raises:
+        OSError: There is one.
+    """
+    if failures:
+        more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
+        raise OSError(f"{failures[0]}{more}") from failures[0]
 
 
 def write(path: Path, content: bytes) -> Path:

@@ -23,13 +23,14 @@ from bus.subscription import Subscription
 from schemas.live import Live
 from schemas.messages.base import Message
 from schemas.subject import Names
-from sinks.history import compaction, lock, table, view
-from sinks.history.writer import Writer
+from sinks.history import lock, table, view
+from sinks.history.upkeep import Upkeep
+from sinks.history.writer import Window, Writer
 
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
-_TIDY_SECONDS = 600.0
+_FIRST_TIDY_SECONDS, _TIDY_SECONDS = 60.0, 600.0
 _LOCK_SECONDS = 4.0  # for an earlier process that is about to end
 
 ROWS = Counter("spazio_history_rows_total", "rows written", ["stream"])
@@ -90,14 +91,12 @@ def _mend(folder: Path, error: OSError) -> str:
 
 
 async def _tidy(pool: ThreadPoolExecutor, live: Live, folder: Path) -> None:
+    upkeep = Upkeep(folder)
+    seconds = _FIRST_TIDY_SECONDS  # a sink that is restarted often must drop old hours, too
     while True:
-        await asyncio.sleep(_TIDY_SECONDS)
-        now_us = time.time_ns() // 1000
-        try:
-            await _in(pool, compaction.compact, folder, now_us)
-            await _in(pool, compaction.drop, folder, now_us - int(live.current.history.retention_seconds * 1e6))
-        except OSError as error:
-            log.warning("history.untidy", extra={"reason": str(error)})
+        await asyncio.sleep(seconds)
+        await _in(pool, upkeep.run, time.time_ns() // 1000, live.current.history)
+        seconds = _TIDY_SECONDS
 
 
 class _Source:
@@ -129,7 +128,7 @@ class _Source:
     async def _follow(self) -> None:
         info = await stream.describe(self._client, self._source)
         writer = await asyncio.get_running_loop().run_in_executor(
-            self._pool, Writer, self._settings.history_dir, self._source, info.identity, info.first
+            self._pool, Writer, self._settings.history_dir, self._source, info.identity, info.first, self._window
         )
         timeout = self._settings.nats.request_timeout_seconds
         reader = Reader(
@@ -143,6 +142,10 @@ class _Source:
             except asyncio.CancelledError:
                 await self._flush(writer)
                 raise
+
+    def _window(self) -> Window:
+        now_us, history = time.time_ns() // 1000, self._live.current.history
+        return Window(now_us - int(history.retention_seconds * 1e6), now_us + int(history.ahead_seconds * 1e6))
 
     async def _copy(self, messages: Subscription[Message | None], writer: Writer) -> None:
         loop = asyncio.get_running_loop()

@@ -72,7 +72,7 @@ def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
         hive = "=" not in str(directory)
         hour = "" if hive else ", make_timestamp(at_us)::DATE AS date, hour(make_timestamp(at_us))::INTEGER AS hour"
         types = ", hive_types = {'date': DATE, 'hour': INTEGER}" if hive else ""
-        pattern = _quoted(f"{_literal(str(directory))}/{table.name}/*/*/*.parquet")
+        pattern = _quoted(f"{layout.literal(directory)}/{table.name}/*/*/*.parquet")
         connection.execute(
             f"CREATE VIEW {table.name} AS "  # noqa: S608 # names of our own, and a quoted path
             f"SELECT to_timestamp(at_us / 1000000.0) AS time, *{hour} FROM read_parquet({pattern}, "
@@ -88,8 +88,3 @@ def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _literal(path: str) -> str:
-    """Return a path with its wildcards escaped."""
-    return "".join(f"[{char}]" if char in "*?[" else char for char in path)

@@ -7,10 +7,13 @@ beyond the cursor at the next start are not committed; the writer removes them a
 import contextlib
 import io
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
+from prometheus_client import Counter
 
 from schemas.messages.base import Message
 from sinks.history import layout
@@ -19,6 +22,18 @@ from sinks.history.layout import HOUR_US, Name
 from sinks.history.repetition import Repetition
 
 log = logging.getLogger(__name__)
+
+LATE = Counter("spazio_history_late_rows_total", "rows refused for their time", ["table", "reason"])
+
+
+class Window(NamedTuple):
+    """Times of rows that are stored, in microseconds; both ends belong to it."""
+
+    earliest_us: int
+    latest_us: int
+
+
+_ALL_TIMES = Window(-(2**63), 2**63 - 1)
 
 
 @dataclass(slots=True)
@@ -30,12 +45,21 @@ class _Batch:
     rows: int = 0
     messages: dict[str, list[Message]] = field(default_factory=dict)
     sequences: dict[str, list[int]] = field(default_factory=dict)
+    window: Window = _ALL_TIMES
+    late: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Writer:
     """Buffers and writes the rows of one stream; not thread-safe, and the only writer of that stream."""
 
-    def __init__(self, directory: Path, stream: str, created: str, first_sequence: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        stream: str,
+        created: str,
+        first_sequence: int,
+        window: Callable[[], Window] = lambda: _ALL_TIMES,
+    ) -> None:
         """Read the cursor, and remove files that are not committed.
 
         Args:
@@ -43,6 +67,7 @@ class Writer:
             stream: Name of the stream.
             created: Its identity; a stream with another identity has other messages.
             first_sequence: Lowest sequence that the stream still has.
+            window: Returns the times that are stored now; rows outside of it are counted and left out.
 
         Raises:
             OSError: The folder is not readable or not writable.
@@ -50,6 +75,7 @@ class Writer:
         if not created.isalnum():
             raise ValueError(f"created is {created!r}; a file name needs letters and digits only")
         self._directory, self._stream, self._created = directory, stream, created
+        self._window = window
         directory.mkdir(parents=True, exist_ok=True)
         layout.remove_temporary(directory)
         for folder in {path.parent for path, _ in layout.files(directory)}:
@@ -114,7 +140,7 @@ class Writer:
         self._open.last = max(self._open.last, last)
 
     def flush(self) -> int:
-        """Write all buffered rows and return their number.
+        """Write all buffered rows and return the number of those that are stored.
 
         Raises:
             OSError: The disk is full or read-only. No row is lost or written twice; call again.
@@ -123,13 +149,22 @@ class Writer:
         while self._sealed is not None or self._open.last:
             if self._sealed is None:
                 self._sealed, self._open = self._open, _Batch()
+                self._sealed.window = self._window()
             # A failed batch is written again unchanged, under the same names: files of the earlier attempt are
             # replaced, never removed, because its cursor may be on the disk.
             self._write(self._sealed)
             self._cursor = self._sealed.last
-            count += self._sealed.rows
+            count += self._sealed.rows - self._count_late(self._sealed)
             self._sealed = None
         return count
+
+    def _count_late(self, batch: _Batch) -> int:
+        for (table, reason), rows in batch.late.items():
+            LATE.labels(table, reason).inc(rows)
+        if batch.late:
+            late = {f"{table} {reason}": rows for (table, reason), rows in batch.late.items()}
+            log.warning("history.rows_refused", extra={"stream": self._stream, "rows": late})
+        return sum(batch.late.values())
 
     def _write(self, batch: _Batch) -> None:
         written: list[tuple[Path, Path]] = []
@@ -153,6 +188,7 @@ class Writer:
             if not messages:
                 continue
             frame = table.frame(messages).with_columns(sequence=pl.Series(batch.sequences[table.name], dtype=pl.Int64))
+            frame = _on_time(batch, table.name, frame)
             for key, rows in frame.group_by(frame["at_us"] // HOUR_US, maintain_order=True):
                 buffer = io.BytesIO()
                 rows.select(list(table.columns)).write_parquet(buffer, compression="zstd")
@@ -161,3 +197,12 @@ class Writer:
                 folder = layout.hour_folder(self._directory, table.name, hour * HOUR_US)
                 contents.append((folder / name, buffer.getvalue()))
         return contents
+
+
+def _on_time(batch: _Batch, table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows within the batch's window, and note how many are not."""
+    past, future = frame["at_us"] < batch.window.earliest_us, frame["at_us"] > batch.window.latest_us
+    for reason, is_late in (("past", past), ("future", future)):
+        if rows := int(is_late.sum()):
+            batch.late[table, reason] = rows
+    return frame.filter(~(past | future))

@@ -46,6 +46,7 @@ PREFIX = "replay"
 _AT_ONCE = 500
 _LOOK_SECONDS = 0.2
 _DRAIN_SECONDS = 30.0
+_ANY_SECONDS = 86_400.0 * 366 * 100  # the longest that the settings take
 _EXAMPLE = "SELECT * FROM availability ORDER BY at_us LIMIT 5"
 
 
@@ -56,6 +57,9 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
     logs.configure(settings.log, "replay")
     if settings.prefix == Settings().prefix:
         settings = settings.model_copy(update={"prefix": PREFIX})
+    # A recording is of any time, and one shifted to now and replayed fast runs ahead of the clock.
+    times = {"retention_seconds": _ANY_SECONDS, "ahead_seconds": _ANY_SECONDS}
+    settings = settings.model_copy(update={"history": settings.history.model_copy(update=times)})
     folder = settings.data.dir / PREFIX / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     settings = settings.model_copy(update={"data": settings.data.model_copy(update={"dir": folder})})
     try:

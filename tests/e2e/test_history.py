@@ -41,7 +41,8 @@ def found(settings: Settings) -> dict[str, tuple[int, int]]:
 async def sink(settings: Settings) -> AsyncIterator[None]:
     """Run the sink with flushes that leave hardly a moment between them; end it by `kill -9`."""
     options = ("--nats", settings.nats_url, "--data-dir", str(settings.data.dir), "--http-port", "0")
-    command = [sys.executable, "-m", "spazio", "sink", "history", *options, "--history-flush-seconds", "0.01"]
+    history = ("--history-flush-seconds", "0.01", "--history-retention-seconds", str(86_400 * 36_500))
+    command = [sys.executable, "-m", "spazio", "sink", "history", *options, *history]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield

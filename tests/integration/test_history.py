@@ -60,7 +60,8 @@ async def test_what_agents_and_the_cluster_watch_publish_is_in_the_tables(client
 
 async def sink(settings: Settings) -> asyncio.subprocess.Process:
     options = ("--nats", settings.nats_url, "--data-dir", str(settings.data.dir), "--http-port", "0")
-    command = [sys.executable, "-m", "spazio", "sink", "history", *options, "--history-flush-seconds", "0.2"]
+    history = ("--history-flush-seconds", "0.2", "--history-retention-seconds", str(86_400 * 36_500))
+    command = [sys.executable, "-m", "spazio", "sink", "history", *options, *history]
     return await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )

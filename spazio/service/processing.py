@@ -1,7 +1,7 @@
 """The tasks of `spazio process`: which there are, and how each is folded and stored.
 
-Each partition has two tasks: how many pods fit now, and predictions. One more task aggregates the partitions' sums, and
-one forecasts workloads. If the reject signal is federated, one more merges the partitions' directions of usage. Replicas
+Each partition has two tasks: how many pods fit now, and predictions. One more task aggregates the partitions' sums,
+and one forecasts workloads. If the reject signal is federated, one more merges the partitions' directions. Replicas
 share the tasks (`bus.folding.worker_pool`). The outputs of a partition go to the estimates stream in one atomic batch
 with its cursor. The global model and the merged directions go to the telemetry stream, where they have one position
 among all measurements.

@@ -239,11 +239,19 @@ def sql(
         str | None, typer.Argument(help="One SQL statement. Without it an interactive prompt opens.")
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print rows as a JSON array.")] = False,
+    unrestricted: Annotated[
+        bool,
+        typer.Option(
+            "--unrestricted",
+            help="Turn the limits off: statements may read and write any file that you may, and load extensions. "
+            "Without it they only read the history.",
+        ),
+    ] = False,
 ) -> int:
     """Query the history with DuckDB, while the pipeline runs."""
     from spazio.command import sql as command
 
-    return command.run(settings.history_dir, statement, json_output=json_output)
+    return command.run(settings.history_dir, statement, json_output=json_output, unrestricted=unrestricted)
 
 
 @app.command()

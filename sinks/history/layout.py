@@ -67,6 +67,11 @@ def literal(path: Path) -> str:
     return "".join(f"[{char}]" if char in "*?[" else char for char in str(path))
 
 
+def quoted(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def raise_first(failures: list[OSError]) -> None:
     """Raise the first failure, and state how many there are, if any.
 

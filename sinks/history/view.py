@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from sinks.history import layout
+from sinks.history import layout, sandbox
 from sinks.history.table import TABLES, Table
 from sinks.history.tables import capacity
 
@@ -43,8 +43,13 @@ def create(directory: Path) -> Path:
     return path
 
 
-def connect(directory: Path) -> duckdb.DuckDBPyConnection:
+def connect(directory: Path, *, restricted: bool = False) -> duckdb.DuckDBPyConnection:
     """Return an in-memory connection with the same views over the folder's current path.
+
+    Args:
+        directory: Folder of the history.
+        restricted: Let the connection see no other file, load no extension and keep its settings; `sandbox.check` has
+            to see each statement.
 
     Raises:
         FileNotFoundError: The folder has no history.
@@ -52,7 +57,11 @@ def connect(directory: Path) -> duckdb.DuckDBPyConnection:
     if not any((directory / table.name).is_dir() for table in TABLES):
         raise FileNotFoundError(f"{directory} holds no history; run `spazio up`, or name a folder with --history-dir")
     connection = duckdb.connect()
+    if restricted:
+        sandbox.prepare(connection)
     _views(connection, directory.absolute())
+    if restricted:
+        sandbox.confine(connection, directory.absolute())
     return connection
 
 
@@ -72,7 +81,7 @@ def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
         hive = "=" not in str(directory)
         hour = "" if hive else ", make_timestamp(at_us)::DATE AS date, hour(make_timestamp(at_us))::INTEGER AS hour"
         types = ", hive_types = {'date': DATE, 'hour': INTEGER}" if hive else ""
-        pattern = _quoted(f"{layout.literal(directory)}/{table.name}/*/*/*.parquet")
+        pattern = layout.quoted(f"{layout.literal(directory)}/{table.name}/*/*/*.parquet")
         connection.execute(
             f"CREATE VIEW {table.name} AS "  # noqa: S608 # names of our own, and a quoted path
             f"SELECT to_timestamp(at_us / 1000000.0) AS time, *{hour} FROM read_parquet({pattern}, "
@@ -84,7 +93,3 @@ def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
     if columns >= capacity.COLUMNS:
         for statement in capacity.VIEWS:
             connection.execute(statement)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import duckdb
 
-from sinks.history import view
+from sinks.history import sandbox, view
 
 _HELP = """\
   Statements end with ; and may go over several lines.
@@ -29,34 +29,40 @@ _SHOWN_ROWS = 200
 _ALL = 1_000_000_000
 
 
-def run(directory: Path, statement: str | None, *, json_output: bool) -> int:
+def run(directory: Path, statement: str | None, *, json_output: bool, unrestricted: bool = False) -> int:
     """Execute a statement, or read statements; return the exit status.
 
     Args:
         directory: Folder of the history.
         statement: SQL; None: read from the terminal, or from standard input if it is no terminal.
         json_output: Print rows as a JSON array.
+        unrestricted: Let statements read and write any file, and load extensions.
     """
     try:
-        connection = view.connect(directory)
+        connection = view.connect(directory, restricted=not unrestricted)
     except (FileNotFoundError, duckdb.Error) as error:
         sys.stderr.write(f"spazio: {error}\n")
         return 1
     with connection:
         if statement is None and sys.stdin.isatty():
-            return _prompt(connection, json_output)
+            return _prompt(connection, json_output, unrestricted)
         text = sys.stdin.read() if statement is None else statement
-        return 0 if _execute(connection, text, json_output) else 1
+        return 0 if _execute(connection, text, json_output, unrestricted) else 1
 
 
-def _execute(connection: duckdb.DuckDBPyConnection, text: str, json_output: bool) -> bool:
+def _execute(connection: duckdb.DuckDBPyConnection, text: str, json_output: bool, unrestricted: bool) -> bool:
     try:
         for statement in connection.extract_statements(text):
+            if not unrestricted:
+                sandbox.check(statement)
             try:
                 _print(connection, statement.query, json_output)
             except duckdb.IOException:
                 # Compaction has just replaced a file that the query had listed.
                 _print(connection, statement.query, json_output)
+    except duckdb.PermissionException as error:
+        sys.stderr.write(f"spazio: {error}\nStatements only read the history; --unrestricted lets them do anything\n")
+        return False
     except duckdb.Error as error:
         sys.stderr.write(f"spazio: {error}\n")
         return False
@@ -110,7 +116,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"a {type(value).__name__} has no form in JSON; cast it in SQL")
 
 
-def _prompt(connection: duckdb.DuckDBPyConnection, json_output: bool) -> int:
+def _prompt(connection: duckdb.DuckDBPyConnection, json_output: bool, unrestricted: bool) -> int:
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 # adds a history and line editing to `input`
 
@@ -119,11 +125,11 @@ def _prompt(connection: duckdb.DuckDBPyConnection, json_output: bool) -> int:
         if statement == ".help":
             print(_HELP)
         elif statement == ".tables":
-            _execute(connection, _TABLES, json_output)
+            _execute(connection, _TABLES, json_output, unrestricted)
         elif statement.startswith("."):
             print(f"there is no {statement}; .help lists the commands")
         else:
-            _execute(connection, statement, json_output)
+            _execute(connection, statement, json_output, unrestricted)
     return 0
 
 

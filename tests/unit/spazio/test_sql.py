@@ -90,3 +90,82 @@ def test_the_prompt_takes_statements_over_several_lines_and_dot_commands(
     assert "30" in shown.out
     assert ".nonsense" in shown.out
     assert "wrong" in shown.err
+
+
+OUTSIDE = [
+    "SELECT * FROM read_text('{secret}')",
+    "FROM '{secret}'",
+    "SELECT * FROM read_csv('{secret}')",
+    "SELECT * FROM glob('{out}/*')",
+    "SELECT * FROM read_text('{history}/../out/secret.csv')",
+    "SELECT * FROM read_text('{history}/link.csv')",
+    "SELECT * FROM read_parquet('http://127.0.0.1:9/x.parquet')",
+    "COPY (SELECT 1) TO '{out}/new.csv'",
+    "COPY (SELECT 1) TO '{history}/new.parquet'",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{history}/new.parquet'",
+    "EXPLAIN ANALYZE /**/ cOpY (SELECT 1) TO '{history}/new.parquet'",
+    "PREPARE p AS COPY (SELECT 1) TO '{history}/new.parquet'; EXECUTE p",
+    "COPY (PIVOT (FROM range(3) AS t(a)) ON a USING count(*)) TO '{history}/new.csv'",
+    "EXPORT DATABASE '{history}/new'",
+    "ATTACH '{history}/new.db'",
+    "ATTACH '{out}/new.db'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET enable_external_access = true",
+    "SET allowed_directories = ['/']",
+    "SET lock_configuration = false",
+    "RESET allowed_directories",
+    "SET autoload_known_extensions = true",
+    "SET temp_directory = '{out}'",
+]
+
+
+@pytest.mark.parametrize("statement", OUTSIDE)
+def test_statements_neither_read_nor_write_anything_but_the_history(
+    tmp_path: Path, history: Path, capsys: pytest.CaptureFixture[str], statement: str
+) -> None:
+    folder, out = tmp_path / "a 'history' [x]*", tmp_path / "out"
+    folder.mkdir()
+    for path in [*history.iterdir()]:
+        if path != folder:
+            path.rename(folder / path.name)
+    out.mkdir()
+    secret = out / "secret.csv"
+    secret.write_text("word\nhidden\n")
+    (folder / "link.csv").symlink_to(secret)
+    before = sorted(tmp_path.rglob("*"))
+    escaped = {name: str(path).replace("'", "''") for name, path in (("history", folder), ("out", out))}
+    text = statement.format(secret=secret, **escaped)
+    assert sql.run(folder, text, json_output=True) == 1
+    shown = capsys.readouterr()
+    assert "hidden" not in shown.out
+    assert "spazio: " in shown.err
+    assert sorted(tmp_path.rglob("*")) == before
+    assert sql.run(folder, "SELECT count(*) AS n, count(date) AS dated FROM samples", json_output=True) == 0
+    assert json.loads(capsys.readouterr().out) == [{"n": 30, "dated": 30}]
+
+
+def test_unrestricted_statements_read_and_write_files(
+    tmp_path: Path, history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "out.csv"
+    assert sql.run(history, f"COPY (SELECT 7 AS n) TO '{path}'", json_output=True, unrestricted=True) == 0
+    capsys.readouterr()
+    assert sql.run(history, f"FROM '{path}'", json_output=True, unrestricted=True) == 0
+    assert json.loads(capsys.readouterr().out) == [{"n": 7}]
+    assert sql.run(history, f"SELECT * FROM read_csv('{path.parent.parent}/x')", json_output=True) == 1
+    assert "--unrestricted" in capsys.readouterr().err
+
+
+def test_restricted_statements_have_tables_in_memory_plans_and_room_to_spill(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = history.parent / f"{history.name} link"
+    link.symlink_to(history)
+    text = (
+        "SET memory_limit = '60MB'; SET threads = 1; CREATE TEMP TABLE t AS FROM samples; INSERT INTO t FROM samples; "
+        "EXPLAIN ANALYZE SELECT max(cpu_util) FROM t; PIVOT t ON node USING count(*); PRAGMA table_info('t'); "
+        "SELECT last(s) AS s FROM (SELECT repeat('x', 50) || a AS s FROM range(2000000) AS r(a) ORDER BY hash(a), s)"
+    )
+    assert sql.run(link, text, json_output=False) == 0, capsys.readouterr().err
+    assert "xxx" in capsys.readouterr().out

@@ -1,0 +1,73 @@
+"""Limits of a connection for statements by others: it reads the folder of the history, and nothing else.
+
+DuckDB's `allowed_directories` permits writing, too, so statements that write files are refused by their type.
+"""
+
+import re
+import secrets
+import tempfile
+from pathlib import Path
+
+import duckdb
+
+from sinks.history import layout
+
+_OFF = (
+    "autoinstall_known_extensions",
+    "autoload_known_extensions",
+    "allow_community_extensions",
+    "allow_persistent_secrets",
+)
+# They concern this process only.
+_FREE_SETTINGS = ("memory_limit", "threads", "TimeZone")
+# `COPY` inside of these has no type of its own.
+_NESTING = frozenset({duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI})
+_READING = _NESTING | {
+    duckdb.StatementType.SELECT,
+    duckdb.StatementType.CALL,
+    duckdb.StatementType.PRAGMA,
+    duckdb.StatementType.SET,
+    duckdb.StatementType.TRANSACTION,
+    # Tables and views in memory, which end with the process.
+    duckdb.StatementType.CREATE,
+    duckdb.StatementType.DROP,
+    duckdb.StatementType.ALTER,
+    duckdb.StatementType.INSERT,
+    duckdb.StatementType.UPDATE,
+    duckdb.StatementType.DELETE,
+    duckdb.StatementType.MERGE_INTO,
+}
+_COPY = re.compile(r"\bcopy\b", re.IGNORECASE)
+
+
+def prepare(connection: duckdb.DuckDBPyConnection) -> None:
+    """Switch extensions and stored secrets off. This comes before the connection's first query."""
+    for setting in _OFF:
+        connection.execute(f"SET {setting} = false")
+    # DuckDB makes the folder when a query needs more than the memory, and removes it.
+    spill = Path(tempfile.gettempdir(), f"spazio-sql-{secrets.token_hex(8)}")
+    connection.execute(f"SET temp_directory = {layout.quoted(str(spill))}")
+
+
+def confine(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
+    """Leave only the folder to the connection, for good."""
+    # DuckDB compares patterns as they are written, and the files that match them as they are named.
+    prefixes = {str(directory), layout.literal(directory)}
+    allowed = ", ".join(layout.quoted(f"{prefix}/") for prefix in sorted(prefixes))
+    free = ", ".join(map(layout.quoted, _FREE_SETTINGS))
+    connection.execute(f"SET allowed_directories = [{allowed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute(f"SET allowed_configs = [{free}]")
+    connection.execute("SET lock_configuration = true")
+
+
+def check(statement: duckdb.Statement) -> None:
+    """Let a statement pass that writes no file.
+
+    Raises:
+        duckdb.PermissionException: It may write one.
+    """
+    nested_copy = statement.type in _NESTING and _COPY.search(statement.query)
+    if statement.type not in _READING or nested_copy:
+        name = "COPY" if nested_copy else statement.type.name
+        raise duckdb.PermissionException(f"Permission Error: {name} may write files or load code")

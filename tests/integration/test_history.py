@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.history import service, view
-from tests.support.telemetry import block
+from tests.support.telemetry import START, block
 from tests.support.workload import of_each_kind
 
 NAMES = Names()
@@ -56,6 +57,21 @@ async def test_what_agents_and_the_cluster_watch_publish_is_in_the_tables(client
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing
+
+
+async def test_rows_of_times_beyond_the_settings_are_refused(client: Client, quick: Settings) -> None:
+    week = quick.history.model_copy(update={"retention_seconds": 7 * 86_400.0})
+    live = Live(quick.model_copy(update={"history": week}))
+    writing = asyncio.create_task(service.run(client, live, Health()))
+    now = int(time.time()) - START
+    for second in (0, now - 8 * 86_400, now - 6 * 86_400, now, now + 3000, now + 4000):
+        await client.jetstream().publish(NAMES.node("samples", "n"), codec.encode(block("n", second)))
+    await until(quick.history_dir, {"samples": 30, "containers": 0, "pods": 0, "nodes": 0, "podfacts": 0})
+    writing.cancel()
+    await asyncio.wait({writing})
+    with view.connect(quick.history_dir) as connection:
+        stored = connection.execute("SELECT DISTINCT seq - 1000 FROM samples ORDER BY 1").fetchall()
+    assert stored == [(now - 6 * 86_400,), (now,), (now + 3000,)]
 
 
 async def sink(settings: Settings) -> asyncio.subprocess.Process:

@@ -121,7 +121,8 @@ class Partition:
         free, moved = result.free, np.zeros(len(rows), dtype=np.bool_)
         if workloads.known(rows):
             room = workloads.room(rows, self._nodes(state))
-            free, moved = room.free, workloads.moved(rows, room)
+            free = np.where(room.classed[:, None], room.free, result.free)
+            moved = workloads.moved(rows, room)
             if self._params.variant.estimator.by_class:
                 result = _composed(result, room)
         published, due = report.update(before.report, result, local.at_us, moved, self._settings.estimate)

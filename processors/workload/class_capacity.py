@@ -101,6 +101,7 @@ class Room(NamedTuple):
         total: Room for that mix.
         prior: (nodes,) share of its cost that is assumed.
         known: (nodes,) True: `total` rests on what pods were seen to take, or no pod runs.
+        classed: (nodes,) True: the node or the cluster knows a class.
     """
 
     label: NDArray[np.int64]
@@ -116,6 +117,7 @@ class Room(NamedTuple):
     total: Total
     prior: Array
     known: NDArray[np.bool_]
+    classed: NDArray[np.bool_]
 
 
 def update(
@@ -139,6 +141,7 @@ def update(
     mixed = _mixed(costs, likely, nodes)
     of_mix = fit(free, spread, mixed.value, mixed.doubt, mixed.apart, left, whole=whole)
     assumed, priors = _assumed(state, cost, cluster)
+    classed = np.any(costs.label >= 0, axis=1)
     return Room(
         label=costs.label,
         pods=np.concatenate((state.pods, np.zeros((len(free), len(cluster.label)))), axis=1),
@@ -152,7 +155,9 @@ def update(
         weights=mixed.weights,
         total=_total(of_mix, free, mixed.value[:, 0], nodes.pods),
         prior=np.where(mixed.reference, 1.0, classes.over_slots(mixed.weights * priors)),
-        known=(nodes.pods == 0) | state.measured.all(axis=1),
+        # Where no class is known the node's own regression counts, whichever nodes it is folded with.
+        known=classed & ((nodes.pods == 0) | state.measured.all(axis=1)),
+        classed=classed,
     )
 
 

@@ -67,6 +67,19 @@ def test_how_messages_are_grouped_into_ticks_changes_no_byte(variant: str, cuts:
     assert any(row.churn for row in rows)
 
 
+@pytest.mark.parametrize(("nodes", "seconds", "seed"), [(4, 8, 2), (4, 8, 3), (5, 12, 5)])
+def test_a_cut_at_any_message_changes_no_byte(nodes: int, seconds: int, seed: int) -> None:
+    """Among them: a node that runs pods of a class in one fold with a node that runs none."""
+    messages = telemetry.recording(nodes, seconds, seed)
+    whole = Partition(configured(), 0)
+    expected = lines(whole.fold(messages)[0])
+    for cut in range(1, len(messages)):
+        partition = Partition(configured(), 0)
+        outputs = partition.fold(messages[:cut])[0] + partition.fold(messages[cut:])[0]
+        assert lines(outputs) == expected, cut
+        assert partition.snapshot() == whole.snapshot(), cut
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_restored_snapshot_goes_on_byte_for_byte(variant: str) -> None:
     wanted = configured(model_variant=variant)

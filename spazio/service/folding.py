@@ -20,14 +20,18 @@ from schemas.codec import InvalidMessage
 from schemas.live import Live
 from schemas.messages.prediction import WorkloadSums
 from schemas.settings import Settings
-from schemas.subject import Names, token
+from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names, token
 
 log = logging.getLogger(__name__)
 
 OUTLOOK = "outlook"
 
 NODES = Gauge("spazio_nodes", "nodes known", ["partition"])
-WITHHELD = Gauge("spazio_messages_withheld", "messages not made because cpu or memory is unknown", ["partition"])
+WITHHELD = Gauge(
+    "spazio_messages_withheld",
+    "messages not published: cpu or memory is unknown, or the subject would be too long",
+    ["partition"],
+)
 IGNORED = Gauge(
     "spazio_container_events_ignored",
     "container events that open no window: of a node without blocks, or a minute away from its newest one; and "
@@ -177,12 +181,17 @@ def forecast(live: Live, shards: int) -> ProcessorFold[Forecasts]:
             forecasts = state.fold(sums.partition, sums.at_us, workload.sums_of(sums))
         except ValueError as error:
             raise codec.Refused(str(error)) from error
-        return [
-            Row(
-                names.of("forecast", token(made.workload.namespace), token(workload.name(made.workload))),
-                codec.encode(workload.message(made, settings)),
-            )
+        subjects = [
+            names.of("forecast", token(made.workload.namespace), token(workload.name(made.workload)))
             for made in forecasts
+        ]
+        # A longer subject would end the connection, after each restart again.
+        fitting = [len(target) <= MAXIMUM_SUBJECT_BYTES for target in subjects]
+        WITHHELD.labels("forecast").inc(fitting.count(False))
+        return [
+            Row(target, codec.encode(workload.message(made, settings)))
+            for target, made, fits in zip(subjects, forecasts, fitting, strict=True)
+            if fits
         ]
 
     return ProcessorFold(lambda: Forecasts(shards, workload.params(live.current)), _singly(fold_one))

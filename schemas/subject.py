@@ -16,8 +16,8 @@ _NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,253}")
 PARTITIONS = 8
 
 # The server allows 4,096 bytes (`max_control_line`) for the whole line `HPUB <subject> <reply> <sizes>`, and it ends
-# the connection of a client that exceeds it. The 512 bytes kept free hold a reply subject, the sizes, and what a leaf node
-# adds. The longest node name, 253 characters of four bytes, makes a token of 3,036 bytes and stays possible.
+# the connection of a client that exceeds it. The 512 bytes kept free hold a reply subject, the sizes, and what a leaf
+# node adds. The longest node name, 253 characters of four bytes, makes a token of 3,036 bytes and stays possible.
 MAXIMUM_SUBJECT_BYTES = 4096 - 512
 
 # The same names come every second. An entry takes a few hundred bytes; names beyond the limit are only slower.

@@ -71,44 +71,8 @@ def messages(scene: Scene, seed: int) -> Iterator[tuple[int, list[tuple[str, byt
         wanted = np.maximum(scene.cost(second) * (1 + random.normal(0, 0.1, count)), 0.0)
         rest = max(REST + random.normal(0, 0.02), 0.0)
         demand = rest + float(wanted.sum())
-        served = min(1.0, CPUS / demand)
-        values = np.zeros((10, len(metric.NAMES)))
-        values[:, metric.NAMES.index("cpu_util")] = min(demand / CPUS, 1.0)
-        values[:, metric.NAMES.index("cpu_pressure")] = np.clip(demand / CPUS - 1, 0, 1)
-        values[:, metric.NAMES.index("procs_running")] = 1 + demand
-        values[:, metric.NAMES.index("memory_util")] = values[:, metric.NAMES.index("memory_used")] = 0.1
-        values[:, metric.NAMES.index("pods")] = count
-        head: dict[str, Any] = {"node": "n", "boot": "b"}
-        block = SampleBlock(
-            **head,
-            seq=1000 + second,
-            at_us=(_START + second) * 1_000_000,
-            step_us=100_000,
-            cpus=CPUS,
-            memory_bytes=MEMORY,
-            metrics=list(metric.NAMES),
-            values=[float(value) for value in np.round(values, 4).ravel()],
-        )
-        none: list[Any] = [None] * count
-        usage = PodUsageBlock(
-            **head,
-            seq=1001 + second,
-            at_us=(_START + second + 1) * 1_000_000,
-            span_us=1_000_000,
-            system_cpu_cores=rest * served,
-            pods=[f"p{number}" for number in own],
-            namespaces=none,
-            names=none,
-            workloads=["w"] * count,
-            containers=[1] * count,
-            cpu_cores=(wanted * served).tolist(),
-            memory_bytes=[1e8] * count,
-            cpu_pressure=[max(0.0, 1 - served)] * count,
-            memory_pressure=none,
-            io_pressure=none,
-            throttled=none,
-            ages=[second - born[number] for number in own],
-        )
+        ages = {f"p{number}": second - born[number] for number in own}
+        block, usage = _block(second, demand, count), _usage(second, wanted, rest, min(1.0, CPUS / demand), ages)
         yield (
             second,
             [
@@ -116,6 +80,52 @@ def messages(scene: Scene, seed: int) -> Iterator[tuple[int, list[tuple[str, byt
                 for kind, message in (("samples", block), ("pods", usage))
             ],
         )
+
+
+def _block(second: int, demand: float, pods: int) -> SampleBlock:
+    """Return the node's samples of one second with a demand in cores."""
+    values = np.zeros((10, len(metric.NAMES)))
+    values[:, metric.NAMES.index("cpu_util")] = min(demand / CPUS, 1.0)
+    values[:, metric.NAMES.index("cpu_pressure")] = np.clip(demand / CPUS - 1, 0, 1)
+    values[:, metric.NAMES.index("procs_running")] = 1 + demand
+    values[:, metric.NAMES.index("memory_util")] = values[:, metric.NAMES.index("memory_used")] = 0.1
+    values[:, metric.NAMES.index("pods")] = pods
+    return SampleBlock(
+        node="n",
+        boot="b",
+        seq=1000 + second,
+        at_us=(_START + second) * 1_000_000,
+        step_us=100_000,
+        cpus=CPUS,
+        memory_bytes=MEMORY,
+        metrics=list(metric.NAMES),
+        values=[float(value) for value in np.round(values, 4).ravel()],
+    )
+
+
+def _usage(second: int, wanted: NDArray[np.float64], rest: float, served: float, ages: dict[str, int]) -> PodUsageBlock:
+    """Return what each pod used in one second: the served share of the cores that it wanted."""
+    none: list[Any] = [None] * len(ages)
+    return PodUsageBlock(
+        node="n",
+        boot="b",
+        seq=1001 + second,
+        at_us=(_START + second + 1) * 1_000_000,
+        span_us=1_000_000,
+        system_cpu_cores=rest * served,
+        pods=list(ages),
+        namespaces=none,
+        names=none,
+        workloads=["w"] * len(ages),
+        containers=[1] * len(ages),
+        cpu_cores=(wanted * served).tolist(),
+        memory_bytes=[1e8] * len(ages),
+        cpu_pressure=[max(0.0, 1 - served)] * len(ages),
+        memory_pressure=none,
+        io_pressure=none,
+        throttled=none,
+        ages=list(ages.values()),
+    )
 
 
 def truth(scene: Scene, second: int, settings: Settings) -> float:

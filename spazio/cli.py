@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from schemas.settings import Settings
-from spazio.command import sink
+from spazio import sink
 from spazio.option import PIPELINE, with_settings
 
 app = typer.Typer(

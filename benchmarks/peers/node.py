@@ -2,7 +2,8 @@
 
 The formulas are those of `processors` in the default variant, without a global model; each function names the module
 that it follows. What no availability is made of is not computed: most metrics are never smoothed, and classes of pods,
-container events, sums, clocks and late blocks are not known here.
+container events, sums, clocks and late blocks are not known here. It is long because it is one program in one file, as
+somebody would write it who needs no more than this.
 """
 
 import math

@@ -5,7 +5,6 @@ A value in the shape of an object: `fold` takes messages in stream order and ret
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,21 +21,14 @@ from processors.partition.state import FORMAT, PartitionState, Rows
 from processors.rows import table
 from processors.workload.class_capacity import Nodes, Room
 from processors.workload.pod_class import Tally
+from schemas.codec import InvalidMessage
 from schemas.messages.base import Message
 from schemas.messages.estimate import Availability, Model
 from schemas.messages.telemetry import SmoothedBlock
 from schemas.settings import Settings
 from schemas.subject import Names
 
-__all__ = ["FORMAT", "Partition", "Refusal"]
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A message that cannot be used: its index among those folded, and why."""
-
-    index: int
-    reason: str
+__all__ = ["FORMAT", "Partition"]
 
 
 class Partition:
@@ -70,7 +62,7 @@ class Partition:
         """Number of container events that could not be laid on their node's clock, and of blocks without the size."""
         return self._state.admission.ignored
 
-    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[Refusal]]:
+    def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[list[Output], list[InvalidMessage]]:
         """Fold messages, (stored subject, payload) in stream order.
 
         Returns:
@@ -90,7 +82,7 @@ class Partition:
             else:
                 state.adopt(step.model)
             state.watermark = watermark
-        return outputs, [Refusal(index, reason) for index, reason in refused]
+        return outputs, [InvalidMessage(index, reason) for index, reason in refused]
 
     def state(self, node: str) -> chain.State | None:
         """Return the state of a node, as rows of one; None: the node is unknown."""

@@ -116,8 +116,8 @@ def partition(settings: Settings, number: int) -> ProcessorFold[Partition]:
     label = str(number)
 
     def step(state: Partition, messages: Messages) -> Result:
-        outputs, refusals = state.fold(messages)
-        return _rows(outputs), [InvalidMessage(refusal.index, refusal.reason) for refusal in refusals]
+        outputs, invalid = state.fold(messages)
+        return _rows(outputs), invalid
 
     def observe(state: Partition) -> None:
         NODES.labels(label).set(state.nodes)

@@ -31,7 +31,7 @@ from spazio.truth.recording import Recorder, Recording, Step
 _START_SECONDS = 40.0
 _LOOK_SECONDS = 0.2
 _SETTLED_SECONDS = 6.0  # after a change, before slowdown is measured
-_GONE_SECONDS = 6.0  # between families
+_GONE_SECONDS = 3.0  # between families
 _MOST_SLOWDOWN = 4.0
 
 

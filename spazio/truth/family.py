@@ -62,7 +62,7 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
     hold = ("hold", "--bytes", str(size))
     burner = Family("burn", [BURN], scaled(1, 2, 3, 5) if quick else scaled(1, 2, 3, 4, 6))
     service = Family("serve-30", [SERVICE], scaled(1, 3, 6) if quick else scaled(1, 2, 3, 4, 5))
-    memory = Family("hold", [hold], range(1, 3 if quick else 6), limit="memory", size=size)
+    memory = Family("hold", [hold], range(1, 3 if quick else 5), limit="memory", size=size)
     changed = Family(
         "burn-after-hold",
         [("burn", "--work", "0.02")],
@@ -81,11 +81,11 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
         Family("serve-30-constant", [(*SERVICE, *constant)], scaled(1, 2, 3, 4, 5)),
         Family("think", [("think", "--share", "0.33")], scaled(1, 3, 5, 7, 9)),
         memory,
-        Family("hold-growing", [(*hold, "--seconds", "20")], range(1, 5), limit="memory", size=size),
-        Family("stream", [("stream",)], scaled(1, 2, 3, 4)),
-        Family("write", [("write",)], (1, 2, 3)),
-        Family("quota", [("burn", "--work", "0.01")], scaled(1, 4, 8, 12, 14), quota=0.3),
-        Family("spike", [("spike", "--seconds", "2", "--share", "0.2")], scaled(1, 3, 5, 7)),
+        Family("hold-growing", [(*hold, "--seconds", "20")], range(1, 4), limit="memory", size=size),
+        Family("stream", [("stream",)], scaled(1, 2, 4)),
+        Family("write", [("write",)], (1, 3)),
+        Family("quota", [("burn", "--work", "0.01")], scaled(1, 4, 8, 12), quota=0.3),
+        Family("spike", [("spike", "--seconds", "2", "--share", "0.2")], scaled(1, 3, 6)),
         Family("mix", [BURN, SERVICE, ("hold", "--bytes", str(GIB))], range(1, 7)),
         changed,
         Family(

@@ -8,8 +8,7 @@ import typer
 from schemas.channel import CHANNELS, stores
 from schemas.subject import Names
 from sinks.history.table import TABLES
-from spazio import cli
-from spazio.command import sink
+from spazio import cli, sink
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()

@@ -34,7 +34,7 @@ def history(settings: Settings) -> int:
 
 
 @app.command()
-@with_settings(*PIPELINE, "cache")
+@with_settings(*PIPELINE, "cache", "predict", "reject", "forecast")
 def metrics(settings: Settings) -> int:
     """Serve each node's availability to Prometheus."""
     from sinks.metrics import service as sink

@@ -20,6 +20,7 @@ from bus.client import Client
 from bus.health import Health
 from bus.reading.reader import Reader
 from bus.subscription import Subscription
+from schemas import channel
 from schemas.live import Live
 from schemas.messages.base import Message
 from schemas.subject import Names
@@ -71,7 +72,8 @@ async def _serve(client: Client, live: Live, health: Health, pool: ThreadPoolExe
     subjects = {
         names.telemetry: [">"],
         names.estimates: [">"],
-        names.events: [names.of("decision", ">")],
+        # Dead letters are of every subject and have no table.
+        names.events: [row.filter(names) for row in channel.of_store(channel.EVENTS) if row.kind in table.KINDS],
     }
     async with asyncio.TaskGroup() as group:
         for source, wanted in subjects.items():

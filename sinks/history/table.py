@@ -67,6 +67,7 @@ TABLES: tuple[Table, ...] = (
     Table("podfacts", "podfacts", facts.POD, facts.pods, identity=facts.pod_identity),
 )
 _BY_KIND = {table.kind: table for table in TABLES}
+KINDS = frozenset(_BY_KIND)
 
 
 def of_subject(subject: str) -> Table | None:

@@ -31,5 +31,5 @@ def make(name: str, variant: str, settings: estimation.Estimate) -> Estimator:
     estimator = _MAKERS[name](settings)
     if variant not in estimator.variants:
         meant = [f"{known} on {' and '.join(_MAKERS[known](settings).variants)}" for known in NAMES]
-        raise ValueError(f"estimate form {name} gives no sense on the {variant} model; meant are {', '.join(meant)}")
+        raise ValueError(f"estimate form {name} does not work with the {variant} model; valid are {', '.join(meant)}")
     return estimator

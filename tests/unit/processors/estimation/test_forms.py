@@ -93,7 +93,7 @@ def test_settings_refuse_exactly_what_the_estimators_do_not_go_with(variant: str
         return
     with pytest.raises(ValueError, match=f"estimate form {name} .*--model-variant carico"):
         all_settings.load(flags, environ={})
-    with pytest.raises(ValueError, match=f"{name} gives no sense on the {variant} model; meant are .*{name} on "):
+    with pytest.raises(ValueError, match=f"{name} does not work with the {variant} model; valid are .*{name} on "):
         estimators.make(name, variant, estimation.Estimate())
 
 

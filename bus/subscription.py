@@ -7,8 +7,9 @@ consumer that only shows messages, or follows a bucket in which a deleted key is
 ignores them (`ignore`). The reader itself waits while the server is away. An error from which it cannot recover ends
 `read`, and `keep` starts again.
 
-Two modules use a `Reader` directly: a fold decodes messages itself, since it must give the same bytes without a bus
-(`bus.folding.task_runner`), and the search for a cursor skips messages that are none (`bus.publishing.batch`).
+Three modules use a `Reader` directly: a fold decodes messages itself, since it must give the same bytes without a bus
+(`bus.folding.task_runner`), the search for a cursor skips messages that are none (`bus.publishing.batch`), and a scan
+for sequences decodes nothing (`bus.folding.journal`).
 """
 
 import asyncio

@@ -101,6 +101,7 @@ class Writer:
         self._repetition = Repetition()
         self._open = _Batch()
         self._sealed: _Batch | None = None
+        self._late_logged: set[str] = set()
 
     @property
     def cursor(self) -> int:
@@ -163,7 +164,10 @@ class Writer:
             LATE.labels(table, reason).inc(rows)
         if batch.late:
             late = {f"{table} {reason}": rows for (table, reason), rows in batch.late.items()}
-            log.warning("history.rows_refused", extra={"stream": self._stream, "rows": late})
+            # The counter has the numbers; the log names each new cause once.
+            level = logging.DEBUG if late.keys() <= self._late_logged else logging.WARNING
+            log.log(level, "history.rows_refused", extra={"stream": self._stream, "rows": late})
+            self._late_logged |= late.keys()
         return sum(batch.late.values())
 
     def _write(self, batch: _Batch) -> None:

@@ -57,9 +57,9 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
     logs.configure(settings.log, "replay")
     if settings.prefix == Settings().prefix:
         settings = settings.model_copy(update={"prefix": PREFIX})
-    # A recording is of any time, and one shifted to now and replayed fast runs ahead of the clock.
-    times = {"retention_seconds": _ANY_SECONDS, "ahead_seconds": _ANY_SECONDS}
-    settings = settings.model_copy(update={"history": settings.history.model_copy(update=times)})
+    # A recording is of any time, and one shifted to now and replayed fast runs ahead of the clock. No row of it may go.
+    limits = {"retention_seconds": _ANY_SECONDS, "ahead_seconds": _ANY_SECONDS, "max_bytes": 0}
+    settings = settings.model_copy(update={"history": settings.history.model_copy(update=limits)})
     folder = settings.data.dir / PREFIX / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     settings = settings.model_copy(update={"data": settings.data.model_copy(update={"dir": folder})})
     try:

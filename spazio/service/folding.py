@@ -194,7 +194,11 @@ def forecast(live: Live, shards: int) -> ProcessorFold[Forecasts]:
             if fits
         ]
 
-    return ProcessorFold(lambda: Forecasts(shards, workload.params(live.current)), _singly(fold_one))
+    def create() -> Forecasts:
+        WITHHELD.labels("forecast").set(0)
+        return Forecasts(shards, workload.params(live.current))
+
+    return ProcessorFold(create, _singly(fold_one))
 
 
 def _singly(fold_one: Callable[[State, str, bytes], Iterable[Row]]) -> Callable[[State, Messages], Result]:

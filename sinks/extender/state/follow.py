@@ -1,4 +1,4 @@
-"""How the cluster_state learns: buckets and streams read in order by the bus's own reader, a little at a time.
+"""How the extender learns the cluster's state: buckets and streams read in order by the bus's own reader, a little at a time.
 
 Everything known is read before the first question is answered. After that each message is taken as it comes, in small
 parts, so that a question does not wait behind thousands of them. The client's own watch of a bucket is not used: it
@@ -47,14 +47,14 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class _Source(Generic[M]):
-    """One kind of message that the cluster_state learns from.
+    """One kind of message that the cluster state is made of.
 
     Attributes:
         kind: What counters call it.
         stream: Where it is stored.
         subjects: Filter in that stream.
         decode: Reads a message.
-        take: Tells the cluster_state.
+        take: Updates the cluster state.
         newest: Begin with the last message of each subject.
     """
 

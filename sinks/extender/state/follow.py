@@ -1,4 +1,4 @@
-"""How the extender learns the cluster's state: buckets and streams read in order by the bus's reader, a little at a time.
+"""How the extender learns the cluster's state: buckets and streams, read in order by the bus's reader, some at a time.
 
 Everything known is read before the first question is answered. After that each message is taken as it comes, in small
 parts, so that a question does not wait behind thousands of them. The client's own watch of a bucket is not used: it

@@ -28,7 +28,7 @@ from tests.support.program import SPAZIO, Program
 
 _STEP_DOWN = (
     "import encodings.idna, os, sys\n"
-    "from spazio import agent\n"
+    "from spazio.command import agent\n"
     "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"  # after the imports: the interpreter may be root's own
     "sys.exit(agent.main(sys.argv[1:]))\n"
 )

@@ -18,6 +18,8 @@ from schemas.settings import Settings
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 _PORTS_TRIED = 100
 _BUCKET_BYTES = 1 << 30
+# After this line of its log the server refuses a stream, even with space on the disk, until it is started again.
+WRITE_FAILED = b"Critical write error"
 
 _CONFIG = """\
 server_name: {name}

@@ -15,7 +15,7 @@ from bus.health import UNSTORED, Health
 from bus.publishing.pipeline import Outgoing, Pipeline
 from schemas import codec
 from schemas.messages.placement import Decision
-from schemas.subject import Names, token
+from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names, token
 
 _MOST_QUEUED = 10_000
 _IN_FLIGHT = 500
@@ -23,7 +23,6 @@ _PAUSE_SECONDS = 0.05
 _PATIENCE_SECONDS = 5.0
 _LAST_SECONDS = 1.0
 _ROOM_FOR_HEADERS = 4096
-_LONGEST_SUBJECT = 3000  # the server closes a connection that sends a line longer than 4,096 bytes
 
 DROPPED = Counter(
     "spazio_extender_decisions_dropped_total", "decisions not published: the server was away for long, or too large"
@@ -70,7 +69,7 @@ class DecisionPublisher:
             outgoing = [self._outgoing(decision) for decision in decisions]
             largest = self._client.max_payload - _ROOM_FOR_HEADERS
             sendable = [
-                each for each in outgoing if len(each.payload) < largest and len(each.subject) <= _LONGEST_SUBJECT
+                each for each in outgoing if len(each.payload) < largest and len(each.subject) <= MAXIMUM_SUBJECT_BYTES
             ]
             DROPPED.inc(len(outgoing) - len(sendable))
             await pipeline.send(sendable, until=until)

@@ -35,6 +35,7 @@ _SINKS = ("cache", "history", "metrics", "extender")
 # Producers end first, so that their last measurements are folded and written; the server ends last.
 _ENDING = ((("load", "agent"), 1.0), (("process",), 1.4), (_SINKS, 1.4), (("nats",), 0.8))
 _START_SECONDS = 15.0
+_SERVER_LOG_SECONDS = 2.0
 
 
 def run(settings: Settings) -> int:
@@ -162,7 +163,9 @@ class _Up:
         log_file = self._folder / "nats" / "server.log"
         command = server.command(program, server.write_config(self._settings, port))
         self._url = f"nats://127.0.0.1:{port}"
+        logged = log_file.stat().st_size if log_file.exists() else 0
         self._add(Recipe("nats", command, lambda _: child.listening(port), log_file=log_file))
+        self._tasks["nats log"] = asyncio.create_task(self._restart_server(log_file, logged), name="nats log")
         try:
             async with asyncio.timeout(_START_SECONDS):
                 await self._children["nats"].ready.wait()
@@ -170,6 +173,25 @@ class _Up:
             tail = " | ".join(log_file.read_text(errors="replace").splitlines()[-3:])
             raise server.Unusable(f"nats-server did not start: {tail or 'it logged nothing'}") from None
         log.info("server.started", extra={"url": self._url, "version": ".".join(map(str, program.version))})
+
+    async def _restart_server(self, log_file: Path, position: int) -> None:
+        """Restart the server after a failed write, once the disk has space again; it does not recover by itself."""
+        failed = False
+        while True:
+            await asyncio.sleep(_SERVER_LOG_SECONDS)
+            try:
+                with log_file.open("rb") as file:
+                    file.seek(position)
+                    lines = file.read()
+                free = shutil.disk_usage(self._folder).free
+            except OSError as error:
+                log.warning("server.log_unreadable", extra={"reason": str(error)})
+                continue
+            position, failed = position + len(lines), failed or server.WRITE_FAILED in lines
+            if failed and free >= self._settings.data.min_free_bytes:
+                failed = False
+                log.warning("server.restarted", extra={"reason": "a write failed, and the disk has space again"})
+                await self._children["nats"].end(_START_SECONDS)
 
     async def _until_ready(self) -> None:
         """Wait until every service listens, or one of them cannot start."""
@@ -235,8 +257,9 @@ class _Up:
 
     async def _close(self) -> None:
         self._closing = True
-        for notifying in self._notifying:
-            notifying.cancel()
+        for helping in (*self._notifying, self._tasks.pop("nats log", None)):
+            if helping is not None:
+                helping.cancel()
         log.info("up.stopping")
         for names, seconds in _ENDING:
             here = [name for name in names if name in self._children]

@@ -198,7 +198,7 @@ class Api:
 
     @asynccontextmanager
     async def _linked(self) -> AsyncIterator[ApiClient]:
-        """Lend a client; after a refusal of its credentials it is not lent again, and closed when nobody uses it."""
+        """Lend a client; once its credentials are refused it is not lent again, and closed after its last use."""
         link = await self._connected()
         link.users += 1
         try:

@@ -2,10 +2,10 @@
 
 A list says everything that is there at one version; a watch says every change after a version. A watch that ends,
 breaks or falls silent is taken up again behind the last version heard. Only when the server no longer has that
-version (410 Gone, as an answer or as an event in the stream) does a new list begin; whoever listens finds what is gone
+version (410 Gone, as an answer or as an event in the stream) does a new list begin; the caller finds what is gone
 by what the list lacks. Bookmarks move the version on while nothing happens.
 
-Nothing is read ahead of whoever listens: a slow listener holds back the server.
+Nothing is read ahead of the caller: a slow one holds back the server.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class Follower:
             api: Where.
             resource: `nodes`, `pods`, or `group/version/resource` of another group.
             settings: Sizes and times.
-            say: Told what is wrong and how to mend it, and None when all is well again.
+            say: Called with a fault and its remedy, and with None when it is over.
             sleep: Waits so many seconds.
         """
         self._api, self._resource, self._settings, self._say = api, resource, settings, say

@@ -1,7 +1,7 @@
 """What has been said of each object, what is to be said next, and nothing twice.
 
 An object is said when its facts differ from those said last; its version and the time of hearing are no facts. Every
-state is said that the API server reports, in order; whoever hands news in must stop while too much waits. A uid never
+state is said that the API server reports, in order; the caller must stop while too much waits. A uid never
 comes back, and a name that has a new uid is another object.
 """
 
@@ -119,7 +119,7 @@ class Ledger(Generic[Facts]):
         elif known is None or message.version > known.version:
             self._known[key] = Known(uid, message.version, core(message))
 
-    def mend(self, copies: Iterable[Facts], at_us: int) -> list[Facts]:
+    def repair(self, copies: Iterable[Facts], at_us: int) -> list[Facts]:
         """Hold a copy of what was said against the account; returns what the copy is to be told.
 
         The copy is told before others, so it may be one step ahead: that step will be heard again, and is to be said.
@@ -148,7 +148,7 @@ class Ledger(Generic[Facts]):
         for key, known in self._known.items():
             yield f"{self.resource} {key} {known.uid} {known.version} {known.doubtful:d} ".encode() + known.core
         for uid, version in self._gone.items():
-            if version > self.version:  # else nobody will hear of it again
+            if version > self.version:  # else it is never published again
                 yield f"{self.resource} - {uid} {version} 0 ".encode()
 
     def load(self, line: bytes) -> None:
@@ -200,7 +200,7 @@ class Ledger(Generic[Facts]):
         self._waiting.append(ended)
 
     def _lose(self, key: str, at_us: int) -> None:
-        """Say that an object is gone whose end nobody reported; its version is the least that is newer than it was."""
+        """Report the end of an object whose deletion was missed; its version is the least that is newer than it was."""
         known = self._known.pop(key)
         self._waiting.append(self._message(known, at_us, version=known.version + 1, deleted=True))
 

@@ -56,7 +56,7 @@ def facts(pod: Mapping[str, Any], *, at_us: int, initialization_seconds: float |
 
 
 def _since(status: Mapping[str, Any], kind: str) -> int | None:
-    """Return since when a condition is true; None if it is not, or if nobody says since when."""
+    """Return since when a condition is true; None if it is not, or if the time is not given."""
     for condition in status.get("conditions") or ():
         if condition["type"] == kind and condition["status"] == "True" and condition.get("lastTransitionTime"):
             return clock.microseconds(condition["lastTransitionTime"])

@@ -18,7 +18,7 @@ from schemas.subject import Names
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _DEAD = {
     "name": "dead",
-    "title": "A message that nobody could use, as it came",
+    "title": "A message that could not be used, as it came",
     "contentType": "application/octet-stream",
     "headers": {
         "type": "object",

@@ -94,7 +94,7 @@ class Room(NamedTuple):
         available: (nodes, classes) more pods that fit.
         lower: (nodes, classes) one-sided 90 % lower bound.
         binding: (nodes, classes) index of the resource that runs out first; `PODS` for the pod limit.
-        assumed: (nodes, classes) share of the cost that nobody in the cluster has seen.
+        assumed: (nodes, classes) share of the cost that no node of the cluster has observed.
         soaking: (nodes, classes) True: threads of the class are always runnable.
         free: (nodes, resources) share that pods may still take.
         weights: (nodes, classes) of the mix that is to come; all 0: the reference pod.

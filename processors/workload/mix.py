@@ -78,7 +78,7 @@ def update(state: State, label: NDArray[np.int64], more: Array, first: NDArray[n
         state: Starts so far, faded to now.
         label: (nodes, slots) class of each slot.
         more: (nodes, slots) pods more than before, or fewer.
-        first: (nodes,) True: nobody has looked before, so they may be old.
+        first: (nodes,) True: it is the node's first block, so they may be old.
     """
     came = np.maximum(more, 0.0)
     new = np.where(first[:, None], 0.0, came)

@@ -11,7 +11,7 @@ from schemas.messages.facts import PodFacts
 from schemas.messages.telemetry import MAXIMUM_PODS, OLD_SECONDS, PodUsageBlock
 from schemas.workload import Kind
 
-UNNAMED = "-"  # class of the pods of which nobody knows the class
+UNNAMED = "-"  # class of pods without a known class
 
 _GONE = ("Succeeded", "Failed")
 _WHOLE_SECONDS = 2  # its last second was whole

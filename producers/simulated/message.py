@@ -75,7 +75,7 @@ class Writer:
         """
         self._cluster, self._fleet, self.start_us, self._kinds = cluster, cluster.fleet, start_us, kinds
         own = cluster.fleet
-        # Nodes that are simulated anew have started anew; else folds would take their blocks for old ones.
+        # Nodes that are simulated again have rebooted; else folds would take their blocks for old ones.
         # The half of the beginning that moves fast is in front, by which boots are told apart.
         digits = f"{start_us % 2**32:08x}{start_us >> 32:08x}"
         self.boot = [

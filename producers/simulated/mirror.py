@@ -33,7 +33,7 @@ class Mirror:
 
     Attributes:
         seed: Of the noise.
-        start_us: When the simulation began; nodes that are simulated anew have started anew.
+        start_us: When the simulation began; nodes that are simulated again have rebooted.
         doubt: Told of what is said of a pod's usage and cannot be read.
         machines: Nodes by name.
         guests: By node and UID the pods that run, or ended within a second that is still to be told.
@@ -142,7 +142,7 @@ def _cores(due: list[Machine]) -> Array:
 
 
 def _per_node(idle: list[float], place: NDArray[np.intp], amounts: Array) -> Array:
-    """Return (nodes, samples) sums over pods; each node's are added in the order of its pods, whoever is beside it."""
+    """Return (nodes, samples) sums over pods; each node adds up in the order of its pods."""
     total = np.repeat(np.array(idle, dtype=np.float64)[:, None], sample.SAMPLES, axis=1)
     np.add.at(total, place, amounts)
     return total

@@ -87,7 +87,7 @@ async def _in(pool: ThreadPoolExecutor, work: Callable[..., object], *arguments:
 
 def _mend(folder: Path, error: OSError) -> str:
     return (
-        f"{folder} cannot be written: {error.strerror or error}; free space or mend its permissions. "
+        f"{folder} cannot be written: {error.strerror or error}; free space or fix its permissions. "
         "Nothing is lost while the streams keep it"
     )
 

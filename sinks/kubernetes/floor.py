@@ -100,7 +100,7 @@ class Floor:
             if isinstance(result, BaseException):
                 log.warning(
                     "floor.restore_failed",
-                    extra={"reason": str(result), "mend": "the next start of the sink restores it"},
+                    extra={"reason": str(result), "remedy": "the next start of the sink restores it"},
                 )
 
     async def _list(self, fields: str = "") -> list[Scaler]:
@@ -125,7 +125,7 @@ class Floor:
             return 0
         asked = self._asked.get(key)
         if asked is None:
-            # Of one that an earlier life has raised nobody knows when the forecast was so high: it is as if it was now.
+            # When the forecast was so high for one that an earlier run raised is unknown: it counts from now.
             asked = [(now, scaler.raised or 0)]
         asked = [(at, pods) for at, pods in asked if abs(now - at) < self._output.floor_seconds]
         asked.append((now, forecast.desired if forecast.raises else 0))
@@ -133,7 +133,7 @@ class Floor:
         return max(pods for _, pods in asked)
 
     async def _carry_out(self, scaler: Scaler, order: Order) -> dict[str, Any]:
-        """Write an order; whoever has changed the autoscaler meanwhile is not overwritten."""
+        """Write an order; a change of the autoscaler by others is not overwritten."""
         path = _path(scaler)
         metadata: dict[str, Any] = {"resourceVersion": scaler.version}
         if order.release:

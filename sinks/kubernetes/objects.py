@@ -1,6 +1,6 @@
 """A cache of one kind of API object, reduced to the fields that the sink needs.
 
-The sink decides on the state of the API server, so it repeats no write, whoever made it and however often the sink
+The sink decides on the state of the API server, so it repeats no write, by any writer and however often the sink
 restarts. Lists and watches keep the cache current; the answer to a write is stored before the watch reports it.
 """
 

@@ -74,7 +74,7 @@ async def run(client: Client, live: Live, health: Health, *, clock: Callable[[],
                 await floor.end()
         except TimeoutError:
             log.warning(
-                "floor.restore_failed", extra={"reason": "the API server is slow", "mend": "start the sink once more"}
+                "floor.restore_failed", extra={"reason": "the API server is slow", "remedy": "start the sink once more"}
             )
         await sender.close()
 

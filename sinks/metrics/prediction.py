@@ -18,12 +18,12 @@ KINDS: dict[str, type[Prediction] | type[Reject] | type[Forecast]] = {
     "forecast": Forecast,
 }
 _UNITS = (("cpu", "cores"), ("memory", "bytes"))
-_MOST_WORKLOADS = 200  # a cluster may have thousands, and names of workloads come from whoever deploys
+_MOST_WORKLOADS = 200  # a cluster may have thousands, and users choose the names of workloads
 _REPORTS_MISSED = 3
 
 
 class Ages(NamedTuple):
-    """Seconds after which what was said last is stale: nobody says it any more."""
+    """Seconds after which the last message is stale."""
 
     prediction: float
     reject: float

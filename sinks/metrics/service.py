@@ -2,7 +2,7 @@
 
 What is to come has gauges of its own (`sinks.metrics.prediction`).
 
-A silent node's gauges go away. Names of classes come from whoever deploys, so only the classes with most running pods
+A silent node's gauges go away. Users choose the names of classes, so only the classes with most running pods
 have gauges; `spazio_cluster_classes` counts all. Pods have none: there is no bound on their names.
 """
 

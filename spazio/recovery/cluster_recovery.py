@@ -128,7 +128,7 @@ class Memory:
         nodes = await self._copies(self._names.nodes_bucket, NodeFacts)
         pods = await self._copies(self._names.pods_bucket, PodFacts)
         at_us = time.time_ns() // 1000
-        return [*self._nodes.mend(nodes, at_us), *self._pods.mend(pods, at_us)]
+        return [*self._nodes.repair(nodes, at_us), *self._pods.repair(pods, at_us)]
 
     async def _copies(self, bucket: str, kind: type[Facts]) -> list[Facts]:
         name, subjects = f"KV_{bucket}", [f"$KV.{bucket}.>"]

@@ -41,7 +41,7 @@ def run(settings: Settings) -> int:
 def wants_requeues(settings: Settings, environ: Mapping[str, str] = os.environ) -> bool:
     """Tell whether rejected pods are to be tried again when room appears: as settings say, else where an API is named.
 
-    A kubeconfig that merely lies in the home folder names nothing: nobody's cluster is written to by chance.
+    A kubeconfig that merely lies in the home folder names nothing: no cluster is written to by chance.
     """
     if settings.extender.kick is not None:
         return settings.extender.kick

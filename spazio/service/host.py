@@ -144,14 +144,14 @@ def permissions(proc: Path) -> Finding:
 
 def clock(source_of_time: grid.Clock) -> Finding:
     """Check the clocks that time samples."""
-    mend = "switch time synchronisation on (chrony, systemd-timesyncd), or set the date"
+    remedy = "switch time synchronisation on (chrony, systemd-timesyncd), or set the date"
     try:
         up, now = source_of_time.boottime(), source_of_time.realtime()
     except OSError as error:
         return Finding("clock", False, f"no CLOCK_BOOTTIME: {error}", "the agent cannot sample", "use Linux 2.6.39+")
     date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now // grid.SECOND))
     if now < _RELEASED:
-        return Finding("clock", False, f"it is {date}?", "rows are filed under wrong hours and expire at once", mend)
+        return Finding("clock", False, f"it is {date}?", "rows are filed under wrong hours and expire at once", remedy)
     return Finding("clock", True, f"{date}, {up / grid.SECOND / 3600:.1f} hours since boot")
 
 
@@ -177,14 +177,14 @@ def packages(version: Callable[[str], str] = metadata.version) -> Finding:
 def data_folder(settings: Settings) -> Finding:
     """Check that the data folder can be written and has free space."""
     folder, least = settings.data.dir, settings.data.min_free_bytes
-    mend = "fix its permissions, free some space, or choose another with --data-dir"
+    remedy = "fix its permissions, free some space, or choose another with --data-dir"
     try:
         free = _free(folder)
     except OSError as error:
-        return Finding("data folder", False, f"{folder}: {error.strerror or error}", "nothing can be started", mend)
+        return Finding("data folder", False, f"{folder}: {error.strerror or error}", "nothing can be started", remedy)
     state = f"{folder}, {free / 2**30:.1f} GiB free"
     if free < least:
-        return Finding("data folder", False, f"{state}, {least >> 20} MiB are needed", "nothing can be started", mend)
+        return Finding("data folder", False, f"{state}, {least >> 20} MiB are needed", "nothing can be started", remedy)
     return Finding("data folder", True, state)
 
 
@@ -194,11 +194,11 @@ def history(settings: Settings) -> Finding:
     try:
         free = _free(folder)
     except OSError as error:
-        mend = "fix its permissions, free some space, or choose another with --history-dir"
-        return Finding("history", False, f"{folder}: {error.strerror or error}", "no history is written", mend)
+        remedy = "fix its permissions, free some space, or choose another with --history-dir"
+        return Finding("history", False, f"{folder}: {error.strerror or error}", "no history is written", remedy)
     if not (folder / "history.duckdb").is_file():
-        mend = "start `spazio up`, or `spazio sink history`"
-        return Finding("history", None, f"no history in {folder}", "`spazio sql` has nothing to query", mend)
+        remedy = "start `spazio up`, or `spazio sink history`"
+        return Finding("history", None, f"no history in {folder}", "`spazio sql` has nothing to query", remedy)
     return Finding("history", True, f"{folder}, {free / 2**30:.1f} GiB free")
 
 

@@ -164,7 +164,7 @@ def told(changes: list[NodeFacts]) -> list[tuple[str, int, bool]]:
 def test_a_copy_is_told_what_it_lacks_and_what_it_has_too_much_is_left_to_a_new_list() -> None:
     account = ledger.nodes("p")
     hear(account, *listed(10, node("a", 3), node("b", 4), node("c", 5)))
-    changes = account.mend(copies(10, node("b", 4), node("c", 5, x="old"), node("gone", 6)), 7)
+    changes = account.repair(copies(10, node("b", 4), node("c", 5, x="old"), node("gone", 6)), 7)
     assert told(changes) == [("u-a", 3, False), ("u-c", 5, False)]
     assert [(facts.at_us, facts.labels) for facts in changes] == [(7, {})] * 2
     assert account.version == 0
@@ -174,21 +174,21 @@ def test_a_copy_is_told_what_it_lacks_and_what_it_has_too_much_is_left_to_a_new_
 def test_a_copy_with_another_object_of_the_same_name_is_told_that_this_one_ended() -> None:
     account = ledger.nodes("p")
     hear(account, *listed(10, node("a", 3)))
-    assert told(account.mend(copies(10, node("a", 2, uid="u-old")), 7)) == [("u-old", 2, True), ("u-a", 3, False)]
+    assert told(account.repair(copies(10, node("a", 2, uid="u-old")), 7)) == [("u-old", 2, True), ("u-a", 3, False)]
     assert account.version == 10
 
 
 def test_an_account_that_agrees_with_its_copy_needs_no_list() -> None:
     account = ledger.nodes("p")
     hear(account, *listed(10, node("a", 3)))
-    assert account.mend(copies(10, node("a", 3)), 7) == []
+    assert account.repair(copies(10, node("a", 3)), 7) == []
     assert account.version == 10
 
 
 def test_what_a_copy_is_ahead_of_the_account_is_said_when_it_is_heard_again() -> None:
     account = ledger.nodes("p")
     hear(account, *listed(10, node("a", 3)))
-    assert account.mend(copies(12, node("a", 3), node("b", 12)), 7) == []
+    assert account.repair(copies(12, node("a", 3), node("b", 12)), 7) == []
     assert account.version == 10
     assert hear(account, changed(node("b", 12)), deleted(node("b", 13))) == [("u-b", 12, False), ("u-b", 13, True)]
 
@@ -196,13 +196,13 @@ def test_what_a_copy_is_ahead_of_the_account_is_said_when_it_is_heard_again() ->
 def test_what_a_copy_is_ahead_of_the_account_and_ends_unheard_is_said_to_have_ended() -> None:
     account = ledger.nodes("p")
     hear(account, *listed(10, node("a", 3)))
-    account.mend(copies(12, node("a", 3), node("b", 12)), 7)
+    account.repair(copies(12, node("a", 3), node("b", 12)), 7)
     assert hear(account, *listed(20, node("a", 3))) == [("u-b", 12, True)]
 
 
 def test_doubt_survives_a_dump() -> None:
     account = ledger.nodes("p")
-    account.mend(copies(10, node("a", 3)), 7)
+    account.repair(copies(10, node("a", 3)), 7)
     second = ledger.nodes("p")
     for line in account.dump():
         second.load(line.partition(b" ")[2])

@@ -11,7 +11,7 @@ from schemas import codec
 from schemas.messages.estimate import Availability
 from sinks.history import compaction, layout, view
 from sinks.history.writer import Writer
-from tests.support import workload
+from tests.support import estimate, workload
 from tests.support.history import append
 from tests.support.telemetry import NAMES, START, block, stored
 
@@ -52,26 +52,7 @@ def put(target: Writer, sequences: range) -> None:
 
 
 def availability(sequence: int) -> Availability:
-    return Availability(
-        node="n",
-        at_us=(START + sequence) * 1_000_000,
-        seq=sequence,
-        available=3.0,
-        lower=2.0,
-        upper=4.0,
-        signal=3.0,
-        cost=0.1,
-        capacity=1.0,
-        pods=2,
-        binding="cpu",
-        mode="signal",
-        churn=False,
-        prior=0.0,
-        usage={"cpu": 0.5},
-        explained=1.0,
-        gap=0.0,
-        since_us=0,
-    )
+    return estimate.availability(at_us=(START + sequence) * 1_000_000, seq=sequence)
 
 
 def made(directory: Path, sequences: range) -> Writer:

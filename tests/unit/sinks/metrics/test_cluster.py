@@ -15,6 +15,7 @@ from sinks import cluster
 from sinks.history import compaction, layout, view
 from sinks.history.tables import estimate
 from sinks.history.writer import Writer
+from tests.support.estimate import availability
 from tests.support.history import append
 from tests.support.telemetry import NAMES, START
 
@@ -29,28 +30,8 @@ def room(available: float, cpu: float, memory: float, binding: str = "cpu", pods
 
 
 def row(node: str, cpu: float, memory: float, *, second: float = 0, **classes: ClassRoom) -> Availability:
-    return Availability(
-        node=node,
-        at_us=int((START + second) * 1_000_000),
-        seq=1,
-        available=3.0,
-        lower=2.0,
-        upper=4.0,
-        signal=3.0,
-        cost=0.1,
-        capacity=1.0,
-        pods=2,
-        binding="cpu",
-        mode="signal",
-        churn=False,
-        prior=0.0,
-        usage={"cpu": 0.5},
-        explained=1.0,
-        gap=0.0,
-        free={"cpu": cpu, "memory": memory},
-        classes=classes,
-        since_us=0,
-    )
+    free, at_us = {"cpu": cpu, "memory": memory}, int((START + second) * 1_000_000)
+    return availability(node=node, at_us=at_us, free=free, classes=classes)
 
 
 def write(folder: Path, rows: list[Availability], first: int = 1) -> None:

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas.messages.estimate import MAXIMUM_CLASSES, Availability, Blocks, ClassRoom
 from sinks.metrics.service import Nodes
+from tests.support import estimate
 
 
 def room(pods: int = 3, available: float = 2.7) -> ClassRoom:
@@ -17,24 +18,14 @@ def row(node: str, *, age: float = 0.0, **changed: Any) -> Availability:
     fields: dict[str, Any] = {
         "node": node,
         "at_us": int((time.time() - age) * 1e6),
-        "seq": 1,
         "available": 12.5,
         "lower": 10.0,
         "upper": 14.0,
-        "signal": 3.0,
-        "cost": 0.1,
-        "capacity": 1.0,
         "pods": 22,
         "binding": "memory",
-        "mode": "signal",
         "churn": True,
-        "prior": 0.0,
-        "usage": {"cpu": 0.5},
-        "explained": 1.0,
-        "gap": 0.0,
-        "since_us": 0,
     }
-    return Availability(**{**fields, **changed})
+    return estimate.availability(**{**fields, **changed})
 
 
 def page(*rows: Availability) -> list[str]:

@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from statistics import fmean
 
 from bus import connection
 from bus.client import Message
@@ -24,9 +23,10 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import addresses
 from spazio.service.child import Unstartable
-from spazio.truth.family import TIMED, Family
-from spazio.truth.pod import Groups, Pod, Work
+from spazio.truth.family import Family
+from spazio.truth.pod import Groups, Pod
 from spazio.truth.recording import Recorder, Recording, Step
+from spazio.truth.slowdown import Baseline
 
 _START_SECONDS = 40.0
 _LOOK_SECONDS = 0.2
@@ -70,7 +70,7 @@ class Experiment:
         self._version = time.time_ns() // 1000
         self._pods: list[Pod] = []
         self._started = 0
-        self._alone: dict[str, float] = {}
+        self._baseline = Baseline()
 
     async def run(self, families: Sequence[Family], step_seconds: float) -> AsyncIterator[Step]:
         """Run the families one after another; yield each step when it has ended."""
@@ -110,7 +110,7 @@ class Experiment:
                 left = available_bytes(self._settings) - self._settings.policy.eviction_bytes
                 step.fits = count + max(0, left) // family.size
             else:
-                step.slowdown = self._slowdown([*counted, *replaced], step)
+                step.slowdown = self._baseline.slowdown([*counted, *replaced], step.begin_us + _SETTLED_SECONDS * 1e6)
             yield step
             if step.slowdown is not None and step.slowdown > _MOST_SLOWDOWN:
                 break
@@ -130,21 +130,11 @@ class Experiment:
         await asyncio.sleep(max(0.0, ending - time.monotonic()))
         return replaced
 
-    def _slowdown(self, pods: Sequence[Pod], step: Step) -> float | None:
-        """Return the mean over pods of time taken over time alone, for work begun after the step had settled."""
-        since, ratios = step.begin_us + _SETTLED_SECONDS * 1e6, []
-        for pod in pods:
-            ratio = _ratio([work for work in pod.work if work.end - work.took > since])
-            if ratio is not None:
-                alone = 1.0 if pod.program[0] in TIMED else self._alone.setdefault(_kind(pod.program), ratio)
-                ratios.append(ratio / alone)
-        return round(fmean(ratios), 4) if ratios else None
-
     async def _start(self, name: str, program: Sequence[str], quota: float | None) -> Pod:
-        pod = Pod(name, program)
+        pod = Pod(name, program, quota)
         await self._publish(pod, "Pending")
         self._started += 1
-        await pod.start(self._groups, seed=self._started, folder=self._folder, quota=quota)
+        await pod.start(self._groups, seed=self._started, folder=self._folder)
         await self._publish(pod, "Running")
         self._pods.append(pod)
         return pod
@@ -179,21 +169,6 @@ class Experiment:
         )
         subject = self._names.node("podfacts", self._node)
         await self._client.jetstream().publish(subject, codec.encode(facts))
-
-
-def _kind(program: Sequence[str]) -> str:
-    """Return the program without its amount of work; pods of one kind take the same time alone."""
-    return " ".join(
-        word for word, before in zip(program, ("", *program), strict=False) if "--work" not in (word, before)
-    )
-
-
-def _ratio(work: Sequence[Work]) -> float | None:
-    """Return time taken over time alone; if that is unknown, the mean time taken in seconds."""
-    took, alone = sum(piece.took for piece in work), sum(piece.alone for piece in work)
-    if not took:
-        return None
-    return took / alone if alone else took / len(work) / 1e6
 
 
 def available_bytes(settings: Settings) -> int:

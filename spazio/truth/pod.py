@@ -98,11 +98,14 @@ class Pod:
     Attributes:
         uid: UID, and name of its control groups.
         workload: Workload class.
+        program: Arguments of `workload`.
+        quota: CPUs that it may use; None: all.
         work: Finished pieces of work.
     """
 
-    def __init__(self, workload_class: str, program: Sequence[str]) -> None:
-        self.uid, self.workload, self.program = secrets.token_hex(32), workload_class, program
+    def __init__(self, workload_class: str, program: Sequence[str], quota: float | None = None) -> None:
+        self.uid, self.workload = secrets.token_hex(32), workload_class
+        self.program, self.quota = program, quota
         self.name = f"{workload_class}-{uuid.uuid4().hex[:5]}"
         self.created_us = time.time_ns() // 1000
         self.work: list[Work] = []
@@ -110,9 +113,9 @@ class Pod:
         self._groups: list[Path] = []
         self._reading: asyncio.Task[None] | None = None
 
-    async def start(self, groups: Groups, *, seed: int, folder: Path, quota: float | None) -> None:
+    async def start(self, groups: Groups, *, seed: int, folder: Path) -> None:
         """Start the process in its groups."""
-        self._groups = groups.make(self.uid, quota)
+        self._groups = groups.make(self.uid, self.quota)
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", str(Path(workload.__file__)), *self.program),
             *(f"--seed={seed}", f"--folder={folder}"),

@@ -159,6 +159,7 @@ async def _complete(client: Client, settings: Settings, seconds: float = 60) -> 
                 return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_federated_it_judges_by_the_directions_of_all_nodes_whatever_is_killed(
     client: Client, settings: Settings, how: signal.Signals
@@ -182,6 +183,7 @@ async def test_federated_it_judges_by_the_directions_of_all_nodes_whatever_is_ki
     assert {message.subspace for message in rejects} == {"global"}
 
 
+@pytest.mark.slow
 async def test_the_form_may_change_between_two_runs(client: Client, settings: Settings) -> None:
     reject = settings.reject.model_copy(update={"subspace": "global", "merge_seconds": 2})
     with running(settings, "process") as process:

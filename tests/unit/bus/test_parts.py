@@ -102,6 +102,7 @@ async def fill(client: Connection) -> None:
             await client.jetstream().publish(NAMES.node("samples", block.node), codec.encode(block))
 
 
+@pytest.mark.slow
 async def test_checkpoints_are_written_while_a_backlog_is_folded(client: Connection, settings: Settings) -> None:
     await fill(client)
     before = CHECKPOINTS.labels("written")._value.get()
@@ -129,6 +130,7 @@ async def test_a_server_that_does_not_answer_is_no_reason_to_begin_anew(
     assert await store.load("0", "s") == Checkpoint("s", 7, b"state")
 
 
+@pytest.mark.slow
 async def test_what_is_folded_again_is_checkpointed_on_the_way(
     server: Server, client: Connection, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

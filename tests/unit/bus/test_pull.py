@@ -67,6 +67,7 @@ async def leased(client: Connection) -> AsyncIterator[Reader]:
     await lease.release()
 
 
+@pytest.mark.slow
 async def test_a_consumer_is_not_set_back_because_its_server_is_slow(
     server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

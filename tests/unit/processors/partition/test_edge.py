@@ -128,13 +128,11 @@ def wire(messages: list[Stored], kind: str) -> int:
     ("flags", "share", "signal", "times"),
     [
         ({}, 0.001, 0.2, 6),  # quotas at random make CPU jump each second: the worst for a model told seldom
-        (
-            {"estimate_form": "kalman_joint", "model_variant": "carico"},
-            0.01,
-            0.01,
-            4,
-        ),  # its model goes along every second
-        ({"model_variant": "carico"}, 0.01, 0.01, 6),  # so does this one, of two features
+        # its model goes along every second, and that of the next, of two features, too
+        pytest.param(
+            {"estimate_form": "kalman_joint", "model_variant": "carico"}, 0.01, 0.01, 4, marks=pytest.mark.slow
+        ),
+        pytest.param({"model_variant": "carico"}, 0.01, 0.01, 6, marks=pytest.mark.slow),
     ],
 )
 def test_availability_is_that_of_samples_with_pods_that_come_and_go_and_load_that_moves(
@@ -174,6 +172,7 @@ def test_where_cpu_runs_out_first_and_quotas_hold_pods_back_availability_is_that
     assert all(rows[key].binding == row.binding for key, row in wanted.items())
 
 
+@pytest.mark.slow
 def test_with_a_global_model_that_nodes_hear_now_and_then_the_signal_is_that_of_samples_too() -> None:
     sampled, modelled = both(SETTINGS, 5, 90, hears=True)
     (_, wanted), (_, rows) = folded(SETTINGS, sampled), folded(SETTINGS, modelled)
@@ -274,6 +273,7 @@ def mixture() -> list[Stored]:
     return messages
 
 
+@pytest.mark.slow
 @effort(max_examples=8, deadline=None)
 @given(st.sets(st.integers(0, len(MIXED[0]))))
 def test_grouping_changes_nothing_among_nodes_of_both_forms(cuts: set[int]) -> None:

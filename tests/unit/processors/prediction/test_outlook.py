@@ -150,6 +150,7 @@ def _facts(node: str, second: int, random: np.random.Generator) -> NodeFacts | P
     return telemetry.facts(node, pod, f"shop/{random.choice(list('abc'))}", second, **fields)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 5),
     pace=st.sampled_from([1, 80]),

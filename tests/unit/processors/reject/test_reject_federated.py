@@ -159,6 +159,7 @@ def looped(settings: Settings, messages: Stream) -> Stream:
     return stored
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 3),
     cuts=st.lists(st.integers(0, 900), max_size=40),

@@ -74,7 +74,9 @@ def exactly(directory: Path, sequences: list[int]) -> bool:
     return samples == [(s, 10) for s in sequences if s % 2] and available == [(s, 1) for s in sequences if not s % 2]
 
 
-@pytest.mark.parametrize(("before", "rows"), [(0, range(1, 5)), (2, range(3, 7)), (2, range(101, 105))])
+@pytest.mark.parametrize(
+    ("before", "rows"), [(0, range(1, 5)), (2, range(3, 7)), pytest.param(2, range(101, 105), marks=pytest.mark.slow)]
+)
 def test_killed_in_a_flush_of_two_tables_no_row_is_lost_or_doubled(tmp_path: Path, before: int, rows: range) -> None:
     killed = 0
     for number in range(20):

@@ -1,12 +1,15 @@
 """Detects duplicate messages: a retry after the server's deduplication window is stored twice, under two sequences.
 
 A producer sends messages in order and repeats the unacknowledged one, so a copy follows soon after the original. Blocks
-are identified by (boot, seq), of which the newest per node is kept; for other messages, the newest identities per table
-are kept.
+are identified by (boot, seq): of each node a few lines are followed, a line being blocks of one boot whose wall clock
+runs evenly with `seq`, and which of its last seconds have come. So neither a block with a sequence far ahead nor one of
+another boot hides those after it, and two hosts under one name are both stored. For other messages, the newest
+identities per table are kept.
 """
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import dataclass
 
 from schemas.messages.base import Message
 from schemas.messages.telemetry import Block, PodUsageBlock
@@ -14,6 +17,36 @@ from sinks.history.table import Table
 
 # Most messages between an original and its copy: one message of each producer when the server returns.
 _KEPT = 16_384
+_LINES = 4  # of a node in a table: its boot, the one before, and others under its name
+_SPAN = 1024  # seconds of a line in which copies are known
+_ALL = (1 << _SPAN) - 1
+_EVEN_US = 2_000_000  # a wall clock that moves by more against the boot clock has jumped
+
+
+@dataclass(slots=True)
+class _Line:
+    """Blocks of one boot on one clock: the newest, its wall clock minus the boot clock, and a bit for each second."""
+
+    boot: str
+    seq: int
+    offset_us: int
+    seen: int = 1
+
+    def covers(self, boot: str, seq: int, offset_us: int) -> bool:
+        """Tell whether a block can be one of this line."""
+        even = abs(offset_us - self.offset_us) <= _EVEN_US
+        return even and boot == self.boot and abs(seq - self.seq) < _SPAN
+
+    def new(self, seq: int, offset_us: int) -> bool:
+        """Tell whether a second has not come before, and store it."""
+        if seq > self.seq:
+            self.seen = (self.seen << (seq - self.seq) | 1) & _ALL
+            self.seq, self.offset_us = seq, offset_us
+            return True
+        bit = 1 << (self.seq - seq)
+        fresh = not self.seen & bit
+        self.seen |= bit
+        return fresh
 
 
 class Repetition:
@@ -21,13 +54,13 @@ class Repetition:
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
-        self._marks: dict[tuple[str, str], tuple[str, int]] = {}
+        self._lines: dict[tuple[str, str], list[_Line]] = {}
         self._identities: dict[str, OrderedDict[Hashable, None]] = {}
 
     def new(self, table: Table, message: Message) -> bool:
         """Tell whether a message is new, and store its identity."""
         if isinstance(message, Block | PodUsageBlock):
-            return self._later(table.name, message)
+            return self._fresh(table.name, message)
         if table.identity is None:
             return True
         identities, identity = self._identities.setdefault(table.name, OrderedDict()), table.identity(message)
@@ -38,9 +71,13 @@ class Repetition:
             identities.popitem(last=False)
         return True
 
-    def _later(self, table: str, block: Block | PodUsageBlock) -> bool:
-        boot, seq = self._marks.get((table, block.node), ("", -1))
-        if boot == block.boot and block.seq <= seq:
-            return False
-        self._marks[table, block.node] = (block.boot, block.seq)
+    def _fresh(self, table: str, block: Block | PodUsageBlock) -> bool:
+        lines = self._lines.setdefault((table, block.node), [])
+        offset_us = block.at_us - block.seq * 1_000_000
+        for index, line in enumerate(lines):
+            if line.covers(block.boot, block.seq, offset_us):
+                lines.insert(0, lines.pop(index))
+                return line.new(block.seq, offset_us)
+        lines.insert(0, _Line(block.boot, block.seq, offset_us))
+        del lines[_LINES:]
         return True

@@ -14,7 +14,7 @@ from sinks.history.column import Schema
 from sinks.history.repetition import Repetition
 from sinks.history.table import TABLES, Table, of_subject
 from sinks.history.writer import Writer
-from tests.support import outlook
+from tests.support import outlook, telemetry
 from tests.support.history import append
 from tests.support.telemetry import NAMES
 from tests.support.workload import AT_US, event, node, pod, usage
@@ -142,6 +142,33 @@ def test_what_the_stream_has_twice_is_in_the_history_once(stream: Stream) -> Non
         for table in ("containers", "pods", "nodes", "podfacts")
     }
     assert counts == {"containers": 4, "pods": 3 * 3, "nodes": 3, "podfacts": 2}
+
+
+def test_no_block_hides_those_after_it_and_no_copy_becomes_a_row() -> None:
+    table, known = next(table for table in TABLES if table.name == "samples"), Repetition()
+
+    def new(seq: int, second: int, boot: str = "boot") -> bool:
+        made = telemetry.block("n", second, seq=seq).model_copy(update={"boot": boot})
+        return known.new(table, made)
+
+    assert [new(1000 + second, second) for second in range(10)] == [True] * 10
+    for seq, second, boot in ((2**53 - 1, 10, "boot"), (10**6, 10**6 - 1000, "boot"), (1010, 10, "another")):
+        assert new(seq, second, boot)
+        assert not new(seq, second, boot)
+    assert [new(1000 + second, second) for second in range(8, 14)] == [False, False, True, True, True, True]
+    assert [new(1000 + second, second) for second in range(8, 14)] == [False] * 6
+    # A virtual machine that was set back has its seconds twice, at other times; two hosts of one name take turns.
+    assert [new(1000 + second, 500 + second) for second in range(10)] == [True] * 10
+    turns = [
+        new(seq + second, 600 + second, boot) for second in range(9) for boot, seq in (("one", 1), ("two", 70_000))
+    ]
+    assert turns == [True] * 18
+
+
+def test_a_gap_of_a_day_is_no_copy_and_what_came_before_it_is() -> None:
+    table, known = next(table for table in TABLES if table.name == "samples"), Repetition()
+    told = [telemetry.block("n", second) for second in (0, 1, 86_400, 86_401, 1, 86_400, 86_402)]
+    assert [known.new(table, each) for each in told] == [True, True, True, True, False, False, True]
 
 
 def test_the_memory_of_what_was_said_is_bounded() -> None:

@@ -14,6 +14,7 @@ from processors.estimation import limit, resource
 from processors.estimation.limit import Limits
 from processors.estimation.state import Params, State
 from processors.rows import table
+from schemas import metric
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -21,6 +22,7 @@ Times = NDArray[np.int64]
 
 _SECOND_US = 1_000_000
 _GAP_SECONDS = 2.5
+_MOST_THREADS = metric.BY_NAME["procs_running"].high
 
 
 class Batch(NamedTuple):
@@ -192,7 +194,9 @@ def accept(state: State, edge: EdgeInput, samples: int, *, params: Params) -> Lo
     cores = np.where(edge.sized, edge.sizes[:, params.resources[0]], state.cores)
     cpu, memory = params.resources
     guessed_cores = np.maximum(edge.usage[:, cpu] * sizes[:, cpu] - edge.waiting, 0.0)
-    running = np.where(np.isnan(edge.cores), guessed_cores, edge.cores)
+    # No node uses more cores than it has, whatever it says.
+    running = np.where(np.isnan(edge.cores), guessed_cores, np.minimum(edge.cores, cores))
+    waiting = np.minimum(edge.waiting, _MOST_THREADS)
     return Local(
         at_us=edge.at_us,
         elapsed=elapsed,
@@ -203,7 +207,7 @@ def accept(state: State, edge: EdgeInput, samples: int, *, params: Params) -> Lo
         counted=edge.counted,
         churn=churn,
         running=running,
-        waiting=edge.waiting,
+        waiting=waiting,
         full=running >= limit.PLATEAU * cores,
         sizes=sizes,
         cores=cores,

@@ -6,6 +6,7 @@ taken for the whole, and nothing is observed.
 """
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any, NamedTuple
 
 from processors.forecast import forecast, history, model, sums
@@ -67,7 +68,7 @@ class Forecasts:
         if not 0 <= partition < self._partitions:
             raise ValueError(f"partition: {partition} of {self._partitions}")
         period = at_us // (self._seconds * 1_000_000)
-        ended, after = self._watermark.second, self._watermark.seen(period)
+        ended, after = self._watermark.second, self._watermark.seen(period, str(partition))
         forecasts = self._end(ended) if ended and ended != after.second else []
         self._watermark = after
         at, before = self._sums.get(partition, (period, {}))
@@ -91,7 +92,7 @@ class Forecasts:
         header = {
             "format": FORMAT,
             "seconds": self._seconds,
-            "watermark": [self._watermark.second, self._watermark.far, self._watermark.since],
+            "watermark": astuple(self._watermark),
             "sums": [[number, at, list(reported.items())] for number, (at, reported) in self._sums.items()],
             "names": names,
         }

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from processors.decode import Block, Item, Summary
-from processors.estimation import churn
+from processors.estimation import churn, size
 from processors.estimation.churn import Windows
+from processors.estimation.size import Capacity
 from processors.partition import arrival, clock
 from processors.partition.arrival import Arrival
 from processors.partition.clock import Clock
@@ -18,7 +19,7 @@ from processors.workload import pod_class
 from processors.workload.pod_class import Facts, Tally
 from schemas.boot import cut
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
-from schemas.messages.telemetry import ContainerEvent, PodUsageBlock
+from schemas.messages.telemetry import ContainerEvent, PodUsageBlock, Size
 from schemas.sections.estimation import Estimate
 
 _SECOND_US = 1_000_000
@@ -52,6 +53,8 @@ class Admission:
         self._windows: dict[str, Windows] = {}
         self._facts = Facts()
         self._allocatable: dict[str, tuple[float, float, float]] = {}
+        self._capacity: dict[str, Capacity] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
         self.ignored = 0
 
     def admit(self, item: Item, second: int) -> Entry | Tally | None:
@@ -70,6 +73,16 @@ class Admission:
             self._facts.learn(item)
         return None
 
+    def possible(self, block: PodUsageBlock) -> PodUsageBlock:
+        """Return a block of pod usage in which pods take no more than their node has; of an unknown one as it is."""
+        known = self._sizes.get(block.node)
+        return block if known is None else size.within(block, *known)
+
+    def newest(self, node: str, boot: str) -> int | None:
+        """Return the node's newest second if it is of this boot."""
+        record = self._records.get(node)
+        return record.arrival.seq if record is not None and record.arrival.boot == cut(boot) else None
+
     def silent(self, second: int, since: int) -> set[str]:
         """Return the nodes without a block for an hour of event time, all of which the partition has seen."""
         oldest = second - _FORGET_SECONDS
@@ -86,6 +99,8 @@ class Admission:
             self._pod_marks.pop(node, None)
             self._windows.pop(node, None)
             self._allocatable.pop(node, None)
+            self._capacity.pop(node, None)
+            self._sizes.pop(node, None)
         self._facts.forget(nodes, self._records, second * _SECOND_US, _FORGET_SECONDS * _SECOND_US)
 
     def dump(self) -> dict[str, Any]:
@@ -95,6 +110,8 @@ class Admission:
             "pod_marks": self._pod_marks,
             "windows": self._windows,
             "allocatable": self._allocatable,
+            "capacity": self._capacity,
+            "sizes": self._sizes,
             "facts": self._facts.dump(),
             "ignored": self.ignored,
         }
@@ -110,12 +127,15 @@ class Admission:
             node: tuple((first, last) for first, last in windows) for node, windows in dumped["windows"].items()
         }
         self._allocatable = {node: (cpu, memory, pods) for node, (cpu, memory, pods) in dumped["allocatable"].items()}
+        self._capacity = {node: Capacity(*known) for node, known in dumped.get("capacity", {}).items()}
+        self._sizes = {node: (cpus, memory) for node, (cpus, memory) in dumped.get("sizes", {}).items()}
         self._facts.load(dumped["facts"])
         self.ignored = dumped["ignored"]
 
     def _block(self, block: Block | Summary, second: int) -> Entry | None:
         """Admit a block, with its time corrected, if nothing newer of its node was folded."""
         record, boot = self._records.get(block.message.node), cut(block.message.boot)
+        timed = True
         if isinstance(block, Summary):
             # A new boot has another clock. A block of the boot before needs none: it is late.
             clocked = (
@@ -124,14 +144,16 @@ class Admission:
             if (record is None and block.edge.size is None) or (not clocked and block.edge.at_us is None):
                 self.ignored += 1  # a block with the node's size and its time follows soon
                 return None
+            timed = block.edge.at_us is not None
             block = _timed(block, record.clock if record else None)
         head, node = block.message, block.message.node
-        arrived, fresh = arrival.update(record.arrival if record else None, boot, head.seq)
+        apart = record is not None and record.clock is not None and clock.apart(record.clock, head.seq, head.at_us)
+        arrived, fresh = arrival.update(record.arrival if record else None, boot, head.seq, apart=apart, timed=timed)
         if record is None:
             clocks = clock.update(None, head.seq, head.at_us, second)
             self._records[node] = _Record(arrived, clocks, second)
         else:
-            rebooted = arrived.boot != record.arrival.boot
+            rebooted = arrived.boot != record.arrival.boot or arrived.lines != record.arrival.lines
             record.arrival, record.heard = arrived, second
             if not fresh:
                 return None
@@ -145,47 +167,62 @@ class Admission:
         at_us = clock.at_of(clocks, head.seq, head.at_us)
         if at_us != head.at_us:
             block = block._replace(message=head._replace(at_us=at_us))
+        block, oversized = self._believed(block)
         faults = _faults(arrived, clocks)
         allocatable = self._allocatable.get(node)
         if node not in self._windows:
-            return Entry(node, block, False, faults, allocatable)
+            return Entry(node, block, False, faults, allocatable, oversized)
         begin = head.seq * _SECOND_US
         carried = begin - self._reach * head.step_us
         stirred = self._stirred(node, carried, begin + head.samples * head.step_us)
-        return Entry(node, block, stirred, faults, allocatable)
+        return Entry(node, block, stirred, faults, allocatable, oversized)
+
+    def _believed(self, block: Block | Summary) -> tuple[Block | Summary, bool]:
+        """Return a block with a size that its node can have, and whether it claimed another."""
+        claimed = block.message if isinstance(block, Block) else block.edge.size
+        if claimed is None:
+            return block, False
+        node, wanted = block.message.node, (claimed.cpus, claimed.memory_bytes)
+        cpus, memory_bytes = self._sizes[node] = size.bounded(*wanted, self._capacity.get(node))
+        if (cpus, memory_bytes) == wanted:
+            return block, False
+        if isinstance(block, Block):
+            return block._replace(message=block.message._replace(cpus=cpus, memory_bytes=memory_bytes)), True
+        believed = Size(
+            cpus=cpus, memory_bytes=memory_bytes, pressure=bool(block.edge.size and block.edge.size.pressure)
+        )
+        return block._replace(edge=block.edge.model_copy(update={"size": believed})), True
 
     def _describe(self, facts: NodeFacts) -> None:
         """Record what Kubernetes lets pods have of a node; what the facts leave out is unlimited."""
         if facts.deleted:
             self._allocatable.pop(facts.node, None)
+            self._capacity.pop(facts.node, None)
             return
         cpu, memory, pods = (facts.allocatable.get(name, math.nan) for name in ("cpu", "memory", "pods"))
         self._allocatable[facts.node] = (cpu, memory, pods)
+        self._capacity[facts.node] = Capacity(facts.capacity.get("cpu", 0.0), facts.capacity.get("memory", 0.0))
 
     def _usage(self, block: PodUsageBlock) -> Tally | None:
         boot = cut(block.boot)
-        newest = self._newest(block.node, boot)
+        newest = self.newest(block.node, boot)
         if newest is None or abs(block.seq - newest) * _SECOND_US > churn.FAR_US:
             return None
         marked_boot, last = self._pod_marks.get(block.node, ("", -1))
-        if marked_boot == boot and block.seq <= last:
+        # A mark far ahead of the node's blocks is of a line that it has left.
+        if marked_boot == boot and block.seq <= last <= newest + churn.FAR_US // _SECOND_US:
             return None
         self._pod_marks[block.node] = (boot, block.seq)
         begin = block.seq * _SECOND_US - block.span_us
         stirred = block.node in self._windows and self._stirred(block.node, begin, (block.seq + 1) * _SECOND_US)
-        tally = pod_class.tally(block, self._facts, churn=stirred)
+        tally = pod_class.tally(self.possible(block), self._facts, churn=stirred)
         clocks = self._records[block.node].clock
         return tally if clocks is None else tally._replace(at_us=clock.at_of(clocks, block.seq, block.at_us))
-
-    def _newest(self, node: str, boot: str) -> int | None:
-        """Return the node's newest second if it is of this boot."""
-        record = self._records.get(node)
-        return record.arrival.seq if record is not None and record.arrival.boot == boot else None
 
     def _event(self, event: ContainerEvent) -> None:
         if not churn.stirs(event):
             return
-        newest = self._newest(event.node, cut(event.boot))
+        newest = self.newest(event.node, event.boot)
         if newest is None or abs(event.boottime_us - (newest + 1) * _SECOND_US) > churn.FAR_US:
             self.ignored += 1
             return
@@ -204,14 +241,18 @@ class Admission:
 def _faults(arrived: Arrival, clocks: Clock) -> Faults | None:
     error_us = clock.error_us(clocks)
     if arrived.missing or arrived.doubled or arrived.late or clocks.jumps or error_us is not None:
-        return Faults(arrived.doubled, arrived.late, arrived.missing, clocks.jumps, error_us)
+        return Faults(arrived.doubled, arrived.late, arrived.missing, clocks.jumps, error_us, arrived.shared)
     return None
 
 
 def _cut(arrived: Arrival) -> Arrival:
     """Return what an older program stored, with boots as they are compared now."""
     boot, before = cut(arrived.boot), cut(arrived.before)
-    return arrived._replace(boot=boot, before="" if before == boot else before)
+    arrived = arrived._replace(boot=boot, before="" if before == boot else before)
+    if not arrived.begin and arrived.missing > arrival.SPAN:
+        # It does not say where the gap is: all that is missing may be one jump.
+        return arrived._replace(left=arrived.first, begin=arrived.seq)
+    return arrived
 
 
 def _timed(block: Summary, clocks: Clock | None) -> Summary:

@@ -6,6 +6,7 @@ federated form of the reject signal, are merged from the directions of each part
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Generic, TypeVar
 
 from pydantic import ValidationError
@@ -53,7 +54,7 @@ class PartitionMerge(Generic[Published]):
             raise codec.Refused(f"partition: {message.scope} {message.partition} on the subject of partition {named}")
         if message.partition >= self._partitions:
             raise codec.Refused(f"partition: {named} of {self._partitions}")
-        after = self._watermark.seen(message.at_us // 1_000_000)
+        after = self._watermark.seen(message.at_us // 1_000_000, named)
         ended, self._watermark = self._watermark.second, after
         try:
             if ended and ended != after.second:
@@ -67,9 +68,7 @@ class PartitionMerge(Generic[Published]):
     def snapshot(self) -> bytes:
         """Return the state as bytes."""
         sums = [model.model_dump(mode="json", exclude_none=True) for model in self._sums.values()]
-        return json.dumps(
-            {"format": FORMAT, "watermark": [self._watermark.second, self._watermark.far], "sums": sums}
-        ).encode()
+        return json.dumps({"format": FORMAT, "watermark": astuple(self._watermark), "sums": sums}).encode()
 
     def restore(self, body: bytes) -> None:
         """Take over a state that `snapshot` made.

@@ -90,6 +90,13 @@ def at_of(clock: Clock, seq: int, at_us: int) -> int:
     return at_us if abs(at_us - carried) <= TOLERANCE_US else min(max(carried, 0), _LATEST_US)
 
 
+def apart(clock: Clock, seq: int, at_us: int) -> bool:
+    """Return whether a block's wall clock is not this one, neither as it counts nor as it is reported."""
+    offset = at_us - seq * _SECOND_US
+    known = (clock.offset_us, clock.reported_us) if clock.held else (clock.offset_us,)
+    return all(abs(offset - each) > TOLERANCE_US for each in known)
+
+
 def carried(clock: Clock, seq: int) -> int:
     """Return the wall clock's time in a second of the boot, if it has run evenly since the newest block."""
     return min(max((clock.reported_us if clock.held else clock.offset_us) + seq * _SECOND_US, 0), _LATEST_US)

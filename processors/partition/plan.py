@@ -17,6 +17,7 @@ from schemas.messages.estimate import Model
 
 _FAR_SECONDS = 60
 _AGREEING = 3
+_ALONE = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +25,44 @@ class Watermark:
     """Event second of a partition.
 
     One node with a wrong clock must not move it: a block more than a minute away counts only once it is the third
-    such block in a row, which cannot happen while other nodes report.
+    such block in a row, and they are of several nodes. Where no other node reports, three of one do; where others did,
+    it takes 60 of one in a row, so that a node that is left alone is followed in the end.
 
     Attributes:
         second: The event second; 0: there is none yet.
         far: Blocks in a row that were more than a minute away.
         since: Where it began, or began again after such blocks; the partition has no record of earlier blocks.
+        node: Node of the blocks that were not far away.
+        mixed: They are of several nodes.
+        astray: Node of the first block that was far away, of those in a row.
+        several: Those in a row are of several nodes.
     """
 
     second: int = 0
     far: int = 0
     since: int = 0
+    node: str = ""
+    mixed: bool = False
+    astray: str = ""
+    several: bool = False
 
-    def seen(self, second: int) -> "Watermark":
+    def seen(self, second: int, node: str = "") -> "Watermark":
         """Return the watermark after a block of an event second."""
         if self.second and abs(second - self.second) > _FAR_SECONDS:
-            if self.far + 1 >= _AGREEING:
-                return Watermark(second, since=second)
-            return replace(self, far=self.far + 1)
-        if self.far or second > self.second:
-            return Watermark(max(self.second, second), since=self.since or second)
+            return self._strayed(second, node)
+        mixed = self.mixed or self.node not in ("", node)
+        if self.far or second > self.second or mixed != self.mixed or (node and not self.node):
+            first = self.node or node
+            return Watermark(max(self.second, second), since=self.since or second, node=first, mixed=mixed)
         return self
+
+    def _strayed(self, second: int, node: str) -> "Watermark":
+        astray = self.astray if self.far else node
+        several = self.far > 0 and (self.several or node != astray)
+        alone = not self.mixed and self.node in ("", node)
+        if self.far + 1 >= (_AGREEING if several or alone else _ALONE):
+            return Watermark(second, since=second, node=node, mixed=self.mixed or several)
+        return replace(self, far=self.far + 1, astray=astray, several=several)
 
 
 class Faults(NamedTuple):
@@ -56,6 +74,7 @@ class Faults(NamedTuple):
         missing: Seconds of which no block has come.
         jumps: Times that its wall clock has jumped.
         error_us: How far that clock is off now; None: it is right.
+        shared: Two hosts seem to send under its name.
     """
 
     doubled: int
@@ -63,6 +82,7 @@ class Faults(NamedTuple):
     missing: int
     jumps: int
     error_us: int | None
+    shared: bool = False
 
 
 class Entry(NamedTuple):
@@ -74,6 +94,7 @@ class Entry(NamedTuple):
         stirred: By events, containers came or went in it.
         faults: The node's so far; None: there are none.
         allocatable: Cores, bytes and pods that Kubernetes lets pods have; None: not known.
+        oversized: The node claims to be larger than it can be; the block has the size that is believed.
     """
 
     node: str
@@ -81,6 +102,7 @@ class Entry(NamedTuple):
     stirred: bool
     faults: Faults | None = None
     allocatable: tuple[float, float, float] | None = None
+    oversized: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +196,7 @@ def steps(
             pending.add(admitted)
         if not isinstance(admitted, Entry):
             continue
-        after = watermark.seen(admitted.block.message.at_us // 1_000_000)
+        after = watermark.seen(admitted.block.message.at_us // 1_000_000, admitted.node)
         due = watermark.second and after.second != watermark.second
         if due or pending.full(admitted):
             yield from ((step, watermark) for step in pending.steps())

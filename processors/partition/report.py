@@ -161,7 +161,13 @@ def availabilities(
 
 
 def _faulty(faults: Faults) -> dict[str, Any]:
-    counts = Blocks(doubled=faults.doubled, late=faults.late, missing=faults.missing, jumps=faults.jumps)
+    counts = Blocks(
+        doubled=faults.doubled,
+        late=faults.late,
+        missing=faults.missing,
+        jumps=faults.jumps,
+        shared=faults.shared or None,
+    )
     return {"blocks": counts, "clock": None if faults.error_us is None else faults.error_us / 1e6}
 
 

@@ -1,5 +1,6 @@
 """The state of one partition: a row for each of its nodes, what is shared by all, and both as bytes and back."""
 
+from dataclasses import astuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,7 +111,7 @@ class PartitionState:
             "admission": self.admission.dump(),
             "workloads": names,
             "arrived": self._arrived,
-            "watermark": [self.watermark.second, self.watermark.far, self.watermark.since],
+            "watermark": list(astuple(self.watermark)),
             "world": self._model_message.model_dump(exclude_none=True) if self._model_message else None,
         }
         return snapshot.pack(header, arrays)

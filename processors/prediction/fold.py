@@ -9,17 +9,19 @@ So how messages are grouped changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
 
 from processors import decode
-from processors.decode import Block
+from processors.decode import Block, Head
 from processors.forecast import workload
 from processors.forecast.sums import Sum, Sums, Workload
 from processors.partition import output, plan
 from processors.partition.admission import Admission
+from processors.partition.arrival import Marks
 from processors.partition.output import Output
 from processors.partition.plan import Entry
 from processors.prediction import checkpoint, rejects, window
@@ -29,7 +31,6 @@ from processors.prediction.node import Nodes
 from processors.prediction.pod import Pods
 from processors.prediction.window import Window
 from processors.rows import snapshot
-from schemas.boot import cut
 from schemas.messages.base import Message
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.messages.prediction import Prediction, Reject, Subspace
@@ -66,7 +67,7 @@ class PredictionPartition:
         self._federation = rejects.Federation(settings, number)
         # Only clocks matter here, and which blocks count: neither workload classes nor smoothing.
         self._admission = Admission(settings.estimate.model_copy(update={"classes": 0}), 0)
-        self._used: dict[str, tuple[str, int]] = {}
+        self._used = Marks()
         self._windows: dict[str, Window] = {}
         self._last_checks: dict[str, int] = {}
         self._watermark = plan.Watermark()
@@ -105,7 +106,7 @@ class PredictionPartition:
                 if isinstance(entry, Entry) and isinstance(entry.block, Block):
                     outputs += self._block(entry.block, used)
             elif isinstance(item, PodUsageBlock):
-                self._use(item)
+                self._use(self._admission.possible(item))
             elif isinstance(item, PodFacts):
                 self._learn(item)
             elif isinstance(item, Subspace):
@@ -113,6 +114,7 @@ class PredictionPartition:
                 self._federation.adopt(self._nodes.rejects, item)
             elif isinstance(item, NodeFacts):
                 outputs += self._flush() if item.node in self._pending else []
+                self._admission.admit(item, self._watermark.second)
                 self._nodes.allocatable.learn(item)
         return outputs + self._flush()
 
@@ -123,10 +125,8 @@ class PredictionPartition:
             self._sums.learn(facts)
 
     def _use(self, block: PodUsageBlock) -> None:
-        boot, (last_boot, last) = cut(block.boot), self._used.get(block.node, ("", -1))
-        if boot == last_boot and block.seq <= last:
+        if not self._used.fresh(block.node, block.boot, block.seq, self._admission.newest(block.node, block.boot)):
             return
-        self._used[block.node] = boot, block.seq
         if self.settings.forecast.enabled:
             self._sums.take(block)
         if not self.settings.predict.enabled:
@@ -141,7 +141,7 @@ class PredictionPartition:
     def _block(self, block: Block, usage: tuple[float | None, float | None]) -> list[Output]:
         head = block.message
         outputs = self._flush() if head.node in self._pending else []
-        outputs += self._advance(head.at_us // 1_000_000, block.message_index)
+        outputs += self._advance(head, block.message_index)
         at_us = head.at_us + head.step_us * (head.samples - 1)
         check = self._check(head.node, at_us)
         self._open(head.node, at_us)
@@ -152,9 +152,10 @@ class PredictionPartition:
         )
         return outputs
 
-    def _advance(self, second: int, place: int) -> list[Output]:
+    def _advance(self, head: Head, place: int) -> list[Output]:
         """Move the partition's event time on; at the end of a window put in force what was learned in it."""
-        before, self._watermark = self._watermark.second, self._watermark.seen(second)
+        before = self._watermark.second
+        self._watermark = self._watermark.seen(head.at_us // 1_000_000, head.node)
         now, every = self._watermark.second, self.settings.predict.update_seconds
         outputs: list[Output] = []
         ended = self._sums.end(before) if before and before != now and self.settings.forecast.enabled else None
@@ -173,13 +174,14 @@ class PredictionPartition:
         gone = self._admission.silent(now, self._watermark.since)
         self._admission.forget(gone, now)
         self._sums.forget(gone)
-        for by_node in (self._used, self._windows, self._last_checks):
+        self._used.forget(gone)
+        for by_node in (self._windows, self._last_checks):
             for name in gone & by_node.keys():
                 del by_node[name]
         oldest = now - round(self.settings.predict.expiration_seconds)
         # How long ago something was heard is unknown if that was before the event time began or restarted.
         self._nodes.keep(gone, self._pods, self._windows, oldest if self._watermark.since < oldest else 0)
-        self._used = {node: mark for node, mark in self._used.items() if node in self._windows or self._pods.of(node)}
+        self._used.keep(self._windows.keys() | self._pods.nodes)
         self._nodes.adopt(self._pods, now, self.settings.predict)
         return outputs
 
@@ -254,10 +256,10 @@ class PredictionPartition:
             "settings": self._fingerprint(),
             "withheld": self.withheld,
             "admission": self._admission.dump(),
-            "used": self._used,
+            "used": self._used.dump(),
             "windows": windows,
             "looked": self._last_checks,
-            "watermark": [self._watermark.second, self._watermark.far, self._watermark.since],
+            "watermark": astuple(self._watermark),
             "pods": self._pods.dump(),
             "slots": self._pods.slots,
             "sums": self._sums.dump(),
@@ -280,11 +282,10 @@ class PredictionPartition:
             if header["settings"] != self._fingerprint():
                 raise ValueError("state was made under other settings of predict or reject")
             self._admission.load(header["admission"])
-            self._used = {node: (boot, seq) for node, (boot, seq) in header["used"].items()}
+            self._used.load(header["used"])
             self._windows = window.load(header["windows"], arrays)
             self._last_checks = dict(header["looked"])
-            second, far, since = header["watermark"]
-            self._watermark = plan.Watermark(second, far, since)
+            self._watermark = plan.Watermark(*header["watermark"])
             self._pods.load(header["pods"], header["slots"])
             self._nodes.load(header["nodes"], arrays, self._pods.slots)
             self._sums.load(header["sums"])

@@ -99,6 +99,11 @@ class Pods:
         self._nodes: dict[str, dict[str, Pod]] = {}
         self.slots = 0
 
+    @property
+    def nodes(self) -> set[str]:
+        """Nodes that have pods."""
+        return {node for node, pods in self._nodes.items() if pods}
+
     def of(self, node: str) -> dict[str, Pod]:
         """Return a node's pods by UID."""
         return self._nodes.get(node, {})

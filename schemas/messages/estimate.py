@@ -54,6 +54,9 @@ class Blocks(Part):
     late: Annotated[Count, Field(description="blocks left out because newer ones had been folded")]
     missing: Annotated[Count, Field(description="seconds between blocks of one boot without a block")]
     jumps: Annotated[Count, Field(description="jumps of the wall clock against the boot clock")]
+    shared: Annotated[
+        bool | None, Field(description="true: two hosts seem to send under this name; absent: they do not")
+    ] = None
 
 
 class Model(Message):

@@ -170,7 +170,7 @@ FULL: dict[str, Message] = {
         limits={"cpu": 1.4, "memory": 1e9},
         mix={"w": 1.0},
         since_us=1,
-        blocks=Blocks(doubled=1, late=0, missing=2, jumps=0),
+        blocks=Blocks(doubled=1, late=0, missing=2, jumps=0, shared=True),
         clock=-3.5,
         free={"cpu": 0.5, "memory": 0.75},
         classes={"w": ClassRoom(available=2.0, lower=1.0, binding="cpu", pods=1, cpu=0.25, memory=0.125)},

@@ -96,8 +96,9 @@ def test_another_boot_id_is_another_boot_unless_it_is_the_same_one_cut() -> None
         assert cut(one) != cut(other)
 
 
-@given(st.lists(st.integers(0, 150), min_size=1, max_size=80))
-def test_counts_are_those_of_whoever_remembers_everything(seqs: list[int]) -> None:
+@given(st.lists(st.integers(0, SPAN), max_size=80))
+def test_counts_are_those_of_whoever_remembers_everything(later: list[int]) -> None:
+    seqs = [0, *later]
     come: Arrival | None = None
     folded: list[int] = []
     seen: set[int] = set()
@@ -119,6 +120,119 @@ def test_counts_are_those_of_whoever_remembers_everything(seqs: list[int]) -> No
     assert come.missing == folded[-1] - folded[0] + 1 - len([seq for seq in seen if folded[0] <= seq])
 
 
+# What a forged block, or a second host of the same name, does to it
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [told("n", 2**53 - 1, 20), told("n", 10**6, 20 + 10**6), told("n", 1020, 20, boot="x"), told("n", 2, 0, boot="x")],
+    ids=["last second", "later by days", "another boot", "another boot in the past"],
+)
+def test_one_forged_block_costs_a_node_two_seconds(forged: SampleBlock) -> None:
+    true = [block("n", second) for second in range(60)]
+    partition = Partition(configured(), 0)
+    outputs = fold([*true[:20], forged, *true[20:23]], partition)
+    again = Partition(configured(), 0)
+    again.restore(partition.snapshot())
+    outputs += fold(true[23:], again)
+    times = [row.at_us // 1_000_000 - START for row in rows(outputs)]
+    assert times[:20] == list(range(20))
+    assert times[-38:] == list(range(22, 60))
+    last = rows(outputs)[-1].blocks
+    assert last is not None
+    assert (last.late, last.doubled, last.missing, last.shared) == (2, 0, 0, None)
+
+
+def test_a_node_that_begins_with_a_forged_block_is_heard_all_the_same() -> None:
+    outputs = fold([told("n", 2**53 - 1, 0), *(block("n", second) for second in range(10))])
+    assert [row.seq for row in rows(outputs)][1:] == list(range(1002, 1010))
+
+
+def test_blocks_that_were_folded_are_not_folded_again_however_many_come_in_a_row() -> None:
+    true = [block("n", second) for second in range(200)]
+    outputs = fold([*true, *true[50:100], told("n", 1300, 300)])
+    assert [row.seq for row in rows(outputs)] == [*range(1000, 1200), 1300]
+
+
+def test_a_virtual_machine_that_was_set_back_goes_on_under_its_old_boot() -> None:
+    before = [block("n", second) for second in range(300)]
+    after = [told("n", 1100 + second, 300 + second) for second in range(20)]
+    outputs = rows(fold([*before, *after]))
+    assert [row.at_us // 1_000_000 - START for row in outputs] == [*range(300), *range(302, 320)]
+    assert [row.seq for row in outputs[300:]] == list(range(1102, 1120))
+
+
+def test_two_hosts_of_one_name_are_told_as_long_as_both_send() -> None:
+    one = [told("n", 1000 + second, second, boot="one") for second in range(200)]
+    two = [told("n", 5000 + second, second, boot="two") for second in range(30)]
+    both = [each for pair in zip(one, two, strict=False) for each in pair]
+    partition = Partition(configured(), 0)
+    last = rows(fold(both, partition))[-1].blocks
+    assert last is not None
+    assert last.shared
+    restored = Partition(configured(), 0)
+    restored.restore(partition.snapshot())
+    assert rows(fold(one[30:33], restored))[-1].seq == 1032
+    last = rows(fold(one[33:], restored))[-1].blocks
+    assert last is not None
+    assert last.shared is None
+
+
+def test_a_reboot_and_late_blocks_of_the_boot_before_are_no_second_host() -> None:
+    first = [told("n", 1000 + second, second, boot="one") for second in range(10)]
+    again = [told("n", 10 + second, 40 + second, boot="two") for second in range(10)]
+    outputs = rows(fold([*first[:9], again[0], first[9], *again[1:]]))
+    assert outputs[-1].blocks == Blocks(doubled=0, late=1, missing=0, jumps=0)
+
+
+def test_a_state_that_a_forged_block_has_blinded_is_healed() -> None:
+    partition = Partition(configured(), 0)
+    fold([*(block("n", second) for second in range(10)), told("n", 2**53 - 1, 10)], partition)
+    header, arrays = snapshot.unpack(partition.snapshot())
+    for arrived, _, _ in header["admission"]["known"].values():
+        del arrived[8:]  # as an older program stored it
+    again = Partition(configured(), 0)
+    again.restore(snapshot.pack(header, arrays))
+    assert [row.seq for row in rows(fold([block("n", second) for second in range(10, 15)], again))] == [
+        1012,
+        1013,
+        1014,
+    ]
+
+
+@pytest.mark.parametrize("stored", [["boot", 2**53 - 1], None])
+def test_pod_usage_far_ahead_hides_no_later_one(stored: list[object] | None) -> None:
+    marks = arrival.Marks()
+    if stored is None:
+        marks.fresh("n", "boot", 100, None)
+        marks.fresh("n", "boot", 2**53 - 1, None)
+        assert [marks.fresh("n", "boot", seq, None) for seq in range(101, 105)] == [False, False, True, True]
+    marks.load({"n": stored} if stored else marks.dump())
+    assert marks.fresh("n", "boot", 105, 104)
+    assert not marks.fresh("n", "boot", 105, 104)
+
+
+# Event seconds
+
+
+def test_one_node_with_blocks_of_the_future_does_not_stop_the_sums_of_others() -> None:
+    messages: list[SampleBlock] = []
+    for second in range(100):
+        messages += [block("a", second), block("b", second)]
+        far = range(3 * second, 3 * second + 3)
+        messages += [told("liar", 5000 + each, 10_000_000 + each) for each in far]
+    sums = [each.message for each in fold(messages) if isinstance(each.message, Model)]
+    assert [model.at_us // 1_000_000 - START for model in sums] == list(range(99))
+    assert {model.nodes for model in sums} == {2}
+
+
+def test_a_node_that_is_left_alone_after_a_pause_is_followed_within_a_minute_of_its_blocks() -> None:
+    messages = [block(node, second) for second in range(3) for node in "ab"]
+    messages += [block("a", HOUR + second) for second in range(80)]
+    sums = [each.message for each in fold(messages) if isinstance(each.message, Model)]
+    assert sums[-1].at_us // 1_000_000 - START == HOUR + 78
+
+
 def test_what_fell_out_of_the_stream_while_nobody_folded_is_counted_for_each_node() -> None:
     """Processors come back two hours later, and the stream has kept one hour; nobody is forgotten meanwhile."""
     nodes = [f"n{index}" for index in range(5)]
@@ -135,7 +249,7 @@ def test_what_fell_out_of_the_stream_while_nobody_folded_is_counted_for_each_nod
 def test_a_silent_node_is_forgotten_once_the_partition_has_seen_an_hour_of_its_silence() -> None:
     partition = Partition(configured(), 0)
     fold([block("here", 0), block("silent", 0)], partition)
-    fold([block("here", 3 * HOUR + second) for second in range(0, 60, 20)], partition)  # nobody could be heard before
+    fold([block("here", 3 * HOUR + second) for second in range(60)], partition)  # nobody could be heard before
     assert partition.nodes == 2
     fold([block("here", 3 * HOUR + second) for second in range(60, HOUR, 30)], partition)
     assert partition.nodes == 2

@@ -1,7 +1,7 @@
 """The errors of the bus under names of its own, so that no other package imports the client library.
 
 Every error of the client is a `BusError`, and so are the errors of the bus: `lease.Lost`, `consumer.StreamRecreated`,
-`api.Refused`.
+`setback.SetBack`, `api.Refused`.
 """
 
 import nats.errors

@@ -24,6 +24,7 @@ from bus.client import Client
 from bus.publishing import dead
 from bus.reading.progress import Received
 from bus.reading.reader import Reader
+from bus.reading.setback import Mark
 from schemas import codec
 from schemas.codec import AnyMessage
 from schemas.subject import Names, kind_of
@@ -55,6 +56,7 @@ class Batch(Generic[Decodable]):
         first: Sequence of the first message that arrived; 0: none arrived.
         last: Sequence of the last message that arrived; 0: none arrived.
         pending: Number of messages behind them when they were sent; -1: not known yet.
+        stored_us: When the server stored the last message that arrived, in microseconds; 0: none arrived.
     """
 
     messages: Sequence[Decoded[Decodable]]
@@ -62,6 +64,7 @@ class Batch(Generic[Decodable]):
     first: int
     last: int
     pending: int
+    stored_us: int = 0
 
 
 class Subscription(Generic[Decodable]):
@@ -89,12 +92,17 @@ class Subscription(Generic[Decodable]):
         self._reader, self._decode, self._refuse = reader, decode, refuse
         self._most, self._newest_only = most, newest_only
         self._waiting: list[Received] = []
-        self._handed = reader.position
+        self._handed = reader.mark
 
     @property
     def position(self) -> int:
         """Sequence of the last message that was returned or refused."""
-        return self._handed if self._waiting else self._reader.position
+        return self.mark.sequence
+
+    @property
+    def mark(self) -> Mark:
+        """The last message that was returned or refused: its sequence, and when the server stored it."""
+        return self._handed if self._waiting else self._reader.mark
 
     async def __aenter__(self) -> Self:
         return self
@@ -132,13 +140,13 @@ class Subscription(Generic[Decodable]):
             except codec.Refused as refusal:
                 await self._refuse(received, str(refusal))
             else:
-                messages.append(Decoded(*received, message))
+                messages.append(Decoded(received.subject, received.sequence, received.data, message))
         del self._waiting[: len(part)]
         if not part:
             return Batch(messages, 0, 0, 0, self._reader.pending)
-        self._handed = part[-1].sequence
+        self._handed = Mark(part[-1].sequence, part[-1].stored_us)
         pending = self._reader.pending + len(self._waiting)
-        return Batch(messages, len(part), part[0].sequence, self._handed, pending)
+        return Batch(messages, len(part), part[0].sequence, self._handed.sequence, pending, part[-1].stored_us)
 
 
 def _newest(messages: Sequence[Received]) -> list[Received]:

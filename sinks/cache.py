@@ -62,7 +62,12 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
         async for received in availabilities:
             rows, measured_us = _rows(names, received.messages, settings)
             if rows:
-                cursor = Cursor(stream=names.estimates, created=estimates.identity, sequence=received.last)
+                cursor = Cursor(
+                    stream=names.estimates,
+                    created=estimates.identity,
+                    sequence=received.last,
+                    stored_us=received.stored_us or None,
+                )
                 async with health.within("cache", _PATIENCE_SECONDS, UNSTORED):
                     expected = await batch.publish(
                         client,

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -42,11 +43,15 @@ class Checkpoint:
         stream: Identity of the input stream.
         sequence: Last input sequence folded into the state.
         body: The state.
+        stored_us: When the server stored that message, in microseconds; 0: not known.
+        published: Input sequence up to which rows were stored when it was written.
     """
 
     stream: str
     sequence: int
     body: bytes
+    stored_us: int = 0
+    published: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class _Header:
     stream: str
     sequence: int
     length: int
+    stored_us: int = 0
+    published: int = 0
 
 
 class _Entry(NamedTuple):
@@ -67,6 +74,10 @@ class _Entry(NamedTuple):
     def identity(self) -> str:
         """Name of its chunks; empty: it has none."""
         return str(self.info.get("nuid", ""))
+
+
+# Tells whether a checkpoint can be used.
+Usable = Callable[[Checkpoint], Awaitable[bool]]
 
 
 class Overtaken(nats.errors.Error):
@@ -100,19 +111,31 @@ class Store:
             Overtaken: Another writer has written under this name; the next attempt replaces that checkpoint.
             nats.errors.Error, TimeoutError: The server did not store it; the one before is unchanged.
         """
-        header = _Header(VERSION, checkpoint.stream, checkpoint.sequence, len(checkpoint.body))
+        header = _Header(
+            VERSION,
+            checkpoint.stream,
+            checkpoint.sequence,
+            len(checkpoint.body),
+            checkpoint.stored_us,
+            checkpoint.published,
+        )
         turn = self._turn.get(name, 0)
         data = json.dumps(asdict(header)).encode() + _SEPARATOR + checkpoint.body
         await self._write(f"{name}.{turn}", data)
         self._turn[name] = 1 - turn
 
-    async def load(self, name: str, stream: str) -> Checkpoint | None:
+    async def load(self, name: str, stream: str, usable: Usable | None = None) -> Checkpoint | None:
         """Return the newest valid checkpoint of `stream`, or None.
+
+        Args:
+            name: One subject token.
+            stream: Identity of the input stream.
+            usable: Tells of a valid checkpoint, the newest first, whether it can be used; None: every one can.
 
         Raises:
             nats.errors.Error: The server did not answer, so it is unknown whether there is one. Also TimeoutError.
         """
-        newest: Checkpoint | None = None
+        valid: list[tuple[int, Checkpoint]] = []
         both = await asyncio.gather(self._read(f"{name}.0"), self._read(f"{name}.1"))
         for turn, checkpoint in enumerate(both):
             if checkpoint is None:
@@ -121,9 +144,13 @@ class Store:
                 log.info(
                     "checkpoint.ignored", extra={"checkpoint": f"{name}.{turn}", "reason": "it is of another stream"}
                 )
-            elif newest is None or checkpoint.sequence > newest.sequence:
-                newest, self._turn[name] = checkpoint, 1 - turn
-        return newest
+            else:
+                valid.append((turn, checkpoint))
+        for turn, checkpoint in sorted(valid, key=lambda each: -each[1].sequence):
+            if usable is None or await usable(checkpoint):
+                self._turn[name] = 1 - turn
+                return checkpoint
+        return None
 
     def _chunks(self, identity: str) -> str:
         return f"$O.{self._bucket}.C.{identity}"
@@ -243,4 +270,4 @@ def _parse(data: bytes) -> Checkpoint:
         raise ValueError(f"made by version {header.version}; this is version {VERSION}")
     if header.length != len(body):
         raise ValueError(f"has {len(body)} bytes of {header.length}")
-    return Checkpoint(header.stream, header.sequence, body)
+    return Checkpoint(header.stream, header.sequence, body, header.stored_us, header.published)

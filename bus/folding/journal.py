@@ -10,7 +10,9 @@ from nats.js.errors import APIError, NotFoundError
 from bus.api import WRONG_LAST_SEQUENCE
 from bus.publishing import batch
 from bus.publishing.batch import Fenced, Row
+from bus.reading import setback
 from bus.reading.reader import Reader
+from bus.reading.setback import Mark, SetBack
 from bus.stream import Stream
 from schemas import codec
 from schemas.messages.estimate import Cursor
@@ -18,6 +20,7 @@ from schemas.messages.estimate import Cursor
 log = logging.getLogger(__name__)
 
 _CURSOR = "Spazio-Cursor"
+_STORED = "Spazio-Cursor-Stored"  # when the server stored that input, in microseconds
 _SCAN_SECONDS = 2.0
 
 
@@ -36,13 +39,13 @@ class Batches:
         position, self._expected = await batch.covered(self._client, self._stream, self._subject, source)
         return position
 
-    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int) -> None:
+    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int, stored_us: int = 0) -> None:
         """Store rows and cursor.
 
         Raises:
             Fenced: Another replica has moved the cursor.
         """
-        cursor = Cursor(stream=source.name, created=source.identity, sequence=sequence)
+        cursor = Cursor(stream=source.name, created=source.identity, sequence=sequence, stored_us=stored_us or None)
         self._expected = await batch.publish(
             self._client,
             self._stream,
@@ -98,12 +101,23 @@ class Singles:
             row = await self._client.jetstream(timeout=self._timeout).get_msg(self._stream, sequence, direct=True)
         except NotFoundError:
             return None
-        identity, _, covered = (row.headers or {}).get(_CURSOR, "").partition(":")
+        headers = row.headers or {}
+        identity, _, covered = headers.get(_CURSOR, "").partition(":")
         if not covered.isdecimal():
             return None
-        return int(covered) if identity == source.identity and int(covered) <= source.last else 0
+        if identity != source.identity:
+            return 0
+        stored = headers.get(_STORED, "")
+        if not stored.isdecimal() or not int(stored):
+            return int(covered) if int(covered) <= source.last else 0
+        try:
+            await setback.check(self._client, source.name, Mark(int(covered), int(stored)), self._timeout)
+        except SetBack as error:
+            log.warning("cursor.set_back", extra={"stream": source.name, "reason": str(error)})
+            return error.kept.sequence
+        return int(covered)
 
-    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int) -> None:
+    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int, stored_us: int = 0) -> None:
         """Store the row.
 
         Raises:
@@ -115,6 +129,7 @@ class Singles:
         headers = {
             api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(self._expected),
             _CURSOR: f"{source.identity}:{sequence}",
+            _STORED: str(stored_us),
         }
         js = self._client.jetstream(timeout=self._timeout)
         try:

@@ -55,8 +55,14 @@ class Journal(Protocol):
     async def covered(self, source: Stream) -> int:
         """Return the input sequence up to which rows are stored; 0: none."""
 
-    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int) -> None:
+    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int, stored_us: int = 0) -> None:
         """Store rows and the input sequence that they cover; all or nothing.
+
+        Args:
+            rows: The rows.
+            source: The input.
+            sequence: Sequence of the last message of the input that they cover.
+            stored_us: When the server stored that message, in microseconds; 0: not known.
 
         Raises:
             Fenced: Another replica has committed since `covered` or since the last commit.

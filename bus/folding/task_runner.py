@@ -19,6 +19,7 @@ from nats.aio.client import Client
 from prometheus_client import Counter, Histogram
 
 from bus import stream
+from bus.folding import resumption
 from bus.folding.checkpoint import Checkpoint, Store
 from bus.folding.task import Fold, Journal, Shared, Task, chunks
 from bus.health import UNSTORED, Health
@@ -27,6 +28,7 @@ from bus.publishing.batch import Fenced
 from bus.reading.lease import Lease, Lost
 from bus.reading.leased import LeasedReader
 from bus.reading.progress import Received
+from bus.reading.setback import Mark, SetBack
 from bus.stream import Stream
 from schemas.live import Live
 from schemas.subject import Names
@@ -74,7 +76,7 @@ class TaskRunner:
         self._timeout = settings.nats.request_timeout_seconds
         self._store = Store(client, self._names.checkpoints, timeout_seconds=self._timeout)
         self._source: Stream | None = None
-        self._published = self._saved = 0
+        self._published = self._saved = self._stored_us = 0
         self._consistent = True
         self._leave = asyncio.Event()
         self._pause = 0.0
@@ -133,6 +135,9 @@ class TaskRunner:
         except Lost:
             lease.forget()
             raise
+        except SetBack:
+            self._consistent = False  # the state has messages that the stream lacks now: no checkpoint of it
+            raise
         finally:
             self.since = 0.0
             await self._end(lease)
@@ -162,11 +167,10 @@ class TaskRunner:
         self._published = await self._journal.covered(source)
         self._consistent = True
         self._state.clear()
-        self.sequence = self._saved = 0
-        checkpoint = await self._store.load(self.task.name, source.identity)
-        if checkpoint is not None and checkpoint.sequence > source.last:  # the stream has lost its newest messages
-            log.warning("checkpoint.set_aside", extra={"part": self.task.name, "reason": "it is ahead of its stream"})
-        elif checkpoint is not None:
+        self.sequence = self._saved = self._stored_us = 0
+        name = self.task.name
+        checkpoint = await resumption.find(self._client, self._store, name, source, self._published, self._timeout)
+        if checkpoint is not None:
             try:
                 async with self._turn:
                     self._state.restore(checkpoint.body)
@@ -175,6 +179,7 @@ class TaskRunner:
                 self._state.clear()
             else:
                 self.sequence = self._saved = checkpoint.sequence
+                self._stored_us = checkpoint.stored_us
                 # A checkpoint is never ahead of its rows, but the cursor may expire from its stream earlier.
                 self._published = max(self._published, checkpoint.sequence)
         if self._published and self.sequence + 1 < source.first:
@@ -188,7 +193,11 @@ class TaskRunner:
         # Random, so that tasks taken over together do not all write checkpoints at the same time.
         due = began + self._pause_between_checkpoints() * random.uniform(0.1, 1)  # noqa: S311 # no secret
         reader = LeasedReader(
-            self._client, lease, after=self.sequence, batch=process.batch, timeout_seconds=self._timeout
+            self._client,
+            lease,
+            after=Mark(self.sequence, self._stored_us),
+            batch=process.batch,
+            timeout_seconds=self._timeout,
         )
         async with reader:
             while not self._leave.is_set():
@@ -228,12 +237,12 @@ class TaskRunner:
         # Rows that an earlier holder has stored are not stored again.
         unpublished = [output for output in outputs if messages[output.index].sequence > self._published]
         for last, rows in chunks(unpublished, self._journal.most):
-            sequence = messages[-1 if last is None else last].sequence
+            cause = messages[-1 if last is None else last]
             async with self._health.within(self.task.consumer, _PATIENCE_SECONDS, UNSTORED):
-                await self._journal.commit(rows, source, sequence)
-            self._published = sequence
+                await self._journal.commit(rows, source, cause.sequence, cause.stored_us)
+            self._published = cause.sequence
             ROWS.inc(len(rows))
-        self.sequence, self._consistent = messages[-1].sequence, True
+        self.sequence, self._stored_us, self._consistent = messages[-1].sequence, messages[-1].stored_us, True
 
     def _save_soon(self) -> None:
         """Write a checkpoint while folding goes on, unless the last one is still being written."""
@@ -247,7 +256,9 @@ class TaskRunner:
         if self.sequence == self._saved or not self._consistent or self._source is None:
             return None
         body = self._state.snapshot()
-        return None if body is None else Checkpoint(self._source.identity, self.sequence, body)
+        if body is None:
+            return None
+        return Checkpoint(self._source.identity, self.sequence, body, self._stored_us, self._published)
 
     async def _save(self, state: Checkpoint) -> None:
         try:

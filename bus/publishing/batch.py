@@ -17,7 +17,9 @@ from nats.js.errors import NotFoundError
 from prometheus_client import Counter
 
 from bus.api import WRONG_LAST_SEQUENCE, Refused
+from bus.reading import setback
 from bus.reading.reader import Reader
+from bus.reading.setback import Mark, SetBack
 from bus.stream import Stored, Stream
 from schemas import codec
 from schemas.messages.estimate import Cursor
@@ -94,7 +96,7 @@ async def covered(client: Client, stream: str, subject: str, source: Stream) -> 
     newest = await last(client, stream, subject)
     if not newest.sequence:
         return 0, 0
-    if (position := _folded(newest.payload, source)) is not None:
+    if (position := await _covered(client, newest.payload, source)) is not None:
         return position, newest.sequence
     log.warning("cursor.set_aside", extra={"subject": subject, "sequence": newest.sequence})
     position = 0
@@ -103,6 +105,26 @@ async def covered(client: Client, stream: str, subject: str, source: Stream) -> 
             for message in await reader.read(timeout_seconds=_SCAN_SECONDS):
                 position = _folded(message.data, source) or position
     return position, newest.sequence
+
+
+async def _covered(client: Client, payload: bytes, source: Stream) -> int | None:
+    """Return up to which sequence of its input a cursor covers what the input still has; None: it is no cursor of it.
+
+    Raises:
+        BusError: The server did not answer; also TimeoutError.
+    """
+    try:
+        cursor = codec.decode(Cursor, payload)
+    except codec.Refused:
+        return None
+    if not cursor.stored_us or cursor.created != source.identity:
+        return _folded(payload, source)
+    try:
+        await setback.check(client, source.name, Mark(cursor.sequence, cursor.stored_us), _ATTEMPT_SECONDS)
+    except SetBack as error:
+        log.warning("cursor.set_back", extra={"stream": source.name, "reason": str(error)})
+        return error.kept.sequence
+    return cursor.sequence
 
 
 def _folded(payload: bytes, source: Stream) -> int | None:

@@ -8,6 +8,8 @@ import nats.errors
 from nats.aio.client import Client
 
 from bus import api
+from bus.reading import setback
+from bus.reading.setback import Mark, SetBack
 
 log = logging.getLogger(__name__)
 
@@ -19,10 +21,10 @@ class StreamRecreated(nats.errors.Error):
 
 
 class Created(NamedTuple):
-    """A consumer, the position after which it begins, and the number of messages there."""
+    """A consumer, the message after which it begins, and the number of messages there."""
 
     name: str
-    position: int
+    position: Mark
     pending: int
 
 
@@ -37,19 +39,26 @@ class Consumers:
         self._newest, self._bound, self._timeout = newest, bound, timeout_seconds
         self._stream_created = ""
 
-    async def create(self, position: int) -> Created:
-        """Create a consumer that begins after a position, or after 0 if the stream was recreated since the last one.
+    async def create(self, read: Mark) -> Created:
+        """Create a consumer that begins after the last message read.
+
+        It begins after 0 if the stream was recreated since the last one, and behind what the stream has kept if the
+        server came back with less than it had.
 
         Raises:
             StreamRecreated: The stream was recreated, and the reader is bound to the one before.
+            SetBack: The server came back with less than was read, and the reader is bound.
             nats.errors.Error: The consumer was not created; also TimeoutError.
         """
+        position = read
         stream_created = (await self._api(f"STREAM.INFO.{self._stream}", {}))["created"]
         if self._stream_created not in ("", stream_created):
             if self._bound:
                 raise StreamRecreated(f"stream {self._stream} was recreated")
             log.info("stream.recreated", extra={"stream": self._stream})
-            position = 0
+            position = Mark(0)
+        elif position.sequence:
+            position = await self._checked(position)
         config: dict[str, Any] = {
             "filter_subjects": self._subjects,
             "ack_policy": "none",
@@ -57,14 +66,24 @@ class Consumers:
             "inactive_threshold": _IDLE_SECONDS * 10**9,
             "mem_storage": True,
         }
-        if self._newest and not position:
+        if self._newest and not position.sequence:
             config["deliver_policy"] = "last_per_subject"
         else:
-            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": position + 1}
+            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": position.sequence + 1}
         answer = await self._api(f"CONSUMER.CREATE.{self._stream}", {"stream_name": self._stream, "config": config})
         # Only now: until a consumer exists, each attempt begins at the new stream's start.
         self._stream_created = stream_created
         return Created(answer["name"], position, int(answer.get("num_pending", 0)))
+
+    async def _checked(self, read: Mark) -> Mark:
+        try:
+            await setback.check(self._client, self._stream, read, self._timeout)
+        except SetBack as error:
+            if self._bound:
+                raise
+            log.warning("stream.set_back", extra={"stream": self._stream, "reason": str(error)})
+            return error.kept
+        return read
 
     async def delete(self, name: str) -> None:
         """Delete a consumer; if that fails, the server deletes it after a while."""

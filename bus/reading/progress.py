@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bus.reading import tap
+from bus.reading.setback import Mark
 
 HOLE = "hole"
 HEARTBEATS = 2.5  # heartbeats per expiry; also the number of missed heartbeats after which a consumer is given up
@@ -21,11 +22,12 @@ Arrival = tuple[bytes, bytes, bytes, bytes | None]
 
 
 class Received(NamedTuple):
-    """One stored message: its subject in the stream, stream sequence and payload."""
+    """One stored message: its subject in the stream, stream sequence, payload, and when the server stored it."""
 
     subject: str
     sequence: int
     data: bytes
+    stored_us: int = 0
 
 
 class Accepted(NamedTuple):
@@ -42,15 +44,18 @@ class Accepted(NamedTuple):
     lost: str = ""
 
 
-def delivery(reply: bytes) -> tuple[int, int, int]:
-    """Return (stream sequence, consumer sequence, number of pending messages) from the reply subject of a delivery.
+def delivery(reply: bytes) -> tuple[int, int, int, int]:
+    """Return what the reply subject of a delivery says.
+
+    Returns:
+        Stream sequence, consumer sequence, number of pending messages, and when the server stored it in microseconds.
 
     >>> delivery(b"$JS.ACK.S.c.1.17.4.1700000000.9"), delivery(b"$JS.ACK.dom.hash.S.c.1.17.4.1700000000.9.x")
-    ((17, 4, 9), (17, 4, 9))
+    ((17, 4, 9, 1700000), (17, 4, 9, 1700000))
     """
     tokens = reply.split(b".")
     start = 5 if len(tokens) == 9 else 7
-    return int(tokens[start]), int(tokens[start + 1]), int(tokens[start + 3])
+    return int(tokens[start]), int(tokens[start + 1]), int(tokens[start + 3]), int(tokens[start + 2]) // 1000
 
 
 class Progress:
@@ -58,25 +63,31 @@ class Progress:
 
     Attributes:
         position: Sequence of the last message returned.
+        stored_us: When the server stored it, in microseconds; 0: not known.
         pending: Number of messages behind it when it was sent; -1: not known yet.
         round: Number of times that open requests were given up and repeated; reply subjects contain it.
         asked_at: Time of the last request.
     """
 
-    def __init__(self, after: int, *, pending: int, batch: int, heartbeat_seconds: float, nudges: int) -> None:
+    def __init__(self, after: Mark, *, pending: int, batch: int, heartbeat_seconds: float, nudges: int) -> None:
         """Start without a consumer.
 
         Args:
-            after: Sequence before the first message.
+            after: Message before the first.
             pending: Number of messages behind it; -1: not known.
             batch: Messages per request; the next request is due when half of them have arrived.
             heartbeat_seconds: Interval of the server's heartbeats while it sends no message.
             nudges: Times to repeat a request after silence before the consumer is given up.
         """
-        self.position, self.pending, self.round = after, pending, 0
+        (self.position, self.stored_us), self.pending, self.round = after, pending, 0
         self.asked_at = self._heard_at = 0.0
         self._half, self._silence, self._most_nudges = batch // 2, HEARTBEATS * heartbeat_seconds, nudges
         self._counted = self._wanted = self._nudges = 0
+
+    @property
+    def mark(self) -> Mark:
+        """The last message returned."""
+        return Mark(self.position, self.stored_us)
 
     @property
     def silent_at(self) -> float:
@@ -132,14 +143,14 @@ class Progress:
                 continue
             if check is not None:
                 check(headers)
-            sequence, count, self.pending = delivery(reply)
+            sequence, count, self.pending, stored_us = delivery(reply)
             # A late reset by a standby, before the first message, shows only in the stream sequence.
             if count != self._counted + 1 or sequence <= self.position:
                 return Accepted(messages, HOLE)
             self._counted = count
             self._wanted -= 1
-            self.position = sequence
-            messages.append(Received(subject.decode(errors="replace"), sequence, data))
+            self.position, self.stored_us = sequence, stored_us
+            messages.append(Received(subject.decode(errors="replace"), sequence, data, stored_us))
         return Accepted(messages)
 
     def _status(self, subject: bytes, headers: dict[str, str]) -> tuple[str, str]:

@@ -18,10 +18,11 @@ from nats.aio.client import Client
 from prometheus_client import Counter
 
 from bus import api
-from bus.reading import tap
+from bus.reading import setback, tap
 from bus.reading.consumer import Consumers, StreamRecreated
 from bus.reading.lease import Lease, Lost
 from bus.reading.progress import HOLE, Arrival, Progress, Received
+from bus.reading.setback import Mark, SetBack
 from bus.reading.tap import Sink, Tap
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class Reader:
         stream: str,
         subjects: Sequence[str],
         *,
-        after: int = 0,
+        after: int | Mark = 0,
         newest: bool = False,
         batch: int = 500,
         timeout_seconds: float = 5,
@@ -61,12 +62,14 @@ class Reader:
             client: Connection.
             stream: Stream to read.
             subjects: Subject filters, as the stream stores them.
-            after: Read from the sequence behind this one.
+            after: Read from the sequence behind this one. With the time of that message the reader also notices that
+                the server came back with less when other messages have taken its place.
             newest: Begin with the last message of each subject if `after` is 0.
             batch: Messages requested at once.
             timeout_seconds: Time limit for each request to the server.
             bound: The caller stores the position, which has no meaning in a recreated stream: `read` then raises
-                `StreamRecreated` instead of beginning at the new stream's start.
+                `StreamRecreated` instead of beginning at the new stream's start, and `SetBack` instead of beginning
+                behind what the server has kept.
         """
         self._client, self.stream, self._batch = client, stream, batch
         self._timeout = timeout_seconds
@@ -75,7 +78,8 @@ class Reader:
             client, stream, subjects, newest=newest, bound=bound, timeout_seconds=timeout_seconds
         )
         self._expires, self._heartbeat = _EXPIRES_SECONDS, _HEARTBEAT_SECONDS
-        self._progress = Progress(after, pending=-1, batch=batch, heartbeat_seconds=self._heartbeat, nudges=0)
+        mark = after if isinstance(after, Mark) else Mark(after)
+        self._progress = Progress(mark, pending=-1, batch=batch, heartbeat_seconds=self._heartbeat, nudges=0)
         self._tap: Tap | None = None
         self._consumer = ""
         self._arrived: list[Arrival] = []
@@ -89,6 +93,11 @@ class Reader:
     def position(self) -> int:
         """Sequence of the last message returned."""
         return self._progress.position
+
+    @property
+    def mark(self) -> Mark:
+        """The last message returned: its sequence, and when the server stored it."""
+        return self._progress.mark
 
     @property
     def pending(self) -> int:
@@ -123,11 +132,13 @@ class Reader:
         Raises:
             Lost: Another replica has the lease.
             StreamRecreated: The stream was recreated, and the reader is bound to the one before.
+            SetBack: The server came back with less than was read, and the reader is bound or has a lease.
         """
         deadline = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
         while True:
-            if self._tap is not None and self._client.stats["reconnects"] != self._reconnects:
-                await self._repair("reconnected")
+            stale = self._tap is not None and self._client.stats["reconnects"] != self._reconnects
+            if stale and (messages := await self._renew()):
+                return messages
             if self._tap is None:
                 await self._open()
             if self._tap is not None and self._progress.due:
@@ -152,6 +163,13 @@ class Reader:
         info = await api.request(self._client, f"CONSUMER.INFO.{self.stream}.{consumer}", {}, self._timeout)
         sent: int = info["delivered"]["consumer_seq"]
         return consumer == self._consumer and not info["num_pending"] and self._progress.has_all(sent)
+
+    async def _renew(self) -> list[Received]:
+        """Return what had arrived before the connection broke, which the server may have lost since; else repair."""
+        messages = await self._take()
+        if not messages and self._tap is not None:
+            await self._repair("reconnected")
+        return messages
 
     async def _collect(self, seconds: float) -> None:
         """Wait for more messages, until half of the requested number has arrived."""
@@ -217,7 +235,7 @@ class Reader:
         while self._tap is None:
             try:
                 await self._subscribe()
-            except (Lost, StreamRecreated):
+            except (Lost, StreamRecreated, SetBack):
                 raise
             except (nats.errors.Error, TimeoutError, OSError) as error:
                 if not logged:
@@ -228,9 +246,11 @@ class Reader:
     async def _subscribe(self) -> None:
         self._reconnects = self._client.stats["reconnects"]
         if self._lease is None:
-            created = await self._consumers.create(self.position)
-            self._consumer, self._progress.position, self._progress.pending = created
+            created = await self._consumers.create(self.mark)
+            self._consumer, (self._progress.position, self._progress.stored_us), self._progress.pending = created
         else:
+            if self.mark.stored_us:
+                await setback.check(self._client, self.stream, self.mark, self._timeout)
             self._consumer = await self._lease.open(self.position)
         self._wake.clear()
         self._progress.open(asyncio.get_running_loop().time())

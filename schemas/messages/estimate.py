@@ -163,3 +163,10 @@ class Cursor(Message):
         str, Field(description="creation time of that stream; sequences of another stream do not compare")
     ]
     sequence: Count
+    stored_us: Annotated[
+        Count | None,
+        Field(
+            description="when the server stored the input message of that sequence; if the stream has another message "
+            "there, the server has come back with less than it had"
+        ),
+    ] = None

@@ -18,6 +18,7 @@ from bus import stream, subscription
 from bus.client import Client
 from bus.reading.progress import Received
 from bus.reading.reader import Reader
+from bus.reading.setback import Mark, SetBack
 from bus.subscription import Batch, Decode, Decoded, Subscription
 from schemas import subject
 from schemas.messages.estimate import Availability
@@ -179,7 +180,7 @@ class _Following(Generic[M]):
         self._client, self._timeout = client, settings.nats.request_timeout_seconds
         self._cluster_state, self._source = cluster_state, source
         self._report_loaded, self._report_refused = loaded, refused
-        self._identity, self._position = "", 0
+        self._identity, self._position = "", Mark(0)
         self._loaded, self._silences = False, 0
         self._linger = _PLACES_LINGER_SECONDS if source.kind == "reservations" else _LINGER_SECONDS
 
@@ -188,13 +189,17 @@ class _Following(Generic[M]):
         await subscription.keep(self._follow, self._waiting, pause_seconds=_AGAIN_SECONDS)
 
     def _waiting(self, error: Exception) -> None:
+        if isinstance(error, SetBack):
+            self._position = error.kept
+            if self._source.kind == "reservations":
+                self._cluster_state.reservations.renewed()
         log.warning("extender.waiting", extra={"stream": self._source.stream, "reason": repr(error)})
 
     async def _follow(self) -> None:
         source = self._source
         identity = (await stream.describe(self._client, source.stream)).identity
         if identity != self._identity:
-            self._identity, self._position = identity, 0
+            self._identity, self._position = identity, Mark(0)
             if source.kind == "reservations":
                 self._cluster_state.reservations.renewed()
         reader = Reader(
@@ -211,7 +216,7 @@ class _Following(Generic[M]):
                 timeout = None if self._loaded else _PATIENCE_SECONDS
                 batch = await messages.read(linger_seconds=self._linger, timeout_seconds=timeout)
                 self._take(batch)
-                self._position = messages.position
+                self._position = messages.mark
                 self._note_loaded(batch)
 
     def _take(self, batch: Batch[M]) -> None:

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.reading.progress import HOLE, NUDGES, Arrival, Progress
+from bus.reading.setback import Mark
 
 BATCH = 10
 REPLIES = b"_INBOX.x."
 
 
 def progress(after: int = 0, *, nudges: int = 0) -> Progress:
-    made = Progress(after, pending=-1, batch=BATCH, heartbeat_seconds=2, nudges=nudges)
+    made = Progress(Mark(after), pending=-1, batch=BATCH, heartbeat_seconds=2, nudges=nudges)
     made.open(0)
     return made
 

@@ -1,0 +1,134 @@
+"""Whether a stream still has what a reader has read: a server may come back with less than it had.
+
+After a loss of power a server lacks what it acknowledged since it last synced its files. It gives the same sequences to
+other messages, so a sequence alone does not tell whether a message was read. Together with the time at which the server
+stored it, it does. A reader that notices continues behind what the stream kept of the messages it had read: every
+message stored since then is read once. This relies on one thing: the server's clock is not set back by more than the
+time for which the server was away.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import nats.errors
+from nats.aio.client import Client
+from prometheus_client import Counter
+
+from bus import api
+
+_NO_MESSAGE = 10037
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+SET_BACK = Counter(
+    "spazio_stream_set_back_total",
+    "times that a reader noticed that its stream came back without messages that it had read",
+    ["stream"],
+)
+
+
+class Mark(NamedTuple):
+    """A message that was read: its stream sequence, and when the server stored it, in microseconds; 0: not known."""
+
+    sequence: int
+    stored_us: int = 0
+
+
+class SetBack(nats.errors.Error):
+    """The server came back with less than it had.
+
+    Attributes:
+        read: The last message that was read before.
+        kept: The last message before it that the stream still has.
+    """
+
+    def __init__(self, stream: str, read: Mark, kept: Mark) -> None:
+        super().__init__(
+            f"stream {stream} came back without messages {kept.sequence + 1} to {read.sequence}, which were read; "
+            "what was stored since is read from there"
+        )
+        self.read, self.kept = read, kept
+
+
+async def check(client: Client, stream: str, read: Mark, timeout_seconds: float) -> None:
+    """Check that a stream still has what was read, or had it before it expired.
+
+    Args:
+        client: Connection.
+        stream: Name of the stream.
+        read: The last message that was read. If its time is not known, only its sequence is compared with the last.
+        timeout_seconds: Time limit for each request to the server.
+
+    Raises:
+        SetBack: It has not.
+        nats.errors.Error: The server did not answer; also TimeoutError.
+    """
+    if not read.sequence:
+        return
+    stored = None
+    if read.stored_us:
+        stored = await _next(client, stream, read.sequence, timeout_seconds)
+        if stored == read:
+            return
+    state = (await api.request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]
+    first, last = int(state["first_seq"]), int(state["last_seq"])
+    if read.sequence < first and read.sequence <= last:
+        return  # it expired, and whatever follows is new
+    if not read.stored_us:
+        kept = Mark(last)
+    else:
+        kept = await _last_until(client, stream, (first, last), read.stored_us, timeout_seconds)
+        if stored is not None and stored.sequence == read.sequence:
+            kept = min(kept, Mark(read.sequence - 1))  # another message has its place, whatever the clock says
+    if kept.sequence < read.sequence:
+        SET_BACK.labels(stream).inc()
+        raise SetBack(stream, read, kept)
+
+
+async def last_until(client: Client, stream: str, until_us: int, timeout_seconds: float) -> int:
+    """Return the sequence of the last message that a stream stored up to a time, as far as it still has messages.
+
+    Args:
+        client: Connection.
+        stream: Name of the stream.
+        until_us: Time in microseconds since the epoch.
+        timeout_seconds: Time limit for each request to the server.
+
+    Raises:
+        nats.errors.Error: The server did not answer; also TimeoutError.
+    """
+    state = (await api.request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]
+    ends = int(state["first_seq"]), int(state["last_seq"])
+    return (await _last_until(client, stream, ends, until_us, timeout_seconds)).sequence
+
+
+async def _last_until(
+    client: Client, stream: str, ends: tuple[int, int], until_us: int, timeout_seconds: float
+) -> Mark:
+    """Search between the first and the last sequence; the number of requests is the logarithm of their distance.
+
+    Returns:
+        The sequence before the first message that was stored later; messages up to it may be missing, as in a bucket.
+    """
+    known, begin, end, later = Mark(0), ends[0], ends[1] + 1, ends[1] + 1
+    while begin < end:
+        middle = (begin + end) // 2
+        found = await _next(client, stream, middle, timeout_seconds)
+        if found is None or found.stored_us > until_us:
+            end, later = middle, found.sequence if found else later
+        else:
+            known, begin = found, found.sequence + 1
+    return known if known.sequence == later - 1 else Mark(later - 1)
+
+
+async def _next(client: Client, stream: str, sequence: int, timeout_seconds: float) -> Mark | None:
+    """Return the first message from a sequence on; None: there is none."""
+    request = {"seq": sequence, "next_by_subj": ">"}
+    try:
+        answer = await api.request(client, f"STREAM.MSG.GET.{stream}", request, timeout_seconds)
+    except api.Refused as refused:
+        if refused.code != _NO_MESSAGE:
+            raise
+        return None
+    message = answer["message"]
+    stored = datetime.fromisoformat(message["time"]) - _EPOCH
+    return Mark(int(message["seq"]), stored // timedelta(microseconds=1))

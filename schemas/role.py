@@ -1,0 +1,243 @@
+"""The table of roles: what each credential may publish and hear, derived from the table of messages.
+
+A role may do what its service needs and nothing else. Nodes are in an account of their own, from which the server
+passes on exactly the telemetry subjects. So an answer to a node stays in that account: otherwise a node could publish
+its own block with a reply subject that belongs to others, and the server would store the acknowledgement there, since
+it does not check permissions of replies. Each role has an inbox of its own, so that none hears the answers to another.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from schemas import channel
+from schemas.channel import CHANNELS, TELEMETRY_KINDS, Store
+from schemas.subject import Names, token
+
+NODE = "node"
+REGION = "region"
+READER = "reader"
+ADMIN = "admin"
+LOCAL = "local"
+
+CHECKPOINTS = Store("CHECKPOINTS", "checkpoints of processor state")
+
+INBOX = "_INBOX"
+_LONGEST_INBOX_TOKEN = 64  # a longer one is hashed, so that subject and reply fit into one line of the protocol
+_LONGEST_TOKEN = 240  # a credential holds the token six times and has to fit into one line of the protocol
+
+
+class Grant(NamedTuple):
+    """What a credential may do: subjects that it may publish to and subscribe to, with wildcards.
+
+    The first subject to subscribe to is its inbox.
+    """
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A role.
+
+    Attributes:
+        name: Its name, which is also that of its credential's file.
+        purpose: Who uses it, and for what.
+        grant: Returns what it may do under a prefix.
+        within_nodes: It belongs to the account of nodes.
+    """
+
+    name: str
+    purpose: str
+    grant: Callable[[Names], Grant]
+    within_nodes: bool = False
+
+
+def node(names: Names, name: str) -> Grant:
+    """Return what the agent of one node may do: publish its own telemetry, and hear the global model.
+
+    Raises:
+        ValueError: The name is too long for a credential.
+    """
+    own = token(name)
+    if len(own) > _LONGEST_TOKEN:
+        raise ValueError(
+            f"node name {name[:40]}… is {len(own)} bytes as a subject token, and a credential holds at most "
+            f"{_LONGEST_TOKEN}: choose a shorter one with --sample-node"
+        )
+    published = tuple(names.of(kind, own) for kind in TELEMETRY_KINDS)
+    return Grant(published, (f"{node_inbox(name)}.>", names.model))
+
+
+def node_inbox(name: str) -> str:
+    """Return the prefix of a node's inboxes."""
+    own = token(name)
+    short = own if len(own) <= _LONGEST_INBOX_TOKEN else hashlib.blake2b(own.encode(), digest_size=16).hexdigest()
+    return f"{INBOX}_{NODE}.{short}"
+
+
+def stored_name(store: Store, names: Names) -> str:
+    """Return the name of the stream that keeps a stream's, bucket's or object store's messages."""
+    before = "OBJ_" if store == CHECKPOINTS else "KV_" if store.bucket else ""
+    return before + names.store(store.name)
+
+
+def store_of(kind: str) -> Store:
+    """Return the store of a kind that is kept in one."""
+    (store,) = {row.store for row in CHANNELS if row.kind == kind}
+    return store
+
+
+def _inbox(role: str) -> str:
+    return f"{INBOX}_{role}.>"
+
+
+def _api(*verbs: str) -> tuple[str, ...]:
+    return tuple(f"$JS.API.{verb}" for verb in verbs)
+
+
+def _reading(names: Names, stores: Iterable[Store]) -> tuple[str, ...]:
+    """Return the requests by which stores are read: by consumers without a name, and directly.
+
+    A consumer with a name could replace that of a processor's lease, so only processors may create those.
+    """
+    requests = ["STREAM.INFO.*"]
+    for store in stores:
+        kept = stored_name(store, names)
+        requests += [f"CONSUMER.CREATE.{kept}", f"CONSUMER.INFO.{kept}.*", f"CONSUMER.MSG.NEXT.{kept}.*"]
+        requests += [f"DIRECT.GET.{kept}", f"DIRECT.GET.{kept}.>"]
+    return _api(*requests)
+
+
+def _bucket(names: Names, store: Store) -> str:
+    return f"$KV.{names.store(store.name)}.>"
+
+
+def _objects(names: Names) -> str:
+    return f"$O.{names.checkpoints}.>"
+
+
+def _dead(names: Names) -> str:
+    return names.of("dead", ">")
+
+
+def _telemetry(names: Names) -> tuple[str, ...]:
+    return tuple(names.of(kind, "*") for kind in TELEMETRY_KINDS)
+
+
+def _region(names: Names) -> Grant:
+    heard = (_inbox(REGION), f"{INBOX}_{NODE}.>", f"{INBOX}.>", names.model)
+    return Grant(_telemetry(names), heard)
+
+
+def _process(names: Names) -> Grant:
+    estimates = tuple(row.filter(names) for row in channel.of_store(channel.ESTIMATES))
+    requests = _api(
+        *(f"STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE", "MSG.GET")),
+        f"STREAM.PURGE.{stored_name(CHECKPOINTS, names)}",
+        *(f"CONSUMER.{verb}.>" for verb in ("CREATE", "INFO", "DELETE", "MSG.NEXT", "RESET", "UNPIN")),
+        "DIRECT.GET.>",
+    )
+    # Whoever asks which replica does what is answered in its inbox.
+    answers = (*(_inbox(role) for role in ("process", READER, ADMIN)), f"{INBOX}.>")
+    published = (*estimates, names.model, names.subspace, _dead(names), _objects(names), "$SRV.>", *requests, *answers)
+    return Grant(published, (_inbox("process"), "$SRV.>", names.of("process", "*"), names.model))
+
+
+def _cache(names: Names) -> Grant:
+    requests = _reading(names, (channel.ESTIMATES, channel.AVAILABILITY))
+    written = (_bucket(names, channel.AVAILABILITY), names.of("cache", "cursor"), _dead(names))
+    return Grant((*written, *requests), (_inbox("cache"),))
+
+
+def _history(names: Names) -> Grant:
+    stores = (channel.TELEMETRY, channel.ESTIMATES, store_of("decision"))
+    return Grant((_dead(names), *_reading(names, stores)), (_inbox("history"),))
+
+
+def _estimates_reader(role: str) -> Callable[[Names], Grant]:
+    def grant(names: Names) -> Grant:
+        return Grant((_dead(names), *_reading(names, (channel.ESTIMATES,))), (_inbox(role),))
+
+    return grant
+
+
+def _extender(names: Names) -> Grant:
+    stores = (
+        *(channel.AVAILABILITY, channel.RESERVATIONS, channel.NODES, channel.PODS),
+        *(channel.TELEMETRY, channel.ESTIMATES),
+    )
+    written = (_bucket(names, channel.RESERVATIONS), names.of("decision", "*", "*"), _dead(names))
+    return Grant((*written, *_reading(names, stores)), (_inbox("extender"),))
+
+
+def _watch(names: Names) -> Grant:
+    kept = stored_name(CHECKPOINTS, names)
+    stores = (channel.TELEMETRY, channel.NODES, channel.PODS, CHECKPOINTS)
+    requests = (*_reading(names, stores), *_api(f"STREAM.MSG.GET.{kept}", f"STREAM.PURGE.{kept}"))
+    facts = tuple(names.of(kind, "*") for kind in ("nodefacts", "podfacts"))
+    buckets = (_bucket(names, channel.NODES), _bucket(names, channel.PODS))
+    return Grant((*facts, *buckets, _objects(names), _dead(names), *requests), (_inbox("watch"),))
+
+
+def _load(names: Names) -> Grant:
+    requests = _reading(names, (channel.TELEMETRY, channel.NODES, channel.PODS))
+    return Grant((*_telemetry(names), *requests), (_inbox("load"),))
+
+
+def _reader(names: Names) -> Grant:
+    # Clients give consumers names. On the streams of leases such a consumer could replace one.
+    named = [store for store in channel.stores() if store not in (channel.TELEMETRY, channel.ESTIMATES)]
+    requests = _api(
+        "INFO",
+        *("STREAM.INFO.*", "STREAM.NAMES", "STREAM.LIST", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
+        *("CONSUMER.CREATE.*", "CONSUMER.INFO.*.*", "CONSUMER.NAMES.*", "CONSUMER.LIST.*", "CONSUMER.MSG.NEXT.*.*"),
+        *(f"CONSUMER.CREATE.{stored_name(store, names)}.>" for store in named),
+    )
+    asked = ("$SRV.PING", "$SRV.PING.>", "$SRV.INFO.>", "$SRV.STATS.>")
+    heard = (_inbox(READER), f"{INBOX}.>", names.of(">"), "$KV.>")
+    return Grant((*requests, "$JS.FC.>", "$JS.ACK.>", *asked), heard)
+
+
+def _local(names: Names) -> Grant:
+    reading = _reader(names)
+    return Grant((*_telemetry(names), *reading.publish, *_api("CONSUMER.CREATE.*.*.>")), reading.subscribe)
+
+
+def _admin(_: Names) -> Grant:
+    return Grant((">",), (_inbox(ADMIN), ">"))
+
+
+ROLES: tuple[Role, ...] = (
+    Role("process", "processors: fold telemetry, publish estimates, create streams and buckets", _process),
+    Role("cache", "cache sink: writes the scheduler cache", _cache),
+    Role("history", "history sink: reads the streams", _history),
+    Role("metrics", "metrics sink: reads estimates", _estimates_reader("metrics")),
+    Role("extender", "extender: reads the cluster's state, writes reservations and decisions", _extender),
+    Role("kubernetes", "Kubernetes sink: reads estimates", _estimates_reader("kubernetes")),
+    Role("watch", "cluster watch: publishes facts of nodes and pods", _watch),
+    Role("load", "simulated nodes: telemetry of any node", _load),
+    Role(READER, "people and programs that read everything and write nothing", _reader),
+    Role(ADMIN, "everything within the account: doctor, backup, repairs", _admin),
+    Role(REGION, "leaf server of a region: telemetry of any node, nothing else", _region, within_nodes=True),
+)
+
+# What `spazio up` gives to other programs of its own user: to read everything, and to publish what `spazio load` does.
+LOCAL_ROLE = Role(LOCAL, "other programs on the machine of `spazio up`", _local)
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Tell whether a subject falls under a pattern with wildcards.
+
+    >>> matches("spazio.*.n1", "spazio.pods.n1"), matches("spazio.>", "spazio"), matches("a.>", "a.b.c")
+    (True, False, True)
+    """
+    wanted, given = pattern.split("."), subject.split(".")
+    for index, each in enumerate(wanted):
+        if each == ">":
+            return len(given) > index
+        if index >= len(given) or each not in ("*", given[index]):
+            return False
+    return len(wanted) == len(given)

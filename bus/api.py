@@ -1,13 +1,32 @@
 """Requests to the JetStream API for which the client has no calls."""
 
 import json
+import logging
 from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
 
+from bus.link import Connection
+
+log = logging.getLogger(__name__)
+
 # Error codes: the expected last sequence, of a subject or in a batch, is not the actual one.
 WRONG_LAST_SEQUENCE = (10071, 10164)
+
+
+def allowed(client: Client, verb: str) -> bool:
+    """Tell whether the user of a connection may send a request, as far as its credential says; log once if not.
+
+    For requests that others send as well: only processors create streams, and the server drops unused consumers.
+    """
+    if not isinstance(client, Connection) or client.may_publish(f"$JS.API.{verb}"):
+        return True
+    name = ".".join(verb.split(".")[:2])
+    if name not in client.left_out:
+        client.left_out.add(name)
+        log.info("request.left_out", extra={"request": verb, "reason": "this role leaves it to the processors"})
+    return False
 
 
 class Refused(nats.errors.Error):

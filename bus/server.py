@@ -4,6 +4,7 @@ The program is the one on PATH if its version suffices, else the one inside the 
 """
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -35,7 +36,10 @@ jetstream {{
 }}
 # The Python client's read loop fails on acknowledgement subjects of version 2.
 feature_flags {{ js_ack_fc_v2: false }}
-"""
+{access}"""
+# The folders of accounts in a server's store: of a server without accounts, and named after an account's public key.
+_ACCOUNTS = "jetstream"
+_ACCOUNT = re.compile(r"\$G|A[A-Z2-7]{55}")
 
 
 class Program(NamedTuple):
@@ -96,8 +100,14 @@ def free_port(first: int, *, option: str = "--nats-port") -> int:
     raise Unusable(f"ports {first} to {first + _PORTS_TRIED - 1} are all in use: choose another with {option}")
 
 
-def write_config(settings: Settings, port: int) -> Path:
-    """Write the server's configuration into the data folder and return its path."""
+def write_config(settings: Settings, port: int, accounts: Path | None = None) -> Path:
+    """Write the server's configuration into the data folder and return its path.
+
+    Args:
+        settings: Data folder and sizes.
+        port: Loopback port.
+        accounts: File with the accounts, to be included; None: everybody on this machine may do everything.
+    """
     folder = settings.data.dir / "nats"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / "server.conf"
@@ -106,11 +116,40 @@ def write_config(settings: Settings, port: int) -> Path:
     # small disk, although streams rarely reach their maximum. Writers watch how full the disk really is.
     room = nats.telemetry_max_bytes + nats.estimates_max_bytes + nats.events_max_bytes + _BUCKET_BYTES
     name = f"{settings.prefix}-embedded"
+    # The server takes an included path as relative to the file, even one that begins with a slash.
+    access = f"include {json.dumps(os.path.relpath(accounts, folder), ensure_ascii=False)}\n" if accounts else ""
     path.write_text(
-        _CONFIG.format(name=name, port=port, store=json.dumps(str(folder), ensure_ascii=False), room=room),
+        _CONFIG.format(
+            name=name, port=port, store=json.dumps(str(folder), ensure_ascii=False), room=room, access=access
+        ),
         encoding="utf-8",
     )
     return path
+
+
+def adopt(settings: Settings, account: str) -> list[str]:
+    """Move the streams of a server that had no account, or another one, into an account; call while no server runs.
+
+    A server keeps the streams of each account in a folder of its name, and would not find the old ones.
+
+    Returns:
+        Streams that stay where they are, since the account has streams of these names.
+
+    Raises:
+        OSError: A folder cannot be moved.
+    """
+    store = settings.data.dir / "nats" / _ACCOUNTS
+    new, left = store / account / "streams", []
+    for folder in sorted(store.iterdir()) if store.is_dir() else ():
+        if folder.name == account or not _ACCOUNT.fullmatch(folder.name):
+            continue
+        for stream in sorted((folder / "streams").glob("*")):
+            new.mkdir(parents=True, exist_ok=True)
+            if (new / stream.name).exists():
+                left.append(f"{folder.name}/{stream.name}")
+            else:
+                stream.rename(new / stream.name)
+    return left
 
 
 def command(program: Program, config: Path) -> list[str]:

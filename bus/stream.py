@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
+from bus.api import allowed
 from schemas import channel
 from schemas.channel import CHANNELS, Channels, Store
 from schemas.settings import Settings
@@ -177,6 +178,8 @@ def _latest(settings: Settings, store: Store) -> api.StreamConfig:
 async def ensure(client: Client, settings: Settings) -> None:
     """Create or update every stream and bucket; several services may do so concurrently.
 
+    A service that may not create streams waits until one that may, the processors, has created them.
+
     Waits while the server's storage is starting. An existing stream keeps its number of partitions, since a change
     would move nodes between partitions.
 
@@ -187,8 +190,9 @@ async def ensure(client: Client, settings: Settings) -> None:
     for wanted in configs(settings):
         while True:
             try:
-                await _ensure_stream(js, wanted)
-                break
+                if await _ensure_stream(client, js, wanted):
+                    break
+                await asyncio.sleep(_RETRY_SECONDS)
             except (ServiceUnavailableError, nats.errors.TimeoutError, TimeoutError) as error:
                 if getattr(error, "err_code", None) in _NO_RESOURCES:
                     raise _no_room(wanted) from error
@@ -210,13 +214,16 @@ def _no_room(wanted: api.StreamConfig) -> NoRoom:
     )
 
 
-async def _ensure_stream(js: JetStreamContext, wanted: api.StreamConfig) -> None:
+async def _ensure_stream(client: Client, js: JetStreamContext, wanted: api.StreamConfig) -> bool:
+    """Create or update a stream; False: it does not exist, and this user may not create it."""
     assert wanted.name is not None  # every config of `configs` has a name
     try:
         present = (await js.stream_info(wanted.name)).config
     except NotFoundError:
+        if not allowed(client, f"STREAM.CREATE.{wanted.name}"):
+            return False
         await js.add_stream(wanted)
-        return
+        return True
     shards, stored = (_shards(config) for config in (wanted, present))
     if shards != stored:
         log.warning("stream.partitions_kept", extra={"stream": wanted.name, "kept": stored, "asked": shards})
@@ -224,8 +231,11 @@ async def _ensure_stream(js: JetStreamContext, wanted: api.StreamConfig) -> None
     fields = {key: value for key, value in _fields(wanted).items() if value is not None and key != "metadata"}
     stored_fields = _fields(present)
     if any(stored_fields.get(key) != value for key, value in fields.items()):
+        if not allowed(client, f"STREAM.UPDATE.{wanted.name}"):
+            return True
         await js.update_stream(present.evolve(**{key: getattr(wanted, key) for key in fields}))
         log.info("stream.updated", extra={"stream": wanted.name})
+    return True
 
 
 def _fields(config: api.StreamConfig) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from schemas.sections.bus import Nats
 log = logging.getLogger(__name__)
 
 PART = "connection"
+_USER, _PERMISSIONS = "credentials", "permissions"
 _SILENT = 2
 _DEATHS = 3
 # An attempt waits for the server four times (connect, TLS, greeting, first answer), then ten seconds for a flush.
@@ -56,6 +57,7 @@ async def watch(client: Connection, health: Health, nats: Nats) -> None:
     away: float | None = None
     while True:
         began, heard = loop.time(), client.heard
+        _report(client, health)
         if not client.is_connected:
             away, silent = began if away is None else away, 0
             if began - max(client.attempted, away) > stuck_seconds:
@@ -77,3 +79,12 @@ async def watch(client: Connection, health: Health, nats: Nats) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(began + seconds):
                 await connection.unless_closed(client)
+
+
+def _report(client: Connection, health: Health) -> None:
+    """Degrade health while the server refuses the user or some of its subjects."""
+    for part, reason in ((_USER, client.refusal), (_PERMISSIONS, client.denials.newest())):
+        if reason:
+            health.degrade(part, reason)
+        else:
+            health.recover(part)

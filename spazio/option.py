@@ -1,6 +1,7 @@
 """Settings as command-line options: the options of every command are derived from the settings."""
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial, wraps
@@ -65,10 +66,20 @@ def reread() -> Settings:
     return _REREAD.get()()
 
 
+def _warn_of_secrets(flags: Mapping[str, str | None]) -> None:
+    """Warn of a password among the options; every user of the machine sees them in the list of processes."""
+    if "@" in (flags.get("nats_url") or ""):
+        sys.stderr.write(
+            "spazio: warning: --nats contains a password, which the list of processes shows to everybody: give it as "
+            "SPAZIO_NATS_URL, or name a credential with --nats-credentials\n"
+        )
+
+
 def _load(flags: Mapping[str, str | None], config: Path | None) -> Settings:
     # Absolute, since the process may have changed its folder when it reads the file again.
     again = partial(settings.load, dict(flags), config=config and config.absolute())
     _REREAD.set(again)
+    _warn_of_secrets(flags)
     return settings.load(flags, config=config)
 
 

@@ -86,7 +86,9 @@ class Consumers:
         return read
 
     async def delete(self, name: str) -> None:
-        """Delete a consumer; if that fails, the server deletes it after a while."""
+        """Delete a consumer; if that fails, or this user may not, the server deletes it after a while."""
+        if not api.allowed(self._client, f"CONSUMER.DELETE.{self._stream}.{name}"):
+            return
         try:
             await self._api(f"CONSUMER.DELETE.{self._stream}.{name}", {})
         except (nats.errors.Error, TimeoutError):

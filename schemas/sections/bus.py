@@ -54,6 +54,26 @@ class Nats(Section):
         description="Port of the embedded server. If it is taken, the server uses the next free one. 0: any free port. "
         "4222 is the standard port of NATS.",
     )
+    credentials: Path | None = Field(
+        None,
+        description="File with the credential of this service (`.creds`, as `spazio credentials` writes it). Empty: "
+        "none, unless a `spazio up` on the same data folder has one for this command. A file, since options show in "
+        "the list of processes. Read again at each connection, so a rotated one is used without a restart.",
+    )
+    ca: Path | None = Field(
+        None,
+        description="File with the certificates (PEM) of the authorities that may sign the server's certificate. "
+        "Empty: those of the operating system. Given, the connection must be TLS.",
+    )
+    cert: Path | None = Field(
+        None,
+        description="File with this client's certificate (PEM), for a server that verifies clients; `nats.key` has its "
+        "key. Empty: none, which suits servers that use credentials.",
+    )
+    key: Path | None = Field(
+        None,
+        description="File with the key (PEM) of `nats.cert`. Empty: `nats.cert` contains it.",
+    )
     connect_timeout_seconds: Seconds = Field(
         5,
         description="Time limit of one attempt to connect, in seconds. A connection over loopback takes under 0.1 s; "

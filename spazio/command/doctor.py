@@ -141,6 +141,8 @@ def streams(settings: Settings) -> Finding:
         return Finding("streams", None, "not checked: there is no server", cost, remedy)
     try:
         missing = asyncio.run(_missing(settings))
+    except connection.Unacceptable as error:
+        return Finding("streams", False, str(error), cost, "see above")
     except (errors.BusError, TimeoutError, OSError) as error:
         remedy = "start it with JetStream (-js), and let this user publish to $JS.API.>"
         return Finding("streams", False, f"the server does not answer: {str(error) or repr(error)}", cost, remedy)

@@ -78,7 +78,7 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
                     "a new one is aggregated\n"
                 )
             result = asyncio.run(_Replay(settings, opened, feed_only=feed_only).run())
-    except (Unmapped, Unusable, Unstartable, server.Unusable, stream.NoRoom, connection.ServerTooOld, _InUse) as error:
+    except (Unmapped, Unusable, Unstartable, server.Unusable, stream.NoRoom, connection.Unacceptable, _InUse) as error:
         return _fail(str(error))
     except duckdb.Error as error:
         return _fail(str(error).splitlines()[0])

@@ -39,13 +39,15 @@ async def dial(settings: Settings) -> AsyncIterator[Connection]:
     """Connect for the length of a block.
 
     Raises:
-        Unreachable: No server answers.
+        Unreachable: No server answers, or it does not accept this user.
     """
     try:
         async with asyncio.timeout(settings.nats.connect_timeout_seconds):
             client = await connection.dial(settings, "spazio-live")
     except TimeoutError:
         raise Unreachable(f"no NATS server answers at {settings.nats_shown}: start one with `spazio up`") from None
+    except connection.Unacceptable as error:
+        raise Unreachable(str(error)) from error
     try:
         yield client
     finally:

@@ -18,8 +18,9 @@ import pytest
 from nats.aio.msg import Msg
 
 from bus import connection, stream, watchdog
-from bus.connection import DISCONNECTS, READERS, Connection
+from bus.connection import DISCONNECTS, Connection
 from bus.health import Health
+from bus.link import READERS
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from tests.conftest import NatsServer

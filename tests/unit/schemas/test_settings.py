@@ -19,7 +19,8 @@ FIELDS = {settings.option_name(core, field): (core, field) for core, field, _ in
 OTHER: dict[str, Any] = {
     "prefix": "lab-7", "data_dir": Path("/srv/a b"), "data_min_free_bytes": 1,
     "nats_url": "tls://u:p@n:1", "nats_port": 0, "nats_partitions": 3, "nats_ping_interval_seconds": 7,
-    "nats_probe_seconds": 4,
+    "nats_probe_seconds": 4, "nats_credentials": Path("/n.creds"), "nats_ca": Path("/ca.pem"),
+    "nats_cert": Path("/c.pem"), "nats_key": Path("/c.key"),
     "nats_connect_timeout_seconds": 0.25, "nats_request_timeout_seconds": 0.001, "nats_duplicate_window_seconds": 63,
     "nats_telemetry_max_age_seconds": 60, "nats_estimates_max_age_seconds": 61, "nats_events_max_age_seconds": 62,
     "nats_telemetry_max_bytes": 4096, "nats_estimates_max_bytes": 4097, "nats_events_max_bytes": 4098,

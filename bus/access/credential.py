@@ -1,0 +1,126 @@
+"""The credential of a connection: a `.creds` file with a user's claims and key, as NATS tools write and read it.
+
+The claims say what the user may do. The client reads them for two reasons: its inboxes must be under the prefix that
+the user may hear, and a request that the server would refuse is refused here at once. The server reports a refused
+message only in its log and as an asynchronous error, so the sender would wait for an answer until its time limit.
+"""
+
+import base64
+import json
+import ssl
+import stat
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import nats.errors
+
+from schemas import role
+from schemas.sections.bus import Nats
+
+_BEGIN = "BEGIN NATS USER JWT"
+_ANYBODY = stat.S_IROTH | stat.S_IWOTH
+_MEND = "name a file of `spazio credentials` with --nats-credentials or SPAZIO_NATS_CREDENTIALS"
+
+
+class Unusable(ValueError):
+    """A file of the connection cannot be used; the message says which, why and how to mend it."""
+
+
+class Denied(nats.errors.Error):
+    """The user may not do this; the message says who, what and how to mend it."""
+
+
+class Credential:
+    """A user's credential.
+
+    Attributes:
+        file: Where it is.
+        user: The user's name.
+        publish: Subjects that the user may publish to; empty: any.
+        subscribe: Subjects that the user may subscribe to; empty: any.
+    """
+
+    def __init__(self, file: Path, claims: dict[str, Any]) -> None:
+        """Take the claims in the file."""
+        own = claims.get("nats") or {}
+        self.file, self.user = file, str(claims.get("name") or "unnamed")
+        self.publish: tuple[str, ...] = tuple((own.get("pub") or {}).get("allow") or ())
+        self.subscribe: tuple[str, ...] = tuple((own.get("sub") or {}).get("allow") or ())
+        self._exact = frozenset(self.publish)
+        self._patterns = [each for each in self.publish if "*" in each or each.endswith(">")]
+        self._answers = bool(own.get("resp"))
+        self.may_publish = lru_cache(1 << 12)(self._may_publish)
+
+    @property
+    def inbox(self) -> str:
+        """Prefix of the inboxes that the user may hear."""
+        for each in self.subscribe:
+            if each.startswith(role.INBOX) and each.endswith(".>"):
+                return each.removesuffix(".>")
+        return role.INBOX
+
+    def _may_publish(self, subject: str) -> bool:
+        """Tell whether the user may publish to a subject."""
+        if not self.publish or self._answers or subject in self._exact:
+            return True
+        return any(role.matches(each, subject) for each in self._patterns)
+
+    def denied(self, verb: str, subject: str) -> Denied:
+        """Return the error of something that the user may not do; `verb` is publish or subscribe to."""
+        return Denied(
+            f"user {self.user} may not {verb} {subject}: use the credential of another role than {self.file}, "
+            "or have `spazio credentials` issue one for this name"
+        )
+
+
+def read(file: Path) -> Credential:
+    """Read a credential.
+
+    Raises:
+        Unusable: The file cannot be read, anybody can read it, or it holds no credential.
+    """
+    try:
+        mode = file.stat().st_mode
+        lines = file.read_text().splitlines()
+    except FileNotFoundError:
+        raise Unusable(f"nats credentials: {file} does not exist; {_MEND}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is no text"
+        raise Unusable(f"nats credentials: {file} cannot be read: {reason}; {_MEND}") from error
+    if mode & _ANYBODY:
+        raise Unusable(f"nats credentials: {file} is open to every user of this machine: chmod 600 {file}")
+    try:
+        jwt = lines[next(number for number, line in enumerate(lines) if _BEGIN in line) + 1].strip()
+        part = jwt.split(".")[1]
+        return Credential(file, json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))))
+    except (StopIteration, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise Unusable(f"nats credentials: {file} holds no NATS credential; {_MEND}") from error
+
+
+def tls(nats: Nats) -> ssl.SSLContext | None:
+    """Return how the server is verified, and the client's own certificate; None: no file is set.
+
+    Raises:
+        Unusable: A file cannot be used, or there is a key without a certificate.
+    """
+    if nats.ca is None and nats.cert is None and nats.key is None:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=None if nats.ca is None else str(nats.ca))
+    except (OSError, ssl.SSLError) as error:
+        raise Unusable(f"nats ca: {nats.ca} holds no certificates (PEM) that can be read: {_reason(error)}") from error
+    if nats.cert is not None:
+        try:
+            context.load_cert_chain(nats.cert, nats.key)
+        except (OSError, ssl.SSLError) as error:
+            raise Unusable(
+                f"nats cert: {nats.cert} with key {nats.key or nats.cert} cannot be used: {_reason(error)}"
+            ) from error
+    elif nats.key is not None:
+        raise Unusable(f"nats key: {nats.key} has no certificate; name it with --nats-cert")
+    return context
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -1,0 +1,196 @@
+"""The client of a connection: nats-py, with fixes for what ends or blinds it.
+
+An exception in one of its parts would stop receiving or reconnecting, although it reports to be connected. `Connection`
+fixes the known cases; `bus.watchdog` detects the others.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Srv
+from nats.aio.msg import Msg
+from prometheus_client import Counter
+
+from bus.access import refusal
+from bus.access.credential import Credential
+from bus.access.refusal import Denials
+from bus.reading.tap import Parser, Tapped
+
+log = logging.getLogger(__name__)
+
+READERS = Counter("spazio_nats_readers_ended_total", "times that the client's reader ended on its own")
+
+
+class NoTls(nats.errors.Error):
+    """The server offers no TLS, and only one with TLS will do."""
+
+
+class _CountingParser(Parser):
+    """The client's parser, which also counts the pieces of data that arrive from the server."""
+
+    pieces = 0
+
+    async def parse(self, data: bytes = b"") -> None:
+        self.pieces += 1
+        await super().parse(data)
+
+
+class Connection(Tapped):
+    """The client, with fixes for bytes from outside and hanging servers that could stop it.
+
+    Attributes:
+        closed: Set once the client has given up for good; only a new connection helps then.
+        attempted: Time of the event loop at which it last began to connect.
+        refusal: Why the server does not accept the user now; empty: it does.
+        denials: Subjects that the user was lately refused.
+        left_out: Requests that this service leaves to others, since its user may not send them.
+    """
+
+    def __init__(self, own: Credential | None = None, *, verified: bool = False) -> None:
+        """Describe the client.
+
+        Args:
+            own: Credential of its user, if it has one.
+            verified: Only a server with TLS will do.
+        """
+        super().__init__()
+        self._own, self._verified = own, verified
+        self.refusal, self.denials = "", Denials()
+        self.left_out: set[str] = set()
+        self.closed = asyncio.Event()
+        self.attempted = 0.0
+        self._ps: _CountingParser = _CountingParser(self)
+
+    @property
+    def heard(self) -> int:
+        """Number of pieces of data that have arrived from the server; it grows while the connection works."""
+        return self._ps.pieces
+
+    def abort(self) -> None:
+        """Drop the connection now. Closing it would first wait for a hanging server to accept the buffered data."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        # After an attempt that failed half way, the client keeps its socket, and a reader that would consume bytes of
+        # the next connection.
+        self.abort()
+        if self._reading_task is not None and self._reading_task is not asyncio.current_task():
+            self._reading_task.cancel()
+        self.attempted = asyncio.get_running_loop().time()
+        await super()._connect_to_server(s)
+
+    async def _attempt_reconnect(self) -> None:
+        self.attempted = asyncio.get_running_loop().time()
+        self.abort()
+        # Requests on the broken connection get no answer any more; failing them now lets callers retry sooner.
+        for waiting in list(self._resp_map.values()):
+            if not waiting.done():
+                waiting.set_exception(nats.errors.ConnectionReconnectingError())
+        try:
+            await super()._attempt_reconnect()
+        except Exception as error:  # noqa: BLE001 # after any exception the client would never reconnect
+            log.warning("nats.reconnect_failed", extra={"reason": repr(error)})
+            await self.close()
+
+    async def _read_loop(self) -> None:
+        await super()._read_loop()
+        # The loop also ends without a log message when anything in it raises; then nothing would be received any more.
+        current = self._reading_task is asyncio.current_task()
+        if current and self.is_connected and not asyncio.get_running_loop().is_closed():
+            READERS.inc()
+            log.warning("nats.reader_ended")
+            await self.force_reconnect()
+
+    def _connect_command(self) -> bytes:
+        if self._verified and not self._server_info.get("tls_required"):
+            # Whoever stands between could take TLS out of the greeting, and would then read everything.
+            raise NoTls("the server offers no TLS, and --nats-ca or tls:// asks for it: switch it on in the server")
+        return super()._connect_command()
+
+    async def _process_err(self, err_msg: str) -> None:
+        if refusal.refuses(err_msg):  # the client would close for good
+            await self._error_cb(nats.errors.Error(f"nats: {err_msg}"))
+            await self._process_op_err(nats.errors.AuthorizationError())
+        else:
+            await super()._process_err(err_msg)
+
+    def may_publish(self, subject: str) -> bool:
+        """Tell whether the user may publish to a subject, as far as its credential says."""
+        return self._own is None or self._own.may_publish(subject)
+
+    def _check(self, subject: str) -> None:
+        """Refuse at once what the server would refuse without an answer."""
+        if self._own is not None and not self._own.may_publish(subject):
+            denied = self._own.denied("publish", subject)
+            if text := self.denials.note(denied, subject):
+                log.error("nats.denied", extra={"reason": text})
+            raise denied
+
+    async def publish(self, subject: str, *arguments: Any, **named: Any) -> None:
+        """Publish a message, as `Client.publish`; raise `Denied` if the user may not."""
+        self._check(subject)
+        await super().publish(subject, *arguments, **named)
+
+    async def request(self, subject: str, *arguments: Any, **named: Any) -> Msg:
+        """Send a request and wait for its answer, as `Client.request`; raise `Denied` if the user may not."""
+        self._check(subject)
+        with _cancellable():
+            return await super().request(subject, *arguments, **named)
+
+    async def flush(self, *arguments: Any, **named: Any) -> None:
+        """Wait until the server has received everything sent, as `Client.flush`."""
+        with _cancellable():
+            await super().flush(*arguments, **named)
+
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        with _cancellable():
+            return await super()._flush_pending(force_flush)
+
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        # The client would send the ping ahead of buffered data, so its answer would not confirm that data.
+        if self._pending and self._transport is not None and self.is_connected:
+            self._transport.writelines(self._pending)
+            self._pending, self._pending_data_size = [], 0
+        await super()._send_ping(future)
+
+    async def _process_pong(self) -> None:
+        # A pong whose waiter was cancelled would raise and end the reader.
+        if self._pongs and self._pongs[0].done():
+            self._pongs.pop(0)
+            self._pings_outstanding = 0
+        else:
+            await super()._process_pong()
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        # The server forwards subjects that are not UTF-8; the client's own decoding would end its read loop.
+        return self.msg_class(
+            subject=subject.decode(errors="replace"),
+            reply=reply.decode(errors="replace"),
+            data=data,
+            headers=headers,
+            _client=self,
+            _sid=sid,
+        )
+
+
+@contextmanager
+def _cancellable() -> Iterator[None]:
+    """Raise a cancellation that something in the block has swallowed; otherwise the cancelled task would go on.
+
+    The client swallows one while it flushes, as does `wait_for` of Python 3.11 if the connection breaks meanwhile.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError

@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
+from schemas import role
 from schemas.settings import Settings
 from spazio import sink
+from spazio.credentials import cli as credentials_cli
 from spazio.option import PIPELINE, with_settings
 
 app = typer.Typer(
@@ -18,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(sink.app, name="sink")
+app.command("credentials")(credentials_cli.credentials)
 histograms_app = typer.Typer(
     help="Exchange learned histograms of usage as Koordinator's checkpoints.", no_args_is_help=True
 )
@@ -105,7 +108,7 @@ def load(
     from spazio.command import load as command
     from spazio.service import addresses
 
-    return command.run(addresses.located(settings), json_output=json_output)
+    return command.run(addresses.located(settings, "load"), json_output=json_output)
 
 
 @app.command()
@@ -172,7 +175,7 @@ def export_histograms(settings: Settings, folder: Annotated[Path, typer.Argument
     from spazio.command import histograms
     from spazio.service import addresses
 
-    return histograms.export(addresses.located(settings), folder)
+    return histograms.export(addresses.located(settings, role.ADMIN), folder)
 
 
 @histograms_app.command("import")
@@ -182,7 +185,7 @@ def import_histograms(settings: Settings, folder: Annotated[Path, typer.Argument
     from spazio.command import histograms
     from spazio.service import addresses
 
-    return histograms.take(addresses.located(settings), folder)
+    return histograms.take(addresses.located(settings, role.ADMIN), folder)
 
 
 @app.command()
@@ -264,7 +267,7 @@ def doctor(
     from spazio.command import doctor as command
     from spazio.service import addresses
 
-    return command.run(addresses.located(settings), json_output=json_output)
+    return command.run(addresses.located(settings, role.ADMIN), json_output=json_output)
 
 
 @app.command()

@@ -1,0 +1,246 @@
+"""A folder of credentials: keys of operator and accounts, what was issued with them, and the server's part of it.
+
+    operator.nk account.nk nodes.nk system.nk   seeds of the signing keys; who has one may issue anything below it
+    server.conf                                 public: accounts, and what is revoked; nats-server includes it
+    issued.json                                 public: the keys of every user, and the signed accounts
+    roles/<role>.creds nodes/<token>.creds      one secret each, for the one who uses it
+
+Everything here is for its owner's eyes only. A second run keeps what there is: it adds what is missing, and signs a
+credential again, with the same key, if its role may now do other things. Several programs may use a folder at a time;
+a lock file makes them take turns.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from schemas import role as roles
+from schemas.channel import TELEMETRY_KINDS
+from schemas.role import Grant, Role
+from schemas.subject import Names, token
+from spazio.credentials import claims
+from spazio.credentials.claims import Key
+
+SERVER = "server.conf"
+READER = "reader.creds"  # only where `spazio up` runs: for other programs of its user
+_ISSUED = "issued.json"
+_KEYS = {"operator": claims.OPERATOR, "account": claims.ACCOUNT, "nodes": claims.ACCOUNT, "system": claims.ACCOUNT}
+
+
+class Unusable(ValueError):
+    """The folder cannot be used; the message says what, where and how to mend it."""
+
+
+@contextmanager
+def opened(folder: Path, names: Names) -> Iterator["Authority"]:
+    """Hold the authority of a folder for the length of a block, then write what has changed for the server.
+
+    Raises:
+        Unusable: A file in it is damaged.
+        OSError: It cannot be read or written.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.chmod(0o700)
+    with os.fdopen(os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        authority = Authority(folder, names)
+        yield authority
+        authority.save()
+
+
+def local(folder: Path, names: Names, node: str) -> "Authority":
+    """Issue what `spazio up` needs for its services and its user; return the authority.
+
+    Args:
+        folder: The folder.
+        names: Names on the bus.
+        node: Name of this node.
+
+    Raises:
+        Unusable: A file in it is damaged.
+        OSError: It cannot be read or written.
+    """
+    with opened(folder, names) as own:
+        for role in roles.ROLES:
+            own.role(role)
+        own.role(roles.LOCAL_ROLE, folder / READER)
+        with contextlib.suppress(ValueError):  # too long a name for a credential: its agent uses that of a region
+            own.node(node)
+    return own
+
+
+class Authority:
+    """Issues and revokes credentials; use `opened`."""
+
+    def __init__(self, folder: Path, names: Names) -> None:
+        self._folder, self._names, self._at = folder, names, int(time.time())
+        self._keys = {name: self._key(name, kind) for name, kind in _KEYS.items()}
+        self._users, self._accounts, self._revoked = self._read_issued()
+
+    @property
+    def account(self) -> str:
+        """Public key of the account that has the streams; the server keeps them in a folder of this name."""
+        return self._keys["account"].public
+
+    @property
+    def users(self) -> list[str]:
+        """Names of all users to whom something was issued."""
+        return sorted(self._users)
+
+    def role(self, role: Role, path: Path | None = None, *, rotate: bool = False) -> Path:
+        """Issue a role's credential, unless there is one; return its file.
+
+        Args:
+            role: The role.
+            path: The file; by default in the folder `roles`.
+            rotate: Make a new key. The old credential stays valid until it is retired.
+        """
+        file = path or self._folder / "roles" / f"{role.name}.creds"
+        account = "nodes" if role.within_nodes else "account"
+        return self._issue(role.name, role.grant(self._names), account, file, rotate=rotate)
+
+    def node(self, name: str, *, rotate: bool = False) -> Path:
+        """Issue a node's credential, unless there is one; return its file.
+
+        Raises:
+            ValueError: The name is too long for a credential.
+        """
+        grant, file = roles.node(self._names, name), self._folder / "nodes" / f"{token(name)}.creds"
+        return self._issue(f"node:{name}", grant, "nodes", file, rotate=rotate)
+
+    def revoke(self, name: str) -> int:
+        """Revoke all that was issued to a user so far, and forget its file; return the number of keys.
+
+        Raises:
+            Unusable: There is no such user.
+        """
+        found = [user for user in (name, f"node:{name}") if user in self._users]
+        if not found:
+            known = ", ".join(self.users[:8]) + (" …" if len(self._users) > 8 else "")
+            raise Unusable(f"{self._folder} has issued nothing to {name}; it knows {known}")
+        if len(found) > 1:
+            raise Unusable(f"{name} is a role and a node: name node:{name} for the node")
+        keys = self._users.pop(found[0])
+        for key in keys:
+            self._revoked[key] = self._at
+        account, own = ("roles", name) if not found[0].startswith("node:") else ("nodes", token(found[0][5:]))
+        (self._folder / account / f"{own}.creds").unlink(missing_ok=True)
+        return len(keys)
+
+    def retire(self) -> int:
+        """Revoke every key that a rotation has replaced; return their number."""
+        old = [key for keys in self._users.values() for key in keys[:-1]]
+        self._revoked |= dict.fromkeys(old, self._at)
+        self._users = {name: keys[-1:] for name, keys in self._users.items()}
+        return len(old)
+
+    def save(self) -> None:
+        """Write the server's configuration and the list of what was issued."""
+        system = self._keys["system"]
+        main = claims.account(storage=True, revoked=self._revoked, exports=self._exports())
+        nodes = claims.account(revoked=self._revoked, imports=self._imports())
+        self._sign_account("operator", "spazio", claims.operator(system.public))
+        self._sign_account("account", "spazio", main)
+        self._sign_account("nodes", "spazio-nodes", nodes)
+        self._sign_account("system", "spazio-system", claims.account())
+        signed = self._accounts
+        preload = "".join(f"  {self._keys[name].public}: {signed[name]}\n" for name in ("account", "nodes", "system"))
+        text = (
+            "# Who may do what: include this in the configuration of nats-server. It holds no secret.\n"
+            f"operator: {signed['operator']}\nsystem_account: {system.public}\n"
+            f"resolver: MEMORY\nresolver_preload: {{\n{preload}}}\n"
+        )
+        self._write(self._folder / SERVER, text)
+        issued = {"users": self._users, "revoked": self._revoked, "accounts": self._accounts}
+        self._write(self._folder / _ISSUED, json.dumps(issued, indent=1) + "\n")
+
+    def _issue(self, user: str, grant: Grant, account: str, file: Path, *, rotate: bool) -> Path:
+        body, issuer = claims.user(grant), self._keys[account]
+        jwt, key = self._present(file)
+        valid = key is not None and key.public in self._users.get(user, ()) and key.public not in self._revoked
+        if key is None or rotate or not valid:
+            key = claims.new_key(claims.USER)
+            self._users.setdefault(user, []).append(key.public)
+        elif jwt.get("iss") == issuer.public and jwt.get("nats") == {**body, "version": 2}:
+            return file
+        shown = user.replace("node:", "node ", 1)
+        self._write(file, claims.credential(claims.sign(issuer, key.public, shown, body, self._at), key.seed))
+        return file
+
+    def _present(self, file: Path) -> tuple[dict[str, Any], Key | None]:
+        """Return the claims and the key in a credential's file."""
+        try:
+            lines = file.read_text().splitlines()
+        except FileNotFoundError:
+            return {}, None
+        with contextlib.suppress(ValueError, StopIteration):
+            jwt = next(line for line in lines if line.startswith("ey"))
+            return claims.read(jwt), claims.key_of(next(line for line in lines if line.startswith("SU")))
+        return {}, None
+
+    def _sign_account(self, name: str, shown: str, body: dict[str, Any]) -> None:
+        """Sign an account's claims, unless they are as they were: the server's file then stays the same."""
+        before = claims.read(self._accounts.get(name, ""))
+        if before.get("nats") != {**body, "version": 2} or before.get("sub") != self._keys[name].public:
+            self._accounts[name] = claims.sign(self._keys["operator"], self._keys[name].public, shown, body, self._at)
+
+    def _exports(self) -> list[dict[str, Any]]:
+        """Return what nodes may reach in the main account: to publish telemetry, and to hear the global model."""
+        telemetry = [
+            {"name": kind, "subject": self._names.of(kind, "*"), "type": "service", "response_type": "Singleton"}
+            for kind in TELEMETRY_KINDS
+        ]
+        return [*telemetry, {"name": "model", "subject": self._names.model, "type": "stream"}]
+
+    def _imports(self) -> list[dict[str, Any]]:
+        return [
+            {"name": each["name"], "subject": each["subject"], "type": each["type"], "account": self.account}
+            | ({"local_subject": each["subject"]} if each["type"] == "service" else {})
+            for each in self._exports()
+        ]
+
+    def _key(self, name: str, kind: int) -> Key:
+        file = self._folder / f"{name}.nk"
+        try:
+            return claims.key_of(file.read_text().strip())
+        except FileNotFoundError:
+            key = claims.new_key(kind)
+            self._write(file, key.seed + "\n")
+            return key
+        except ValueError as error:
+            raise Unusable(f"{file} {error}; put the right one back from a backup, or use another folder") from error
+
+    def _read_issued(self) -> tuple[dict[str, list[str]], dict[str, str], dict[str, int]]:
+        file = self._folder / _ISSUED
+        try:
+            issued = json.loads(file.read_text())
+            return issued["users"], issued["accounts"], issued["revoked"]
+        except FileNotFoundError:
+            return {}, {}, {}
+        except (ValueError, LookupError, TypeError) as error:
+            raise Unusable(
+                f"{file} is damaged ({error!r}), and with it the list of what is revoked; put it back from a backup"
+            ) from error
+
+    def _write(self, file: Path, text: str) -> None:
+        """Replace a file that only its owner may read, if its text is another."""
+        with contextlib.suppress(FileNotFoundError):
+            if file.read_text() == text:
+                file.chmod(0o600)
+                return
+        if file.parent != self._folder:
+            file.parent.mkdir(exist_ok=True, mode=0o700)
+        hidden = file.with_name(f".{file.name}.new")
+        hidden.unlink(missing_ok=True)
+        with os.fdopen(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened_file:
+            opened_file.write(text)
+            opened_file.flush()
+            if file.parent == self._folder:  # a damaged credential is issued again, a damaged signing key is lost
+                os.fsync(opened_file.fileno())
+        hidden.replace(file)

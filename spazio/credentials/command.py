@@ -1,0 +1,102 @@
+"""`spazio credentials`: who may do what on the bus, as files for nats-server, services, nodes and Kubernetes."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas import role
+from schemas.subject import Names, is_node_name
+from spazio.credentials import authority, kubernetes
+
+_MOST_NODES = 100_000
+_RELOAD = "have every nats-server read it: nats-server --signal reload=PID, or kill -HUP PID"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be done.
+
+    Attributes:
+        nodes: Names of nodes to issue credentials to.
+        revoke: Users whose credentials end.
+        rotate: Whether everybody gets a new key.
+        retire: Whether the keys end that rotations have replaced.
+    """
+
+    nodes: Sequence[str] = ()
+    revoke: Sequence[str] = ()
+    rotate: bool = False
+    retire: bool = False
+
+
+def run(prefix: str, folder: Path, nodes: str | None, revoke: Sequence[str], *, rotate: bool, retire: bool) -> int:
+    """Write credentials into a folder; return the exit status."""
+    try:
+        wanted = Wanted(names(nodes), revoke, rotate, retire)
+        for line in issue(folder, Names(prefix), wanted):
+            print(line)
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"spazio: {error}\n")
+        return 2
+    return 0
+
+
+def names(given: str | None) -> list[str]:
+    """Return names of nodes: those in a file, one a line, or as many as a number says, named as `spazio load` does.
+
+    Raises:
+        ValueError: One is no name of a node, or there are too many.
+        OSError: The file cannot be read.
+    """
+    if given is None:
+        return []
+    if given.isdecimal():
+        count = int(given)
+        if not 0 < count <= _MOST_NODES:
+            raise ValueError(f"--nodes {given}: a number is 1 to {_MOST_NODES}, or give a file with a name a line")
+        width = len(str(count - 1))
+        return [f"sim-{index:0{width}d}" for index in range(count)]
+    listed = [line.strip() for line in Path(given).read_text().splitlines()]
+    wrong = [name for name in listed if name and not is_node_name(name)]
+    if wrong:
+        raise ValueError(f"{given}: {wrong[0]!r} is no name of a node: 1 to 253 characters without white space")
+    return list(dict.fromkeys(name for name in listed if name))
+
+
+def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
+    """Issue what is missing and do what is wanted; return what to tell people.
+
+    Raises:
+        ValueError: A name cannot be used, or the folder is damaged.
+        OSError: The folder cannot be written.
+    """
+    server = folder / authority.SERVER
+    before = server.read_text() if server.exists() else ""
+    with authority.opened(folder, bus) as own:
+        ended = sum(own.revoke(name) for name in wanted.revoke)
+        # A revoked node stays without a credential until a list of nodes names it; a role gets a new one at once.
+        present = [name[len("node:") :] for name in own.users if name.startswith("node:")]
+        listed = list(dict.fromkeys([*present, *wanted.nodes]))
+        files = {each.name: own.role(each, rotate=wanted.rotate) for each in role.ROLES}
+        nodes = {name: own.node(name, rotate=wanted.rotate) for name in listed}
+        ended += own.retire() if wanted.retire else 0
+    text, left_out = kubernetes.manifest(server, files, nodes)
+    _write(folder / "kubernetes.yaml", text)
+    lines = [f"{folder}: {len(files)} roles, {len(nodes)} nodes"]
+    lines += [f"kubernetes.yaml leaves out {name}, which no key of a Secret can be" for name in left_out]
+    if ended:
+        lines.append(f"{ended} keys revoked")
+    if wanted.rotate:
+        lines.append("everybody has a new key; hand the files out, then end the old ones with --retire")
+    if before and server.read_text() != before:
+        lines.append(f"{server} has changed: {_RELOAD}")
+    return lines
+
+
+def _write(file: Path, text: str) -> None:
+    hidden = file.with_name(f".{file.name}.new")
+    hidden.unlink(missing_ok=True)
+    hidden.touch(mode=0o600)
+    hidden.write_text(text)
+    hidden.replace(file)

@@ -1,0 +1,358 @@
+"""What each role may do on a real server and what not, tried with the library's client, which checks nothing."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import nats.errors
+import pytest
+from nats.js import api
+
+from bus import connection, stream
+from bus.access.credential import Denied
+from bus.connection import Connection
+from bus.folding import checkpoint, journal, worker_pool
+from bus.folding.checkpoint import Checkpoint
+from bus.publishing import batch
+from bus.publishing.batch import Row
+from bus.publishing.pipeline import Outgoing, Pipeline
+from bus.reading.lease import Lease
+from bus.reading.leased import LeasedReader
+from bus.reading.reader import Reader
+from schemas import channel, role
+from schemas.channel import CHANNELS, TELEMETRY_KINDS
+from tests.support.secured import NAMES, Attacker, Secured, attacker, secured
+
+ROLES = {each.name: each for each in role.ROLES}
+STREAMS = [role.stored_name(store, NAMES) for store in (*channel.stores(), role.CHECKPOINTS)]
+
+_ON_STREAMS = (
+    *("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.GET"),
+    *("STREAM.MSG.DELETE", "STREAM.SNAPSHOT", "STREAM.RESTORE", "STREAM.LEADER.STEPDOWN", "STREAM.PEER.REMOVE"),
+    *("CONSUMER.CREATE", "CONSUMER.NAMES", "CONSUMER.LIST", "DIRECT.GET"),
+)
+_ON_CONSUMERS = (
+    *("CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE", "CONSUMER.PAUSE"),
+    *("CONSUMER.RESET", "CONSUMER.UNPIN", "CONSUMER.LEADER.STEPDOWN", "CONSUMER.MSG.NEXT"),
+)
+API = [
+    *(f"$JS.API.{verb}" for verb in ("INFO", "STREAM.NAMES", "STREAM.LIST", "META.LEADER.STEPDOWN", "SERVER.REMOVE")),
+    *("$JS.API.ACCOUNT.INFO", "$JS.API.ACCOUNT.PURGE.A", "$JS.API.ACCOUNT.STREAM.MOVE.A.S"),
+    *(f"$JS.API.{verb}.{name}" for verb in _ON_STREAMS for name in STREAMS),
+    *(f"$JS.API.{verb}.{name}.c" for verb in _ON_CONSUMERS for name in STREAMS),
+    *(f"$JS.API.CONSUMER.CREATE.{name}.c.spazio.samples.n1" for name in STREAMS),
+    *(f"$JS.API.DIRECT.GET.{name}.spazio.samples.n1" for name in STREAMS),
+    *("$JS.ACK.SPAZIO_TELEMETRY.c.1.1.1.1.1", "$JS.FC.SPAZIO_TELEMETRY.c.x", "$JSC.R.x", "$JS.M.x"),
+]
+OTHERS = [
+    *("$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.A.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.USER.INFO"),
+    *("$SRV.PING", "$SRV.STATS.spazio", "spazio.process.x", "other.subject", "spazio", "spazio.cache.cursor"),
+    *("_INBOX.x", *(f"_INBOX_{name}.x" for name in ROLES), "_INBOX_node.n1.x", "_INBOX_node.n2.x"),
+    *("$O.SPAZIO_CHECKPOINTS.M.x", "$O.SPAZIO_CHECKPOINTS.C.x", "spazio.part.0.samples.n1"),
+]
+
+
+def contract(node: str) -> list[str]:
+    """Return every subject and key of the contract, with a node's name where there is one."""
+    addresses = [row.address(NAMES) for row in CHANNELS]
+    return [
+        address.format(node=node, partition=0, namespace="n", workload="w", pod="p", uid="u", subject="a.b")
+        for address in addresses
+    ]
+
+
+SUBJECTS = list(dict.fromkeys([*contract("n1"), *contract("n2"), *API, *OTHERS]))
+OWN = [f"spazio.{kind}.n1" for kind in TELEMETRY_KINDS]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with secured(tmp_path_factory.mktemp("secured")) as server:
+        asyncio.run(_create(server))
+        yield server
+
+
+async def _create(running: Secured) -> None:
+    settings = running.settings("process")
+    async with connection.connect(settings, "setup") as client:
+        await stream.ensure(client, settings)
+
+
+@pytest.fixture
+async def node(running: Secured) -> AsyncIterator[Attacker]:
+    made = await attacker(running, "n1", "_INBOX_node.n1")
+    yield made
+    await made.client.close()
+
+
+@pytest.fixture
+async def admin(running: Secured) -> AsyncIterator[Connection]:
+    async with connection.connect(running.settings("admin"), "admin") as client:
+        yield client
+
+
+async def states(admin: Connection) -> dict[str, tuple[int, int, int]]:
+    """Return first and last sequence and number of messages of every stream."""
+    found = {}
+    for name in STREAMS:
+        state = (await admin.jetstream().stream_info(name)).state
+        found[name] = (state.first_seq, state.last_seq, state.messages)
+    return found
+
+
+def test_the_telemetry_of_a_node_is_six_subjects() -> None:
+    assert TELEMETRY_KINDS == ("samples", "containers", "pods", "edge", "nodefacts", "podfacts")
+
+
+async def test_a_stolen_credential_of_a_node_publishes_its_own_six_subjects_and_nothing_else(
+    node: Attacker, admin: Connection
+) -> None:
+    before = await states(admin)
+    assert await node.publish(SUBJECTS, b"{}") == {subject.lower() for subject in SUBJECTS if subject not in OWN}
+    for subject in OWN:
+        await node.client.jetstream().publish(subject, b"{}", timeout=1)
+    after = await states(admin)
+    first, last, count = before.pop("SPAZIO_TELEMETRY")
+    assert after.pop("SPAZIO_TELEMETRY") == (max(first, 1), last + 12, count + 12)
+    assert after == before
+    stored = await admin.jetstream().stream_info("SPAZIO_TELEMETRY", subjects_filter=">")
+    assert {subject.rsplit(".", 1)[1] for subject in stored.state.subjects or {}} == {"n1"}
+
+
+async def test_a_node_hears_its_own_inbox_and_the_global_model_and_nothing_else(
+    node: Attacker, admin: Connection
+) -> None:
+    forbidden = [">", "*.>", "$JS.API.>", "$SYS.>", "_INBOX.>", "_INBOX_process.>", "_INBOX_node.>", "_INBOX_node.n2.>"]
+    forbidden += ["_INBOX_node.*.>", "spazio.>", "spazio.model.>", "spazio.samples.n1", "$KV.>", "spazio.samples.*"]
+    assert await node.subscribe(forbidden) == {subject.lower() for subject in forbidden}
+    model = await node.client.subscribe("spazio.model")
+    await node.client.flush()
+    await admin.publish("spazio.model", b"model")
+    assert (await model.next_msg(timeout=1)).data == b"model"
+    assert await node.refusals() == set()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *("spazio.samples.n2", "spazio.cursor.0", "spazio.model", "spazio.dead.x", "$KV.SPAZIO_AVAILABILITY.n2"),
+        *("$KV.SPAZIO_RESERVATIONS.n2", "$O.SPAZIO_CHECKPOINTS.M.x", "$JS.API.STREAM.PURGE.SPAZIO_TELEMETRY"),
+        *("$JS.API.STREAM.MSG.DELETE.SPAZIO_TELEMETRY", "_INBOX_process.x", "$SRV.PING"),
+    ],
+)
+async def test_the_answer_to_a_node_s_own_block_is_stored_nowhere_whatever_reply_subject_it_names(
+    node: Attacker, admin: Connection, reply: str
+) -> None:
+    heard = await admin.subscribe(reply)
+    await admin.flush()
+    before = await states(admin)
+    await node.client.publish("spazio.samples.n1", b"{}", reply=reply)
+    await node.client.jetstream().publish("spazio.samples.n1", b"{}", timeout=1)  # the server has done the first
+    after = await states(admin)
+    first, last, count = before.pop("SPAZIO_TELEMETRY")
+    assert after.pop("SPAZIO_TELEMETRY") == (max(first, 1), last + 2, count + 2)
+    assert after == before
+    with pytest.raises(nats.errors.TimeoutError):
+        await heard.next_msg(timeout=0.1)
+
+
+async def test_what_a_node_publishes_reaches_those_who_listen_in_the_main_account(running: Secured) -> None:
+    reader, node = await attacker(running, "reader", "_INBOX"), await attacker(running, "n2", "_INBOX_node.n2")
+    heard = await reader.client.subscribe("spazio.samples.*")
+    await reader.client.flush()
+    await node.client.publish("spazio.samples.n2", b"block", headers={"Nats-Msg-Id": "own"})
+    message = await heard.next_msg(timeout=1)
+    assert (message.subject, message.data) == ("spazio.samples.n2", b"block")
+    assert (message.headers or {})["Nats-Msg-Id"] == "own"
+    for each in (reader, node):
+        await each.client.close()
+
+
+@pytest.mark.parametrize("name", [name for name in ROLES if name != role.ADMIN])
+async def test_the_server_refuses_each_role_what_its_grant_lacks_and_nothing_more(running: Secured, name: str) -> None:
+    granted = ROLES[name].grant(NAMES)
+    thief = await attacker(running, name, granted.subscribe[0].removesuffix(".>"))
+    wanted = [subject for subject in SUBJECTS if not subject.startswith("$SYS")]
+    refused = await thief.publish(wanted, b"?")  # no request: the API refuses it
+    allowed = {each for each in wanted if any(role.matches(pattern, each) for pattern in granted.publish)}
+    assert refused == {subject.lower() for subject in wanted if subject not in allowed}
+    assert allowed, "a role may do something"
+    others = [f"_INBOX_{other}.>" for other in ROLES if other != name]
+    assert await thief.subscribe(others) == {inbox.lower() for inbox in others}
+    await thief.client.close()
+
+
+async def test_processors_fold_publish_lease_checkpoint_and_report(running: Secured) -> None:
+    settings = running.settings("process")
+    async with connection.connect(settings, "process") as client, connection.connect(settings, "other") as asking:
+        source = await stream.describe(client, NAMES.telemetry)
+        rows = journal.Batches(client, NAMES.estimates, "spazio.cursor.7", timeout_seconds=1)
+        await rows.covered(source)
+        await rows.commit([Row("spazio.availability.n1", b"{}")], source, 1)
+        single = journal.Singles(client, NAMES.telemetry, NAMES.model, timeout_seconds=1)
+        await single.covered(source)
+        await single.commit([Row(NAMES.model, b"{}")], source, 1)
+        store = checkpoint.Store(client, NAMES.checkpoints, timeout_seconds=1)
+        for _ in range(2):
+            await store.save("7", Checkpoint(source.identity, 1, b"state"))
+        assert (await store.load("7", source.identity) or Checkpoint("", 0, b"")).body == b"state"
+
+        async def covered() -> int:
+            return 0
+
+        await client.jetstream().publish("spazio.subspace", b"{}")
+        lease = Lease(
+            *(client, NAMES.telemetry, "lease", ["spazio.subspace"]),
+            failover_seconds=5,
+            timeout_seconds=1,
+            covered=covered,
+        )
+        async with lease:
+            await asyncio.wait_for(lease.acquire(), 5)
+            async with LeasedReader(client, lease) as reader:
+                assert await reader.read(timeout_seconds=2)
+        pool = worker_pool.WorkerPool(client, "spazio", [], lambda _: {})
+        service = await pool._announced()
+        assert [each.identity for each in await worker_pool.replicas(asking, "spazio")] == [service.id]
+        await service.stop()
+
+
+@pytest.mark.parametrize("name", ["reader", "local"])
+async def test_readers_see_which_processor_does_what(running: Secured, name: str) -> None:
+    async with (
+        connection.connect(running.settings("process"), "process") as client,
+        connection.connect(running.settings(name), "reader") as reader,
+    ):
+        service = await worker_pool.WorkerPool(client, "spazio", [], lambda _: {})._announced()
+        assert [each.identity for each in await worker_pool.replicas(reader, "spazio")] == [service.id]
+        await service.stop()
+
+
+_READS = {
+    "cache": ["SPAZIO_ESTIMATES", "KV_SPAZIO_AVAILABILITY"],
+    "history": ["SPAZIO_TELEMETRY", "SPAZIO_ESTIMATES", "SPAZIO_EVENTS"],
+    "metrics": ["SPAZIO_ESTIMATES"],
+    "kubernetes": ["SPAZIO_ESTIMATES"],
+    "extender": [name for name in STREAMS if name not in ("SPAZIO_EVENTS", "OBJ_SPAZIO_CHECKPOINTS")],
+    "watch": ["SPAZIO_TELEMETRY", "KV_SPAZIO_NODES", "KV_SPAZIO_PODS"],
+    "load": ["SPAZIO_TELEMETRY", "KV_SPAZIO_NODES", "KV_SPAZIO_PODS"],
+    "reader": STREAMS,
+    "admin": STREAMS,
+}
+
+
+@pytest.mark.parametrize("name", _READS)
+async def test_each_role_reads_the_streams_that_its_service_reads(running: Secured, name: str) -> None:
+    settings = running.settings(name)
+    async with connection.connect(settings, name) as client:
+        await stream.ensure(client, settings)
+        for kept in _READS[name]:
+            async with Reader(client, kept, [">"], timeout_seconds=1) as reader:
+                await reader.read(timeout_seconds=0.05)
+                await reader.whole()
+            await batch.last(client, kept, "spazio.nothing", 1)
+        assert client.denials.newest() == ""
+
+
+async def test_each_service_writes_what_it_is_there_to_write(running: Secured, admin: Connection) -> None:
+    written = {
+        "cache": ("$KV.SPAZIO_AVAILABILITY.n1", "spazio.cache.cursor", "spazio.dead.spazio.x"),
+        "history": ("spazio.dead.spazio.x",),
+        "metrics": ("spazio.dead.spazio.x",),
+        "kubernetes": ("spazio.dead.spazio.x",),
+        "extender": ("$KV.SPAZIO_RESERVATIONS.n1", "spazio.decision.n.p", "spazio.dead.spazio.x"),
+        "watch": ("spazio.nodefacts.n1", "spazio.podfacts.-", "$KV.SPAZIO_NODES.n1", "$KV.SPAZIO_PODS.u"),
+        "local": ("spazio.samples.n9",),
+        "region": ("spazio.edge.n9",),
+    }
+    for name, subjects in written.items():
+        async with connection.connect(running.settings(name), name) as client:
+            for subject in subjects:
+                assert (await client.jetstream().publish(subject, b"{}", timeout=1)).seq
+    async with connection.connect(running.settings("load"), "load") as client:
+        pipeline = Pipeline(client, limit=10, timeout_seconds=1)
+        async with asyncio.TaskGroup() as group, pipeline:
+            sending = group.create_task(pipeline.run())
+            await pipeline.send([Outgoing(b"spazio.samples.n5", b"{}", b"a"), Outgoing(b"spazio.pods.n5", b"{}", b"b")])
+            assert await pipeline.drain(2)
+            sending.cancel()
+
+
+@pytest.mark.parametrize("name", ["reader", "local"])
+async def test_the_library_s_own_calls_read_everything_with_a_reader_s_credential(
+    running: Secured, admin: Connection, name: str
+) -> None:
+    await admin.jetstream().publish("$KV.SPAZIO_NODES.n1", b"{}")
+    await admin.jetstream().publish("spazio.samples.n1", b"{}")
+    thief = await attacker(running, name)
+    js = thief.client.jetstream()
+    bucket = await js.key_value("SPAZIO_NODES")
+    assert "n1" in await bucket.keys()
+    assert (await bucket.get("n1")).value == b"{}"
+    if name == "local":
+        pulling = await js.pull_subscribe("spazio.part.*.samples.*", stream="SPAZIO_TELEMETRY")
+    else:  # a consumer with a name could replace that of a lease
+        config = api.ConsumerConfig(filter_subject="spazio.part.*.samples.*", ack_policy=api.AckPolicy.NONE)
+        made = await js.add_consumer("SPAZIO_TELEMETRY", config)
+        pulling = await js.pull_subscribe_bind(made.name, stream="SPAZIO_TELEMETRY")
+    assert (await pulling.fetch(1, timeout=1))[0].data
+    assert await thief.refusals() == set()
+    await thief.client.close()
+
+
+async def test_an_admin_may_purge_and_delete(admin: Connection) -> None:
+    await admin.jetstream().add_stream(api.StreamConfig(name="OWN", subjects=["own.>"]))
+    await admin.jetstream().publish("own.x", b"")
+    assert await admin.jetstream().purge_stream("OWN")
+    assert await admin.jetstream().delete_stream("OWN")
+
+
+async def test_the_client_says_at_once_what_its_user_may_not_do_and_how_to_mend_it(running: Secured) -> None:
+    async with connection.connect(running.settings("n1"), "agent") as client:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(Denied, match=r"user node n1 may not publish spazio\.samples\.n2: .*spazio credentials"):
+            await client.jetstream().publish("spazio.samples.n2", b"")
+        assert asyncio.get_running_loop().time() - began < 0.1
+        assert "may not publish spazio.samples.n2" in client.denials.newest()
+
+
+async def test_what_only_the_server_knows_to_be_forbidden_is_reported_too(
+    running: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connection.connect(running.settings("n1"), "agent") as client:
+        for _ in range(3):
+            await client.subscribe("spazio.availability.*")
+        await client.flush()
+        assert "may not subscribe to spazio.availability.*" in client.denials.newest()
+    assert [record.getMessage() for record in caplog.records].count("nats.denied") == 1
+
+
+async def test_a_role_that_may_not_create_streams_waits_for_the_processors(tmp_path: Path) -> None:
+    with secured(tmp_path) as server:
+        settings = server.settings("history")
+        async with connection.connect(settings, "history") as client:
+            waiting = asyncio.create_task(stream.ensure(client, settings))
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            await _create(server)
+            await asyncio.wait_for(waiting, 3)
+            assert client.denials.newest() == ""
+
+
+def test_every_credential_fits_into_one_line_of_the_protocol(running: Secured) -> None:
+    for file in running.folder.rglob("*.creds"):
+        assert len(file.read_text().splitlines()[1]) < 3400, "4,096 bytes with signature, names and versions"
+
+
+def test_each_channel_has_a_role_that_may_publish_it() -> None:
+    granted = [pattern for each in role.ROLES if each.name != role.ADMIN for pattern in each.grant(NAMES).publish]
+    missing = [subject for subject in contract("n1") if not any(role.matches(pattern, subject) for pattern in granted)]
+    assert missing == []
+
+
+def test_the_accounts_hold_no_secret(running: Secured) -> None:
+    text = (running.folder / "server.conf").read_text()
+    assert not [file for file in running.folder.glob("*.nk") if file.read_text().strip() in text]
+    issued = json.loads((running.folder / "issued.json").read_text())
+    assert not [key for keys in issued["users"].values() for key in keys if not key.startswith("U")]

@@ -15,7 +15,7 @@ sys.modules.setdefault("aiohttp", None)  # type: ignore[arg-type] # None makes t
 
 from bus.publishing.outbox import Outbox
 from producers import file, inventory
-from producers.containers.follow import Follower
+from producers.containers.follow import Follower, Remembered
 from producers.containers.sources import choose
 from producers.pods import usage
 from producers.pods.census import Census
@@ -27,6 +27,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio import option
 from spazio.recovery import agent_recovery
+from spazio.recovery.container_file import ContainerFile
 from spazio.service import service
 from spazio.service.service import Context
 
@@ -83,21 +84,14 @@ async def work(context: Context, refine: Refine) -> None:
     """
     settings, loop = context.settings, asyncio.get_running_loop()
     boot = inventory.boot_id(settings.sample.proc)[: refine.boot_digits]
-    publisher = _Publisher(context, refine, boot)
+    kept = _containers_file(context, boot)
+    publisher = _Publisher(context, refine, boot, kept)
     follower = Follower(
         choose.choose(settings),
         node=settings.sample.node_name,
         boot=boot,
         emit=publisher.put_event,
         rescan_seconds=settings.runtime.rescan_seconds,
-    )
-    recovered = partial(
-        agent_recovery.read,
-        context.client,
-        Names(settings.prefix),
-        node=settings.sample.node_name,
-        boot=boot,
-        timeout_seconds=settings.nats.request_timeout_seconds,
     )
 
     def in_loop(put: Callable[[int, bytes], None]) -> Callable[[int, bytes], None]:
@@ -114,17 +108,41 @@ async def work(context: Context, refine: Refine) -> None:
         async with asyncio.TaskGroup() as group:
             for outbox in publisher.outboxes:
                 group.create_task(outbox.run())
-            group.create_task(follower.run(recovered))
+            group.create_task(follower.run(_recovery(context, boot, kept)))
+            if kept is not None:
+                group.create_task(kept.keep(publisher.events))
     finally:
         for thread in threads:
             thread.stop()
         await _flush(*publisher.outboxes)
+        if kept is not None:
+            await kept.finish(publisher.events)
+
+
+def _recovery(context: Context, boot: str, kept: ContainerFile | None) -> Remembered:
+    """Return what reads the announced containers of an earlier run: from the file, or else from the stream."""
+    if kept is not None:
+        return kept.recall
+    settings = context.settings
+    return partial(
+        agent_recovery.read,
+        context.client,
+        Names(settings.prefix),
+        node=settings.sample.node_name,
+        boot=boot,
+        timeout_seconds=settings.nats.request_timeout_seconds,
+    )
 
 
 class _Publisher:
-    """The agent's outboxes, and under which subject and id each message goes out."""
+    """The agent's outboxes, and under which subject and id each message goes out.
 
-    def __init__(self, context: Context, refine: Refine, boot: str) -> None:
+    Attributes:
+        events: Outbox of container events.
+    """
+
+    def __init__(self, context: Context, refine: Refine, boot: str, kept: ContainerFile | None) -> None:
+        self._kept = kept
         sample, runtime = context.settings.sample, context.settings.runtime
         self._names, self._node, self._boot, self._refine = (
             Names(context.settings.prefix),
@@ -134,12 +152,12 @@ class _Publisher:
         )
         self._blocks = _outbox(context, refine.kind, sample.buffer_blocks)
         self._usages = _outbox(context, "pods", min(sample.buffer_blocks, _USAGE_BLOCKS))
-        self._events = _outbox(context, "containers", runtime.buffer_events, _EVENTS_IN_FLIGHT)
+        self.events = _outbox(context, "containers", runtime.buffer_events, _EVENTS_IN_FLIGHT)
 
     @property
     def outboxes(self) -> tuple[Outbox, ...]:
         """All outboxes."""
-        return self._blocks, self._usages, self._events
+        return self._blocks, self._usages, self.events
 
     def put_block(self, seq: int, payload: bytes) -> None:
         """Take a block of samples."""
@@ -158,7 +176,23 @@ class _Publisher:
         identity = f"containers:{self._node}:{self._boot}:{event.boottime_us}:{event.container}:{event.event}"
         payload = codec.encode(event)
         self._refine.event(payload)
-        self._events.put(self._names.node("containers", self._node), payload, identity)
+        if self._kept is not None:
+            self._kept.note(event)
+        self.events.put(self._names.node("containers", self._node), payload, identity)
+
+
+def _containers_file(context: Context, boot: str) -> ContainerFile | None:
+    """Return the file of announced containers, if the agent's credential does not let it read them in the stream."""
+    settings = context.settings
+    telemetry = Names(settings.prefix).telemetry
+    if context.client.may_publish(f"$JS.API.CONSUMER.CREATE.{telemetry}"):
+        return None
+    return ContainerFile(
+        settings.data.dir / "run" / f"containers.{settings.prefix}.json",
+        node=settings.sample.node_name,
+        boot=boot,
+        max_age_seconds=settings.nats.telemetry_max_age_seconds,
+    )
 
 
 def _threads(

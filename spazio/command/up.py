@@ -16,6 +16,7 @@ from bus import server
 from schemas import settings as all_settings
 from schemas.live import Live
 from schemas.settings import Settings, SettingsError
+from spazio.credentials import embedded
 from spazio.service import addresses, child, logs, reload
 from spazio.service.child import Child, Recipe, Unstartable
 from spazio.terminal import screen
@@ -112,7 +113,7 @@ class _Up:
         self._file = settings.data.dir / "run" / reload.FILE
         self._notifying: set[asyncio.Task[None]] = set()
         self._folder = settings.data.dir
-        self._url = settings.nats.url
+        self._url, self._access = settings.nats.url, embedded.other(settings)
         self._children: dict[str, Child] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closing = False
@@ -160,8 +161,9 @@ class _Up:
 
     async def _start_server(self) -> None:
         program, port = server.find(), server.free_port(self._settings.nats.port)
+        self._access = embedded.prepare(self._settings)
         log_file = self._folder / "nats" / "server.log"
-        command = server.command(program, server.write_config(self._settings, port))
+        command = server.command(program, server.write_config(self._settings, port, self._access.accounts))
         self._url = f"nats://127.0.0.1:{port}"
         logged = log_file.stat().st_size if log_file.exists() else 0
         self._add(Recipe("nats", command, lambda _: child.listening(port), log_file=log_file))
@@ -211,7 +213,8 @@ class _Up:
     def _environ(self, name: str) -> dict[str, str]:
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
         http = self._settings.http if name == "metrics" else self._settings.http.model_copy(update={"port": 0})
-        nats = self._settings.nats.model_copy(update={"url": self._url})
+        credential = self._access.of(name, self._settings)
+        nats = self._settings.nats.model_copy(update={"url": self._url, "credentials": credential})
         return base | reload.fixed(
             self._settings.model_copy(update={"nats": nats, "http": http, "extender": self._extender}), self._file
         )
@@ -238,6 +241,7 @@ class _Up:
             return
         content = {
             "nats": self._url,
+            "credentials": str(self._access.reader or ""),
             "http": self._children["metrics"].http if "metrics" in self._children else "",
             "extender": self._scheduler(),
             "history": str(self._settings.history_dir / "history.duckdb"),

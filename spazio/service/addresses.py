@@ -5,8 +5,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from schemas import role
 from schemas.settings import Settings
+from schemas.subject import token
 
+_ON_NODES = ("agent", "edge")
 FILE = "addresses.json"
 SCHEDULER = "scheduler.json"  # the extender's address for kube-scheduler
 
@@ -30,9 +33,40 @@ def read(settings: Settings) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def located(settings: Settings) -> Settings:
-    """Return settings with the server of the running `up`, unless they already have one."""
-    url = read(settings).get("nats")
-    if settings.nats.url or not isinstance(url, str):
+def located(settings: Settings, service: str = role.READER) -> Settings:
+    """Return settings with the server of the running `up` and a credential for it, unless they already have these.
+
+    Args:
+        settings: Settings of a command.
+        service: The service that it is, or the role that it needs.
+    """
+    content = read(settings)
+    url, reader = content.get("nats"), content.get("credentials")
+    if not isinstance(url, str) or settings.nats.url not in ("", url):
         return settings
-    return settings.model_copy(update={"nats": settings.nats.model_copy(update={"url": url})})
+    changed: dict[str, Any] = {"url": url}
+    if settings.nats.credentials is None and isinstance(reader, str) and reader:
+        changed["credentials"] = credential(Path(reader), service, settings)
+    return settings.model_copy(update={"nats": settings.nats.model_copy(update=changed)})
+
+
+def admitted(settings: Settings, service: str) -> Settings:
+    """Return settings with a service's credential for the server of the running `up`, if they are to connect to it."""
+    return located(settings, service) if settings.nats_url == read(settings).get("nats") else settings
+
+
+def credential(reader: Path, service: str, settings: Settings) -> Path:
+    """Return the credential of a service or role beside that of readers; that one, if there is no other."""
+    own = reader.parent / "roles" / f"{service}.creds"
+    if service in _ON_NODES:
+        own = reader.parent / "nodes" / f"{token(settings.sample.node_name)}.creds"
+        if not _is_file(own):  # the name is too long for a credential of its own
+            own = reader.parent / "roles" / f"{role.REGION}.creds"
+    return own if _is_file(own) else reader
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long for a file
+        return False

@@ -20,7 +20,7 @@ from bus.connection import Connection
 from bus.health import Health
 from schemas.live import Live
 from schemas.settings import Settings, SettingsError, unknown_environment
-from spazio.service import logs, reload
+from spazio.service import addresses, logs, reload
 from spazio.service.monitor import Monitor
 
 log = logging.getLogger(__name__)
@@ -55,11 +55,12 @@ def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> i
         Exit status: 0 after a signal, 1 after a failure, 2 if settings or the environment prevent a start.
     """
     logs.configure(settings.log, name)
+    settings = addresses.admitted(settings, name)
     for warning in unknown_environment():
         log.warning("setting.ignored", extra={"reason": warning})
     try:
         return asyncio.run(_serve(name, settings, work, streams))
-    except (SettingsError, stream.NoRoom, connection.ServerTooOld) as error:
+    except (SettingsError, stream.NoRoom, connection.Unacceptable) as error:
         return _fail(str(error))
     except (connection.Closed, watchdog.Hopeless) as lost:
         log.error("connection.lost", extra={"reason": str(lost)})  # noqa: TRY400 # the reason is enough
@@ -81,7 +82,10 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
         loop.add_signal_handler(sign, stop.set)
     live, hangup = Live(settings), reload.Hangup()
     live.subscribe(lambda now: logs.configure(now.log, name))
-    loop.add_signal_handler(signal.SIGHUP, lambda: stop.set() if hangup.closed() else reload.again(live))
+    loop.add_signal_handler(
+        signal.SIGHUP,
+        lambda: stop.set() if hangup.closed() else reload.again(live, lambda now: addresses.admitted(now, name)),
+    )
     health, connected = Health(), loop.create_future()
     monitor = _listen(settings, health, lambda: _alive(loop, connected))
     note = settings.data.dir / "run" / f"{name}.json"

@@ -8,8 +8,10 @@ from functools import partial
 from typing import Self
 
 from bus import server
+from schemas import role
 from schemas import settings as all_settings
 from schemas.settings import Settings
+from spazio.credentials import embedded
 from spazio.service import child
 from spazio.service.child import Child, Recipe, Unstartable
 
@@ -28,6 +30,7 @@ class Supervised:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self.url = settings, settings.nats.url
+        self._access = embedded.other(settings)
         self._children: dict[str, Child] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -43,7 +46,7 @@ class Supervised:
         self.failed.cancel()
 
     async def start_server(self, *, aggregate: bool) -> Settings:
-        """Start a server if none is configured; return settings with its address.
+        """Start a server if none is configured; return settings with its address and a credential for everything.
 
         Args:
             aggregate: Whether processors make the global model.
@@ -54,11 +57,13 @@ class Supervised:
         if not self.url:
             program, port = server.find(), server.free_port(0)
             log_file = self._settings.data.dir / "nats" / "server.log"
-            command = server.command(program, server.write_config(self._settings, port))
+            self._access = embedded.prepare(self._settings)
+            command = server.command(program, server.write_config(self._settings, port, self._access.accounts))
             self.url = f"nats://127.0.0.1:{port}"
             self._add(Recipe("nats", command, lambda _: child.listening(port), log_file=log_file))
             await self._ready("nats")
-        nats = self._settings.nats.model_copy(update={"url": self.url})
+        own = self._access.of(role.ADMIN, self._settings)
+        nats = self._settings.nats.model_copy(update={"url": self.url, "credentials": own})
         http = self._settings.http.model_copy(update={"port": 0})
         process = self._settings.process.model_copy(update={"aggregate": aggregate})
         self._settings = self._settings.model_copy(update={"nats": nats, "http": http, "process": process})
@@ -71,8 +76,9 @@ class Supervised:
             Unstartable: One of them does not start.
         """
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
-        environ = base | all_settings.environment(self._settings)
         for name, arguments in services.items():
+            nats = self._settings.nats.model_copy(update={"credentials": self._access.of(name, self._settings)})
+            environ = base | all_settings.environment(self._settings.model_copy(update={"nats": nats}))
             note = self._settings.data.dir / "run" / f"{name}.json"
             self._add(Recipe(name, [sys.executable, "-m", "spazio", *arguments], partial(child.noted, [note]), environ))
         for name in services:

@@ -31,6 +31,7 @@ async def show(addresses: dict[str, Any], settings: Settings) -> None:
         "  spazio is measuring this machine.  Ctrl-C ends it; the next start goes on where it was.",
         "",
         f"  NATS       {settings.nats_shown}   subjects {settings.prefix}.>",
+        *([f"  credential {addresses['credentials']}"] if addresses.get("credentials") else []),
         f"  metrics    {addresses.get('http')}/metrics",
         f"  scheduler  {addresses.get('extender')}   for kube-scheduler: deploy/kube-scheduler.yaml",
         f"  history    {addresses.get('history')}",

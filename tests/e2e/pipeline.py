@@ -79,7 +79,7 @@ class Up:
         """Return this host's row of the scheduler cache; cheap, where starting a command would be load itself."""
 
         async def once() -> bytes:
-            client = await nats.connect(self.addresses["nats"])
+            client = await nats.connect(self.addresses["nats"], user_credentials=self.addresses["credentials"])
             bucket = await client.jetstream().key_value("SPAZIO_AVAILABILITY")
             value = (await bucket.get(token(socket.gethostname()))).value
             await client.close()
@@ -97,7 +97,7 @@ class Up:
 
     def publish(self, subject: str, payload: bytes) -> None:
         async def once() -> None:
-            client = await nats.connect(self.addresses["nats"])
+            client = await nats.connect(self.addresses["nats"], user_credentials=self.addresses["credentials"])
             await client.jetstream().publish(subject, payload)
             await client.close()
 

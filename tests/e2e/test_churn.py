@@ -63,14 +63,14 @@ class Ears:
         self.rows: list[Row] = []
         self.events: list[Happening] = []
         self.models: list[Model] = []
-        self._address = running.addresses["nats"]
+        self._address, self._credential = running.addresses["nats"], running.addresses["credentials"]
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._listen()), name="ears")
         self._thread.start()
         assert self._ready.wait(20)
 
     async def _listen(self) -> None:
-        client = await nats.connect(self._address)
+        client = await nats.connect(self._address, user_credentials=self._credential)
 
         async def take(message: Msg) -> None:
             heard = boottime()

@@ -55,7 +55,7 @@ def test_within_ten_seconds_of_the_screen_the_cache_holds_this_host_whole_and_fi
 
 def test_the_bucket_and_the_subjects_are_as_the_contract_says(running: Up) -> None:
     async def look() -> tuple[list[str], dict[str, object], str]:
-        client = await nats.connect(running.addresses["nats"])
+        client = await nats.connect(running.addresses["nats"], user_credentials=running.addresses["credentials"])
         bucket = await client.jetstream().key_value("SPAZIO_AVAILABILITY")
         keys: list[str] = []
         while not keys:  # a row that is replaced while it is looked for is not found
@@ -78,7 +78,8 @@ def test_the_example_of_the_readme_runs(running: Up) -> None:
     example = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert example is not None
     until(running.top, 10, "this host in the cache")
-    program = example[1].replace("nats://127.0.0.1:4222", running.addresses["nats"])
+    program = example[1].replace("~/.local/share/spazio", str(running.folder))
+    assert program != example[1]
     assert len(program.splitlines()) <= 12
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
     assert answer.returncode == 0, answer.stderr
@@ -131,7 +132,7 @@ def test_garbage_is_kept_as_a_dead_letter_and_nothing_crashes(running: Up) -> No
         running.publish("spazio.samples.x", payload)
 
     async def dead() -> list[bytes]:
-        client = await nats.connect(running.addresses["nats"])
+        client = await nats.connect(running.addresses["nats"], user_credentials=running.addresses["credentials"])
         info = await client.jetstream().stream_info("SPAZIO_EVENTS")
         sequences = range(info.state.first_seq, info.state.last_seq + 1)
         letters = [await client.jetstream().get_msg("SPAZIO_EVENTS", seq=number) for number in sequences]

@@ -269,7 +269,7 @@ def test_a_node_with_a_container_held_back_by_its_quota_does_not_look_full(cgrou
             "SELECT avg(cpu_util) AS util, avg(cpu_pressure) AS pressure, avg(cpu_throttled) AS owed FROM samples"
             f" WHERE at_us BETWEEN {since * 1e6:.0f} AND {until_us:.0f}"
         )
-        heard = asyncio.run(next_usages(running.addresses["nats"], 12))
+        heard = asyncio.run(next_usages(running.addresses, 12))
     real = (row["util"] + row["pressure"] * (1 - row["owed"])) / 2
     print(f"told {np.mean(rows):.3f}, real {real:.3f}, raw {(row['util'] + row['pressure']) / 2:.3f}")
     assert float(np.mean(rows)) == pytest.approx(real, abs=0.08)
@@ -284,8 +284,8 @@ def test_a_node_with_a_container_held_back_by_its_quota_does_not_look_full(cgrou
         assert np.mean(held_back) <= np.mean([share or 0.0 for share in waited]) + 0.1
 
 
-async def next_usages(address: str, count: int) -> list[PodUsageBlock]:
-    client = await nats.connect(address)
+async def next_usages(addresses: dict[str, Any], count: int) -> list[PodUsageBlock]:
+    client = await nats.connect(addresses["nats"], user_credentials=addresses["credentials"])
     heard = await client.subscribe("spazio.pods.*")
     blocks = [codec.decode(PodUsageBlock, (await heard.next_msg(timeout=5)).data) for _ in range(count)]
     await client.close()

@@ -1,0 +1,311 @@
+"""Credentials on a real server: issued once, rotated without downtime, revoked, refused with a reason; and TLS."""
+
+import asyncio
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from bus import connection, server, stream, watchdog
+from bus.connection import Refused
+from bus.health import Health
+from schemas import role
+from schemas import settings as all_settings
+from schemas.settings import Settings
+from schemas.subject import Names
+from spazio.credentials import authority, command, embedded
+from spazio.service import addresses
+from tests.conftest import NatsServer
+from tests.support.asking import make_keys
+from tests.support.secured import NAMES, Secured, secured
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Secured]:
+    with secured(tmp_path) as made:
+        yield made
+
+
+async def hears(settings: Settings) -> str:
+    """Return the name of the server, as a user is told."""
+    async with connection.connect(settings, "test") as client:
+        return str(client.connected_server_version)
+
+
+def test_only_the_owner_may_look_into_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    command.issue(folder, NAMES, command.Wanted(nodes=["a.b", "my_host"]))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {"operator.nk", "account.nk", "server.conf", "kubernetes.yaml", "nodes/a_b.creds"} <= files
+    assert {"nodes/my=5Fhost.creds"} | {f"roles/{each.name}.creds" for each in role.ROLES} <= files
+    for path in folder.rglob("*"):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
+def test_a_second_run_keeps_everything_and_adds_what_is_new(tmp_path: Path) -> None:
+    command.issue(tmp_path / "c", NAMES, command.Wanted(nodes=["n1"]))
+    before = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*.*") if path.is_file()}
+    command.issue(tmp_path / "c", NAMES, command.Wanted())
+    assert {path: path.read_bytes() for path in before} == before
+    lines = command.issue(tmp_path / "c", NAMES, command.Wanted(nodes=["n2"]))
+    changed = {path.name for path, content in before.items() if path.read_bytes() != content}
+    assert changed == {"issued.json", "kubernetes.yaml"}, "the server need not be told of a new node"
+    assert (tmp_path / "c" / "nodes" / "n2.creds").exists()
+    assert not [line for line in lines if "reload" in line]
+
+
+def test_the_kubernetes_objects_hold_the_files(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    command.issue(folder, NAMES, command.Wanted(nodes=["ip-10.eu", "my host"[:2]]))
+    objects: dict[str, Any] = {
+        each["metadata"]["name"]: each for each in yaml.safe_load_all((folder / "kubernetes.yaml").read_text())
+    }
+    assert set(objects) == {"spazio-nats-accounts", "spazio-node-credentials"} | {
+        f"spazio-{each.name}-credentials" for each in role.ROLES
+    }
+    assert objects["spazio-nats-accounts"]["data"]["accounts.conf"] == (folder / "server.conf").read_text()
+    assert set(objects["spazio-node-credentials"]["data"]) == {"ip-10.eu.creds", "my.creds"}
+    assert set(objects["spazio-cache-credentials"]["data"]) == {"nats.creds"}
+
+
+def test_names_come_from_a_file_or_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("a\n\n b \na\n")
+    assert command.names(str(tmp_path / "nodes")) == ["a", "b"]
+    assert command.names("11")[-1] == "sim-10"
+    for wrong in ("0", "100001"):
+        with pytest.raises(ValueError, match="1 to 100000"):
+            command.names(wrong)
+    (tmp_path / "bad").write_text("a b\n")
+    with pytest.raises(ValueError, match="'a b' is no name of a node"):
+        command.names(str(tmp_path / "bad"))
+
+
+def test_a_name_too_long_for_a_credential_is_refused_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nodes").write_text("n" * 241)
+    assert command.run("spazio", tmp_path / "c", str(tmp_path / "nodes"), (), rotate=False, retire=False) == 2
+    assert "choose a shorter one" in capsys.readouterr().err
+
+
+def test_a_damaged_list_of_what_is_revoked_is_never_replaced(tmp_path: Path) -> None:
+    command.issue(tmp_path / "c", NAMES, command.Wanted())
+    (tmp_path / "c" / "issued.json").write_text("{")
+    with pytest.raises(authority.Unusable, match="put it back from a backup"):
+        command.issue(tmp_path / "c", NAMES, command.Wanted())
+
+
+async def test_a_stranger_and_one_without_a_credential_are_refused_at_once_with_the_remedy(
+    running: Secured, tmp_path: Path
+) -> None:
+    without = running.settings("n1").model_copy(
+        update={"nats": Settings().nats.model_copy(update={"url": running.url})}
+    )
+    with pytest.raises(Refused, match=r"wants a credential .*--nats-credentials"):
+        await asyncio.wait_for(hears(without), 2)
+    command.issue(tmp_path / "other", NAMES, command.Wanted())
+    stranger = running.settings("n1", nats_credentials=str(tmp_path / "other" / "roles" / "admin.creds"))
+    with pytest.raises(Refused, match=r"refuses user admin .*has not read the server.conf"):
+        await asyncio.wait_for(hears(stranger), 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda file: file.unlink(), "does not exist"),
+        (lambda file: file.chmod(0o644), "chmod 600"),
+        (lambda file: file.write_text("nonsense"), "holds no NATS credential"),
+        (lambda file: file.write_bytes(b"\xff\xfe"), "is no text"),
+    ],
+)
+async def test_a_credential_that_cannot_be_used_is_named_with_the_reason(
+    running: Secured, change: Any, reason: str
+) -> None:
+    settings = running.settings("cache")
+    change(running.credential("cache"))
+    with pytest.raises(Refused, match=reason):
+        await hears(settings)
+
+
+async def test_a_revoked_user_is_thrown_out_and_others_stay(running: Secured) -> None:
+    health, quick = Health(), {"nats_probe_seconds": "0.1"}
+    settings = running.settings("n1", **quick)
+    async with (
+        connection.connect(settings, "agent") as revoked,
+        connection.connect(running.settings("n2"), "agent") as other,
+    ):
+        watching = asyncio.create_task(watchdog.watch(revoked, health, settings.nats))
+        lines = running.issue(revoke=["n1"])
+        assert any("--signal reload" in line for line in lines)
+        await asyncio.to_thread(running.reload)
+        async with asyncio.timeout(5):
+            while "credentials" not in health.problems:  # noqa: ASYNC110 # it sends no notice
+                await asyncio.sleep(0.05)
+        assert "refuses user node n1" in health.problems["credentials"]
+        assert other.is_connected
+        assert not other.stats["reconnects"]
+        assert not running.credential("n1").name.startswith("n1")
+        # A new credential in the place of the old one is used without a restart.
+        running.issue(nodes=["n1"])
+        async with asyncio.timeout(5):
+            while health.problems:  # noqa: ASYNC110 # it sends no notice
+                await asyncio.sleep(0.05)
+        watching.cancel()
+        assert await connection.alive(revoked, 1)
+    with pytest.raises(authority.Unusable, match="has issued nothing to n3"):
+        running.issue(revoke=["n3"])
+
+
+async def test_keys_are_rotated_without_anybody_being_disconnected(running: Secured, tmp_path: Path) -> None:
+    old = tmp_path / "old.creds"
+    old.write_text(running.credential("cache").read_text())
+    old.chmod(0o600)
+    before = running.settings("cache", nats_credentials=str(old))
+    async with connection.connect(before, "cache") as client:
+        running.issue(rotate=True)
+        assert running.credential("cache").read_text() != old.read_text()
+        await asyncio.to_thread(running.reload)
+        assert await hears(before) == await hears(running.settings("cache"))
+        assert client.is_connected
+        assert not client.stats["reconnects"]
+    assert any("keys revoked" in line for line in running.issue(retire=True))
+    await asyncio.to_thread(running.reload)
+    with pytest.raises(Refused, match="refuses user cache"):
+        await asyncio.wait_for(hears(before), 2)
+    await hears(running.settings("cache"))
+
+
+async def test_streams_of_a_server_without_accounts_are_found_again(tmp_path: Path) -> None:
+    plain = NatsServer(tmp_path)
+    plain.start()
+    settings = all_settings.load({"nats_url": plain.url, "data_dir": str(tmp_path), "nats_partitions": "3"}, environ={})
+    async with connection.connect(settings, "old") as client:
+        await stream.ensure(client, settings)
+        for number in range(5):
+            await client.jetstream().publish("spazio.samples.n1", b"%d" % number)
+        await client.jetstream().publish("$KV.SPAZIO_NODES.n1", b"{}")
+        before = await stream.describe(client, "SPAZIO_TELEMETRY")
+    assert plain.process is not None
+    plain.process.send_signal(signal.SIGTERM)
+    plain.process.wait()
+    for _ in range(2):  # the second start has nothing to move
+        access = embedded.prepare(settings)
+        secure = NatsServer(tmp_path)
+        server.write_config(settings, secure.port, access.accounts)
+        secure.start()
+        reader = settings.nats.model_copy(update={"url": secure.url, "credentials": access.reader})
+        async with connection.connect(settings.model_copy(update={"nats": reader}), "new") as client:
+            after = await stream.describe(client, "SPAZIO_TELEMETRY")
+            message = await client.jetstream().get_msg("SPAZIO_TELEMETRY", 5)
+            assert (after.created, after.last, after.partitions) == (before.created, 5, 3)
+            assert message.data == b"4"
+            assert (await client.jetstream().get_msg("KV_SPAZIO_NODES", subject="$KV.SPAZIO_NODES.n1")).data == b"{}"
+        secure.kill()
+        assert not list((tmp_path / "nats" / "jetstream").glob("$G/streams/*"))
+
+
+async def test_streams_are_kept_when_the_folder_of_credentials_is_lost(tmp_path: Path) -> None:
+    settings = all_settings.load({"data_dir": str(tmp_path)}, environ={})
+    for number in range(2):
+        access = embedded.prepare(settings)
+        running = NatsServer(tmp_path)
+        server.write_config(settings, running.port, access.accounts)
+        running.start()
+        own = {"url": running.url, "credentials": access.of("process", settings)}
+        secure = settings.model_copy(update={"nats": settings.nats.model_copy(update=own)})
+        async with connection.connect(secure, "test") as client:
+            await stream.ensure(client, secure)
+            assert (await client.jetstream().publish("spazio.model", b"{}")).seq == number + 1
+        assert running.process is not None
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait()
+        (tmp_path / "credentials").rename(tmp_path / f"lost-{number}")
+
+
+def test_a_stream_of_the_same_name_is_left_where_it_is(tmp_path: Path) -> None:
+    settings = all_settings.load({"data_dir": str(tmp_path)}, environ={})
+    store = tmp_path / "nats" / "jetstream"
+    for folder in ("$G/streams/S", "$G/streams/T", "A1/streams/S", "$SYS/streams/U"):
+        (store / folder).mkdir(parents=True)
+    assert server.adopt(settings, "A1") == ["$G/S"]
+    assert sorted(path.name for path in (store / "A1" / "streams").iterdir()) == ["S", "T"]
+    assert (store / "$SYS" / "streams" / "U").exists()
+
+
+def test_a_command_finds_the_credential_of_its_role_beside_that_of_readers(tmp_path: Path) -> None:
+    settings = all_settings.load({"data_dir": str(tmp_path), "sample_node": "n.1"}, environ={})
+    access = embedded.prepare(settings)
+    addresses.write(tmp_path, {"nats": "nats://127.0.0.1:1", "credentials": str(access.reader)})
+    found = {
+        name: addresses.located(settings, name).nats.credentials
+        for name in ("reader", "load", "admin", "agent", "edge", "process", "unknown")
+    }
+    folder = tmp_path / "credentials"
+    assert found == {
+        "reader": folder / "roles" / "reader.creds",
+        "load": folder / "roles" / "load.creds",
+        "admin": folder / "roles" / "admin.creds",
+        "agent": folder / "nodes" / "n_1.creds",
+        "edge": folder / "nodes" / "n_1.creds",
+        "process": folder / "roles" / "process.creds",
+        "unknown": folder / "reader.creds",
+    }
+    elsewhere = all_settings.load({"data_dir": str(tmp_path), "nats_url": "nats://127.0.0.1:2"}, environ={})
+    assert addresses.located(elsewhere).nats.credentials is None
+    assert addresses.admitted(settings, "process").nats.credentials is None, "it connects to port 4222"
+
+
+def test_a_node_whose_name_is_too_long_uses_the_credential_of_a_region(tmp_path: Path) -> None:
+    settings = all_settings.load({"data_dir": str(tmp_path), "sample_node": "n" * 253}, environ={})
+    assert embedded.prepare(settings).of("agent", settings) == tmp_path / "credentials" / "roles" / "region.creds"
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> Iterator[tuple[Secured, Path]]:
+    """A server that wants certificates of its clients."""
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    make_keys(keys)
+    running = Secured(tmp_path)
+    files = f'cert_file: "{keys}/server.pem", key_file: "{keys}/server.key", ca_file: "{keys}/ca.pem"'
+    with running.config.open("a") as config:
+        config.write(f"tls {{ {files}, verify: true }}\n")
+    running.start()
+    yield running, keys
+    running.kill()
+
+
+async def test_client_and_server_verify_each_other(tls: tuple[Secured, Path]) -> None:
+    running, keys = tls
+    files = {"nats_ca": keys / "ca.pem", "nats_cert": keys / "client.pem", "nats_key": keys / "client.key"}
+    good = {name: str(file) for name, file in files.items()}
+    assert await hears(running.settings("cache", **good))
+    for present in (["nats_cert", "nats_key"], ["nats_ca"]):
+        rest = {name: good[name] for name in present}
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(hears(running.settings("cache", **rest)), 0.5)
+    with pytest.raises(Refused, match=r"nats cert: .*cannot be used"):
+        await hears(running.settings("cache", **good | {"nats_cert": str(keys / "ca.pem")}))
+    with pytest.raises(Refused, match="has no certificate"):
+        await hears(running.settings("cache", nats_key=good["nats_key"]))
+    with pytest.raises(Refused, match=r"nats ca: .*holds no certificates"):
+        await hears(running.settings("cache", **good | {"nats_ca": os.devnull + "x"}))
+
+
+async def test_no_secret_is_sent_to_a_server_that_offers_no_tls(running: Secured, tmp_path: Path) -> None:
+    make_keys(tmp_path)
+    settings = running.settings("cache", nats_ca=str(tmp_path / "ca.pem"))
+    with pytest.raises(Refused, match="offers no TLS"):
+        await asyncio.wait_for(hears(settings), 2)
+
+
+def test_a_prefix_of_its_own_has_subjects_of_its_own(tmp_path: Path) -> None:
+    names = Names("lab")
+    assert all("spazio" not in subject.lower() for each in role.ROLES for subject in each.grant(names).publish)
+    assert role.node(names, "n").publish[0] == "lab.samples.n"

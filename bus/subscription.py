@@ -20,6 +20,7 @@ from typing import Generic, NamedTuple, NoReturn, Self, TypeVar
 from prometheus_client import Counter
 
 from bus import errors
+from bus.accounting.ledger import Account
 from bus.client import Client
 from bus.publishing import dead
 from bus.reading.progress import Received
@@ -78,6 +79,7 @@ class Subscription(Generic[Decodable]):
         *,
         most: int | None = None,
         newest_only: bool = False,
+        account: Account | None = None,
     ) -> None:
         """Describe the subscription; nothing is sent before the first `read`.
 
@@ -88,9 +90,10 @@ class Subscription(Generic[Decodable]):
             most: Messages decoded at once; other coroutines run in between. None: all that have arrived.
             newest_only: Of the messages that have arrived, skip each that is followed by a later one of the same
                 subject, without decoding it.
+            account: Account of the messages that are returned, refused and skipped.
         """
         self._reader, self._decode, self._refuse = reader, decode, refuse
-        self._most, self._newest_only = most, newest_only
+        self._most, self._newest_only, self._account = most, newest_only, account
         self._waiting: list[Received] = []
         self._handed = reader.mark
 
@@ -133,8 +136,8 @@ class Subscription(Generic[Decodable]):
         else:
             self._waiting = await self._reader.read(linger_seconds=linger_seconds, timeout_seconds=timeout_seconds)
         part = self._waiting[: self._most]
-        messages = []
-        for received in _newest(part) if self._newest_only else part:
+        messages, wanted = [], _newest(part) if self._newest_only else part
+        for received in wanted:
             try:
                 message = self._decode(received.subject, received.data)
             except codec.Refused as refusal:
@@ -144,6 +147,11 @@ class Subscription(Generic[Decodable]):
         del self._waiting[: len(part)]
         if not part:
             return Batch(messages, 0, 0, 0, self._reader.pending)
+        if self._account is not None:
+            self._account.receive(len(part), part[-1].sequence)
+            self._account.add("superseded", len(part) - len(wanted))
+            self._account.add("refused", len(wanted) - len(messages))
+            self._account.add("taken", len(messages))
         self._handed = Mark(part[-1].sequence, part[-1].stored_us)
         pending = self._reader.pending + len(self._waiting)
         return Batch(messages, len(part), part[0].sequence, self._handed.sequence, pending, part[-1].stored_us)

@@ -13,6 +13,7 @@ from functools import partial
 from prometheus_client import Counter, Histogram
 
 from bus import stream, subscription
+from bus.accounting.ledger import LEDGER
 from bus.client import Client
 from bus.health import UNSTORED, Health
 from bus.publishing import batch
@@ -58,9 +59,14 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
     wanted = [names.of("availability", "*")]
     reader = Reader(client, names.estimates, wanted, after=position, newest=True, timeout_seconds=timeout, bound=True)
     bury = subscription.bury(client, names, "cache", names.estimates, timeout_seconds=timeout)
-    async with Subscription(reader, subscription.of(Availability), bury, newest_only=True) as availabilities:
+    account = LEDGER.account("cache", names.estimates)
+    written = LEDGER.account("cache rows", names.estimates)
+    decode = subscription.of(Availability)
+    async with Subscription(reader, decode, bury, newest_only=True, account=account) as availabilities:
         async for received in availabilities:
             rows, measured_us = _rows(names, received.messages, settings)
+            written.receive(len(received.messages))
+            written.add("stale", len(received.messages) - len(rows))
             if rows:
                 cursor = Cursor(
                     stream=names.estimates,
@@ -78,6 +84,7 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
                         timeout_seconds=timeout,
                     )
                 WRITTEN.inc(len(rows))
+                written.add("written", len(rows))
             for at_us in measured_us:
                 AGE.observe(max(0.0, time.time() - at_us / 1e6))
 

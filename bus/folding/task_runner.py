@@ -19,6 +19,7 @@ from nats.aio.client import Client
 from prometheus_client import Counter, Histogram
 
 from bus import stream
+from bus.accounting.ledger import EXPIRED, LEDGER
 from bus.folding import resumption
 from bus.folding.checkpoint import Checkpoint, Store
 from bus.folding.task import Fold, Journal, Shared, Task, chunks
@@ -76,6 +77,7 @@ class TaskRunner:
         self._timeout = settings.nats.request_timeout_seconds
         self._store = Store(client, self._names.checkpoints, timeout_seconds=self._timeout)
         self._source: Stream | None = None
+        self._account = LEDGER.account("process", task.source)
         self._published = self._saved = self._stored_us = 0
         self._consistent = True
         self._leave = asyncio.Event()
@@ -185,6 +187,9 @@ class TaskRunner:
         if self._published and self.sequence + 1 < source.first:
             lost = {"part": self.task.name, "from": self.sequence + 1, "to": source.first - 1}
             log.warning("input.expired_unread", extra=lost)
+            # Of the whole stream; a task reads about its partition's share.
+            gone = source.first - self.sequence - 1
+            self._account.add(EXPIRED, gone // max(1, source.partitions))
         return source
 
     async def _follow(self, lease: Lease, source: Stream) -> None:
@@ -229,6 +234,9 @@ class TaskRunner:
             outputs, invalid = self._state.fold([(message.subject, message.data) for message in messages])
             FOLD.observe(time.perf_counter() - begin)
         FOLDED.inc(len(messages))
+        self._account.receive(len(messages))
+        self._account.add("refused", len(invalid))
+        self._account.add("folded", len(messages) - len(invalid))
         for refused in invalid:
             message, reason = messages[refused.index], refused.reason
             await dead.bury(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from bus import subscription
+from bus.accounting.ledger import LEDGER
 from bus.client import Client
 from bus.reading.reader import Reader
 from bus.subscription import Subscription
@@ -70,7 +71,8 @@ async def follow(client: Client, settings: Settings, said: Said, clock: Callable
     tidied = clock()
     reader = Reader(client, names.estimates, subjects, newest=True, timeout_seconds=timeout)
     bury = subscription.bury(client, names, "kubernetes", names.estimates, timeout_seconds=timeout)
-    async with Subscription(reader, subscription.by_kind(_KINDS), bury) as estimates:
+    account = LEDGER.account("kubernetes", names.estimates)
+    async with Subscription(reader, subscription.by_kind(_KINDS), bury, account=account) as estimates:
         while True:
             batch = await estimates.read(timeout_seconds=None if said.current.is_set() else _FIRST_SECONDS)
             for each in batch.messages:

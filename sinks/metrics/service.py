@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
 from bus import subscription
+from bus.accounting.ledger import LEDGER
 from bus.client import Client
 from bus.reading.reader import Reader
 from bus.subscription import Subscription
@@ -174,7 +175,8 @@ async def run(client: Client, settings: Settings) -> None:
             stack.callback(REGISTRY.unregister, collector)
         reader = Reader(client, names.estimates, subjects, newest=True)
         # Those who store these messages bury what they refuse.
-        async with Subscription(reader, subscription.by_kind(_KINDS), subscription.count(REFUSED)) as estimates:
+        refuse, account = subscription.count(REFUSED), LEDGER.account("metrics", names.estimates)
+        async with Subscription(reader, subscription.by_kind(_KINDS), refuse, account=account) as estimates:
             async for batch in estimates:
                 for each in batch.messages:
                     if isinstance(each.message, Availability):

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from prometheus_client import Counter
 
 from bus import stream, subscription
+from bus.accounting.ledger import LEDGER
 from bus.client import Client
 from bus.reading.progress import Received
 from bus.reading.reader import Reader
@@ -211,7 +212,8 @@ class _Following(Generic[M]):
             timeout_seconds=self._timeout,
             bound=True,
         )
-        async with Subscription(reader, source.decode, self._refuse, most=_PART) as messages:
+        account = LEDGER.account(f"extender {source.kind}", source.stream)
+        async with Subscription(reader, source.decode, self._refuse, most=_PART, account=account) as messages:
             while True:
                 timeout = None if self._loaded else _PATIENCE_SECONDS
                 batch = await messages.read(linger_seconds=self._linger, timeout_seconds=timeout)

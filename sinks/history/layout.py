@@ -8,10 +8,10 @@ interrupted flush.
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 HOUR_US = 3_600_000_000
 _DIGITS = 20
@@ -37,6 +37,16 @@ def parse(path: Path) -> Name | None:
     if path.suffix != ".parquet" or not (first.isdecimal() and last.isdecimal()):
         return None
     return Name(created, int(first), int(last))
+
+
+def identity(created: str) -> str:
+    """Return the identity of the stream that a file or cursor is of, without the number of the epoch.
+
+    >>> identity("20261123T040506000001Z"), identity("20261123T040506000001ZE02Z")
+    ('20261123T040506000001Z', '20261123T040506000001Z')
+    """
+    stream, epoch, _ = created.partition("ZE")
+    return f"{stream}Z" if epoch else created
 
 
 def hour_folder(directory: Path, table: str, at_us: int) -> Path:
@@ -144,10 +154,22 @@ def _cursor_path(directory: Path, stream: str) -> Path:
     return directory / f".{stream}.cursor.json"
 
 
-def write_cursor(directory: Path, stream: str, created: str, sequence: int) -> None:
-    """Commit the sequence of the stream up to which everything is written."""
+def write_cursor(
+    directory: Path, stream: str, created: str, sequence: int, extra: Mapping[str, Any] | None = None
+) -> None:
+    """Commit the sequence of the stream up to which everything is written, with additional fields."""
     path = _cursor_path(directory, stream)
-    settle(write(path, json.dumps({"created": created, "sequence": sequence}).encode()), path)
+    content = {"created": created, "sequence": sequence, **(extra or {})}
+    settle(write(path, json.dumps(content).encode()), path)
+
+
+def read_content(directory: Path, stream: str) -> dict[str, Any] | None:
+    """Return all fields of a cursor file; None: there is no valid one."""
+    path = _cursor_path(directory, stream)
+    if _read(path) is None:
+        return None
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
 
 
 def read_cursor(directory: Path, stream: str, created: str) -> int | None:

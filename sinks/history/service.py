@@ -12,19 +12,26 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 from prometheus_client import Counter, Gauge
 
 from bus import errors, stream, subscription
+from bus.accounting.ledger import LEDGER
 from bus.client import Client
 from bus.health import Health
+from bus.reading import setback
+from bus.reading.consumer import StreamRecreated
 from bus.reading.reader import Reader
-from bus.subscription import Subscription
+from bus.reading.setback import SetBack
+from bus.subscription import Batch, Subscription
 from schemas import channel
 from schemas.live import Live
 from schemas.messages.base import Message
 from schemas.subject import Names
 from sinks.history import lock, table, view
+from sinks.history.continuity import epoch
+from sinks.history.continuity.gap import EXPIRED, RECREATED, SET_BACK
 from sinks.history.upkeep import Upkeep
 from sinks.history.writer import Window, Writer
 
@@ -33,6 +40,16 @@ log = logging.getLogger(__name__)
 _AGAIN_SECONDS = 1.0
 _FIRST_TIDY_SECONDS, _TIDY_SECONDS = 60.0, 600.0
 _LOCK_SECONDS = 4.0  # for an earlier process that is about to end
+
+_GAP_SECONDS = 60.0  # for which a gap shows, if no rows come
+_GAPS = {
+    SET_BACK: "{stream} came back with less than the history has read, as after a loss of power; it goes on from there",
+    RECREATED: "{stream} was deleted and created again; the history goes on with the new one",
+    EXPIRED: "{messages} messages of {stream} expired before they were read: the history was stopped or too slow; "
+    "let the stream keep them longer with nats telemetry_max_age_seconds and telemetry_max_bytes",
+}
+
+Result = TypeVar("Result")
 
 ROWS = Counter("spazio_history_rows_total", "rows written", ["stream"])
 LAG = Gauge("spazio_history_buffered_rows", "rows that wait for the disk", ["stream"])
@@ -117,6 +134,9 @@ class _Source:
         self._live = live
         self._source, self._subjects = source, subjects
         self._part = f"history of {source}"
+        self._gap_until = 0.0
+        self._whole = subjects == [">"]
+        self._account = LEDGER.account("history", source, whole=self._whole)
 
     async def run(self) -> None:
         await subscription.keep(self._follow, self._report, also=(OSError,), pause_seconds=_AGAIN_SECONDS)
@@ -128,22 +148,57 @@ class _Source:
             log.warning("history.retried", extra={"stream": self._source, "reason": repr(error)})
 
     async def _follow(self) -> None:
-        info = await stream.describe(self._client, self._source)
-        writer = await asyncio.get_running_loop().run_in_executor(
-            self._pool, Writer, self._settings.history_dir, self._source, info.identity, info.first, self._window
-        )
+        writer = await self._open()
         timeout = self._settings.nats.request_timeout_seconds
+        self._account.resume(writer.cursor)
         reader = Reader(
-            self._client, self._source, self._subjects, after=writer.cursor, timeout_seconds=timeout, bound=True
+            self._client, self._source, self._subjects, after=writer.read, timeout_seconds=timeout, bound=True
         )
         names = Names(self._settings.prefix)
         bury = subscription.bury(self._client, names, "history", self._source, timeout_seconds=timeout)
-        async with Subscription(reader, table.decode, bury) as messages:
+        async with Subscription(reader, table.decode, bury, account=self._account) as messages:
             try:
                 await self._copy(messages, writer)
+            except (StreamRecreated, SetBack):
+                await self._drain(writer)
+                raise
             except asyncio.CancelledError:
                 await self._flush(writer)
                 raise
+
+    async def _drain(self, writer: Writer) -> None:
+        """Write what is buffered, as long as it takes: the stream does not have these rows any more."""
+        while True:
+            if await self._flush(writer):
+                return
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _open(self) -> Writer:
+        """Return the writer of the stream as it is now: of its next epoch if it came back with less than it had."""
+        info = await stream.describe(self._client, self._source)
+        folder, timeout = self._settings.history_dir, self._settings.nats.request_timeout_seconds
+        position = await self._do(epoch.read, folder, self._source, info.identity)
+        gap = ""
+        if not position.created:
+            gap = RECREATED if position.pace else ""
+            position = position._replace(created=info.identity)
+        try:
+            await setback.check(self._client, self._source, position.read, timeout)
+        except SetBack as error:
+            gap = SET_BACK
+            position = await self._do(epoch.begin, folder, self._source, position, error.kept, time.time_ns() // 1000)
+        writer = await self._do(Writer, folder, self._source, position.created, info.first, self._window, position)
+        if gap:
+            self._note_gap(writer, gap)
+        return writer
+
+    def _note_gap(self, writer: Writer, reason: str, messages: int = 0) -> None:
+        writer.gaps.begin(reason, messages)
+        self._gap_until = time.monotonic() + _GAP_SECONDS
+        self._health.degrade(f"gap in the {self._part}", _GAPS[reason].format(stream=self._source, messages=messages))
+
+    async def _do(self, work: Callable[..., Result], *arguments: object) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(work, *arguments))
 
     def _window(self) -> Window:
         now_us, history = time.time_ns() // 1000, self._live.current.history
@@ -156,11 +211,7 @@ class _Source:
             history = self._live.current.history
             left = min(flushed + history.flush_seconds - loop.time(), 1.0)
             if writer.rows < history.buffer_rows:
-                batch = await messages.read(timeout_seconds=max(0.01, left))
-                for each in batch.messages:
-                    if each.message is not None:
-                        writer.append(each.subject, each.sequence, each.message)
-                writer.cover(batch.first, batch.last)
+                self._take(writer, await messages.read(timeout_seconds=max(0.01, left)))
             else:
                 await asyncio.sleep(max(0.0, left))
             LAG.labels(self._source).set(writer.rows)
@@ -168,11 +219,24 @@ class _Source:
                 await self._flush(writer)
                 flushed = loop.time()
 
-    async def _flush(self, writer: Writer) -> None:
+    def _take(self, writer: Writer, batch: Batch[Message | None]) -> None:
+        gone = batch.last - writer.seen - batch.received
+        if self._whole and writer.seen and batch.received and gone > 0:
+            self._note_gap(writer, EXPIRED, gone)
+        for each in batch.messages:
+            if each.message is not None:
+                writer.append(each.subject, each.sequence, each.message, batch.stored_us)
+        writer.cover(batch.first, batch.last, batch.stored_us)
+
+    async def _flush(self, writer: Writer) -> bool:
+        """Write what is buffered; False: the disk is full or read-only."""
         try:
-            written = await asyncio.get_running_loop().run_in_executor(self._pool, writer.flush)
+            written = await self._do(writer.flush)
         except OSError as error:
             self._health.degrade(self._part, _mend(self._settings.history_dir, error))
-        else:
-            ROWS.labels(self._source).inc(written)
-            self._health.recover(self._part)
+            return False
+        ROWS.labels(self._source).inc(written)
+        self._health.recover(self._part)
+        if written or time.monotonic() > self._gap_until:
+            self._health.recover(f"gap in the {self._part}")
+        return True

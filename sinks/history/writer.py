@@ -7,7 +7,8 @@ beyond the cursor at the next start are not committed; the writer removes them a
 import contextlib
 import io
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,13 +16,20 @@ from typing import NamedTuple
 import polars as pl
 from prometheus_client import Counter
 
+from bus.accounting.ledger import LEDGER
+from bus.reading.setback import Mark
 from schemas.messages.base import Message
 from sinks.history import layout
 from sinks.history import table as tables
+from sinks.history.continuity.epoch import Position
+from sinks.history.continuity.gap import Gaps
+from sinks.history.continuity.repeated import REPEATED, Repeated
 from sinks.history.layout import HOUR_US, Name
 from sinks.history.repetition import Repetition
 
 log = logging.getLogger(__name__)
+
+_REPEATED = "repeated"
 
 LATE = Counter("spazio_history_late_rows_total", "rows refused for their time", ["table", "reason"])
 
@@ -47,6 +55,8 @@ class _Batch:
     sequences: dict[str, list[int]] = field(default_factory=dict)
     window: Window = _ALL_TIMES
     late: dict[tuple[str, str], int] = field(default_factory=dict)
+    stored_us: int = 0
+    sealed_us: int = 0
 
 
 class Writer:
@@ -59,15 +69,17 @@ class Writer:
         created: str,
         first_sequence: int,
         window: Callable[[], Window] = lambda: _ALL_TIMES,
+        position: Position | None = None,
     ) -> None:
         """Read the cursor, and remove files that are not committed.
 
         Args:
             directory: Folder of the history.
             stream: Name of the stream.
-            created: Its identity; a stream with another identity has other messages.
+            created: Its identity, or the name of its epoch; a stream with another one has other messages.
             first_sequence: Lowest sequence that the stream still has.
             window: Returns the times that are stored now; rows outside of it are counted and left out.
+            position: What the cursor file says beside the sequence; None: nothing.
 
         Raises:
             OSError: The folder is not readable or not writable.
@@ -76,19 +88,27 @@ class Writer:
             raise ValueError(f"created is {created!r}; a file name needs letters and digits only")
         self._directory, self._stream, self._created = directory, stream, created
         self._window = window
-        directory.mkdir(parents=True, exist_ok=True)
-        layout.remove_temporary(directory)
-        for folder in {path.parent for path, _ in layout.files(directory)}:
-            layout.remove_contained(folder)
-        mine = [(path, name) for path, name in layout.files(directory) if name.created == created]
+        mine = [(path, name) for path, name in _tidied(directory) if name.created == created]
         cursor = layout.read_cursor(directory, stream, created)
         self._cursor = max((name.last for _, name in mine), default=0) if cursor is None else cursor
         if cursor is None:
             if mine:
                 log.warning("history.cursor_lost", extra={"stream": stream, "taken": self._cursor})
             # Written before the first file; without a cursor, a partial first flush would count as complete.
-            layout.write_cursor(directory, stream, created, self._cursor)
-        for path, name in mine:
+            layout.write_cursor(directory, stream, created, self._cursor, {"stored_us": 0})
+        self._remove_uncommitted(mine, first_sequence)
+        self._seen = self._cursor
+        self._repetition = Repetition()
+        self._position = position or Position(created, Mark(self._cursor))
+        self._repeated = Repeated(directory, self._position.earlier, time.time_ns() // 1000)
+        self.gaps = Gaps(stream, self._position.pace)
+        self._account = LEDGER.account("history rows", stream)
+        self._open = _Batch()
+        self._sealed: _Batch | None = None
+        self._late_logged: set[str] = set()
+
+    def _remove_uncommitted(self, files: Sequence[tuple[Path, Name]], first_sequence: int) -> None:
+        for path, name in files:
             if name.first <= self._cursor:
                 continue
             if name.first < first_sequence:
@@ -97,11 +117,6 @@ class Writer:
                 self._cursor = max(self._cursor, name.last)
             else:
                 path.unlink()
-        self._seen = self._cursor
-        self._repetition = Repetition()
-        self._open = _Batch()
-        self._sealed: _Batch | None = None
-        self._late_logged: set[str] = set()
 
     @property
     def cursor(self) -> int:
@@ -109,36 +124,61 @@ class Writer:
         return self._cursor
 
     @property
+    def read(self) -> Mark:
+        """Committed message: its sequence, and when the server stored it."""
+        known = self._position.read
+        return known if known.sequence == self._cursor else Mark(self._cursor)
+
+    @property
+    def seen(self) -> int:
+        """Sequence of the last message that was appended or covered."""
+        return self._seen
+
+    @property
     def rows(self) -> int:
         """Number of buffered rows."""
         return self._open.rows + (self._sealed.rows if self._sealed else 0)
 
-    def append(self, subject: str, sequence: int, message: Message) -> None:
-        """Buffer one message that `table.decode` has read; messages seen before, or without a table, are ignored."""
+    def append(self, subject: str, sequence: int, message: Message, stored_us: int = 0) -> None:
+        """Buffer one message that `table.decode` has read; messages seen before, or without a table, are ignored.
+
+        Args:
+            subject: Its subject in the stream.
+            sequence: Its sequence.
+            message: The message.
+            stored_us: When the server stored it, in microseconds; 0: not known.
+        """
         if sequence <= self._seen:
             return
-        self.cover(sequence, sequence)
+        self.cover(sequence, sequence, stored_us)
         table = tables.of_subject(subject)
-        if table is None or not self._repetition.new(table, message):
+        if table is None:
             return
+        self._account.receive(table.rows(message))
+        if not self._repetition.new(table, message):
+            self._account.add("repeated", table.rows(message))
+            return
+        self.gaps.note(table, message, stored_us)
         self._open.messages.setdefault(table.name, []).append(message)
         rows = table.rows(message)
         self._open.sequences.setdefault(table.name, []).extend([sequence] * rows)
         self._open.rows += rows
 
-    def cover(self, first: int, last: int) -> None:
+    def cover(self, first: int, last: int, stored_us: int = 0) -> None:
         """Advance the position over messages, also over those without rows: refused ones, and those without a table.
 
         Args:
             first: Sequence of the first.
             last: Sequence of the last.
+            stored_us: When the server stored the last, in microseconds; 0: not known.
         """
         first = max(first, (self._sealed.last if self._sealed else self._cursor) + 1)
         if last < first:
             return
         self._seen = max(self._seen, last)
         self._open.first = min(self._open.first or first, first)
-        self._open.last = max(self._open.last, last)
+        if last >= self._open.last:
+            self._open.last, self._open.stored_us = last, stored_us
 
     def flush(self) -> int:
         """Write all buffered rows and return the number of those that are stored.
@@ -151,17 +191,21 @@ class Writer:
             if self._sealed is None:
                 self._sealed, self._open = self._open, _Batch()
                 self._sealed.window = self._window()
+                self._sealed.sealed_us = time.time_ns() // 1000
             # A failed batch is written again unchanged, under the same names: files of the earlier attempt are
             # replaced, never removed, because its cursor may be on the disk.
             self._write(self._sealed)
             self._cursor = self._sealed.last
-            count += self._sealed.rows - self._count_late(self._sealed)
+            stored = self._sealed.rows - self._count_late(self._sealed)
+            self._account.add("stored", stored)
+            count += stored
             self._sealed = None
         return count
 
     def _count_late(self, batch: _Batch) -> int:
         for (table, reason), rows in batch.late.items():
-            LATE.labels(table, reason).inc(rows)
+            (REPEATED.labels(table) if reason == _REPEATED else LATE.labels(table, reason)).inc(rows)
+            self._account.add(reason, rows)
         if batch.late:
             late = {f"{table} {reason}": rows for (table, reason), rows in batch.late.items()}
             # The counter has the numbers; the log names each new cause once.
@@ -177,7 +221,8 @@ class Writer:
                 written.append((layout.write(path, content), path))
             for hidden, path in written:
                 layout.settle(hidden, path)
-            layout.write_cursor(self._directory, self._stream, self._created, batch.last)
+            position = self._position._replace(read=Mark(batch.last, batch.stored_us), pace=self.gaps.pace)
+            layout.write_cursor(self._directory, self._stream, self._created, batch.last, position.extra)
         except OSError:
             for hidden, _ in written:
                 with contextlib.suppress(OSError):
@@ -193,7 +238,10 @@ class Writer:
                 continue
             frame = table.frame(messages).with_columns(sequence=pl.Series(batch.sequences[table.name], dtype=pl.Int64))
             frame = _on_time(batch, table.name, frame)
-            for key, rows in frame.group_by(frame["at_us"] // HOUR_US, maintain_order=True):
+            new = self._repeated.without(table, frame, batch.sealed_us)
+            if new.height < frame.height:
+                batch.late[table.name, _REPEATED] = frame.height - new.height
+            for key, rows in new.group_by(new["at_us"] // HOUR_US, maintain_order=True):
                 buffer = io.BytesIO()
                 rows.select(list(table.columns)).write_parquet(buffer, compression="zstd")
                 hour = key[0]
@@ -201,6 +249,15 @@ class Writer:
                 folder = layout.hour_folder(self._directory, table.name, hour * HOUR_US)
                 contents.append((folder / name, buffer.getvalue()))
         return contents
+
+
+def _tidied(directory: Path) -> list[tuple[Path, Name]]:
+    """Remove what an interrupted write or compaction has left, and return the files of rows."""
+    directory.mkdir(parents=True, exist_ok=True)
+    layout.remove_temporary(directory)
+    for folder in {path.parent for path, _ in layout.files(directory)}:
+        layout.remove_contained(folder)
+    return list(layout.files(directory))
 
 
 def _on_time(batch: _Batch, table: str, frame: pl.DataFrame) -> pl.DataFrame:

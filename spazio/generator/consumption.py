@@ -84,7 +84,7 @@ class Consumption:
 
     async def _written(self) -> bool:
         """Tell whether the history has written everything that it has read."""
-        done = layout.committed(self._history)
+        done = {layout.identity(name): sequence for name, sequence in layout.committed(self._history).items()}
         for name in (self._telemetry, self._estimates):
             identity = (await stream.describe(self._client, name)).identity
             for consumer in await stream.consumers(self._client, name):

@@ -1,0 +1,130 @@
+"""What the history does at gaps of a stream; on real files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from prometheus_client import Counter
+
+from bus.reading.setback import Mark
+from schemas import codec
+from sinks.history import layout, table, view
+from sinks.history.continuity import epoch
+from sinks.history.continuity.epoch import REMEMBERED_US, Position
+from sinks.history.continuity.gap import EXPIRED, GAP_ROWS, GAP_SECONDS, MISSING, Gaps, Pace
+from sinks.history.continuity.repeated import REPEATED
+from sinks.history.writer import Writer
+from tests.support.telemetry import NAMES, block
+
+CREATED = "20261121T063000123456Z"
+NOW_US = 1_800_000_000_000_000
+
+
+def value(counter: Counter, *labels: str) -> float:
+    return float((counter.labels(*labels) if labels else counter)._value.get())
+
+
+def counted(directory: Path, sql: str) -> int:
+    with view.connect(directory) as connection:
+        row = connection.execute(sql).fetchone()
+    return int(row[0]) if row else -1
+
+
+def put(target: Writer, sequence: int, second: int, node: str = "n", stored_us: int = 0) -> None:
+    subject = NAMES.part(0, "samples", node)
+    message = table.decode(subject, codec.encode(block(node, second)))
+    assert message is not None
+    target.append(subject, sequence, message, stored_us)
+
+
+def test_a_gap_is_counted_in_seconds_and_rows_of_each_table() -> None:
+    samples = table.of_subject(NAMES.part(0, "samples", "n"))
+    assert samples is not None
+    gaps = Gaps("S", {})
+    before = value(GAP_SECONDS, "samples", EXPIRED), value(GAP_ROWS, "samples", EXPIRED), value(MISSING, "samples")
+    for second in range(100):
+        gaps.note(samples, block("n", second), second * 1_000_000)
+    again = Gaps("S", gaps.pace)  # after a restart
+    again.begin(EXPIRED, 30)
+    again.note(samples, block("n", 130), 140 * 1_000_000)
+    again.note(samples, block("n", 131), 141 * 1_000_000)
+    again.note(samples, block("n", 134), 144 * 1_000_000)
+    assert value(GAP_SECONDS, "samples", EXPIRED) - before[0] == 31
+    assert value(GAP_ROWS, "samples", EXPIRED) - before[1] == pytest.approx(300, rel=0.05)
+    assert value(MISSING, "samples") - before[2] == 2
+
+
+def test_a_wrong_clock_makes_no_gap_longer_than_the_stream_was_silent() -> None:
+    samples = table.of_subject(NAMES.part(0, "samples", "n"))
+    assert samples is not None
+    gaps, before = Gaps("S", {}), value(GAP_SECONDS, "samples", EXPIRED)
+    gaps.note(samples, block("n", 0), 0)
+    gaps.begin(EXPIRED)
+    gaps.note(samples, block("other", 86_400 * 365), 10_000_000)
+    gaps.begin(EXPIRED)
+    gaps.note(samples, block("n", 11), 11_000_000)
+    assert value(GAP_SECONDS, "samples", EXPIRED) - before == 10
+
+
+def test_an_epoch_begins_behind_what_is_kept_and_leaves_earlier_files_alone(tmp_path: Path) -> None:
+    target = Writer(tmp_path, "S", CREATED, 1)
+    for second in range(10):
+        put(target, second + 1, second, stored_us=second + 1)
+    target.flush()
+    position = epoch.read(tmp_path, "S", CREATED)
+    assert (position.created, position.read) == (CREATED, Mark(10, 10))
+    begun = epoch.begin(tmp_path, "S", position, Mark(6, 6), NOW_US)
+    assert epoch.read(tmp_path, "S", CREATED) == begun
+    assert (begun.created, begun.read) == (CREATED + "E01Z", Mark(6, 6))
+    later = Writer(tmp_path, "S", begun.created, 1, position=begun)
+    assert (later.cursor, later.read) == (6, Mark(6, 6))
+    for second in range(10, 15):
+        put(later, second - 3, second, stored_us=second + 100)
+    later.flush()
+    again = Writer(tmp_path, "S", begun.created, 1, position=epoch.read(tmp_path, "S", CREATED))
+    assert again.read == Mark(11, 114)
+    assert counted(tmp_path, "SELECT count(*) FROM samples") == 150
+    assert counted(tmp_path, "SELECT count(DISTINCT seq) FROM samples") == 15
+
+
+def test_rows_of_an_ended_epoch_that_come_again_are_left_out_for_some_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: NOW_US * 1000)
+    target, before = Writer(tmp_path, "S", CREATED, 1), value(REPEATED, "samples")
+    for second in range(10):
+        put(target, second + 1, second, stored_us=second + 1)
+    target.flush()
+    begun = epoch.begin(tmp_path, "S", epoch.read(tmp_path, "S", CREATED), Mark(6, 6), NOW_US)
+    later = Writer(tmp_path, "S", begun.created, 1, position=begun)
+    for sequence, second in enumerate((7, 8, 10, 11), 7):
+        put(later, sequence, second)
+    assert later.flush() == 20
+    assert value(REPEATED, "samples") - before == 20
+    assert counted(tmp_path, "SELECT count(*) FROM samples") == 120
+    monkeypatch.setattr("time.time_ns", lambda: (NOW_US + REMEMBERED_US + 1) * 1000)
+    assert epoch.begin(tmp_path, "S", begun, Mark(8, 8), NOW_US + REMEMBERED_US + 1).earlier == (
+        (begun.created, 8, NOW_US + REMEMBERED_US + 1),
+    )
+
+
+def test_a_lost_or_old_cursor_names_the_newest_epoch(tmp_path: Path) -> None:
+    assert epoch.read(tmp_path, "S", CREATED) == Position("", Mark(0))
+    layout.write_cursor(tmp_path, "S", CREATED, 4)  # by an earlier version
+    assert epoch.read(tmp_path, "S", CREATED) == Position(CREATED, Mark(4))
+    assert epoch.read(tmp_path, "S", "20270101T000000000000Z") == Position("", Mark(0))
+    for created, last in ((CREATED, 9), (CREATED + "E01Z", 5), (CREATED + "E02Z", 3)):
+        target = Writer(tmp_path, "S", created, 1)
+        put(target, last, last)
+        target.flush()
+    (tmp_path / ".S.cursor.json").write_text("{")
+    assert epoch.read(tmp_path, "S", CREATED) == Position(CREATED + "E02Z", Mark(3))
+    content = {"created": CREATED, "sequence": 3, "stored_us": 5, "earlier": [[1]], "pace": []}
+    (tmp_path / ".S.cursor.json").write_text(json.dumps(content))
+    assert epoch.read(tmp_path, "S", CREATED) == Position(CREATED, Mark(3))
+
+
+def test_the_cursor_of_a_stream_that_was_recreated_leaves_its_pace(tmp_path: Path) -> None:
+    pace = {"samples": Pace(1, 2, 3, 0.5)}
+    layout.write_cursor(tmp_path, "S", CREATED, 4, Position(CREATED, Mark(4, 4), (), pace).extra)
+    assert epoch.read(tmp_path, "S", "20270101T000000000000Z") == Position("", Mark(0), (), pace)

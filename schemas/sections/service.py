@@ -71,6 +71,14 @@ class History(Section):
         description="Seconds by which a row's time may be ahead of this machine's clock. Rows further ahead are "
         "refused and counted. An hour allows for a wrong time zone by one.",
     )
+    node_messages_per_minute: int = Field(
+        6000,
+        ge=0,
+        json_schema_extra=RELOAD,
+        description="Messages of one node that the history stores in one table for each minute of the stream. It "
+        "refuses the others and counts them, so that one agent cannot keep it from everybody else's rows. A node sends "
+        "60, and after an outage also what it kept meanwhile, at most 3,600 of an hour. 0: no limit.",
+    )
     max_bytes: int = Field(
         0,
         ge=0,

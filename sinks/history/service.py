@@ -202,7 +202,8 @@ class _Source:
 
     def _window(self) -> Window:
         now_us, history = time.time_ns() // 1000, self._live.current.history
-        return Window(now_us - int(history.retention_seconds * 1e6), now_us + int(history.ahead_seconds * 1e6))
+        earliest, latest = now_us - int(history.retention_seconds * 1e6), now_us + int(history.ahead_seconds * 1e6)
+        return Window(earliest, latest, history.node_messages_per_minute)
 
     async def _copy(self, messages: Subscription[Message | None], writer: Writer) -> None:
         loop = asyncio.get_running_loop()

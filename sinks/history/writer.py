@@ -23,22 +23,26 @@ from sinks.history import layout
 from sinks.history import table as tables
 from sinks.history.continuity.epoch import Position
 from sinks.history.continuity.gap import Gaps
+from sinks.history.continuity.quota import Quota
 from sinks.history.continuity.repeated import REPEATED, Repeated
 from sinks.history.layout import HOUR_US, Name
 from sinks.history.repetition import Repetition
 
 log = logging.getLogger(__name__)
 
+_MOST_HOURS = 24  # that have files of their own in one write of a table
 _REPEATED = "repeated"
 
+ODD = Counter("spazio_history_odd_rows_total", "rows of rare hours, stored in the files of another hour")
 LATE = Counter("spazio_history_late_rows_total", "rows refused for their time", ["table", "reason"])
 
 
 class Window(NamedTuple):
-    """Times of rows that are stored, in microseconds; both ends belong to it."""
+    """What is stored: times of rows in microseconds, both ends included, and messages of a node in a minute; 0: any."""
 
     earliest_us: int
     latest_us: int
+    node_messages: int = 0
 
 
 _ALL_TIMES = Window(-(2**63), 2**63 - 1)
@@ -78,7 +82,7 @@ class Writer:
             stream: Name of the stream.
             created: Its identity, or the name of its epoch; a stream with another one has other messages.
             first_sequence: Lowest sequence that the stream still has.
-            window: Returns the times that are stored now; rows outside of it are counted and left out.
+            window: Returns what is stored now; rows outside of it are counted and left out.
             position: What the cursor file says beside the sequence; None: nothing.
 
         Raises:
@@ -101,7 +105,7 @@ class Writer:
         self._repetition = Repetition()
         self._position = position or Position(created, Mark(self._cursor))
         self._repeated = Repeated(directory, self._position.earlier, time.time_ns() // 1000)
-        self.gaps = Gaps(stream, self._position.pace)
+        self.gaps, self._quota, self._node_messages = Gaps(stream, self._position.pace), Quota(), window().node_messages
         self._account = LEDGER.account("history rows", stream)
         self._open = _Batch()
         self._sealed: _Batch | None = None
@@ -155,6 +159,9 @@ class Writer:
         if table is None:
             return
         self._account.receive(table.rows(message))
+        if not self._quota.admit(table, message, stored_us, self._node_messages):
+            self._account.add("over quota", table.rows(message))
+            return
         if not self._repetition.new(table, message):
             self._account.add("repeated", table.rows(message))
             return
@@ -192,6 +199,7 @@ class Writer:
                 self._sealed, self._open = self._open, _Batch()
                 self._sealed.window = self._window()
                 self._sealed.sealed_us = time.time_ns() // 1000
+                self._node_messages = self._sealed.window.node_messages
             # A failed batch is written again unchanged, under the same names: files of the earlier attempt are
             # replaced, never removed, because its cursor may be on the disk.
             self._write(self._sealed)
@@ -241,7 +249,7 @@ class Writer:
             new = self._repeated.without(table, frame, batch.sealed_us)
             if new.height < frame.height:
                 batch.late[table.name, _REPEATED] = frame.height - new.height
-            for key, rows in new.group_by(new["at_us"] // HOUR_US, maintain_order=True):
+            for key, rows in new.group_by(_hours(new["at_us"]), maintain_order=True):
                 buffer = io.BytesIO()
                 rows.select(list(table.columns)).write_parquet(buffer, compression="zstd")
                 hour = key[0]
@@ -258,6 +266,21 @@ def _tidied(directory: Path) -> list[tuple[Path, Name]]:
     for folder in {path.parent for path, _ in layout.files(directory)}:
         layout.remove_contained(folder)
     return list(layout.files(directory))
+
+
+def _hours(at_us: pl.Series) -> pl.Series:
+    """Return the hour of each row, by which rows are written to files.
+
+    Each file is synced, which takes time. The most frequent hours have files of their own. Rows of all others, which
+    come from wrong clocks or malicious nodes, join the newest of these.
+    """
+    hours = at_us // HOUR_US
+    counts = hours.value_counts(sort=True)
+    if counts.height <= _MOST_HOURS:
+        return hours
+    own = counts[hours.name].head(_MOST_HOURS)
+    ODD.inc(hours.len() - int(counts["count"].head(_MOST_HOURS).sum()))
+    return pl.select(pl.when(hours.is_in(own.to_list())).then(hours).otherwise(own.max()).alias(hours.name)).to_series()
 
 
 def _on_time(batch: _Batch, table: str, frame: pl.DataFrame) -> pl.DataFrame:

@@ -59,6 +59,7 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
         settings = settings.model_copy(update={"prefix": PREFIX})
     # A recording is of any time, and one shifted to now and replayed fast runs ahead of the clock. No row of it may go.
     limits = {"retention_seconds": _ANY_SECONDS, "ahead_seconds": _ANY_SECONDS, "max_bytes": 0}
+    limits["node_messages_per_minute"] = 0  # a replay is faster than its nodes were
     settings = settings.model_copy(update={"history": settings.history.model_copy(update=limits)})
     folder = settings.data.dir / PREFIX / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     settings = settings.model_copy(update={"data": settings.data.model_copy(update={"dir": folder})})

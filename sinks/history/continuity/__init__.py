@@ -1,1 +1,1 @@
-"""What the history does where its streams have gaps: epochs, rows that are published again, accounts."""
+"""What the history does where its streams have gaps: epochs, rows that are published again, accounts, quotas."""

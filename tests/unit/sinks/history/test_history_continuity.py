@@ -1,4 +1,4 @@
-"""What the history does at gaps of a stream; on real files."""
+"""What the history does at gaps of a stream, and what keeps one node from stalling it; on real files."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,16 @@ from sinks.history import layout, table, view
 from sinks.history.continuity import epoch
 from sinks.history.continuity.epoch import REMEMBERED_US, Position
 from sinks.history.continuity.gap import EXPIRED, GAP_ROWS, GAP_SECONDS, MISSING, Gaps, Pace
+from sinks.history.continuity.quota import OVER_QUOTA
 from sinks.history.continuity.repeated import REPEATED
-from sinks.history.writer import Writer
+from sinks.history.writer import ODD, Window, Writer
+from tests.support import telemetry
+from tests.support.history import append
 from tests.support.telemetry import NAMES, block
 
 CREATED = "20261121T063000123456Z"
+HOUR = 3600
+ALWAYS = (-(2**62), 2**62)
 NOW_US = 1_800_000_000_000_000
 
 
@@ -35,6 +40,34 @@ def put(target: Writer, sequence: int, second: int, node: str = "n", stored_us: 
     message = table.decode(subject, codec.encode(block(node, second)))
     assert message is not None
     target.append(subject, sequence, message, stored_us)
+
+
+def test_events_of_very_many_hours_cost_few_files_and_are_all_stored(tmp_path: Path) -> None:
+    target, before = Writer(tmp_path, "S", CREATED, 1), value(ODD)
+    for sequence in range(1, 701):
+        event = telemetry.event("liar", sequence * HOUR, container=f"c{sequence}")
+        append(target, NAMES.part(0, "containers", "liar"), sequence, codec.encode(event))
+    for sequence in range(701, 711):
+        event = telemetry.event("n", 800 * HOUR, container=f"c{sequence}")
+        append(target, NAMES.part(0, "containers", "n"), sequence, codec.encode(event))
+    assert target.flush() == 710
+    assert len(list(layout.files(tmp_path))) == 24
+    assert value(ODD) - before == 700 - 23
+    assert counted(tmp_path, "SELECT count(*) FROM containers") == 710
+    assert counted(tmp_path, "SELECT count(*) FROM containers WHERE node = 'n' AND hour(time) <> hour") == 0
+
+
+def test_a_node_beyond_its_quota_is_refused_and_the_others_are_stored(tmp_path: Path) -> None:
+    target = Writer(tmp_path, "S", CREATED, 1, lambda: Window(*ALWAYS, 5))
+    before = value(OVER_QUOTA, "samples")
+    for second in range(20):
+        put(target, 2 * second + 1, second, "liar", 1)
+        put(target, 2 * second + 2, second // 4, "n", 1)
+    put(target, 41, 20, "liar", 60_000_000)  # the next minute of the stream
+    target.flush()
+    assert value(OVER_QUOTA, "samples") - before == 2 * 15 * 10
+    assert counted(tmp_path, "SELECT count(*) FROM samples WHERE node = 'liar'") == 60
+    assert counted(tmp_path, "SELECT count(DISTINCT seq) FROM samples WHERE node = 'n'") == 2
 
 
 def test_a_gap_is_counted_in_seconds_and_rows_of_each_table() -> None:

@@ -262,11 +262,22 @@ def sql(
 def doctor(
     settings: Settings,
     json_output: Annotated[bool, typer.Option("--json", help="Print findings as a JSON array.")] = False,
+    flow: Annotated[
+        bool,
+        typer.Option(
+            "--flow",
+            help="Show instead what was published, read, stored and lost in the last hour; status 1 if it does not "
+            "add up.",
+        ),
+    ] = False,
 ) -> int:
     """Check what this machine offers, what is missing, and how to fix it."""
     from spazio.command import doctor as command
     from spazio.service import addresses
+    from spazio.terminal import flow as ledger
 
+    if flow:
+        return ledger.run(addresses.located(settings, role.ADMIN), json_output=json_output)
     return command.run(addresses.located(settings, role.ADMIN), json_output=json_output)
 
 

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bus import connection, stream, watchdog
+from bus.accounting import exchange
 from bus.connection import Connection
 from bus.health import Health
 from schemas.live import Live
 from schemas.settings import Settings, SettingsError, unknown_environment
+from schemas.subject import Names
 from spazio.service import addresses, logs, reload
 from spazio.service.monitor import Monitor
 
@@ -151,6 +153,7 @@ async def _work(
         connected.set_result(client)
         if streams:
             await stream.ensure(client, settings)
+            await exchange.serve(client, Names(settings.prefix).of("flow"), name)
         await work(Context(client, settings, health, live))
 
 

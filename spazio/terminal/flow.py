@@ -1,0 +1,179 @@
+"""`spazio doctor --flow`: the ledger of the last hour, stream by stream and reader by reader.
+
+What was published is what a stream has stored: its sequences count every message. Each service that reads a stream says
+what it has received and what became of that. The ledger adds up if every sequence that a reader of a whole stream has
+passed was received or is known to have expired, and if everything received has an outcome.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bus import errors, stream
+from bus.accounting import exchange, ledger
+from bus.accounting.exchange import Report
+from bus.accounting.ledger import Statement
+from bus.client import Client
+from bus.reading import setback
+from bus.stream import Stream
+from schemas.settings import Settings
+from schemas.subject import Names
+from spazio.terminal import latest
+
+_WAIT_SECONDS = 0.5
+_HOUR_SECONDS = 3600
+_TAKEN = ("taken", "folded", "stored", "written", "superseded")
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A stream over the last hour.
+
+    Attributes:
+        name: Name of the stream.
+        first: Lowest sequence that it has; 0: it is empty.
+        last: Highest sequence that it has given.
+        stored: Messages that it has stored within the hour.
+    """
+
+    name: str
+    first: int
+    last: int
+    stored: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One account, and where it does not add up."""
+
+    service: str
+    host: str
+    pid: int
+    statement: Statement
+    behind: int
+    unread: int
+    faults: tuple[str, ...]
+
+
+async def show(settings: Settings, *, json_output: bool) -> int:
+    """Print the ledger and return the exit status; 1: it does not add up, or no service answers.
+
+    Raises:
+        Unreachable: No pipeline answers.
+    """
+    async with latest.dial(settings) as client:
+        flows, lines = await _look(client, settings)
+    faults = [f"{_owner(line)}: {line.statement.account}: {fault}" for line in lines for fault in line.faults]
+    if not lines:
+        faults = ["no service answers: start `spazio up`, or let this user publish to the subject of the ledgers"]
+    if json_output:
+        readers = [asdict(line) | {"statement": line.statement._asdict()} for line in lines]
+        print(json.dumps({"streams": [asdict(flow) for flow in flows], "readers": readers, "faults": faults}))
+    else:
+        console = Console()
+        console.print(_streams(flows))
+        console.print(_readers(lines))
+        for fault in faults:
+            console.print(Text(fault, style="bold red"))
+        console.print("" if faults else Text("the ledger adds up", style="green"))
+    return 1 if faults else 0
+
+
+async def _look(client: Client, settings: Settings) -> tuple[list[Flow], list[Line]]:
+    names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
+    # Asked first: what arrives meanwhile makes a reader no fault.
+    reports = await exchange.ask(client, names.of("flow"), wait_seconds=_WAIT_SECONDS)
+    wanted = {names.telemetry, names.estimates, names.events}
+    wanted |= {statement.stream for report in reports for statement in report.statements}
+    since_us = int((time.time() - _HOUR_SECONDS) * 1e6)
+    states = []
+    for name in sorted(wanted):
+        with contextlib.suppress(errors.NotFound):
+            states.append(await stream.describe(client, name))
+    if not states:
+        raise latest.Unreachable(f"{settings.nats_shown} has no stream {names.telemetry}: start `spazio up`")
+    begins = [await setback.last_until(client, state.name, since_us, timeout) for state in states]
+    flows = [
+        Flow(state.name, state.first, state.last, state.last - begin)
+        for state, begin in zip(states, begins, strict=True)
+    ]
+    return flows, lines(reports, {state.name: state for state in states})
+
+
+def lines(reports: Sequence[Report], states: dict[str, Stream]) -> list[Line]:
+    """Return every account, held against its stream.
+
+    Args:
+        reports: Answers of the services.
+        states: State of each stream, taken later than the answers.
+    """
+    made = []
+    for report in reports:
+        for statement in report.statements:
+            faults = ledger.faults(statement)
+            behind = unread = 0
+            state = states.get(statement.stream)
+            if state is not None and statement.whole and statement.end:
+                behind = state.last - statement.end
+                unread = max(0, state.first - statement.end - 1)
+                if behind < 0:
+                    faults.append(f"has read {-behind} messages more than the stream has: it came back with less")
+            made.append(Line(*report[:3], statement, max(0, behind), unread, tuple(faults)))
+    return made
+
+
+def _owner(line: Line) -> str:
+    return f"{line.service} {line.host}:{line.pid}"
+
+
+def _streams(flows: Sequence[Flow]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("stream", "stored in the last hour", "kept"):
+        table.add_column(heading, justify="left" if heading == "stream" else "right")
+    for flow in flows:
+        kept = flow.last - flow.first + 1 if flow.first else 0
+        table.add_row(flow.name, f"{flow.stored:,}", f"{kept:,}")
+    return table
+
+
+def _readers(found: Sequence[Line]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("service", "account", "stream", "received", "became", "lost", "behind"):
+        table.add_column(heading, justify="right" if heading in ("received", "behind") else "left")
+    for line in found:
+        statement = line.statement
+        lost = {name: count for name, count in statement.outcomes.items() if name not in _TAKEN}
+        if line.unread:
+            lost["expired unread"] = line.unread
+        table.add_row(
+            Text(_owner(line)),
+            Text(statement.account),
+            Text(statement.stream),
+            f"{statement.received:,}",
+            Text(_listed({name: statement.outcomes.get(name, 0) for name in _TAKEN})),
+            Text(_listed(lost), style="yellow"),
+            f"{line.behind:,}" if statement.whole else "",
+        )
+    return table
+
+
+def _listed(counts: dict[str, Any]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+
+
+def run(settings: Settings, *, json_output: bool) -> int:
+    """Print the ledger and return the exit status; as `show`."""
+    try:
+        return asyncio.run(show(settings, json_output=json_output))
+    except latest.Unreachable as error:
+        Console(stderr=True).print(Text(str(error)))
+        return 1

@@ -1,0 +1,91 @@
+"""`spazio doctor --flow` against a real server: what was published, read, stored and lost, and whether it adds up."""
+
+import asyncio
+import json
+
+import pytest
+from nats.aio.client import Client
+
+from bus.accounting import exchange, ledger
+from bus.accounting.ledger import Ledger
+from bus.health import Health
+from schemas import codec
+from schemas.live import Live
+from schemas.settings import Settings
+from schemas.subject import Names
+from sinks.history import service, writer
+from spazio.terminal import flow
+from tests.support.telemetry import block
+
+NAMES = Names()
+
+
+@pytest.fixture
+def book(monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    """A ledger of this test alone."""
+    own = Ledger()
+    for module in (exchange, service, writer):
+        monkeypatch.setattr(module, "LEDGER", own)
+    return own
+
+
+async def test_the_ledger_of_the_last_hour_adds_up_and_names_what_was_refused(
+    client: Client, settings: Settings, book: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = settings.model_copy(update={"history": settings.history.model_copy(update={"flush_seconds": 0.2})})
+    js, subject = client.jetstream(), NAMES.node("samples", "n")
+    await exchange.serve(client, NAMES.of("flow"), "sink history")
+    writing = asyncio.create_task(service.run(client, Live(quick), Health()))
+    for number in range(5):
+        await js.publish(subject, codec.encode(block("n", number)))
+    await js.publish(subject, b"{")
+    await js.publish(subject, codec.encode(block("n", 4)))
+    await stored(book, 50)
+    assert await flow.show(quick, json_output=True) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["faults"] == []
+    assert {each["name"]: each["stored"] for each in shown["streams"]}[NAMES.telemetry] == 7
+    lines = {(each["statement"]["account"], each["statement"]["stream"]): each for each in shown["readers"]}
+    messages, rows = (lines[name, NAMES.telemetry] for name in ("history", "history rows"))
+    assert messages["statement"]["outcomes"] == {"refused": 1, "taken": 6}
+    assert (messages["statement"]["received"], messages["behind"], messages["unread"]) == (7, 0, 0)
+    assert rows["statement"]["outcomes"] == {"repeated": 10, "stored": 50}
+    assert messages["service"] == "sink history"
+    writing.cancel()
+    await asyncio.wait({writing})
+
+    account = book.account("history", NAMES.telemetry)
+    account.receive(2, 12)  # two arrived, and three are nowhere
+    account._minutes[-1].counts["expired"] = 0
+    assert await flow.show(quick, json_output=False) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "3 of 12 sequences were neither received nor expired" in told
+    assert "has read 5 messages more than the stream has" in told
+
+
+async def stored(book: Ledger, rows: int) -> None:
+    account = book.account("history rows", NAMES.telemetry)
+    async with asyncio.timeout(20):
+        while True:
+            if account.statement().outcomes.get("stored", 0) == rows:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_without_any_answer_the_ledger_does_not_add_up(
+    client: Client, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert client.is_connected
+    assert await flow.show(settings, json_output=True) == 1
+    assert "no service answers" in json.loads(capsys.readouterr().out)["faults"][0]
+
+
+async def test_an_answer_that_is_none_is_left_out(client: Client) -> None:
+    for body in (b"", b"{", b'{"accounts": [{}]}', b"[]"):
+
+        async def answer(message: object, body: bytes = body) -> None:
+            await message.respond(body)  # type: ignore[attr-defined]
+
+        await client.subscribe(NAMES.of("flow"), cb=answer)
+    assert await exchange.ask(client, NAMES.of("flow"), wait_seconds=0.2) == []
+    assert ledger.LEDGER.statements() is not None

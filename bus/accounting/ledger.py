@@ -18,6 +18,7 @@ MINUTES = 60
 RECEIVED = "received"
 EXPIRED = "expired"
 _UNKNOWN = -1
+_LONGEST = 200  # of a name that another program sent
 
 FLOW = Counter("spazio_flow_total", "messages or rows by what became of them", ["account", "stream", "outcome"])
 
@@ -153,17 +154,26 @@ def parse(content: Mapping[str, Any]) -> Statement:
         ValueError: It is none.
     """
     try:
-        outcomes = {str(name): int(count) for name, count in content["outcomes"].items()}
+        outcomes = {printable(name): int(count) for name, count in content["outcomes"].items()}
         numbers = {name: int(content[name]) for name in ("begin", "end", "received", "waiting", "since_us")}
         return Statement(
-            account=str(content["account"]),
-            stream=str(content["stream"]),
+            account=printable(content["account"]),
+            stream=printable(content["stream"]),
             whole=bool(content["whole"]),
             outcomes=outcomes,
             **numbers,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no statement of an account: {error!r}") from error
+
+
+def printable(name: object) -> str:
+    r"""Return a name from outside without what a terminal would act on.
+
+    >>> printable("a\x1b[2Jb")
+    'a[2Jb'
+    """
+    return "".join(char for char in str(name)[:_LONGEST] if char.isprintable())
 
 
 def faults(statement: Statement) -> list[str]:

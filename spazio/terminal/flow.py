@@ -31,6 +31,7 @@ from spazio.terminal import latest
 
 _WAIT_SECONDS = 0.5
 _HOUR_SECONDS = 3600
+_WIDTH = 160  # where the output is no terminal
 _TAKEN = ("taken", "folded", "stored", "written", "superseded")
 
 
@@ -80,6 +81,8 @@ async def show(settings: Settings, *, json_output: bool) -> int:
         print(json.dumps({"streams": [asdict(flow) for flow in flows], "readers": readers, "faults": faults}))
     else:
         console = Console()
+        if not console.is_terminal:
+            console = Console(width=_WIDTH)
         console.print(_streams(flows))
         console.print(_readers(lines))
         for fault in faults:
@@ -148,9 +151,11 @@ def _streams(flows: Sequence[Flow]) -> Table:
 def _readers(found: Sequence[Line]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("service", "account", "stream", "received", "became", "lost", "behind"):
-        table.add_column(heading, justify="right" if heading in ("received", "behind") else "left")
+        right = heading in ("received", "behind")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=heading in ("account", "stream"))
     for line in found:
         statement = line.statement
+        taken = {name: statement.outcomes.get(name, 0) for name in _TAKEN} | {"waiting": statement.waiting}
         lost = {name: count for name, count in statement.outcomes.items() if name not in _TAKEN}
         if line.unread:
             lost["expired unread"] = line.unread
@@ -159,7 +164,7 @@ def _readers(found: Sequence[Line]) -> Table:
             Text(statement.account),
             Text(statement.stream),
             f"{statement.received:,}",
-            Text(_listed({name: statement.outcomes.get(name, 0) for name in _TAKEN})),
+            Text(_listed(taken)),
             Text(_listed(lost), style="yellow"),
             f"{line.behind:,}" if statement.whole else "",
         )

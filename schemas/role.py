@@ -24,18 +24,23 @@ LOCAL = "local"
 CHECKPOINTS = Store("CHECKPOINTS", "checkpoints of processor state")
 
 INBOX = "_INBOX"
+FLOW = "flow"  # behind the prefix: requests for the accounts of all services
 _LONGEST_INBOX_TOKEN = 64  # a longer one is hashed, so that subject and reply fit into one line of the protocol
 _LONGEST_TOKEN = 240  # a credential holds the token six times and has to fit into one line of the protocol
 
 
 class Grant(NamedTuple):
-    """What a credential may do: subjects that it may publish to and subscribe to, with wildcards.
+    """What a credential may do.
 
-    The first subject to subscribe to is its inbox.
+    Attributes:
+        publish: Subjects that it may publish to, with wildcards.
+        subscribe: Subjects that it may subscribe to; the first is its inbox.
+        answers: It may answer each request that it receives, once, in the inbox of who asks.
     """
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+    answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +145,7 @@ def _process(names: Names) -> Grant:
         *(f"CONSUMER.{verb}.>" for verb in ("CREATE", "INFO", "DELETE", "MSG.NEXT", "RESET", "UNPIN")),
         "DIRECT.GET.>",
     )
-    # Whoever asks which replica does what is answered in its inbox.
-    answers = (*(_inbox(role) for role in ("process", READER, ADMIN)), f"{INBOX}.>")
-    published = (*estimates, names.model, names.subspace, _dead(names), _objects(names), "$SRV.>", *requests, *answers)
+    published = (*estimates, names.model, names.subspace, _dead(names), _objects(names), "$SRV.>", *requests)
     return Grant(published, (_inbox("process"), "$SRV.>", names.of("process", "*"), names.model))
 
 
@@ -196,7 +199,7 @@ def _reader(names: Names) -> Grant:
         *("CONSUMER.CREATE.*", "CONSUMER.INFO.*.*", "CONSUMER.NAMES.*", "CONSUMER.LIST.*", "CONSUMER.MSG.NEXT.*.*"),
         *(f"CONSUMER.CREATE.{stored_name(store, names)}.>" for store in named),
     )
-    asked = ("$SRV.PING", "$SRV.PING.>", "$SRV.INFO.>", "$SRV.STATS.>")
+    asked = ("$SRV.PING", "$SRV.PING.>", "$SRV.INFO.>", "$SRV.STATS.>", names.of(FLOW))
     heard = (_inbox(READER), f"{INBOX}.>", names.of(">"), "$KV.>")
     return Grant((*requests, "$JS.FC.>", "$JS.ACK.>", *asked), heard)
 
@@ -206,19 +209,29 @@ def _local(names: Names) -> Grant:
     return Grant((*_telemetry(names), *reading.publish, *_api("CONSUMER.CREATE.*.*.>")), reading.subscribe)
 
 
+def _service(grant: Callable[[Names], Grant]) -> Callable[[Names], Grant]:
+    """Return what a service may do that also answers requests for its accounts."""
+
+    def granted(names: Names) -> Grant:
+        own = grant(names)
+        return Grant(own.publish, (*own.subscribe, names.of(FLOW)), answers=True)
+
+    return granted
+
+
 def _admin(_: Names) -> Grant:
     return Grant((">",), (_inbox(ADMIN), ">"))
 
 
 ROLES: tuple[Role, ...] = (
-    Role("process", "processors: fold telemetry, publish estimates, create streams and buckets", _process),
-    Role("cache", "cache sink: writes the scheduler cache", _cache),
-    Role("history", "history sink: reads the streams", _history),
-    Role("metrics", "metrics sink: reads estimates", _estimates_reader("metrics")),
-    Role("extender", "extender: reads the cluster's state, writes reservations and decisions", _extender),
-    Role("kubernetes", "Kubernetes sink: reads estimates", _estimates_reader("kubernetes")),
-    Role("watch", "cluster watch: publishes facts of nodes and pods", _watch),
-    Role("load", "simulated nodes: telemetry of any node", _load),
+    Role("process", "processors: fold telemetry, publish estimates, create streams and buckets", _service(_process)),
+    Role("cache", "cache sink: writes the scheduler cache", _service(_cache)),
+    Role("history", "history sink: reads the streams", _service(_history)),
+    Role("metrics", "metrics sink: reads estimates", _service(_estimates_reader("metrics"))),
+    Role("extender", "extender: reads the cluster's state, writes reservations and decisions", _service(_extender)),
+    Role("kubernetes", "Kubernetes sink: reads estimates", _service(_estimates_reader("kubernetes"))),
+    Role("watch", "cluster watch: publishes facts of nodes and pods", _service(_watch)),
+    Role("load", "simulated nodes: telemetry of any node", _service(_load)),
     Role(READER, "people and programs that read everything and write nothing", _reader),
     Role(ADMIN, "everything within the account: doctor, backup, repairs", _admin),
     Role(REGION, "leaf server of a region: telemetry of any node, nothing else", _region, within_nodes=True),

@@ -62,7 +62,7 @@ class Credential:
 
     def _may_publish(self, subject: str) -> bool:
         """Tell whether the user may publish to a subject."""
-        if not self.publish or self._answers or subject in self._exact:
+        if not self.publish or subject in self._exact or (self._answers and subject.startswith(role.INBOX)):
             return True
         return any(role.matches(each, subject) for each in self._patterns)
 

@@ -19,6 +19,7 @@ ACCOUNT: int = nkeys.PREFIX_BYTE_ACCOUNT
 USER: int = nkeys.PREFIX_BYTE_USER
 
 _HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
+_ANSWER_NANOSECONDS = 10_000_000_000
 _UNLIMITED = ("subs", "data", "payload", "imports", "exports", "conn", "leaf")
 _STORAGE = ("mem_storage", "disk_storage", "streams", "consumer", "max_ack_pending")
 
@@ -101,7 +102,8 @@ def account(*, storage: bool = False, revoked: dict[str, int] | None = None, **m
 def user(grant: Grant) -> dict[str, Any]:
     """Return the claims of a user who may do exactly what is granted."""
     allowed = {"pub": {"allow": list(grant.publish)}, "sub": {"allow": list(grant.subscribe)}}
-    return {"type": "user", "subs": -1, "data": -1, "payload": -1, **allowed}
+    answers = {"resp": {"max": 1, "ttl": _ANSWER_NANOSECONDS}} if grant.answers else {}
+    return {"type": "user", "subs": -1, "data": -1, "payload": -1, **allowed, **answers}
 
 
 def credential(jwt: str, seed: str) -> str:

@@ -19,6 +19,7 @@ from bus import connection, stream, watchdog
 from bus.accounting import exchange
 from bus.connection import Connection
 from bus.health import Health
+from schemas import role
 from schemas.live import Live
 from schemas.settings import Settings, SettingsError, unknown_environment
 from schemas.subject import Names
@@ -153,7 +154,7 @@ async def _work(
         connected.set_result(client)
         if streams:
             await stream.ensure(client, settings)
-            await exchange.serve(client, Names(settings.prefix).of("flow"), name)
+            await exchange.serve(client, Names(settings.prefix).of(role.FLOW), name)
         await work(Context(client, settings, health, live))
 
 

@@ -25,6 +25,7 @@ from bus.accounting.ledger import Statement
 from bus.client import Client
 from bus.reading import setback
 from bus.stream import Stream
+from schemas import role
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.terminal import latest
@@ -94,7 +95,7 @@ async def show(settings: Settings, *, json_output: bool) -> int:
 async def _look(client: Client, settings: Settings) -> tuple[list[Flow], list[Line]]:
     names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
     # Asked first: what arrives meanwhile makes a reader no fault.
-    reports = await exchange.ask(client, names.of("flow"), wait_seconds=_WAIT_SECONDS)
+    reports = await exchange.ask(client, names.of(role.FLOW), wait_seconds=_WAIT_SECONDS)
     wanted = {names.telemetry, names.estimates, names.events}
     wanted |= {statement.stream for report in reports for statement in report.statements}
     since_us = int((time.time() - _HOUR_SECONDS) * 1e6)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import threading
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -104,7 +105,9 @@ class ContainerFile:
             "at_us": time.time_ns() // 1000,
             "events": [json.loads(codec.encode(event)) for event in events],
         }
-        hidden = self._path.with_name(f".{self._path.name}.new")
+        hidden = self._path.with_name(
+            f".{self._path.name}.{threading.get_ident()}"
+        )  # the last one may still be written
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             hidden.write_text(json.dumps(content))

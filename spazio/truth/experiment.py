@@ -15,7 +15,7 @@ from bus.client import Message
 from bus.connection import Connection
 from producers import memory
 from producers.file import KernelFile
-from schemas import codec
+from schemas import codec, role
 from schemas import settings as all_settings
 from schemas.channel import TELEMETRY_KINDS
 from schemas.messages.facts import PodFacts
@@ -53,7 +53,7 @@ async def pipeline(settings: Settings) -> AsyncIterator[Settings]:
             await asyncio.sleep(_LOOK_SECONDS)
             if time.monotonic() > ending or process.returncode is not None:
                 raise Unstartable("`spazio up` did not start; run it by itself to see why")
-        yield addresses.located(settings)
+        yield addresses.located(settings, role.LOCAL)
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()

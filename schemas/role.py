@@ -112,7 +112,7 @@ def _reading(names: Names, stores: Iterable[Store]) -> tuple[str, ...]:
     for store in stores:
         kept = stored_name(store, names)
         requests += [f"CONSUMER.CREATE.{kept}", f"CONSUMER.INFO.{kept}.*", f"CONSUMER.MSG.NEXT.{kept}.*"]
-        requests += [f"DIRECT.GET.{kept}", f"DIRECT.GET.{kept}.>"]
+        requests += [f"DIRECT.GET.{kept}", f"DIRECT.GET.{kept}.>", f"STREAM.MSG.GET.{kept}"]
     return _api(*requests)
 
 
@@ -179,7 +179,7 @@ def _extender(names: Names) -> Grant:
 def _watch(names: Names) -> Grant:
     kept = stored_name(CHECKPOINTS, names)
     stores = (channel.TELEMETRY, channel.NODES, channel.PODS, CHECKPOINTS)
-    requests = (*_reading(names, stores), *_api(f"STREAM.MSG.GET.{kept}", f"STREAM.PURGE.{kept}"))
+    requests = (*_reading(names, stores), *_api(f"STREAM.PURGE.{kept}"))
     facts = tuple(names.of(kind, "*") for kind in ("nodefacts", "podfacts"))
     buckets = (_bucket(names, channel.NODES), _bucket(names, channel.PODS))
     return Grant((*facts, *buckets, _objects(names), _dead(names), *requests), (_inbox("watch"),))

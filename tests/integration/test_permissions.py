@@ -1,6 +1,7 @@
 """What each role may do on a real server and what not, tried with the library's client, which checks nothing."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from nats.js import api
 
 from bus import connection, stream
 from bus.access.credential import Denied
+from bus.accounting import exchange
 from bus.connection import Connection
 from bus.folding import checkpoint, journal, worker_pool
 from bus.folding.checkpoint import Checkpoint
@@ -252,6 +254,7 @@ async def test_each_role_reads_the_streams_that_its_service_reads(running: Secur
                 await reader.read(timeout_seconds=0.05)
                 await reader.whole()
             await batch.last(client, kept, "spazio.nothing", 1)
+            await stream.newest(client, kept, "spazio.nothing", 1)
         assert client.denials.newest() == ""
 
 
@@ -306,6 +309,18 @@ async def test_an_admin_may_purge_and_delete(admin: Connection) -> None:
     await admin.jetstream().publish("own.x", b"")
     assert await admin.jetstream().purge_stream("OWN")
     assert await admin.jetstream().delete_stream("OWN")
+
+
+async def test_services_give_account_to_an_admin(running: Secured, admin: Connection) -> None:
+    asked = {*_READS} - {"reader"}
+    async with contextlib.AsyncExitStack() as stack:
+        for name in asked:
+            client = await stack.enter_async_context(connection.connect(running.settings(name), name))
+            await exchange.serve(client, NAMES.of(role.FLOW), name)
+            await client.flush()
+            assert client.denials.newest() == ""
+        answered = await exchange.ask(admin, NAMES.of(role.FLOW), wait_seconds=0.3)
+    assert {report.service for report in answered} == asked
 
 
 async def test_the_client_says_at_once_what_its_user_may_not_do_and_how_to_mend_it(running: Secured) -> None:

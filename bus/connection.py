@@ -165,13 +165,13 @@ def _access(settings: Settings) -> tuple[Credential | None, dict[str, Any]]:
     options: dict[str, Any] = {}
     try:
         context = credential.tls(settings.nats)
-        own = None if settings.nats.credentials is None else credential.read(settings.nats.credentials)
+        own = None if settings.nats.credentials is None else Credential(settings.nats.credentials)
     except credential.Unusable as error:
         raise Refused(str(error)) from error
     if context is not None:
         options["tls"] = context
     if own is not None:
-        options |= {"user_credentials": str(own.file), "inbox_prefix": own.inbox}
+        options |= {"user_jwt_cb": own.jwt, "signature_cb": own.sign, "inbox_prefix": own.inbox}
     return own, options
 
 

@@ -18,7 +18,8 @@ import nats.errors
 from schemas import role
 from schemas.sections.bus import Nats
 
-_BEGIN = "BEGIN NATS USER JWT"
+_BEGINS = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
+_SUBJECTS_REMEMBERED = 1 << 12
 _ANYBODY = stat.S_IROTH | stat.S_IWOTH
 _MEND = "name a file of `spazio credentials` with --nats-credentials or SPAZIO_NATS_CREDENTIALS"
 
@@ -32,7 +33,9 @@ class Denied(nats.errors.Error):
 
 
 class Credential:
-    """A user's credential.
+    """A user's credential, read from its file again for each connection.
+
+    The client's own reading is not used: it never ends if the file is cut short, as while it is written.
 
     Attributes:
         file: Where it is.
@@ -41,16 +44,44 @@ class Credential:
         subscribe: Subjects that the user may subscribe to; empty: any.
     """
 
-    def __init__(self, file: Path, claims: dict[str, Any]) -> None:
-        """Take the claims in the file."""
+    def __init__(self, file: Path) -> None:
+        """Read the file.
+
+        Raises:
+            Unusable: It cannot be used.
+        """
+        self.file = file
+        self.may_publish = lru_cache(_SUBJECTS_REMEMBERED)(self._may_publish)
+        self._take(*_read(file))
+
+    def _take(self, jwt: str, seed: str, claims: dict[str, Any]) -> None:
         own = claims.get("nats") or {}
-        self.file, self.user = file, str(claims.get("name") or "unnamed")
+        self._jwt, self._seed, self.user = jwt, seed, str(claims.get("name") or "unnamed")
         self.publish: tuple[str, ...] = tuple((own.get("pub") or {}).get("allow") or ())
         self.subscribe: tuple[str, ...] = tuple((own.get("sub") or {}).get("allow") or ())
         self._exact = frozenset(self.publish)
         self._patterns = [each for each in self.publish if "*" in each or each.endswith(">")]
         self._answers = bool(own.get("resp"))
-        self.may_publish = lru_cache(1 << 12)(self._may_publish)
+        self.may_publish.cache_clear()
+
+    def sign(self, nonce: str) -> bytes:
+        """Return the signature of the server's nonce, in base64; called before `jwt` at each connection.
+
+        Raises:
+            BusError: The file cannot be used now; the client tries again.
+        """
+        try:
+            self._take(*_read(self.file))
+        except Unusable as error:
+            raise nats.errors.Error(str(error)) from error
+        import nkeys  # type: ignore[import-untyped] # noqa: PLC0415 # has no type hints; only who signs needs it
+
+        signature: bytes = nkeys.from_seed(bytearray(self._seed.encode())).sign(nonce.encode())
+        return base64.b64encode(signature)
+
+    def jwt(self) -> bytearray:
+        """Return the user's claims, as they are sent to the server."""
+        return bytearray(self._jwt.encode())
 
     @property
     def inbox(self) -> str:
@@ -74,8 +105,8 @@ class Credential:
         )
 
 
-def read(file: Path) -> Credential:
-    """Read a credential.
+def _read(file: Path) -> tuple[str, str, dict[str, Any]]:
+    """Return claims as signed, seed of the key, and claims.
 
     Raises:
         Unusable: The file cannot be read, anybody can read it, or it holds no credential.
@@ -91,11 +122,14 @@ def read(file: Path) -> Credential:
     if mode & _ANYBODY:
         raise Unusable(f"nats credentials: {file} is open to every user of this machine: chmod 600 {file}")
     try:
-        jwt = lines[next(number for number, line in enumerate(lines) if _BEGIN in line) + 1].strip()
+        jwt, seed = (
+            lines[next(number for number, line in enumerate(lines) if begin in line) + 1].strip() for begin in _BEGINS
+        )
         part = jwt.split(".")[1]
-        return Credential(file, json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))))
-    except (StopIteration, LookupError, ValueError, TypeError, AttributeError) as error:
+        claims = dict(json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))))
+    except (RuntimeError, StopIteration, LookupError, ValueError, TypeError) as error:
         raise Unusable(f"nats credentials: {file} holds no NATS credential; {_MEND}") from error
+    return jwt, seed, claims
 
 
 def tls(nats: Nats) -> ssl.SSLContext | None:

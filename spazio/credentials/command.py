@@ -10,6 +10,7 @@ from schemas.subject import Names, is_node_name
 from spazio.credentials import authority, kubernetes
 
 _MOST_NODES = 100_000
+_SECRET_BYTES = 1 << 20
 _RELOAD = "have every nats-server read it: nats-server --signal reload=PID, or kill -HUP PID"
 
 
@@ -85,6 +86,8 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
     _write(folder / "kubernetes.yaml", text)
     lines = [f"{folder}: {len(files)} roles, {len(nodes)} nodes"]
     lines += [f"kubernetes.yaml leaves out {name}, which no key of a Secret can be" for name in left_out]
+    if (size := sum(file.stat().st_size for file in nodes.values())) > _SECRET_BYTES:
+        lines.append(f"kubernetes.yaml: the nodes have {size} bytes, and a Secret holds {_SECRET_BYTES}: split it")
     if ended:
         lines.append(f"{ended} keys revoked")
     if wanted.rotate:

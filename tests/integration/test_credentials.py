@@ -18,9 +18,11 @@ from schemas import role
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio import option
 from spazio.credentials import authority, command, embedded
 from spazio.service import addresses
 from tests.conftest import NatsServer
+from tests.e2e.pipeline import spazio
 from tests.support.asking import make_keys
 from tests.support.secured import NAMES, Secured, secured
 
@@ -122,6 +124,7 @@ async def test_a_stranger_and_one_without_a_credential_are_refused_at_once_with_
         (lambda file: file.chmod(0o644), "chmod 600"),
         (lambda file: file.write_text("nonsense"), "holds no NATS credential"),
         (lambda file: file.write_bytes(b"\xff\xfe"), "is no text"),
+        (lambda file: file.write_text("\n".join(file.read_text().splitlines()[:4])), "holds no NATS credential"),
     ],
 )
 async def test_a_credential_that_cannot_be_used_is_named_with_the_reason(
@@ -160,6 +163,40 @@ async def test_a_revoked_user_is_thrown_out_and_others_stay(running: Secured) ->
         assert await connection.alive(revoked, 1)
     with pytest.raises(authority.Unusable, match="has issued nothing to n3"):
         running.issue(revoke=["n3"])
+
+
+async def test_a_credential_that_is_cut_short_while_the_server_restarts_is_waited_for(
+    running: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = running.credential("cache")
+    whole = file.read_text()
+    async with connection.connect(running.settings("cache"), "cache") as client:
+        file.write_text("")
+        running.kill()
+        await asyncio.to_thread(running.start)
+        async with asyncio.timeout(5):
+            while "holds no NATS credential" not in caplog.text + str([vars(each) for each in caplog.records]):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        file.write_text(whole)
+        async with asyncio.timeout(5):
+            while not await connection.alive(client, 1):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+def test_a_service_that_is_refused_ends_with_status_2_and_says_why(running: Secured) -> None:
+    answer = spazio("sink", "cache", "--nats", running.url, "--http-port", "0", "--data-dir", str(running.folder / "x"))
+    assert answer.returncode == 2
+    assert "wants a credential" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_password_on_the_command_line_is_warned_of_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = option.parse("agent", "", ["--nats", "nats://me:secret@127.0.0.1:1"])
+    told = capsys.readouterr().err
+    assert "--nats-credentials" in told
+    assert "secret" not in told + loaded.nats_shown
+    option.parse("agent", "", ["--nats", "nats://127.0.0.1:1"])
+    assert not capsys.readouterr().err
 
 
 async def test_keys_are_rotated_without_anybody_being_disconnected(running: Secured, tmp_path: Path) -> None:

@@ -19,10 +19,12 @@ from pathlib import Path
 
 import duckdb
 import nats
+import nats.errors
 import nats.js.errors
 import pytest
 
 from schemas.messages.estimate import Availability
+from schemas.subject import token
 from tests.e2e.pipeline import Up, alive, spazio, until, up
 from tests.support.placement import asked
 
@@ -72,6 +74,26 @@ def test_the_bucket_and_the_subjects_are_as_the_contract_says(running: Up) -> No
     assert len(keys) == 1
     assert subject == f"spazio.samples.{keys[0]}"
     assert value["node"] == socket.gethostname()
+
+
+def test_a_stranger_on_this_machine_is_refused_and_only_the_owner_can_read_the_credentials(running: Up) -> None:
+    async def stranger() -> None:
+        await nats.connect(running.addresses["nats"], allow_reconnect=False, error_cb=ignore)
+
+    async def ignore(_: Exception) -> None:
+        """The attempt fails with it."""
+
+    with pytest.raises(nats.errors.Error, match="Authorization Violation"):
+        asyncio.run(stranger())
+    credential = Path(running.addresses["credentials"])
+    assert f"credential {credential}" in running.log.read_text()
+    for path in (credential.parent, *credential.parent.rglob("*")):
+        assert not path.stat().st_mode & 0o077, path
+    environs = {name: Path(f"/proc/{running.pid(name)}/environ").read_text() for name in SERVICES}
+    own = {name: re.findall(r"SPAZIO_NATS_CREDENTIALS=([^\0]+)", text) for name, text in environs.items()}
+    expected = {name: credential.parent / "roles" / f"{name}.creds" for name in SERVICES if name != "agent"}
+    expected["agent"] = credential.parent / "nodes" / f"{token(socket.gethostname())}.creds"
+    assert own == {name: [str(path)] for name, path in expected.items()}
 
 
 def test_the_example_of_the_readme_runs(running: Up) -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from bus import connection, server, stream, watchdog
+from bus.access.credential import Credential
 from bus.connection import Refused
 from bus.health import Health
 from schemas import role
@@ -346,3 +347,21 @@ def test_a_prefix_of_its_own_has_subjects_of_its_own(tmp_path: Path) -> None:
     names = Names("lab")
     assert all("spazio" not in subject.lower() for each in role.ROLES for subject in each.grant(names).publish)
     assert role.node(names, "n").publish[0] == "lab.samples.n"
+
+
+def test_a_credential_is_signed_again_with_its_key_when_its_role_may_do_other_things(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "c"
+    file = folder / "roles" / "metrics.creds"
+    with monkeypatch.context() as before:
+        less = [role.Role("metrics", "", lambda _: role.Grant(("old",), ("_INBOX_metrics.>",)))]
+        before.setattr(role, "ROLES", tuple(less))
+        command.issue(folder, NAMES, command.Wanted())
+    old = file.read_text().splitlines()
+    command.issue(folder, NAMES, command.Wanted())
+    new = file.read_text().splitlines()
+    assert old[1] != new[1]
+    assert old[-2] == new[-2], "the key stays, so that what is revoked stays revoked"
+    assert Credential(file).may_publish("$JS.API.STREAM.INFO.SPAZIO_ESTIMATES")
+    assert not Credential(file).may_publish("old")

@@ -17,6 +17,7 @@ from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.history import service, view
+from sinks.history.continuity import gap
 from tests.support.telemetry import START, block
 from tests.support.workload import of_each_kind
 
@@ -120,3 +121,57 @@ async def test_a_killed_sink_leaves_no_lock_behind(client: Client, quick: Settin
     await until(quick.history_dir, {"samples": 20, "containers": 0, "pods": 0, "nodes": 0, "podfacts": 0})
     writing.cancel()
     await asyncio.wait({writing})
+
+
+async def test_messages_that_expire_before_they_are_read_are_counted_and_show_until_rows_come(
+    client: Client, quick: Settings
+) -> None:
+    def counted() -> list[float]:
+        labels = ("samples", gap.EXPIRED)
+        return [
+            gap.GAP_MESSAGES.labels(NAMES.telemetry)._value.get(),
+            gap.GAP_SECONDS.labels(*labels)._value.get(),
+            gap.MISSING.labels("samples")._value.get(),
+        ]
+
+    async def publish(*seconds: int) -> None:
+        for second in seconds:
+            await client.jetstream().publish(NAMES.node("samples", "n"), codec.encode(block("n", second)))
+
+    nothing = {"containers": 0, "pods": 0, "nodes": 0, "podfacts": 0}
+    writing = asyncio.create_task(service.run(client, Live(quick), Health()))
+    await publish(*range(5))
+    await until(quick.history_dir, {"samples": 50, **nothing})
+    writing.cancel()
+    await asyncio.wait({writing})
+    before = counted()
+    await publish(*range(5, 10))
+    await client.jetstream().purge_stream(NAMES.telemetry, seq=9)
+    health = Seen()
+    writing = asyncio.create_task(service.run(client, Live(quick), health))
+    await until(quick.history_dir, {"samples": 70, **nothing})
+    assert counted()[0] - before[0] == 3
+    assert 0 < counted()[1] - before[1] <= 4
+    assert health.seen == [f"gap in the history of {NAMES.telemetry}"]
+    async with asyncio.timeout(5):
+        while True:
+            if not health.problems:
+                break
+            await asyncio.sleep(0.05)
+    await publish(12)
+    await until(quick.history_dir, {"samples": 80, **nothing})
+    assert counted()[2] - before[2] == 2
+    writing.cancel()
+    await asyncio.wait({writing})
+
+
+class Seen(Health):
+    """Health that remembers which parts were degraded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def degrade(self, part: str, reason: str, *, dead: bool = False) -> None:
+        self.seen.append(part)
+        super().degrade(part, reason, dead=dead)

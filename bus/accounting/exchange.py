@@ -63,7 +63,7 @@ async def ask(client: Client, subject: str, *, wait_seconds: float) -> list[Repo
     reports: list[Report] = []
 
     async def collect(message: Msg) -> None:
-        if len(reports) >= _MOST:
+        if len(reports) >= _MOST or not message.data:  # nothing: no service listens
             return
         try:
             body = json.loads(message.data)

@@ -25,7 +25,7 @@ from bus.accounting.ledger import Statement
 from bus.client import Client
 from bus.reading import setback
 from bus.stream import Stream
-from schemas import role
+from schemas import channel, role
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.terminal import latest
@@ -96,7 +96,7 @@ async def _look(client: Client, settings: Settings) -> tuple[list[Flow], list[Li
     names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
     # Asked first: what arrives meanwhile makes a reader no fault.
     reports = await exchange.ask(client, names.of(role.FLOW), wait_seconds=_WAIT_SECONDS)
-    wanted = {names.telemetry, names.estimates, names.events}
+    wanted = {names.store(store.name) for store in channel.stores() if not store.bucket}
     wanted |= {statement.stream for report in reports for statement in report.statements}
     since_us = int((time.time() - _HOUR_SECONDS) * 1e6)
     states = []

@@ -19,6 +19,7 @@ from bus.folding.checkpoint import Checkpoint
 from bus.publishing import batch
 from bus.publishing.batch import Row
 from bus.publishing.pipeline import Outgoing, Pipeline
+from bus.reading import setback
 from bus.reading.lease import Lease
 from bus.reading.leased import LeasedReader
 from bus.reading.reader import Reader
@@ -371,3 +372,19 @@ def test_the_accounts_hold_no_secret(running: Secured) -> None:
     assert not [file for file in running.folder.glob("*.nk") if file.read_text().strip() in text]
     issued = json.loads((running.folder / "issued.json").read_text())
     assert not [key for keys in issued["users"].values() for key in keys if not key.startswith("U")]
+
+
+@pytest.mark.parametrize(
+    ("role_name", "source"),
+    [
+        *((name, NAMES.telemetry) for name in ("process", "history", "extender", "watch", "load", "reader")),
+        *((name, NAMES.estimates) for name in ("process", "history", "cache", "metrics", "extender", "kubernetes")),
+    ],
+)
+async def test_every_role_that_reads_a_stream_may_find_out_whether_it_came_back_with_less(
+    running: Secured, role_name: str, source: str
+) -> None:
+    async with asyncio.timeout(10), connection.connect(running.settings(role_name), "test") as client:
+        last = (await stream.describe(client, source)).last
+        with pytest.raises(setback.SetBack):
+            await setback.check(client, source, setback.Mark(last + 1, 1), 1)

@@ -8,6 +8,7 @@ import contextlib
 import io
 import logging
 import time
+from collections import Counter as Tally
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from bus.reading.setback import Mark
 from schemas.messages.base import Message
 from sinks.history import layout
 from sinks.history import table as tables
+from sinks.history.continuity import hour as hours
 from sinks.history.continuity.epoch import Position
 from sinks.history.continuity.gap import Gaps
 from sinks.history.continuity.quota import Quota
@@ -30,10 +32,8 @@ from sinks.history.repetition import Repetition
 
 log = logging.getLogger(__name__)
 
-_MOST_HOURS = 24  # that have files of their own in one write of a table
 _REPEATED = "repeated"
 
-ODD = Counter("spazio_history_odd_rows_total", "rows of rare hours, stored in the files of another hour")
 LATE = Counter("spazio_history_late_rows_total", "rows refused for their time", ["table", "reason"])
 
 
@@ -107,6 +107,7 @@ class Writer:
         self._repeated = Repeated(directory, self._position.earlier, time.time_ns() // 1000)
         self.gaps, self._quota, self._node_messages = Gaps(stream, self._position.pace), Quota(), window().node_messages
         self._account = LEDGER.account("history rows", stream)
+        self._received, self._refused = 0, Tally[str]()  # since they were last added to the account
         self._open = _Batch()
         self._sealed: _Batch | None = None
         self._late_logged: set[str] = set()
@@ -158,16 +159,16 @@ class Writer:
         table = tables.of_subject(subject)
         if table is None:
             return
-        self._account.receive(table.rows(message))
+        rows = table.rows(message)
+        self._received += rows
         if not self._quota.admit(table, message, stored_us, self._node_messages):
-            self._account.add("over quota", table.rows(message))
+            self._refused["over quota"] += rows
             return
         if not self._repetition.new(table, message):
-            self._account.add("repeated", table.rows(message))
+            self._refused[_REPEATED] += rows
             return
         self.gaps.note(table, message, stored_us)
         self._open.messages.setdefault(table.name, []).append(message)
-        rows = table.rows(message)
         self._open.sequences.setdefault(table.name, []).extend([sequence] * rows)
         self._open.rows += rows
 
@@ -193,6 +194,7 @@ class Writer:
         Raises:
             OSError: The disk is full or read-only. No row is lost or written twice; call again.
         """
+        self._note_rows()
         count = 0
         while self._sealed is not None or self._open.last:
             if self._sealed is None:
@@ -209,6 +211,13 @@ class Writer:
             count += stored
             self._sealed = None
         return count
+
+    def _note_rows(self) -> None:
+        """Add to the account at once what single messages have brought."""
+        self._account.receive(self._received)
+        for outcome, rows in self._refused.items():
+            self._account.add(outcome, rows)
+        self._received, self._refused = 0, Tally()
 
     def _count_late(self, batch: _Batch) -> int:
         for (table, reason), rows in batch.late.items():
@@ -249,7 +258,7 @@ class Writer:
             new = self._repeated.without(table, frame, batch.sealed_us)
             if new.height < frame.height:
                 batch.late[table.name, _REPEATED] = frame.height - new.height
-            for key, rows in new.group_by(_hours(new["at_us"]), maintain_order=True):
+            for key, rows in new.group_by(hours.of_rows(new["at_us"]), maintain_order=True):
                 buffer = io.BytesIO()
                 rows.select(list(table.columns)).write_parquet(buffer, compression="zstd")
                 hour = key[0]
@@ -266,21 +275,6 @@ def _tidied(directory: Path) -> list[tuple[Path, Name]]:
     for folder in {path.parent for path, _ in layout.files(directory)}:
         layout.remove_contained(folder)
     return list(layout.files(directory))
-
-
-def _hours(at_us: pl.Series) -> pl.Series:
-    """Return the hour of each row, by which rows are written to files.
-
-    Each file is synced, which takes time. The most frequent hours have files of their own. Rows of all others, which
-    come from wrong clocks or malicious nodes, join the newest of these.
-    """
-    hours = at_us // HOUR_US
-    counts = hours.value_counts(sort=True)
-    if counts.height <= _MOST_HOURS:
-        return hours
-    own = counts[hours.name].head(_MOST_HOURS)
-    ODD.inc(hours.len() - int(counts["count"].head(_MOST_HOURS).sum()))
-    return pl.select(pl.when(hours.is_in(own.to_list())).then(hours).otherwise(own.max()).alias(hours.name)).to_series()
 
 
 def _on_time(batch: _Batch, table: str, frame: pl.DataFrame) -> pl.DataFrame:

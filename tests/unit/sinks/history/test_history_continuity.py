@@ -12,9 +12,10 @@ from sinks.history import layout, table, view
 from sinks.history.continuity import epoch
 from sinks.history.continuity.epoch import REMEMBERED_US, Position
 from sinks.history.continuity.gap import EXPIRED, GAP_ROWS, GAP_SECONDS, MISSING, Gaps, Pace
+from sinks.history.continuity.hour import ODD
 from sinks.history.continuity.quota import OVER_QUOTA
 from sinks.history.continuity.repeated import REPEATED
-from sinks.history.writer import ODD, Window, Writer
+from sinks.history.writer import Window, Writer
 from tests.support import telemetry
 from tests.support.history import append
 from tests.support.telemetry import NAMES, block

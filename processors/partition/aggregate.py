@@ -5,21 +5,30 @@ federated form of the reject signal, are merged from the directions of each part
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from processors.estimation.global_model import EVIDENT_PODS, GlobalModel
+from processors.model import fair_share, keyed_sum
 from processors.partition.plan import Watermark
 from processors.reject import federated
+from processors.workload import totals
 from schemas import codec
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum, Model
 from schemas.messages.prediction import Subspace
 
+Array = NDArray[np.float64]
+
 FORMAT = 1
 
 Published = TypeVar("Published", Model, Subspace)
+Amount = TypeVar("Amount", int, float)
 
 
 class PartitionMerge(Generic[Published]):
@@ -151,6 +160,8 @@ def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> M
         classes=_classes(live),
         repeats=_total([model.repeats for model in live]),
         transitions=_total([model.transitions for model in live]),
+        costed=_total([model.costed for model in live]),
+        voting=_total([model.voting for model in live]),
     )
 
 
@@ -169,14 +180,65 @@ def _classes(live: Sequence[Model]) -> dict[str, ClassSum] | None:
             running=_total([item.running for item in items]),
             started=_total([item.started for item in items]),
             recent=_total([item.recent for item in items]),
+            nodes=_total([item.nodes for item in items]),
+            votes=_total([item.votes for item in items]),
         )
         for name, items in by_name.items()
     }
-    most = sorted(sums, key=lambda name: (-sums[name].pods, name))[:MAXIMUM_CLASSES]
-    return {name: sums[name] for name in most} or None
+    by_pods = sorted(sums, key=lambda name: (-sums[name].pods, name))
+    # One node may name as many classes as it likes; those that others know of come first.
+    kept = set(sorted(by_pods, key=lambda name: sums[name].nodes == 1)[:MAXIMUM_CLASSES])
+    return {name: sums[name] for name in by_pods if name in kept} or None
 
 
-def _total(amounts: Sequence[float | None]) -> float | None:
+def _total(amounts: Sequence[Amount | None]) -> Amount | None:
     """Add up the amounts that are there; None if none is."""
     present = [amount for amount in amounts if amount is not None]
     return sum(present) if present else None
+
+
+class Sums(NamedTuple):
+    """Sums over nodes in absolute units: `moment` (features, features), `cost` (features,), and by workload class.
+
+    `costed` is the number of nodes with evidence of what a pod takes.
+    """
+
+    moment: Array
+    cost: Array
+    pods: float
+    nodes: int
+    costed: int
+    classes: totals.Sums | None
+
+
+def model_of(second: int, partition: int, features: tuple[str, ...], sums: Sums) -> Model:
+    """Return a partition's sums as a message."""
+    return Model(
+        scope="partition",
+        partition=partition,
+        at_us=second * 1_000_000,
+        features=list(features),
+        moment=keyed_sum.triangle(sums.moment).tolist(),
+        cost=sums.cost.tolist(),
+        pods=sums.pods,
+        nodes=sums.nodes,
+        classes=sums.classes and sums.classes.classes,
+        repeats=(sums.classes and sums.classes.repeats) or None,
+        transitions=(sums.classes and sums.classes.transitions) or None,
+        costed=sums.costed or None,
+        voting=(sums.classes and sums.classes.voting) or None,
+    )
+
+
+def global_model_of(model: Model, features: tuple[str, ...]) -> GlobalModel:
+    """Return the global model as arrays; nothing if it is empty or of other features than ours."""
+    if not model.nodes or tuple(model.features) != features:
+        return GlobalModel()
+    moment = keyed_sum.from_triangle(np.asarray(model.moment)) / model.nodes
+    voters = model.costed or 0
+    return GlobalModel(
+        moment,
+        np.asarray(model.cost) / model.pods if model.pods >= EVIDENT_PODS else None,
+        model.pods / voters if voters >= fair_share.LEAST_VOTERS else math.nan,
+        model.nodes,
+    )

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from processors import decode
 from processors.estimation import chain
-from processors.estimation.global_model import assumed
-from processors.model import flat_queue, keyed_sum
-from processors.partition import intake, output, plan, report
+from processors.estimation.global_model import assumed, contribution
+from processors.model import fair_share, flat_queue, keyed_sum
+from processors.partition import aggregate, intake, output, plan, report
 from processors.partition.output import Output
 from processors.partition.state import FORMAT, PartitionState, Rows
 from processors.rows import table
@@ -29,6 +29,8 @@ from schemas.settings import Settings
 from schemas.subject import Names
 
 __all__ = ["FORMAT", "Partition"]
+
+_MOST_ENERGY, _SOME_PODS = 4.0, 10.0  # of a node's moment: in means of all nodes, or of so many reference pods
 
 
 class Partition:
@@ -130,6 +132,7 @@ class Partition:
             workloads.listed,
             workloads.mixed,
             [entry.faults for entry in entries],
+            workloads.outvoted(rows, [entry.oversized for entry in entries]),
         )
         indices = [entry.block.message_index for entry in entries]
         outputs = self._report(fields, result, due, indices, self._models(heads, state))
@@ -219,21 +222,33 @@ class Partition:
         state = own.rows.chain
         silent = self._settings.model.silent_seconds
         alive = state.seen & (np.abs(state.at_us / 1e6 - second) <= silent)
-        sizes = self._params.variant.units(state.sizes)
         if own.queue is not None:
             total = flat_queue.moment(own.queue) * int(alive.sum())
         else:
-            total = keyed_sum.total(state.moment, sizes, alive)
-        cost = _sum_in_order(state.taken * state.sizes, alive)
-        pods = float(_sum_in_order(state.counted, alive))
+            total = keyed_sum.total(state.moment, self._units(state), alive)
+        factor, taken = contribution(state.counted, state.taken * state.sizes, own.global_model)
+        cost = _sum_in_order(taken, alive)
+        pods = float(_sum_in_order(state.counted * factor, alive))
+        costed = int(np.count_nonzero(alive & (state.counted > 0)))
         try:
             classes = own.workloads.sums(alive, self._reference(state), second * 1_000_000)
-            sums = report.Sums(total, cost, pods, int(alive.sum()), classes)
-            model = report.model_of(second, self.number, self._params.features, sums)
+            sums = aggregate.Sums(total, cost, pods, int(alive.sum()), costed, classes)
+            model = aggregate.model_of(second, self.number, self._params.features, sums)
         except ValidationError:
             own.withheld += 1
             return []
         return [Output(self._names.of("model", "partition", str(self.number)), model, step.index)]
+
+    def _units(self, state: chain.State) -> NDArray[np.float64]:
+        """Return what a ratio of 1 counts for in the sum of moments, (nodes, features)."""
+        units, model = self._params.variant.units(state.sizes), self._state.global_model
+        if model.moment is None or model.nodes < fair_share.LEAST_VOTERS:
+            return units
+        most = np.full(units.shape[1], np.inf)
+        estimate, columns = self._settings.estimate, self._params.resources
+        some = _SOME_PODS * np.array([estimate.pod_cores, estimate.pod_memory_bytes])
+        most[columns] = np.maximum(_MOST_ENERGY * np.diagonal(model.moment)[columns], some**2)
+        return fair_share.sizes(state.moment, units, most)
 
 
 def _composed(result: chain.Result, room: Room) -> chain.Result:

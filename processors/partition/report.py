@@ -1,7 +1,7 @@
 """Results to messages, and the rule when an availability is worth a message."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from processors.decode import Head
 from processors.estimation import availability
 from processors.estimation.chain import RESOURCES, Result
-from processors.estimation.global_model import EVIDENT_PODS, GlobalModel
 from processors.model import keyed_sum
 from processors.partition.plan import Faults
-from processors.workload import totals
 from processors.workload.class_capacity import Room
 from schemas import metric
-from schemas.messages.estimate import Blocks, ClassRoom, Model
+from schemas.messages.estimate import Blocks, ClassRoom
 from schemas.sections.estimation import Estimate
 
 Array = NDArray[np.float64]
@@ -104,6 +102,7 @@ class ReportFields(NamedTuple):
         listed: Names and columns of a node's classes in `room`, by its index, in the order of the message.
         mixed: Weights of a node's mix in `room`, by its index.
         faults: What was wrong with each node's blocks; None: with none of them.
+        outvoted: What each node says that its facts or other nodes contradict, by its index.
     """
 
     heads: list[Head]
@@ -115,6 +114,7 @@ class ReportFields(NamedTuple):
     listed: Callable[[int, Room], list[tuple[str, int]]]
     mixed: Callable[[int, Room], dict[str, float]]
     faults: Sequence[Faults | None] | None = None
+    outvoted: Mapping[int, list[str]] | None = None
 
 
 def availabilities(
@@ -152,6 +152,8 @@ def availabilities(
         fields_of_node["node"], fields_of_node["seq"] = head.node, head.seq
         if published.faults is not None and (faults := published.faults[index]) is not None:
             fields_of_node |= _faulty(faults)
+        if published.outvoted and (claims := published.outvoted.get(index)):
+            fields_of_node["outvoted"] = claims
         if published.room is not None:
             fields_of_node["classes"] = _classes(index, published.room, published.listed(index, published.room))
             fields_of_node["mix"] = {
@@ -224,33 +226,6 @@ def _columns(metrics: tuple[str, ...]) -> list[int]:
     return [column for column, name in enumerate(metric.NAMES) if name in metrics]
 
 
-class Sums(NamedTuple):
-    """Sums over nodes in absolute units: `moment` (features, features), `cost` (features,), and by workload class."""
-
-    moment: Array
-    cost: Array
-    pods: float
-    nodes: int
-    classes: totals.Sums | None
-
-
-def model_of(second: int, partition: int, features: tuple[str, ...], sums: Sums) -> Model:
-    """Return a partition's sums as a message."""
-    return Model(
-        scope="partition",
-        partition=partition,
-        at_us=second * 1_000_000,
-        features=list(features),
-        moment=keyed_sum.triangle(sums.moment).tolist(),
-        cost=sums.cost.tolist(),
-        pods=sums.pods,
-        nodes=sums.nodes,
-        classes=sums.classes and sums.classes.classes,
-        repeats=(sums.classes and sums.classes.repeats) or None,
-        transitions=(sums.classes and sums.classes.transitions) or None,
-    )
-
-
 def local_models(
     heads: Sequence[Head], features: tuple[str, ...], moments: Array, costs: Array, pods: Array
 ) -> Iterator[dict[str, Any]]:
@@ -275,14 +250,6 @@ def local_models(
             "pods": counted,
             "nodes": 1,
         }
-
-
-def global_model_of(model: Model, features: tuple[str, ...]) -> GlobalModel:
-    """Return the global model as arrays; nothing if it is empty or of other features than ours."""
-    if not model.nodes or tuple(model.features) != features:
-        return GlobalModel()
-    moment = keyed_sum.from_triangle(np.asarray(model.moment)) / model.nodes
-    return GlobalModel(moment, np.asarray(model.cost) / model.pods if model.pods >= EVIDENT_PODS else None)
 
 
 def _rounded(values: Array, digits: int) -> Array:

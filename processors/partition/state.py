@@ -11,7 +11,7 @@ from processors.estimation.chain import Params
 from processors.estimation.global_model import GlobalModel
 from processors.estimation.variant import choose
 from processors.model import flat_queue, subspace
-from processors.partition import migrate, plan, report
+from processors.partition import aggregate, migrate, plan, report
 from processors.partition.admission import Admission
 from processors.rows import snapshot, table
 from processors.workload.workloads import Workloads
@@ -93,7 +93,7 @@ class PartitionState:
     def adopt(self, model: Model) -> None:
         """Take over the global model."""
         self._model_message = model
-        self.global_model = report.global_model_of(model, self.params.features)
+        self.global_model = aggregate.global_model_of(model, self.params.features)
         self.workloads.adopt(model)
 
     def snapshot(self) -> bytes:

@@ -75,13 +75,17 @@ class Nodes(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """What the cluster knows of classes (classes,): label, pods, shares of soaking ones and of assumed cost; cost."""
+    """What the cluster knows of classes (classes,): label, pods, shares of soaking ones and of assumed cost; cost.
+
+    `fair` (classes,) is how many pods a node has evidence of, in the mean; NaN: too few nodes have any.
+    """
 
     label: NDArray[np.int64]
     pods: Array
     soaking: Array
     assumed: Array
     cost: Array
+    fair: Array
 
 
 class Room(NamedTuple):

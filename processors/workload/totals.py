@@ -4,47 +4,71 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from processors.workload import classes, mix
+from processors.workload import classes, mix, voting
 from processors.workload.cost import Cost
 from schemas.messages.estimate import MAXIMUM_CLASSES, ClassSum
 
+Array = NDArray[np.float64]
+
 _FORGOTTEN = 1e-4  # starts
-_FIELDS = ("pods", "cpu", "memory", "soaking", "started", "recent", "running")
+_FIELDS = ("pods", "cpu", "memory", "soaking", "started", "recent", "running", "votes")
 
 
 class Sums(NamedTuple):
-    """Sums by class, and of all starts those that repeat the class before them, and those that could."""
+    """Sums by class; of all starts those that repeat the class before them, and those that could; voting nodes."""
 
     classes: dict[str, ClassSum]
     repeats: float
     transitions: float
+    voting: int
 
 
-def add_up(state: classes.State, cost: Cost, names: Sequence[str], at_us: int) -> Sums | None:
+class Believed(NamedTuple):
+    """What the cluster knows, which bounds what one node contributes; NaN: not known, no bound.
+
+    Attributes:
+        cost: (nodes, slots, resources) of the class of each slot.
+        fair: (nodes, slots) pods of it that a node has evidence of, in the mean.
+        mix: (resources,) cost of a pod of the mix.
+    """
+
+    cost: Array
+    fair: Array
+    mix: Array
+
+
+def add_up(state: classes.State, cost: Cost, believed: Believed, names: Sequence[str], at_us: int) -> Sums | None:
     """Add up nodes, each as far as it has evidence of its own; None: they know of no class.
 
     Args:
         state: Live nodes.
         cost: What pods of their classes take.
+        believed: What the cluster knows.
         names: Name of each label.
         at_us: The time.
     """
     counted = np.maximum(1.0 - cost.prior.max(axis=2), 0.0) * state.pods
     taken = classes.slope(state) * counted[..., None]
+    evident = counted > 0
+    factor, taken = voting.contribution(counted, taken, believed.cost, believed.fair)
+    counted = counted * factor
     soaking = counted * (state.kind > classes.SOAKING)
     starts = mix.faded(state.starts, np.maximum(at_us - state.at_us, 0) / 1e6)
     used = (state.label >= 0) & ((counted > 0) | (starts.started > _FORGOTTEN))
-    running = np.where(counted > 0, state.pods, 0.0)
-    columns = [counted, taken[..., 0], taken[..., 1], soaking, starts.started, starts.recent, running]
+    running = np.where(counted > 0, state.pods, 0.0) * factor
+    votes = voting.votes(starts, state.pods, np.where(np.isnan(believed.cost), cost.value, believed.cost), believed.mix)
+    columns = [counted, taken[..., 0], taken[..., 1], soaking, starts.started, starts.recent, running, votes]
     totals = np.stack([np.bincount(state.label[used], column[used], len(names)) for column in columns], axis=1)
+    nodes = np.bincount(state.label[used & evident], minlength=len(names))
     present = np.flatnonzero((totals[:, 0] > 0) | (totals[:, 4] > 0)).tolist()
     ranked = sorted((-totals[label, 0], names[label], label) for label in present)
     by_class = {
-        name: ClassSum(**dict(zip(_FIELDS, totals[label].tolist(), strict=True)))
+        name: ClassSum(**dict(zip(_FIELDS, totals[label].tolist(), strict=True)), nodes=int(nodes[label]))
         for _, name, label in ranked[:MAXIMUM_CLASSES]
     }
     if not by_class:
         return None
     repeats, transitions = (float(np.add.accumulate(part)[-1]) for part in (starts.repeats, starts.transitions))
-    return Sums(by_class, repeats, transitions)
+    return Sums(by_class, repeats, transitions, int(np.count_nonzero(np.any(votes > 0, axis=1))))

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.estimation.global_model import EVIDENT_PODS
 from processors.rows import table
 from processors.rows.name_index import NameIndex
-from processors.workload import class_capacity, classes, cost, mix, totals
+from processors.workload import class_capacity, classes, cost, mix, totals, voting
 from processors.workload.class_capacity import Cluster, Nodes, Room
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
@@ -32,7 +31,7 @@ _STRANGE = 4.0
 _LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
 
 
-_UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)))
+_UNKNOWN = Cluster(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)), np.zeros(0))
 
 
 class Workloads:
@@ -48,6 +47,7 @@ class Workloads:
         self._cluster = _UNKNOWN
         self._priors = np.full((1, 2), np.nan)
         self._mix: dict[str, float] = {}  # of the cluster
+        self._mix_cost = np.full(2, np.nan)
 
     def extend(self, nodes: int) -> None:
         """Make room for so many more nodes."""
@@ -65,16 +65,10 @@ class Workloads:
         if not self._estimate.classes:
             return
         known = model.classes
-        self._mix = _mixed(model)
+        self._mix = voting.mix_of(model)
         before = {int(label): column for column, label in enumerate(self._cluster.label)}
-        evident = sorted((name, item) for name, item in (known or {}).items() if item.pods >= EVIDENT_PODS)
-        self._cluster = Cluster(
-            np.array([self._roll.number(name) for name, _ in evident], dtype=np.int64),
-            np.array([item.pods for _, item in evident]),
-            np.array([(item.soaking or 0.0) / item.pods for _, item in evident]),
-            np.array([1 - min(item.pods / (item.running or item.pods), 1.0) for _, item in evident]),
-            np.array([(item.cpu / item.pods, item.memory / item.pods) for _, item in evident]).reshape(-1, 2),
-        )
+        self._cluster = voting.cluster_of(known or {}, self._roll.number)
+        self._mix_cost = voting.cost_of_mix(self._mix, known or {})
         self._priors = np.full((1, 2), np.nan)
         if list(before) != self._cluster.label.tolist():
             own, told = self._estimate.classes, np.full_like(self._told, np.nan)
@@ -227,7 +221,26 @@ class Workloads:
         if not rows.size:
             return None
         state = table.take(self._state, rows)
-        return totals.add_up(state, self._cost(state, reference[rows]), self._roll.names, at_us)
+        cost = self._cost(state, reference[rows])
+        believed = totals.Believed(self._prior(state.label), self._by_label(state.label), self._mix_cost)
+        return totals.add_up(state, cost, believed, self._roll.names, at_us)
+
+    def outvoted(self, rows: Rows, oversized: Sequence[bool]) -> dict[int, list[str]]:
+        """Return what nodes say that their facts or other nodes contradict, by index of the row.
+
+        Args:
+            rows: The nodes.
+            oversized: Whether each claims to be larger than it can be.
+        """
+        claims = {index: [voting.SIZE] for index, too_large in enumerate(oversized) if too_large}
+        if not (self._cluster.fair > 0).any():
+            return claims
+        state = table.take(self._state, rows)
+        known = np.where(self._by_label(state.label)[..., None] > 0, self._prior(state.label), np.nan)
+        for index, slot in np.argwhere(voting.far(state, known)).tolist():
+            name = self._roll.names[int(state.label[index, slot])]
+            claims.setdefault(index, []).append(f"{voting.CLASS} {name}")
+        return claims
 
     def dump(self, rows: Rows) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return names as JSON types, and the arrays of these rows."""
@@ -252,15 +265,27 @@ class Workloads:
 
     def _cost(self, state: classes.State, reference: Array) -> Cost:
         """Weigh the nodes' own evidence and what is assumed: the cluster's cost of that class, else that of any pod."""
-        if len(self._priors) <= len(self._roll):
-            self._priors = np.full((len(self._roll) + 1, 2), np.nan)  # the last row is that of EMPTY
-            self._priors[self._cluster.label] = self._cluster.cost
-        of_class, of_any = self._priors[state.label], reference[:, None, :]
+        of_class, of_any = self._prior(state.label), reference[:, None, :]
         strange = np.isnan(of_class)
         prior = np.where(strange, of_any, np.maximum(of_class, of_any / 100))
         # What pods of other classes take says next to nothing of this one.
         deviation = self._estimate.prior_deviation * np.where(strange[..., :1], _STRANGE, 1.0)
         return cost.weigh(state, prior, deviation=deviation)
+
+    def _prior(self, label: NDArray[np.int64]) -> Array:
+        """Return the cluster's cost (..., resources) of classes; NaN: it knows none."""
+        if len(self._priors) <= len(self._roll):
+            self._priors = np.full((len(self._roll) + 1, 2), np.nan)  # the last row is that of EMPTY
+            self._priors[self._cluster.label] = self._cluster.cost
+        prior: Array = self._priors[label]
+        return prior
+
+    def _by_label(self, label: NDArray[np.int64]) -> Array:
+        """Return the mean pods (...) that nodes have evidence of, by class; NaN: too few have any."""
+        fair = np.full(len(self._roll) + 1, np.nan)
+        fair[self._cluster.label] = self._cluster.fair
+        by_label: Array = fair[label]
+        return by_label
 
     def _tidy(self) -> None:
         moved = self._roll.tidy(np.concatenate((self._state.label.ravel(), self._cluster.label)))
@@ -269,14 +294,3 @@ class Workloads:
                 label[:] = np.where(label >= 0, moved[label], EMPTY)
             self._cluster = self._cluster._replace(label=moved[self._cluster.label])
             self._priors = np.full((1, 2), np.nan)
-
-
-def _mixed(model: Model) -> dict[str, float]:
-    """Return how likely the next pod is of each class, by the cluster's starts; empty: it knows of none."""
-    started = {name: item for name, item in (model.classes or {}).items() if item.started}
-    if not started:
-        return {}
-    rows = np.array([[(item.started or 0.0, item.recent or 0.0, item.pods) for item in started.values()]])
-    sticky = np.array([model.repeats or 0.0]), np.array([model.transitions or 0.0])
-    likely = mix.weights(rows[..., 0], rows[..., 1], rows[..., 2], *sticky)
-    return dict(zip(started, likely[0].tolist(), strict=True))

@@ -25,6 +25,11 @@ class ClassSum(Part):
     running: Annotated[float | None, Field(ge=0, le=1e12, description="running pods, each as a whole")] = None
     started: Annotated[float | None, Field(ge=0, le=1e12, description="starts, with a memory of an hour")] = None
     recent: Annotated[float | None, Field(ge=0, le=1e12, description="starts, with a memory of 5 s")] = None
+    nodes: Annotated[Count | None, Field(description="nodes with evidence of what a pod of the class takes")] = None
+    votes: Annotated[
+        float | None,
+        Field(ge=0, le=1e12, description="sum over nodes of how likely the next pod is of the class by their starts"),
+    ] = None
 
 
 class ClassRoom(Part):
@@ -84,6 +89,8 @@ class Model(Message):
         float | None, Field(ge=0, le=1e12, description="starts of pods of the same class as the one before, faded")
     ] = None
     transitions: Annotated[float | None, Field(ge=0, le=1e12, description="starts after an earlier one, faded")] = None
+    costed: Annotated[Count | None, Field(description="nodes with evidence of what a pod takes")] = None
+    voting: Annotated[Count | None, Field(description="nodes on which pods were started, or ran before")] = None
     node: NodeName | None = None
     partition: Count | None = None
 
@@ -148,6 +155,14 @@ class Availability(Message):
             le=1e12,
             description="seconds by which the node's wall clock is off, and is not used: after a jump `at_us` "
             "follows the boot clock; absent: the clock is right",
+        ),
+    ] = None
+    outvoted: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=600)]] | None,
+        Field(
+            max_length=MAXIMUM_CLASSES + 1,
+            description="what the node says that its facts or other nodes contradict: `size`, or `class` and the name "
+            "of a workload class whose cost is far from that elsewhere; absent: nothing",
         ),
     ] = None
     since_us: Annotated[Microseconds, Field(description="when binding or mode last changed")]

@@ -209,7 +209,13 @@ def test_every_contract_field_of_a_first_availability_is_present_and_finite() ->
     outputs, _ = Partition(configured(), 0).fold([stored(block("n", 0, cpu_util=0.2, memory_util=0.3))])
     message = next(output.message for output in outputs if isinstance(output.message, Availability))
     fields = message.model_dump()
-    assert [name for name, value in fields.items() if value is None] == ["mix", "classes", "blocks", "clock"]
+    assert [name for name, value in fields.items() if value is None] == [
+        "mix",
+        "classes",
+        "blocks",
+        "clock",
+        "outvoted",
+    ]
     allowed = slowdown.share(2.0, 4)
     assert message.free == pytest.approx({"cpu": 1 - 0.2 / allowed, "memory": 1 - 0.3 * 8192 / (8192 - 100)}, abs=1e-5)
     assert message.limits == pytest.approx({"cpu": 4 * allowed, "memory": (8192 - 100) << 20}, rel=1e-4)

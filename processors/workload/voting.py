@@ -1,0 +1,119 @@
+"""What the nodes of a cluster say of classes together, with one voice for each.
+
+What a pod of a class takes is a mean of the nodes that run it, each within the bounds of `fair_share`. The mix that
+comes next is a mean, too, from three nodes with starts on: each says how likely each class is by its own starts
+(`mix`), and none counts for more than another, however many pods it says it has started. A node whose mix costs more
+than the cluster's counts for as much less, so that no single one makes the mean pod of the mix more expensive than
+by its own share. A class that one node alone has evidence of is not in the mix of others. With fewer nodes nobody can
+tell which one is wrong, and starts are added up.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.estimation.global_model import EVIDENT_PODS
+from processors.model import fair_share
+from processors.workload import classes, mix
+from processors.workload.class_capacity import Cluster
+from schemas.messages.estimate import ClassSum, Model
+
+Array = NDArray[np.float64]
+
+SIZE, CLASS = "size", "class"
+
+_LOW, _HIGH = 0.8, 1.25  # of the mean cost of a class, within which a node's counts
+_FAR = 4.0  # times the mean cost of a class, or a fraction of it: the node is reported
+_EVIDENT_SECONDS = 10.0
+_ATTESTED = 2  # nodes
+
+
+def cluster_of(known: Mapping[str, ClassSum], number: Callable[[str], int]) -> Cluster:
+    """Return what the cluster knows of classes, as far as it has evidence; `number` gives the label of a name."""
+    evident = sorted((name, item) for name, item in known.items() if item.pods >= EVIDENT_PODS)
+    return Cluster(
+        np.array([number(name) for name, _ in evident], dtype=np.int64),
+        np.array([item.pods for _, item in evident]),
+        np.array([(item.soaking or 0.0) / item.pods for _, item in evident]),
+        np.array([1 - min(item.pods / (item.running or item.pods), 1.0) for _, item in evident]),
+        np.array([(item.cpu / item.pods, item.memory / item.pods) for _, item in evident]).reshape(-1, 2),
+        np.array([fair(item) for _, item in evident]),
+    )
+
+
+def fair(item: ClassSum) -> float:
+    """Return how many pods of a class a node has evidence of, in the mean; NaN: too few nodes have any."""
+    nodes = item.nodes or 0
+    return item.pods / nodes if nodes >= fair_share.LEAST_VOTERS else math.nan
+
+
+def contribution(pods: Array, taken: Array, mean: Array, fair: Array) -> tuple[Array, Array]:
+    """Bound what nodes contribute to the mean costs of classes; see `fair_share`.
+
+    Args:
+        pods: (nodes, slots) pods that each has evidence of.
+        taken: (nodes, slots, resources) what they take.
+        mean: (nodes, slots, resources) mean cost of the class; NaN: not known.
+        fair: (nodes, slots) mean pods that a node has evidence of; NaN: too few nodes have any.
+    """
+    known = np.where(np.isnan(fair)[..., None] | (mean <= 0), np.nan, mean)
+    return fair_share.bounded(pods, taken, known, fair, low=_LOW, high=_HIGH)
+
+
+def votes(starts: mix.State, pods: Array, cost: Array, mean: Array) -> Array:
+    """Return how likely the next pod is of each class (nodes, slots) by each node's own starts, at most 1 in all.
+
+    Args:
+        starts: Starts, faded to now.
+        pods: (nodes, slots) running pods.
+        cost: (nodes, slots, resources) cost of the class of each slot.
+        mean: (resources,) cost of a pod of the cluster's mix; NaN: not known.
+    """
+    likely = mix.weights(starts.started, starts.recent, pods, starts.repeats, starts.transitions)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        own = classes.over_slots(likely[..., None] * cost)
+        factor = np.where(own > mean, mean / own, 1.0).min(axis=1)
+    weighed: Array = likely * factor[:, None]
+    return weighed
+
+
+def mix_of(model: Model) -> dict[str, float]:
+    """Return how likely the next pod is of each class, by the cluster's starts; empty: it knows of none."""
+    known = model.classes or {}
+    if (model.voting or 0) >= fair_share.LEAST_VOTERS:
+        attested = {name: item.votes for name, item in known.items() if (item.nodes or 0) >= _ATTESTED}
+        total = sum(weight or 0.0 for weight in attested.values())
+        return {name: weight / total for name, weight in attested.items() if weight} if total > 0 else {}
+    started = {name: item for name, item in known.items() if item.started}
+    if not started:
+        return {}
+    rows = np.array([[(item.started or 0.0, item.recent or 0.0, item.pods) for item in started.values()]])
+    sticky = np.array([model.repeats or 0.0]), np.array([model.transitions or 0.0])
+    likely = mix.weights(rows[..., 0], rows[..., 1], rows[..., 2], *sticky)
+    return dict(zip(started, likely[0].tolist(), strict=True))
+
+
+def cost_of_mix(likely: Mapping[str, float], known: Mapping[str, ClassSum]) -> Array:
+    """Return what a pod of the mix takes, (resources,) cores and bytes, as far as its classes are known; else NaN."""
+    shares = [(likely[name], item) for name, item in known.items() if likely.get(name) and item.pods > 0]
+    weight = sum(share for share, _ in shares)
+    if weight <= 0:
+        return np.full(2, np.nan)
+    totals = [sum(share * getattr(item, name) / item.pods for share, item in shares) for name in ("cpu", "memory")]
+    return np.array(totals) / weight
+
+
+def far(state: classes.State, mean: Array) -> NDArray[np.bool_]:
+    """Return where (nodes, slots) a node's own evidence of a class is far from the mean cost.
+
+    Args:
+        state: The nodes.
+        mean: (nodes, slots, resources) mean cost of the class; NaN: not known, or of too few nodes.
+    """
+    seconds = np.stack((state.demand.age, state.held), axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        ratio = classes.slope(state) / mean
+        apart = (seconds > _EVIDENT_SECONDS) & ((ratio > _FAR) | (ratio < 1 / _FAR))
+    return np.asarray(apart.any(axis=-1) & (state.label >= 0) & (state.pods > 0))

@@ -9,6 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from schemas.messages.prediction import Accuracy, Forecast, Prediction, Reject, Resources
+from sinks.metrics.heard import Heard
 
 Said = Prediction | Reject | Forecast
 
@@ -39,10 +40,18 @@ class Outlooks(Collector):
             kind: _REPORTS_MISSED * seconds for kind, seconds in zip(KINDS.values(), report_seconds, strict=True)
         }
         self._newest: dict[tuple[str, ...], Said] = {}
+        self._heard = {kind: Heard[tuple[str, ...]](seconds) for kind, seconds in self._expiry.items()}
 
     def put(self, said: Said) -> None:
         """Take in one message."""
         self._newest[_place(said)] = said
+        self._heard[type(said)].note(_place(said))
+
+    def free(self) -> None:
+        """Drop all of which nothing has come for as long as its numbers count."""
+        for heard in self._heard.values():
+            for place in heard.silent():
+                self._newest.pop(place, None)
 
     def collect(self) -> Iterable[Metric]:
         """Yield the gauges of all that was said lately."""

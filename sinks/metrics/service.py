@@ -2,8 +2,9 @@
 
 What is to come has gauges of its own (`sinks.metrics.prediction`).
 
-A silent node's gauges go away. Users choose the names of classes, so only the classes with most running pods
-have gauges; `spazio_cluster_classes` counts all. Pods have none: there is no bound on their names.
+A silent node's gauges go away, and its numbers are freed whether or not anybody scrapes. Users choose the names of
+classes, so only the classes with most running pods have gauges; `spazio_cluster_classes` counts all. Pods have none:
+there is no bound on their names.
 """
 
 import time
@@ -26,6 +27,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from sinks import cluster
 from sinks.metrics import prediction
+from sinks.metrics.heard import Heard
 
 REFUSED = Counter("spazio_metrics_refused_total", "messages that could not be read")
 
@@ -42,6 +44,7 @@ _GAUGES = (
 )
 _KINDS: dict[str, type[Availability] | type[prediction.Said]] = {"availability": Availability, **prediction.KINDS}
 _MOST_FAULTY = 100
+_FREE_SECONDS = 5.0
 _TOTALS: tuple[tuple[str, str, Callable[[cluster.Total], float | None]], ...] = (
     ("spazio_cluster_nodes", "nodes that say how many pods of the class fit", attrgetter("nodes")),
     ("spazio_cluster_pods", "running pods of the class", attrgetter("pods")),
@@ -62,10 +65,21 @@ class Nodes(Collector):
     def __init__(self, expiry_seconds: float) -> None:
         self._expiry = expiry_seconds
         self._newest: dict[str, Availability] = {}
+        self._heard: Heard[str] = Heard(expiry_seconds)
+
+    def __len__(self) -> int:
+        """Return the number of nodes held."""
+        return len(self._newest)
 
     def put(self, availability: Availability) -> None:
         """Take in one message."""
         self._newest[availability.node] = availability
+        self._heard.note(availability.node)
+
+    def free(self) -> None:
+        """Drop the nodes of which nothing has come for as long as their numbers count."""
+        for node in self._heard.silent():
+            self._newest.pop(node, None)
 
     def collect(self) -> Iterable[Metric]:
         """Yield the gauges of all nodes that were measured lately."""
@@ -106,15 +120,37 @@ def _of_faulty(live: list[Availability]) -> Iterator[Metric]:
     blocks = GaugeMetricFamily("spazio_faulty_blocks", "blocks by what was wrong", labels=["node", "fault"])
     clock = GaugeMetricFamily("spazio_clock_error_seconds", "how far the wall clock is off", labels=["node"])
     for row in faulty[:_MOST_FAULTY]:
-        for fault, count in row.blocks or ():
+        for fault, count in _counts(row):
             blocks.add_metric([row.node, fault], count)
         if row.clock is not None:
             clock.add_metric([row.node], row.clock)
     yield from (blocks, clock)
+    yield from _of_doubted(live)
+
+
+def _of_doubted(live: list[Availability]) -> Iterator[Metric]:
+    """Yield which nodes share their name, and which say what their facts or other nodes contradict; so many at most."""
+    sharing = [row for row in live if row.blocks is not None and row.blocks.shared]
+    outvoted = sorted((row for row in live if row.outvoted), key=lambda row: (-len(row.outvoted or ()), row.node))
+    yield GaugeMetricFamily("spazio_shared_names", "node names under which two hosts seem to send", value=len(sharing))
+    yield GaugeMetricFamily("spazio_outvoted_nodes", "nodes that others contradict, shown or not", value=len(outvoted))
+    shared = GaugeMetricFamily("spazio_name_shared", "1 where two hosts seem to send under the name", labels=["node"])
+    claims = GaugeMetricFamily(
+        "spazio_outvoted_claims", "what the node says that its facts or other nodes contradict", labels=["node"]
+    )
+    for row in sharing[:_MOST_FAULTY]:
+        shared.add_metric([row.node], 1)
+    for row in outvoted[:_MOST_FAULTY]:
+        claims.add_metric([row.node], len(row.outvoted or ()))
+    yield from (shared, claims)
+
+
+def _counts(row: Availability) -> list[tuple[str, int]]:
+    return [(fault, count) for fault, count in row.blocks or () if fault != "shared"]
 
 
 def _total(row: Availability) -> int:
-    return sum(count for _, count in row.blocks) if row.blocks is not None else 0
+    return sum(count for _, count in _counts(row))
 
 
 def _of_classes(live: list[Availability]) -> Iterator[Metric]:
@@ -177,9 +213,22 @@ async def run(client: Client, settings: Settings) -> None:
         # Those who store these messages bury what they refuse.
         refuse, account = subscription.count(REFUSED), LEDGER.account("metrics", names.estimates)
         async with Subscription(reader, subscription.by_kind(_KINDS), refuse, account=account) as estimates:
-            async for batch in estimates:
-                for each in batch.messages:
-                    if isinstance(each.message, Availability):
-                        nodes.put(each.message)
-                    else:
-                        coming.put(each.message)
+            await _follow(estimates, nodes, coming)
+
+
+async def _follow(
+    estimates: Subscription[Availability | prediction.Said], nodes: Nodes, coming: prediction.Outlooks
+) -> None:
+    """Take in messages, and free what is silent also while nobody scrapes and nothing comes."""
+    freed = time.monotonic()
+    while True:
+        batch = await estimates.read(timeout_seconds=_FREE_SECONDS)
+        for each in batch.messages:
+            if isinstance(each.message, Availability):
+                nodes.put(each.message)
+            else:
+                coming.put(each.message)
+        if time.monotonic() >= freed + _FREE_SECONDS:
+            nodes.free()
+            coming.free()
+            freed = time.monotonic()

@@ -6,6 +6,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas.messages.estimate import MAXIMUM_CLASSES, Availability, Blocks, ClassRoom
+from sinks.metrics.heard import Heard
 from sinks.metrics.service import Nodes
 from tests.support import estimate
 
@@ -85,6 +86,40 @@ def test_only_the_classes_with_most_pods_have_gauges() -> None:
     assert sum(line.startswith("spazio_cluster_pods{") for line in lines) == MAXIMUM_CLASSES
     assert sum(line.startswith("spazio_class_available_pods{") for line in lines) == MAXIMUM_CLASSES
     assert 'spazio_class_pods{class="c2-7",node="n2"} 2.0' in lines
+
+
+def test_what_is_silent_is_freed_by_time_although_nobody_scrapes_and_it_says_it_is_of_tomorrow() -> None:
+    now = [0.0]
+    heard: Heard[str] = Heard(30, lambda: now[0])
+    for node in ("a", "b"):
+        heard.note(node)
+    now[0] = 20
+    heard.note("a")
+    assert heard.silent() == []
+    now[0] = 31
+    assert heard.silent() == ["b"]
+    now[0] = 51
+    assert heard.silent() == ["a"]
+    assert heard.silent() == []
+    nodes = Nodes(0)
+    nodes.put(row("ahead", age=-86_400))
+    assert len(nodes) == 1
+    nodes.free()
+    assert len(nodes) == 0
+
+
+def test_names_that_two_hosts_share_and_nodes_that_are_outvoted_are_named() -> None:
+    counts = Blocks(doubled=0, late=2, missing=0, jumps=0, shared=True)
+    lines = page(row("good"), row("both", blocks=counts), row("liar", outvoted=["size", "class shop/web"]))
+    for line in (
+        "spazio_shared_names 1.0",
+        'spazio_name_shared{node="both"} 1.0',
+        "spazio_outvoted_nodes 1.0",
+        'spazio_outvoted_claims{node="liar"} 2.0',
+        'spazio_faulty_blocks{fault="late",node="both"} 2.0',
+    ):
+        assert line in lines
+    assert not any('fault="shared"' in line for line in lines)
 
 
 def test_only_nodes_with_faults_have_gauges_of_them_and_of_those_a_bounded_number() -> None:

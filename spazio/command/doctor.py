@@ -29,6 +29,7 @@ from schemas.settings import Settings
 from spazio.command import up
 from spazio.service import addresses, host
 from spazio.service.host import Finding
+from spazio.terminal import claims
 
 _SECONDS = 3.0
 _PROBE_SECONDS = 0.8  # for connecting, for the greeting and for all streams, within the 3 s of all checks
@@ -65,6 +66,7 @@ def checks(settings: Settings) -> Checks:
         "nats server": partial(nats_server, settings),
         "streams": partial(streams, settings),
         "pipeline": partial(pipeline, settings),
+        "nodes": partial(claims.check, settings, _PROBE_SECONDS),
     }
 
 

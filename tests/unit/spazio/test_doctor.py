@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,11 +16,15 @@ from nats.aio.client import Client
 from rich.console import Console
 
 from bus import server
+from schemas import codec
 from schemas import settings as all_settings
+from schemas.messages.estimate import Blocks
 from schemas.settings import Settings
 from spazio.command import doctor, up
 from spazio.service import addresses
 from spazio.service.host import Finding
+from spazio.terminal import claims
+from tests.support import estimate
 
 PROC = Path(__file__).parents[1] / "proc" / "a"
 NEW = b'INFO {"version":"2.14.0"}\r\n'
@@ -125,6 +130,33 @@ def test_a_real_server_answers_and_lacks_streams_at_first(settings: Settings) ->
 async def test_a_real_server_with_all_streams_is_well(client: Client, settings: Settings) -> None:
     assert client.is_connected
     assert (await asyncio.to_thread(doctor.streams, settings)).ok is True
+
+
+async def test_names_that_two_hosts_share_and_nodes_that_are_outvoted_are_named(
+    client: Client, settings: Settings
+) -> None:
+    finding = await asyncio.to_thread(claims.check, settings, 3.0)
+    assert finding.ok is True
+    now_us, bucket = time.time_ns() // 1000, "$KV.SPAZIO_AVAILABILITY"
+    counts = Blocks(doubled=0, late=9, missing=0, jumps=0, shared=True)
+    for row in (
+        estimate.availability(node="good", at_us=now_us),
+        estimate.availability(node="both", at_us=now_us, blocks=counts),
+        estimate.availability(node="liar", at_us=now_us, outvoted=["size", "class shop/web"]),
+    ):
+        await client.jetstream().publish(f"{bucket}.{row.node}", codec.encode(row))
+    finding = await asyncio.to_thread(claims.check, settings, 3.0)
+    assert finding.ok is False
+    words = told(finding)
+    assert "share the name: both" in words
+    assert "liar (size, class shop/web)" in words
+    assert "good" not in words
+
+
+def test_where_no_server_runs_nobody_compares_nodes(tmp_path: Path) -> None:
+    finding = claims.check(given(tmp_path, nats_url=f"nats://127.0.0.1:{server.free_port(0)}"), 0.3)
+    assert finding.ok is None
+    told(finding)
 
 
 def test_a_pipeline_is_well_while_all_its_processes_live(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""What `spazio doctor` says of the nodes' own words: names that two hosts share, and claims that others contradict."""
+
+import asyncio
+
+from bus import errors
+from schemas.messages.estimate import Availability
+from schemas.settings import Settings
+from spazio.service.host import Finding
+from spazio.terminal import latest
+
+_NAME = "nodes"
+_MOST = 10  # names in one line
+_QUIET_SECONDS = 0.2
+
+
+def check(settings: Settings, seconds: float) -> Finding:
+    """Look through the newest availability of each node, for so many seconds at most."""
+    cost = "one host's numbers hide the other's, and what is contradicted counts little in the cluster's means"
+    try:
+        rows = asyncio.run(_rows(settings, seconds))
+    except (latest.Unreachable, errors.BusError, TimeoutError, OSError):
+        return Finding(_NAME, None, "not checked: there is no pipeline", "nobody compares nodes", "start `spazio up`")
+    shared = [row.node for row in rows if row.blocks is not None and row.blocks.shared]
+    outvoted = [f"{row.node} ({', '.join(row.outvoted)})" for row in rows if row.outvoted]
+    found = [
+        f"{text}: {_listed(names)}"
+        for text, names in (("two hosts share the name", shared), ("contradicted by others", outvoted))
+        if names
+    ]
+    if not found:
+        return Finding(_NAME, True, f"{len(rows)} nodes, and none contradicts its facts or the others")
+    remedy = "give each host a name of its own (--sample-node), and look at what the named nodes send"
+    return Finding(_NAME, False, "; ".join(found), cost, remedy)
+
+
+async def _rows(settings: Settings, seconds: float) -> list[Availability]:
+    async with asyncio.timeout(seconds), latest.follow(settings) as nodes:
+        before, rows = -1, list[Availability]()
+        while len(rows) > before:  # the contents of the cache arrive in parts
+            before, rows = len(rows), await nodes.read(_QUIET_SECONDS)
+        return rows
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST
+    return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")

@@ -109,7 +109,7 @@ class Forecasts:
             if header["format"] != FORMAT or header["seconds"] != self._seconds:
                 raise ValueError(f"state has format {header['format']} and a period of {header['seconds']} s")
             reported = {number: (at, dict(_told(item) for item in items)) for number, at, items in header["sums"]}
-            watermark = Watermark(*header["watermark"])
+            watermark = Watermark.of(header["watermark"])
             self._history.load([Workload(*name) for name in header["names"]], arrays)
             self._watermark, self._sums = watermark, reported
         except (KeyError, TypeError, IndexError, AttributeError) as error:

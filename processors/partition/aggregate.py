@@ -90,7 +90,7 @@ class PartitionMerge(Generic[Published]):
             if stored["format"] != FORMAT:
                 raise ValueError(f"state has format {stored['format']}, this version reads {FORMAT}")
             sums = [self._message.model_validate(item) for item in stored["sums"]]
-            self._watermark = Watermark(*stored["watermark"])
+            self._watermark = Watermark.of(stored["watermark"])
             self._sums = {model.partition: model for model in sums if model.partition is not None}
         except (KeyError, TypeError) as error:
             raise ValueError(f"state is damaged: {error!r}") from error

@@ -7,9 +7,9 @@ are due when the partition's event second moves on, before the message that move
 the stream and on nothing else.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from processors.decode import Block, Item, Summary
 from processors.workload.pod_class import Tally
@@ -18,6 +18,7 @@ from schemas.messages.estimate import Model
 _FAR_SECONDS = 60
 _AGREEING = 3
 _ALONE = 60
+_OLDER = 2  # numbers that the oldest program stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,17 @@ class Watermark:
     mixed: bool = False
     astray: str = ""
     several: bool = False
+
+    @classmethod
+    def of(cls, stored: Sequence[Any]) -> "Watermark":
+        """Return what a checkpoint stores of it; an older program stored the first numbers alone.
+
+        Raises:
+            ValueError: It is none.
+        """
+        if not all(isinstance(number, int) for number in stored[:3]) or len(stored) < _OLDER:
+            raise ValueError(f"state has {stored!r} as its watermark")
+        return cls(*stored)
 
     def seen(self, second: int, node: str = "") -> "Watermark":
         """Return the watermark after a block of an event second."""

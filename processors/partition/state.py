@@ -141,7 +141,7 @@ class PartitionState:
         self.slots = {node: slot for slot, node in enumerate(header["nodes"])}
         self.admission.load(header["admission"])
         self._arrived, self.withheld = header["arrived"], header["withheld"]
-        self.watermark = plan.Watermark(*header["watermark"])
+        self.watermark = plan.Watermark.of(header["watermark"])
         model = None if header["world"] is None else Model.model_validate(header["world"])
         self.workloads.load(header["workloads"], arrays)
         if model is not None:

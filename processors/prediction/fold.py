@@ -285,7 +285,7 @@ class PredictionPartition:
             self._used.load(header["used"])
             self._windows = window.load(header["windows"], arrays)
             self._last_checks = dict(header["looked"])
-            self._watermark = plan.Watermark(*header["watermark"])
+            self._watermark = plan.Watermark.of(header["watermark"])
             self._pods.load(header["pods"], header["slots"])
             self._nodes.load(header["nodes"], arrays, self._pods.slots)
             self._sums.load(header["sums"])

@@ -306,9 +306,18 @@ def usage(node: str, second: int, cpu: float | None, memory: float | None, **fie
     return stored(telemetry.usage(node, BEGIN + second, [pod], **fields))
 
 
+# A pod takes no more than its node has, whatever its agent says, but may ask for any amount.
+_BEFORE: dict[str, Stream] = {
+    "beyond": [
+        stored(telemetry.facts("odd", f"p{number}", "shop/a", requests={"cpu": 1e18, "memory": 1e18}))
+        for number in range(2)
+    ]
+}
+
+
 def _odd(kind: str) -> Stream:
     """Return two minutes of node `odd`, in which something is wrong all the time."""
-    messages: Stream = []
+    messages = [*_BEFORE.get(kind, [])]
     for second in range(130):
         if kind == "beyond":
             pods = [{"pod": f"p{number}", "cpu_cores": 1e18, "memory_bytes": 1e18} for number in range(2)]

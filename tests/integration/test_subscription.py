@@ -37,6 +37,9 @@ async def publish(client: Client, node: str, payload: bytes) -> None:
     await client.jetstream().publish(NAMES.node("availability", node), payload)
 
 
+_Nodes = service.Nodes
+
+
 async def mixed(client: Client) -> None:
     """Publish what is no message, what is of another node, and a message."""
     await publish(client, "bad", b"{")
@@ -107,6 +110,23 @@ async def test_metrics_count_and_bury_nothing(client: Client, settings: Settings
     async with working(service.run(client, settings)):
         await soon(lambda: service.REFUSED._value.get() == refused + 2)
     assert await dead(client) == []
+
+
+async def test_metrics_free_a_silent_node_although_nobody_scrapes(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[service.Nodes] = []
+
+    def brief(_expiry_seconds: float) -> service.Nodes:
+        made.append(_Nodes(1.0))
+        return made[-1]
+
+    monkeypatch.setattr(service, "_FREE_SECONDS", 0.1)
+    monkeypatch.setattr(service, "Nodes", brief)
+    await publish(client, "good", row("good", 3))
+    async with working(service.run(client, settings)):
+        await soon(lambda: bool(made) and len(made[0]) == 1)
+        await soon(lambda: len(made[0]) == 0)
 
 
 async def test_the_extender_counts_by_kind_says_it_once_for_a_subject_and_is_ready_all_the_same(

@@ -4,6 +4,7 @@ In the federated form the directions of all nodes take part: `Federation` merges
 takes over the merged directions of all partitions.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ METRICS = ("cpu_util", "cpu_pressure", "memory_util", "memory_pressure", "io_pre
 COLUMNS = [metric.NAMES.index(name) for name in METRICS]
 _SLACK_SECONDS = 0.5  # blocks come a little early or late
 _DIGITS = 6
+_ENERGY = "subspace.energy"
 
 
 class State(NamedTuple):
@@ -67,6 +69,7 @@ class Federation:
         self.subject = names.subspace if is_global else ""
         self.partition_subject = names.of("subspace", "partition", str(number))
         self.shared: Shared | None = None
+        self._energy = math.nan
 
     def adopt(self, state: State, message: Subspace) -> None:
         """Take over the directions of all nodes, in place.
@@ -76,6 +79,7 @@ class Federation:
         if tuple(message.metrics) != METRICS:
             return
         own, self.shared = signal.adopt(state.signal, self.shared, message, params=params(self._settings))
+        self._energy = federated.energy_of(message)
         state.signal.windows.filtered[:] = own.windows.filtered
 
     def due(self, before: int, now: int) -> int | None:
@@ -87,19 +91,22 @@ class Federation:
 
     def merged(self, state: State, rows: NDArray[np.intp], second: int) -> dict[str, Any]:
         """Return the merged directions of some nodes, at least one, as fields of the partition's `Subspace`."""
+        directions = federated.bounded(table.take(state.signal.directions, rows), self._energy)
         return {
             "scope": "partition",
             "partition": self._number,
             "at_us": second * 1_000_000,
             "metrics": list(METRICS),
             "nodes": len(rows),
-            **federated.numbers(federated.merged(table.take(state.signal.directions, rows))),
+            **federated.numbers(federated.merged(directions)),
         }
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the form as JSON types, absent where it is local, and the directions in force as arrays."""
         form = {} if self._settings.subspace == "local" else {"subspace": self._settings.subspace}
-        return form, {} if self.shared is None else table.flatten(self.shared, "subspace.")
+        if self.shared is None:
+            return form, {}
+        return form, table.flatten(self.shared, "subspace.") | {_ENERGY: np.array([self._energy])}
 
     def load(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], state: State) -> None:
         """Take over what `dump` returned.
@@ -107,11 +114,13 @@ class Federation:
         If it is of the other form, the windows of all nodes are emptied in place: they hold projections on directions
         of that form.
         """
-        self.shared = None
+        self.shared, self._energy = None, math.nan
         if header.get("subspace", "local") != self._settings.subspace:
             state.signal.windows.filtered[:] = np.nan
         elif any(name.startswith("subspace.") for name in arrays):
             self.shared = Shared._make(arrays[f"subspace.{name}"] for name in Shared._fields)
+            if _ENERGY in arrays:  # an older program did not bound it
+                self._energy = float(arrays[_ENERGY][0])
 
 
 def judge(

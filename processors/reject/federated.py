@@ -10,17 +10,20 @@ What a node projects on has the rank that FPCA's rule comes to at these strength
 those of the directions before (`align`), so that the windows of projections stay those of their directions.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from processors.model import subspace
+from processors.model import fair_share, subspace
 from processors.reject import align, fpca, merge, spike
 from schemas.messages.prediction import Subspace
 
 Array = npt.NDArray[np.float64]
+
+_MOST = 4.0
 
 
 class Shared(NamedTuple):
@@ -34,6 +37,25 @@ class Shared(NamedTuple):
 def merged(directions: fpca.State) -> subspace.State:
     """Return the directions of some nodes, at least one, in one; as many as there are metrics."""
     return merge.tree(subspace.State(directions.basis, directions.sigma), rank=directions.sigma.shape[1])
+
+
+def bounded(directions: fpca.State, energy: float) -> fpca.State:
+    """Return directions of some nodes of which none has more than `_MOST` times the mean energy of all nodes.
+
+    Without it one node whose usage swings between nothing and all would turn the directions of everybody. `energy` is
+    the mean sum of squared strengths; NaN: not known, no bound.
+    """
+    own = np.add.accumulate(directions.sigma**2, axis=1)[:, -1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        factor = np.where(own > _MOST * energy, np.sqrt(_MOST * energy / own), 1.0)
+    return directions._replace(sigma=directions.sigma * factor[:, np.newaxis])
+
+
+def energy_of(message: Subspace) -> float:
+    """Return the mean energy of a node in a message of all nodes; NaN: there are too few to compare."""
+    if message.nodes < fair_share.LEAST_VOTERS:
+        return math.nan
+    return sum(sigma**2 for sigma in message.sigma) / message.nodes
 
 
 def together(messages: Sequence[Subspace]) -> subspace.State:

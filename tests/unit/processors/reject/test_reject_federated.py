@@ -274,3 +274,14 @@ def test_a_federation_that_is_restored_goes_on() -> None:
         first.fold(NAMES.of("subspace", "partition", "2"), published[0][1])
     with pytest.raises(ValueError, match="Field required"):
         Aggregate(3, silent_seconds=30).restore(first.snapshot())
+
+
+def test_one_node_has_at_most_four_times_the_energy_of_the_mean_and_others_keep_every_bit() -> None:
+    sigma = np.array([[3.0, 1.0], [100.0, 50.0], [0.0, 0.0]])
+    basis = np.repeat(np.eye(2)[np.newaxis], 3, axis=0)
+    state = fpca.State(basis, sigma, np.full(3, 2), np.zeros((3, 2)), np.ones(3))
+    bounded = federated.bounded(state, 10.0)
+    assert bounded.sigma[[0, 2]].tolist() == sigma[[0, 2]].tolist()
+    assert float((bounded.sigma[1] ** 2).sum()) == pytest.approx(40.0)
+    assert bounded.sigma[1, 0] == pytest.approx(2 * bounded.sigma[1, 1])
+    assert federated.bounded(state, float("nan")).sigma.tolist() == sigma.tolist()

@@ -203,14 +203,23 @@ def baseline(*, known: bool, seconds: int = LONG) -> list[dict[str, Availability
 
 
 def moved(said: Sequence[dict[str, Availability]], other: Sequence[dict[str, Availability]]) -> list[str]:
-    """Return where another node's available is off by more than 10 % and more than one pod."""
+    """Return where what fits on another node, in all or of a class, is off by more than 10 % and more than one pod."""
     found = []
     for second, (rows, expected) in enumerate(zip(said, other, strict=True)):
         for node in OTHERS:
             if node not in rows or node not in expected:
                 found.append(f"{node} is silent in second {second}")
                 continue
-            ours, theirs = rows[node].available, expected[node].available
-            if abs(ours - theirs) > max(1.0, 0.1 * theirs):
-                found.append(f"{node} in second {second}: {ours} for {theirs}")
+            ours, theirs = _rooms(rows[node]), _rooms(expected[node])
+            found += [
+                f"{node} in second {second}: {ours.get(name)} for {room} of {name}"
+                for name, room in theirs.items()
+                if abs(ours.get(name, -1e9) - room) > max(1.0, 0.1 * room)
+            ]
     return found
+
+
+def _rooms(row: Availability) -> dict[str, float]:
+    """Return what fits on a node, in all and of each class that honest nodes run."""
+    classes = {name: room.available for name, room in (row.classes or {}).items() if name in _COST}
+    return {"all": row.available, **classes}

@@ -11,6 +11,7 @@ from schemas.settings import Settings
 from spazio import sink
 from spazio.credentials import cli as credentials_cli
 from spazio.option import PIPELINE, with_settings
+from spazio.terminal import clean
 
 app = typer.Typer(
     name="spazio",
@@ -145,9 +146,9 @@ def backtest(
     try:
         result = command.run(file, out, learned=learned, machines=machines, seed=seed, plots=plots)
     except (ValueError, RuntimeError, OSError) as error:
-        sys.stderr.write(f"spazio: {error}\n")
+        clean.complain(error)
         return 2
-    print(command.report.text(result))
+    print(clean.lines(command.report.text(result)))
     return 0
 
 

@@ -13,10 +13,11 @@ import numpy as np
 from processors.prediction.scoring import conformal
 from processors.rows import table as rows
 from spazio.backtest import plot, report, study, trace
+from spazio.terminal import clean
 
 
 def _print(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    print(clean.lines(message), file=sys.stderr, flush=True)
 
 
 def run(

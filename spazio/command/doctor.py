@@ -29,7 +29,7 @@ from schemas.settings import Settings
 from spazio.command import up
 from spazio.service import addresses, host
 from spazio.service.host import Finding
-from spazio.terminal import claims
+from spazio.terminal import claims, clean
 
 _SECONDS = 3.0
 _PROBE_SECONDS = 0.8  # for connecting, for the greeting and for all streams, within the 3 s of all checks
@@ -98,10 +98,10 @@ def report(findings: list[Finding]) -> Table:
     table = Table.grid(padding=(0, 2))
     for finding in findings:
         mark, style = _MARKS[finding.ok]
-        text = Text(finding.found)
+        text = Text(clean.lines(finding.found))
         if finding.ok is not True:
-            text.append(f"\ncosts: {finding.cost}\nmend:  {finding.mend}", style="dim")
-        table.add_row(Text(mark, style=style), Text(finding.name), text)
+            text.append(clean.lines(f"\ncosts: {finding.cost}\nmend:  {finding.mend}"), style="dim")
+        table.add_row(Text(mark, style=style), Text(clean.text(finding.name)), text)
     return table
 
 

@@ -6,7 +6,7 @@ of kube-scheduler (taints, selectors, affinity).
 """
 
 import asyncio
-import sys
+import json
 import time
 import uuid
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from bus import errors
 from schemas import codec
@@ -26,7 +27,7 @@ from sinks.extender.evaluator import Evaluator, Verdict
 from sinks.extender.state import market
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
-from spazio.terminal import latest
+from spazio.terminal import clean, latest
 
 _LOAD_SECONDS = 10.0
 _MOST_SHOWN = 20
@@ -38,7 +39,7 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
         thing = read(path)
         verdict = asyncio.run(_asked(settings, thing))
     except (ValueError, OSError, latest.Unreachable) as error:
-        sys.stderr.write(f"spazio: {error}\n")
+        clean.complain(error)
         return 2
     best = verdict.best()
     placement = decision.make(
@@ -51,7 +52,7 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
         seconds=0.0,
     )
     if json_output:
-        print(codec.encode(placement).decode())
+        print(json.dumps(json.loads(codec.encode(placement))))  # in ASCII, since it may go to a terminal
     else:
         show(placement, Console())
     return 0 if placement.feasible else 1
@@ -126,25 +127,29 @@ async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:
 
 def show(placement: Decision, console: Console) -> None:
     """Print a decision for people."""
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(clean.text(text), style))
+
     weights = ", ".join(f"{name} {weight:g}" for name, weight in placement.strategies.items()) or "none"
-    console.print(
-        f"\npod {placement.namespace}/{placement.name}, class {placement.workload}; strategies: {weights}",
-        highlight=False,
-    )
+    say("")
+    say(f"pod {placement.namespace}/{placement.name}, class {placement.workload}; strategies: {weights}")
     if placement.note:
-        console.print(f"note: {placement.note}", style="yellow", highlight=False)
-    console.print(f"{placement.feasible} of {placement.nodes} nodes would do", highlight=False)
+        say(f"note: {placement.note}", "yellow")
+    say(f"{placement.feasible} of {placement.nodes} nodes would do")
     if placement.ranked:
-        table = Table("node", "score", "room", "held", "telemetry", *placement.strategies, box=None, pad_edge=False)
+        headings = ("node", "score", "room", "held", "telemetry", *placement.strategies)
+        table = Table(*headings, box=None, pad_edge=False)
         for each in placement.ranked[:_MOST_SHOWN]:
-            table.add_row(*_cells(each, list(placement.strategies)))
+            table.add_row(*(Text(clean.text(cell)) for cell in _cells(each, list(placement.strategies))))
         console.print(table)
     for reason, count in placement.refused.items():
-        console.print(f"\n{count} nodes: {reason}", highlight=False)
+        say("")
+        say(f"{count} nodes: {reason}")
     for refusal in placement.refusals:
-        console.print(f"  {refusal.node}: {refusal.reason}", highlight=False)
+        say(f"  {refusal.node}: {refusal.reason}")
         for need in refusal.needs:
-            console.print(f"    {need}", style="dim", highlight=False)
+            say(f"    {need}", "dim")
 
 
 def _cells(each: Ranked, strategies: list[str]) -> list[str]:

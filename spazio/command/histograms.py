@@ -7,7 +7,6 @@ runs: a running one would overwrite them with its own state. There is one file f
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from processors.prediction.histogram import bucket, exchange
 from schemas.settings import Settings
 from schemas.subject import Names, name, token
 from spazio.service import processing
-from spazio.terminal import latest
+from spazio.terminal import clean, latest
 
 
 class Refused(Exception):
@@ -51,7 +50,7 @@ async def _reported(work: Awaitable[str]) -> int:
     try:
         print(await work)
     except (Refused, latest.Unreachable, errors.BusError, OSError, TimeoutError, ValueError) as error:
-        sys.stderr.write(f"spazio: {error}\n")
+        clean.complain(error)
         return 1
     return 0
 
@@ -97,7 +96,7 @@ async def _take(settings: Settings, folder: Path) -> str:
                     await store.save(stored.part, changed_state)
                 taken += changed
     for path in left:
-        sys.stderr.write(f"spazio: {path}: no processor knows this node or pod, skipped\n")
+        clean.complain(f"{path}: no processor knows this node or pod, skipped")
     return f"{taken} histograms imported, {len(left)} skipped"
 
 

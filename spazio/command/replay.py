@@ -13,7 +13,6 @@ import itertools
 import json
 import shutil
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -41,6 +40,7 @@ from spazio.generator.consumption import Consumption
 from spazio.service import logs
 from spazio.service.child import Unstartable
 from spazio.service.supervision import Supervised
+from spazio.terminal import clean
 
 PREFIX = "replay"
 _AT_ONCE = 500
@@ -74,9 +74,9 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
             opened.check()
             features = choose(settings).features
             if others := opened.leave_out_model(features):
-                sys.stderr.write(
-                    f"spazio: the recorded global model is of {others}, these settings model {','.join(features)}: "
-                    "a new one is aggregated\n"
+                clean.complain(
+                    f"the recorded global model is of {others}, these settings model {','.join(features)}: "
+                    "a new one is aggregated"
                 )
             result = asyncio.run(_Replay(settings, opened, feed_only=feed_only).run())
     except (Unmapped, Unusable, Unstartable, server.Unusable, stream.NoRoom, connection.Unacceptable, _InUse) as error:
@@ -104,15 +104,15 @@ def sentence(result: dict[str, Any]) -> str:
 
 
 def _fail(message: str) -> int:
-    sys.stderr.write(f"spazio: {message}\n")
+    clean.complain(message)
     return 2
 
 
 def _report_faults(prepared: Prepared) -> None:
     for fault in prepared.faults:
-        sys.stderr.write(f"spazio: {_located(fault)}\n")
+        clean.complain(_located(fault))
     if prepared.faulty > len(prepared.faults):
-        sys.stderr.write(f"spazio: and {prepared.faulty - len(prepared.faults)} more\n")
+        clean.complain(f"and {prepared.faulty - len(prepared.faults)} more")
 
 
 def _located(fault: Fault) -> str:

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import io
 import json
 import math
 import sys
@@ -15,6 +16,7 @@ from uuid import UUID
 import duckdb
 
 from sinks.history import sandbox, view
+from spazio.terminal import clean
 
 _HELP = """\
   Statements end with ; and may go over several lines.
@@ -41,7 +43,7 @@ def run(directory: Path, statement: str | None, *, json_output: bool, unrestrict
     try:
         connection = view.connect(directory, restricted=not unrestricted)
     except (FileNotFoundError, duckdb.Error) as error:
-        sys.stderr.write(f"spazio: {error}\n")
+        clean.complain(error)
         return 1
     with connection:
         if statement is None and sys.stdin.isatty():
@@ -61,10 +63,10 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, json_output: bool
                 # Compaction has just replaced a file that the query had listed.
                 _print(connection, statement.query, json_output)
     except duckdb.PermissionException as error:
-        sys.stderr.write(f"spazio: {error}\nStatements only read the history; --unrestricted lets them do anything\n")
+        clean.complain(f"{error}\nStatements only read the history; --unrestricted lets them do anything")
         return False
     except duckdb.Error as error:
-        sys.stderr.write(f"spazio: {error}\n")
+        clean.complain(error)
         return False
     return True
 
@@ -76,7 +78,9 @@ def _print(connection: duckdb.DuckDBPyConnection, query: str, json_output: bool)
         return
     if not json_output:
         terminal = sys.stdout.isatty()
-        rows.show(max_rows=_SHOWN_ROWS if terminal else _ALL, max_width=None if terminal else 10_000)
+        with contextlib.redirect_stdout(io.StringIO()) as table:
+            rows.show(max_rows=_SHOWN_ROWS if terminal else _ALL, max_width=None if terminal else 10_000)
+        sys.stdout.write(clean.lines(table.getvalue()))
         return
     names = _distinct(rows.columns)
     print(json.dumps([dict(zip(names, map(_finite, row), strict=True)) for row in rows.fetchall()], default=_plain))

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import sys
 import time
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.live import Live
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from sinks import cluster
-from spazio.terminal import latest, partitions, table
+from spazio.terminal import clean, latest, partitions, table
 
 _ONCE_SECONDS = 3.0
 _REFRESH_SECONDS = 0.5
@@ -27,7 +26,7 @@ def run(settings: Settings, *, once: bool, json_output: bool, classes: bool = Fa
             return asyncio.run(shown)
         return asyncio.run(_once(settings, json_output, classes) if once else _follow(settings))
     except latest.Unreachable as error:
-        sys.stderr.write(f"spazio: {error}\n")
+        clean.complain(error)
         return 1
     except KeyboardInterrupt:
         return 0

@@ -6,6 +6,7 @@ import sys
 import time
 
 from schemas.sections.bus import Log
+from spazio.terminal import clean
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -44,10 +45,11 @@ class Text(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text."""
-        fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
+        fields = " ".join(f"{key}={clean.text(value)}" for key, value in _fields(record).items())
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        line = f"{clock} {record.levelname.lower():7} {self._service:8} {record.getMessage()} {fields}".rstrip()
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        event = clean.text(record.getMessage())
+        line = f"{clock} {record.levelname.lower():7} {self._service:8} {event} {fields}".rstrip()
+        return f"{line}\n{clean.lines(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
 def configure(settings: Log, service: str) -> None:

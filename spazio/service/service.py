@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from schemas.settings import Settings, SettingsError, unknown_environment
 from schemas.subject import Names
 from spazio.service import addresses, logs, reload
 from spazio.service.monitor import Monitor
+from spazio.terminal import clean
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> i
 
 
 def _fail(message: str) -> int:
-    sys.stderr.write(f"spazio: {message}\n")
+    clean.complain(message)
     return 2
 
 

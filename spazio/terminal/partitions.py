@@ -17,7 +17,7 @@ from bus.folding import worker_pool
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
-from spazio.terminal import latest
+from spazio.terminal import clean, latest
 
 _REFRESH_SECONDS = 1.0
 
@@ -94,10 +94,16 @@ def _table(rows: list[Row]) -> Table:
         made.add_column(heading, justify="left" if heading in ("part", "host") else "right")
     for row in rows:
         if row.owner is None:
-            made.add_row(row.part, Text("nobody", style="bold red"))
+            made.add_row(_text(row.part), Text("nobody", style="bold red"))
             continue
         held = "" if row.since_us is None else f"{max(0.0, time.time() - row.since_us / 1e6):.0f} s"
-        lag = Text("" if row.lag is None else f"{row.lag}", style="yellow" if row.lag else "")
+        lag = Text("" if row.lag is None else clean.text(row.lag), style="yellow" if row.lag else "")
         nodes = "" if row.nodes is None else f"{row.nodes}"
-        made.add_row(row.part, row.host, f"{row.pid}", row.version, nodes, lag, f"{row.sequence}", held)
+        cells = map(_text, (row.part, row.host, row.pid, row.version, nodes))
+        made.add_row(*cells, lag, _text(row.sequence), held)
     return made
+
+
+def _text(value: object) -> Text:
+    """Return what a replica reports, without its control characters and markup."""
+    return Text(clean.text(value))

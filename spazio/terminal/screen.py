@@ -7,7 +7,7 @@ from typing import Any
 
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
-from spazio.terminal import latest
+from spazio.terminal import clean, latest
 
 _FIRST_SECONDS = 8.0
 _LEARNING_SECONDS = 60.0
@@ -47,7 +47,7 @@ async def show(addresses: dict[str, Any], settings: Settings) -> None:
     row = await _settled(settings)
     missing = f"no numbers after {_FIRST_SECONDS:.0f} s: `spazio doctor` shows what is missing"
     text = [missing] if row is None else sentences(row, settings)
-    print("".join(f"  {line}\n" for line in text), flush=True)
+    print("".join(f"  {clean.text(line)}\n" for line in text), flush=True)
 
 
 def sentences(row: Availability, settings: Settings) -> list[str]:

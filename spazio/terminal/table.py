@@ -14,6 +14,7 @@ from rich.text import Text
 
 from schemas.messages.estimate import Availability
 from sinks import cluster
+from spazio.terminal import clean
 
 # Length of a bar by the least width of the terminal; a narrow one shows only the number.
 _BARS = ((150, 10), (130, 5), (0, 0))
@@ -60,7 +61,7 @@ def nodes(rows: list[Availability], now: float, width: int, most: int | None = N
         _Column("node", lambda row: _name(row.node), left=True),
         _Column("fits", lambda row: _fits(f"{row.available:.1f}", row.available)),
         _Column("90 %", lambda row: f"{row.lower:.0f}-{row.upper:.0f}"),
-        _Column("binds", lambda row: Text(row.binding), left=True),
+        _Column("binds", lambda row: _name(row.binding), left=True),
         _Column("of", _mix, left=True, least=140),
         _Column("cpu", lambda row: _bar(row.usage.get("cpu"), bar), least=70),
         _Column("memory", lambda row: _bar(row.usage.get("memory"), bar), least=70),
@@ -91,7 +92,7 @@ def classes(totals: list[cluster.Total], width: int, most: int | None = None) ->
         _Column("frag-\nmented", lambda total: _share(total.fragmentation), least=75),
         _Column("stranded\ncpu", lambda total: _share(total.stranded_cpu), least=75),
         _Column("stranded\nmemory", lambda total: _share(total.stranded_memory), least=75),
-        _Column("binds", lambda total: Text(f"{total.binding} {_bound(total):.0%}"), left=True),
+        _Column("binds", lambda total: _name(f"{total.binding} {_bound(total):.0%}"), left=True),
     ]
     made = _table("workload classes", columns, totals[:most], width)
     if most is not None and len(totals) > most:
@@ -123,7 +124,7 @@ def _table(title: str, columns: list[_Column[Row]], rows: Sequence[Row], width: 
 
 
 def _name(text: str) -> Text:
-    return Text(text, no_wrap=True, overflow="ellipsis")
+    return Text(clean.text(text), no_wrap=True, overflow="ellipsis")
 
 
 def _fits(text: str, available: float) -> Text:
@@ -135,7 +136,7 @@ def _mix(row: Availability) -> Text:
     if not row.mix:
         return Text("reference" if row.pods == 0 else "mean pod", style="dim")
     name, weight = max(row.mix.items(), key=lambda item: item[1])
-    return Text(f"{name} {weight:.0%}", no_wrap=True, overflow="ellipsis")
+    return _name(f"{name} {weight:.0%}")
 
 
 def _churn(row: Availability, now: float) -> Text:

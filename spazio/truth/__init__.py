@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from schemas.settings import Settings
+from spazio.terminal import clean
 from spazio.truth import evaluation, experiment, family, pod, recording, report
 from spazio.truth.evaluation import Cell
 from spazio.truth.recording import Recording
@@ -49,7 +50,7 @@ def run(
 
             plot.draw([cell for cell in forms[FORMS[0]] if cell.slowdown == settings.slowdown], out / "truth.png")
     except (pod.Unusable, OSError, ValueError, RuntimeError) as error:
-        sys.stderr.write(f"spazio: {error}\n")
+        clean.complain(error)
         return 2
     except KeyboardInterrupt:
         return 130

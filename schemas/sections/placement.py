@@ -101,7 +101,13 @@ class Extender(Section):
     host: str = Field(
         "127.0.0.1",
         description="Address on which the extender listens. The default is loopback, since anyone who reaches the port "
-        "can reserve capacity.",
+        "can reserve capacity. Any other address needs `extender.tls_client_ca`, or `extender.allow_anonymous`.",
+    )
+    allow_anonymous: bool = Field(
+        False,
+        description="Answer clients without a certificate also where other machines reach the address. Off, since each "
+        "of them could reserve capacity; turn it on where something else admits only the scheduler, such as a port "
+        "that is published on loopback, or a NetworkPolicy.",
     )
     port: Port = Field(
         8800,
@@ -163,6 +169,19 @@ class Extender(Section):
         30,
         description="Seconds for which a reservation is held for a pod that is not bound. Raise it where volumes or "
         "gang scheduling delay binding.",
+    )
+    unconfirmed_seconds: Seconds = Field(
+        10,
+        description="Seconds for which a reservation is held for a pod that `spazio watch` has not reported. The watch "
+        "takes less than a second; invented pods hold room no longer. Without a watch it has no effect.",
+    )
+    unconfirmed_pods: int = Field(
+        16,
+        ge=1,
+        le=10_000,
+        description="Reservations on one node for pods that `spazio watch` has not reported, at most; 16 times as many "
+        "in total. Further pods wait until the watch reports them. The default is more than a scheduler places on one "
+        "node before the watch reports the pods.",
     )
     store_seconds: Seconds = Field(
         0.3,

@@ -4,7 +4,8 @@ The extender protocol has no message that tells the chosen node. kube-scheduler 
 binds later, while it already asks about the next pod. In argmax mode the extender therefore chooses the node and writes
 the reservation before it answers the filter call, and prioritize gives that node the full score. If the scheduler asks
 about a pod again, the earlier attempt has failed, so its reservation is released first. Calls are answered one at a
-time, so that each sees the reservations of the one before.
+time, so that each sees the reservations of the one before. A node of which nothing is known may pass, but nothing is
+reserved there, and reservations of pods that the API has not reported are limited.
 
 In graded mode there are no reservations, because the chosen node is unknown; a pod counts once the API shows it bound.
 """
@@ -34,9 +35,14 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 50  # each conflict brings the reservations of one node up to date
 _TOP = 10
 _WARN_SECONDS = 10.0
+_NOT_KNOWN = "neither the API nor telemetry knows a node that passes: nothing is reserved"
 
 DECISIONS = Counter("spazio_extender_decisions_total", "decisions", ["outcome"])
 CONFLICTS = Counter("spazio_extender_conflicts_total", "reservations that another replica wrote first")
+UNREPORTED = Counter(
+    "spazio_extender_unconfirmed_refused_total",
+    "pods that wait because too many that the cluster watch has not reported hold room",
+)
 UNGUARDED = Counter("spazio_extender_unguaranteed_total", "pods passed without telemetry or without a reservation")
 
 Bind = Callable[[str, str, str, str], Awaitable[str]]
@@ -46,6 +52,10 @@ Soon = Callable[[Callable[[], None]], object]
 def now_us() -> int:
     """Return the time in microseconds since the epoch."""
     return time.time_ns() // 1000
+
+
+class _Unreported(Unavailable):
+    """The API has not reported the pod, and too many such pods hold room."""
 
 
 class PlacementSelector(Selector):
@@ -90,7 +100,8 @@ class PlacementSelector(Selector):
                 verdict, index, note = await self._decide(asked, names)
             except Unavailable as error:
                 name = f"{asked.namespace}/{asked.name}"
-                log.error("reservation.write_failed", extra={"pod": name, "reason": str(error)})  # noqa: TRY400 # no trace is needed
+                if not isinstance(error, _Unreported):  # those are counted; a client could fill the log with them
+                    log.error("reservation.write_failed", extra={"pod": name, "reason": str(error)})  # noqa: TRY400 # no trace is needed
                 return Filtered([], error=f"spazio: no place can be held, so the pod waits: {error}")
         response = _answer(verdict)
         # The scheduler does not have to wait for metrics and messages.
@@ -138,7 +149,8 @@ class PlacementSelector(Selector):
         """Evaluate until a reservation is written or no node passes; returns verdict, node index and note.
 
         Raises:
-            Unavailable: The reservation cannot be written, and the settings let pods wait then.
+            Unavailable: The reservation cannot be written, and the settings let pods wait then; or too many pods that
+                the API has not reported hold room.
         """
         earlier: int | None = None
         for _ in range(_ATTEMPTS):
@@ -149,9 +161,13 @@ class PlacementSelector(Selector):
             self._cluster_state.reservations.lapse(now_us)
             verdict = self._evaluator.evaluate(asked, names, now_us)
             best = verdict.best() if self._argmax and verdict.strategies else None
-            if best is None:
+            if best is None or not verdict.known[best]:
                 await self._release_stored(earlier, asked.uid)
-                return verdict, None, ""
+                return verdict, None, "" if best is None else _NOT_KNOWN
+            if refusal := self._cluster_state.reservations.refusal(asked.uid, int(verdict.rows[best])):
+                UNREPORTED.inc()
+                await self._release_stored(earlier, asked.uid)
+                raise _Unreported(refusal)
             node = names[best]
             try:
                 await self._store.hold(node, asked.uid, self._held(asked, now_us), now_us)

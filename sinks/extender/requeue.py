@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import compress
 
 from prometheus_client import Counter, Gauge
 
@@ -70,7 +71,8 @@ class WaitingPods:
 
     def rejected(self, verdict: Verdict) -> None:
         """Add a rejected pod."""
-        pod, names, now = verdict.pod, list(verdict.nodes.names), time.monotonic()
+        # Names that nobody knows are not kept: a client may have invented them.
+        pod, names, now = verdict.pod, list(compress(verdict.nodes.names, verdict.known.tolist())), time.monotonic()
         kind = pod.workload, tuple(sorted(pod.requests.items()))
         if self._kind_of.get(pod.uid, kind) != kind:
             self.done(pod.uid)
@@ -163,7 +165,8 @@ class WaitingPods:
             # Moved to the end, so that others are evaluated first next time.
             self._kinds[kind] = self._kinds.pop(kind)
             pods_of_kind.sampled[uid] = pods_of_kind.sampled.pop(uid)
-            waiting.nodes = [node for node in waiting.nodes if cluster_state.knows(node)]
+            known = cluster_state.known(cluster_state.rows.rows(waiting.nodes))
+            waiting.nodes = list(compress(waiting.nodes, known.tolist()))
             if not waiting.nodes:
                 continue
             verdict = evaluator.evaluate(waiting.pod, waiting.nodes, time.time_ns() // 1000)

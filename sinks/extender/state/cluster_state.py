@@ -19,7 +19,7 @@ from schemas.messages.estimate import Availability
 from schemas.messages.facts import NodeFacts
 from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
-from sinks.extender.candidate import Array, Candidates, Pod
+from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.state import market as markets
 from sinks.extender.state import pods as pod_sums
 from sinks.extender.state.class_capacity import ClassCapacities, ClassCapacity
@@ -28,6 +28,7 @@ from sinks.extender.state.pods import Pods, Terms
 from sinks.extender.state.reservations import ReservationTable
 from sinks.extender.state.reserved import Reserved
 from sinks.extender.state.rows import Columns, Growth, Rows, Taken
+from sinks.extender.state.unconfirmed import Unconfirmed
 
 _CONVERSION = 100.0
 # Columns that are NaN for a node without reports.
@@ -66,7 +67,7 @@ class ClusterState:
         self._classes = ClassCapacities(self.rows)
         self.reserved = Reserved(self.rows, self._classes)
         self.pods = Pods(self.rows, self.reserved, Reserved(self.rows, self._classes, "gone:"), terms)
-        self.reservations = ReservationTable(self.rows, self.pods)
+        self.reservations = ReservationTable(self.rows, self.pods, Unconfirmed(own))
         self._market = Market()
         self._binding: list[str] = []
         self._facts: list[NodeFacts | None] = []
@@ -171,10 +172,9 @@ class ClusterState:
         described = [name for row, name in all_names if self.rows["facts"][row]]
         return described or [name for row, name in all_names if self.rows["at"][row]]
 
-    def knows(self, node: str) -> bool:
-        """Tell whether the API has a node, or the node has reported."""
-        row = self.rows.find(node)
-        return row is not None and bool(self.rows["facts"][row] or self.rows["at"][row])
+    def known(self, rows: NDArray[np.intp]) -> Mask:
+        """Return (nodes,) whether the API has a node, or the node has reported."""
+        return np.asarray((self.rows["facts"][rows] > 0) | (self.rows["at"][rows] > 0))
 
     def counts(self, now_us: int) -> dict[str, int]:
         """Return the number of nodes by state."""

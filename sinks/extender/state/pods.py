@@ -74,6 +74,8 @@ class Pods:
         reserved: Pods that telemetry does not show yet.
         gone: Pods that a node's last report shows and that have ended since.
         terms: Rules for when a report shows a pod.
+        pending: Pods that the API has and that are not bound; the values are of no use.
+        heard: Whether the API has reported any pod, so that `spazio watch` runs.
     """
 
     rows: Rows
@@ -84,6 +86,8 @@ class Pods:
     uncovered: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     reported_us: dict[int, int] = field(default_factory=dict)
     over: dict[str, int] = field(default_factory=dict)
+    pending: dict[str, None] = field(default_factory=dict)
+    heard: bool = False
 
     def hear(self, facts: PodFacts) -> None:
         """Store facts; older facts than the stored ones are ignored."""
@@ -91,6 +95,10 @@ class Pods:
         if (before is not None and facts.version <= before.version) or self.over.get(uid, -1) >= facts.version:
             return
         ended = facts.deleted or facts.phase in ("Succeeded", "Failed")
+        self.heard = True
+        self.pending.pop(uid, None)
+        if facts.node == UNBOUND and not ended:
+            self.pending[uid] = None
         if ended:
             self.over[uid] = facts.version
         if ended or facts.node == UNBOUND:
@@ -121,6 +129,7 @@ class Pods:
     def forget(self, uid: str, at_us: int | None) -> None:
         """Remove a pod that the API does not have any more, since `at_us`; None: unknown."""
         bound = self.bound.get(uid)
+        self.pending.pop(uid, None)
         self.over[uid] = max(self.over.get(uid, 0), bound.version if bound else 0)
         self._drop(uid, at_us)
 

@@ -2,7 +2,8 @@
 
 A reservation belongs to a pod's UID, so a pod has at most one; a new decision moves it. It ends when the pod is bound
 (the pod itself counts then, wherever it is), when the pod is deleted or has ended, when the scheduler asks about it
-again, and when it lapses, because no event tells of a decision that never led to a bind.
+again, and when it lapses, because no event tells of a decision that never led to a bind. `unconfirmed` limits those of
+pods that the API has not reported.
 
 The bucket has one message per node with all its reservations. A writer must know the sequence of the previous message,
 so concurrent writes of replicas are never lost. If messages of two nodes have the same pod, their order in the stream
@@ -17,6 +18,7 @@ from schemas.messages.placement import Held, Reservations
 from sinks.extender.state import pods as pod_sums
 from sinks.extender.state.pods import Pods
 from sinks.extender.state.rows import Rows
+from sinks.extender.state.unconfirmed import Unconfirmed
 
 _EXPIRED_US = 3_000_000  # lifetimes are whole seconds, and the server removes expired messages periodically
 _SETTLED_US = 5_000_000  # after this time, all replicas know that a pod is bound
@@ -36,6 +38,7 @@ class ReservationTable:
 
     rows: Rows
     pods: Pods
+    unconfirmed: Unconfirmed
     _by_uid: dict[str, _Reservation] = field(default_factory=dict)
     _stored: dict[int, tuple[int, dict[str, Held]]] = field(default_factory=dict)
     _lapsing: list[tuple[int, str]] = field(default_factory=list)
@@ -103,7 +106,7 @@ class ReservationTable:
         return {
             uid: held
             for uid, held in self._stored.get(row, (0, {}))[1].items()
-            if uid != but and held.until_us > now_us and not self._settled(uid, row, now_us)
+            if uid != but and held.until_us > now_us and not self._settled(uid, row, held, now_us)
         }
 
     def row_of(self, uid: str) -> int | None:
@@ -118,6 +121,7 @@ class ReservationTable:
     def drop(self, uid: str) -> None:
         """Remove a pod's reservation from this table, but not from the bucket."""
         reservation = self._by_uid.pop(uid, None)
+        self.unconfirmed.discard(uid)
         if reservation is not None:
             self._count(reservation, -1)
 
@@ -130,12 +134,22 @@ class ReservationTable:
             if reservation is not None and reservation.held.until_us <= until_us:
                 self.drop(uid)
                 lapsed.append(uid)
+        # Where no watch runs, no pod is ever confirmed.
+        for uid in self.unconfirmed.lapsed(now_us) if self.pods.heard else ():
+            self.release(uid)
+            lapsed.append(uid)
         return lapsed
 
+    def refusal(self, uid: str, row: int) -> str:
+        """Return why a pod cannot have a reservation on a node; empty: it can."""
+        return "" if uid in self.pods.pending or not self.pods.heard else self.unconfirmed.refusal(row)
+
     def settle(self, uid: str) -> None:
-        """Remove a pod's reservation if the pod is bound or has ended."""
+        """Remove a pod's reservation if the pod is bound or has ended; confirm it if the pod waits."""
         if uid in self.pods.bound or uid in self.pods.over:
             self.drop(uid)
+        elif uid in self.pods.pending:
+            self.unconfirmed.discard(uid)
 
     def all(self) -> Iterator[tuple[str, int, Held]]:
         """Yield (uid, row, reservation)."""
@@ -148,12 +162,15 @@ class ReservationTable:
             if (reservation := self._by_uid.get(uid)) is not None and reservation.row == row:
                 yield reservation.held
 
-    def _settled(self, uid: str, row: int, now_us: int) -> bool:
+    def _settled(self, uid: str, row: int, held: Held, now_us: int) -> bool:
         """Tell whether every replica knows by now that a stored reservation has ended."""
         reservation, bound = self._by_uid.get(uid), self.pods.bound.get(uid)
         if reservation is not None:
             return reservation.row != row
-        return uid in self.pods.over or (bound is not None and bound.bound_us < now_us - _SETTLED_US)
+        if bound is not None:
+            return bound.bound_us < now_us - _SETTLED_US
+        unreported = self.pods.heard and uid not in self.pods.pending
+        return uid in self.pods.over or (unreported and self.unconfirmed.is_over(held.at_us, now_us))
 
     def _take(self, uid: str, reservation: _Reservation) -> None:
         before = self._by_uid.get(uid)
@@ -170,6 +187,8 @@ class ReservationTable:
         self.drop(uid)
         self._by_uid[uid] = reservation
         self._count(reservation, 1)
+        if uid not in self.pods.pending:
+            self.unconfirmed.add(uid, reservation.row, reservation.held.at_us)
         heapq.heappush(self._lapsing, (reservation.held.until_us, uid))
 
     def _dropped(self, uid: str, reservation: _Reservation) -> bool:

@@ -6,6 +6,7 @@ gone for good is cleared and reused.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
@@ -21,7 +22,7 @@ class Rows:
     """Names of nodes, each with a row, and columns of numbers.
 
     Attributes:
-        names: By row; empty: the row is free.
+        names: By row; empty: the row is free, or that of all nodes that have none.
     """
 
     def __init__(self, **fills: float) -> None:
@@ -29,6 +30,7 @@ class Rows:
         self.names: list[str] = []
         self._of: dict[str, int] = {}
         self._free: list[int] = []
+        self._empty: int | None = None
         self._fills = dict(fills)
         self._columns = {name: np.full(_FIRST, fill) for name, fill in fills.items()}
         self._users: Counter[str] = Counter()
@@ -78,21 +80,21 @@ class Rows:
             row = self._free.pop()
             self.names[row] = node
         else:
-            row = len(self.names)
-            self.names.append(node)
-            if row == self._size:
-                self._grow()
+            row = self._append(node)
         self._of[node] = row
         return row
 
     def rows(self, nodes: Sequence[str]) -> NDArray[np.intp]:
-        """Return the rows of nodes, new ones for those that have none."""
+        """Return the rows of nodes; those that have none share one row that stays empty.
+
+        Names come from requests, so a new row for each would let a client fill the memory with invented ones.
+        """
         try:
             if len(nodes) > 1:  # a single call for all nodes is fastest
                 return np.fromiter(itemgetter(*nodes)(self._of), np.intp, len(nodes))
             return np.array([self._of[node] for node in nodes], np.intp)
         except KeyError:
-            return np.fromiter(map(self.row, nodes), np.intp, len(nodes))
+            return np.fromiter(map(self._of.get, nodes, repeat(self._no_node())), np.intp, len(nodes))
 
     def remove(self, node: str) -> int | None:
         """Clear and free a node's row; returns the row."""
@@ -103,6 +105,18 @@ class Rows:
             self.names[row] = ""
             self._free.append(row)
         return row
+
+    def _no_node(self) -> int:
+        """Return the row of all nodes that have none."""
+        if self._empty is None:
+            self._empty = self._append("")
+        return self._empty
+
+    def _append(self, node: str) -> int:
+        self.names.append(node)
+        if len(self.names) > self._size:
+            self._grow()
+        return len(self.names) - 1
 
     def _grow(self) -> None:
         for name, fill in self._fills.items():

@@ -22,7 +22,7 @@ from prometheus_client import Counter, Histogram
 from bus.health import Health
 from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
-from sinks.extender.web import tls, wire
+from sinks.extender.web import access, tls, wire
 from sinks.extender.web.connection import Connection, Guard, Limits
 from sinks.extender.web.selector import Selector
 
@@ -65,8 +65,9 @@ async def serve(
         The address, as in `urlPrefix` of the scheduler's configuration.
 
     Raises:
-        SettingsError: The server cannot listen on the address, or cannot use a TLS file.
+        SettingsError: The server cannot listen there, cannot use a TLS file, or must not serve anonymous clients.
     """
+    access.check(settings)
     identity, limits = tls.identity(settings), limits or Limits()
     loop = asyncio.get_running_loop()
     service = _Service(settings, selector, health)

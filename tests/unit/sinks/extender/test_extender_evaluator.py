@@ -133,6 +133,8 @@ async def test_nodes_that_are_silent_for_long_come_last_or_not_at_all() -> None:
 
 async def test_without_any_telemetry_all_nodes_pass_outside_the_guarantee_and_pods_spread() -> None:
     replica = Replica(given(), Clock())
+    for name in NAMES:
+        replica.cluster_state.describe(node(name))
     assert {await replica.place(f"p{number}", NAMES) for number in range(2)} == {"a", "b"}
     assert [decision.guaranteed for decision in replica.decisions] == [False, False]
     assert "no node has telemetry" in (replica.decisions[0].note or "")

@@ -268,6 +268,7 @@ class Life(RuleBasedStateMachine):
         if not uid:
             self.number += 1
             uid = f"p{self.number}"
+            self.hear(uid)
         self.tentative.pop(uid, None)
         found = asyncio.run(self.replicas[which].place(uid, NODES))
         open_rooms = {name for name in NODES if self.room[name] - self.taken(name) >= 1}

@@ -1,0 +1,32 @@
+"""Who may ask the extender: a client with a certificate, or one of this machine."""
+
+import ipaddress
+
+from schemas.sections.placement import Extender
+from schemas.settings import SettingsError
+
+
+def check(settings: Extender) -> None:
+    """Refuse to serve clients of other machines that nobody has identified.
+
+    Raises:
+        SettingsError: The address is not loopback, no authority of client certificates is named, and the settings do
+            not allow anonymous clients.
+    """
+    if settings.tls_client_ca is not None or settings.allow_anonymous or is_loopback(settings.host):
+        return
+    raise SettingsError(
+        [
+            f"extender host: anyone who reaches {settings.host} could reserve capacity; name certificates with "
+            "--extender-tls-cert, --extender-tls-key and --extender-tls-client-ca, or set "
+            "--extender-allow-anonymous true where only the scheduler reaches the port"
+        ]
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only programs of this machine (or container) reach an address; names other than localhost do not."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

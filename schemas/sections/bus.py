@@ -162,6 +162,17 @@ class Http(Section):
         description="Port of /metrics, /healthz and /readyz. 0: any free port. Under `up` the metrics sink gets this "
         "port, and the other services any free one.",
     )
+    hung_seconds: Seconds = Field(
+        30,
+        description="Seconds for which a service may neither answer nor compute. Then `up` kills and restarts it, and "
+        "a service whose event loop stands still ends by itself, so that any supervisor restarts it. The default is "
+        "longer than it takes to replace a lost connection.",
+    )
+    busy_seconds: Seconds = Field(
+        300,
+        description="Seconds for which a service may fail to answer while it computes. Under overload a fold may take "
+        "minutes, and a restart would begin it again.",
+    )
 
 
 class Log(Section):

@@ -200,7 +200,10 @@ def pipeline(settings: Settings) -> Finding:
         return Finding(
             "pipeline", False, f"not running: {', '.join(sorted(ended))}", cost, "read the output of `spazio up`"
         )
-    return Finding("pipeline", True, f"`spazio up` runs: {', '.join(sorted(alive))}")
+    hung = addresses.read(settings).get("hung")
+    killed = [f"{name} {times}" for name, times in hung.items()] if isinstance(hung, dict) else []
+    told = f"; restarted because they hung: {', '.join(killed)}" if killed else ""
+    return Finding("pipeline", True, f"`spazio up` runs: {', '.join(sorted(alive))}{told}")
 
 
 def _is_alive(pid: object) -> bool:

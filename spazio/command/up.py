@@ -19,6 +19,8 @@ from schemas.settings import Settings, SettingsError
 from spazio.credentials import embedded
 from spazio.service import addresses, child, logs, reload
 from spazio.service.child import Child, Recipe, Unstartable
+from spazio.service.liveness import probe
+from spazio.service.liveness.patience import Patience
 from spazio.terminal import screen
 
 log = logging.getLogger(__name__)
@@ -166,7 +168,8 @@ class _Up:
         command = server.command(program, server.write_config(self._settings, port, self._access.accounts))
         self._url = f"nats://127.0.0.1:{port}"
         logged = log_file.stat().st_size if log_file.exists() else 0
-        self._add(Recipe("nats", command, lambda _: child.listening(port), log_file=log_file))
+        ready, answers = (lambda _: child.listening(port)), (lambda _: probe.nats(port))
+        self._add(Recipe("nats", command, ready, log_file=log_file, answers=answers))
         self._tasks["nats log"] = asyncio.create_task(self._restart_server(log_file, logged), name="nats log")
         try:
             async with asyncio.timeout(_START_SECONDS):
@@ -207,7 +210,9 @@ class _Up:
             log.warning("child.delayed", extra={"children": ",".join(late)})
 
     def _add(self, recipe: Recipe) -> None:
-        made = self._children[recipe.name] = Child(recipe, self._publish)
+        http = self._settings.http
+        patience = partial(Patience, http.hung_seconds, http.busy_seconds)
+        made = self._children[recipe.name] = Child(recipe, self._publish, patience)
         self._tasks[recipe.name] = asyncio.create_task(made.run(), name=recipe.name)
 
     def _environ(self, name: str) -> dict[str, str]:
@@ -248,6 +253,8 @@ class _Up:
             "data": str(self._folder),
             "pids": {"up": os.getpid(), **{each.name: each.pid for each in self._children.values() if each.pid}},
             "services": {each.name: each.http for each in self._children.values() if each.http},
+            "restarts": {each.name: each.restarts for each in self._children.values() if each.restarts},
+            "hung": {each.name: each.hung for each in self._children.values() if each.hung},
         }
         try:
             addresses.write(self._folder, content)

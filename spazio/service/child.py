@@ -1,6 +1,7 @@
 """A supervised process: started, watched, restarted with back-off, ended within a time limit.
 
-The kernel ends each child when its supervisor dies, so that even `kill -9` leaves no orphan.
+A child that ends is restarted, and so is one that runs but does not answer (`liveness`). The kernel ends each child
+when its supervisor dies, so that even `kill -9` leaves no orphan.
 """
 
 import asyncio
@@ -13,6 +14,9 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from spazio.service.liveness import probe
+from spazio.service.liveness.patience import Patience
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +40,7 @@ class Recipe:
         ready: Waits until the process with a given pid is ready; returns its HTTP address or an empty string.
         environ: Its whole environment; None: that of this process.
         log_file: File for its output; None: the output of this process.
+        answers: Tells whether the child at an HTTP address is healthy; default: by its `/healthz`.
     """
 
     name: str
@@ -43,16 +48,31 @@ class Recipe:
     ready: Callable[[int], Awaitable[str]]
     environ: Mapping[str, str] | None = None
     log_file: Path | None = None
+    answers: Callable[[str], Awaitable[bool]] = probe.page
 
 
 class Child:
-    """One supervised process."""
+    """One supervised process.
 
-    def __init__(self, recipe: Recipe, changed: Callable[[], None]) -> None:
-        """Describe the child; `changed` is called whenever its pid or address has changed."""
+    Attributes:
+        restarts: How often it was restarted.
+        hung: How often it was killed because it did not answer.
+    """
+
+    def __init__(
+        self, recipe: Recipe, changed: Callable[[], None], patience: Callable[[], Patience] | None = None
+    ) -> None:
+        """Describe the child.
+
+        Args:
+            recipe: How it is started.
+            changed: Called whenever its pid or address has changed.
+            patience: Makes the measure of how long it may fail to answer; None: for as long as it runs.
+        """
         self.name, self.pid, self.http = recipe.name, 0, ""
+        self.restarts = self.hung = 0
         self.ready = asyncio.Event()
-        self._recipe, self._changed = recipe, changed
+        self._recipe, self._changed, self._patience = recipe, changed, patience
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> None:
@@ -80,6 +100,7 @@ class Child:
             reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
             log.warning("child.ended", extra={"child": self.name, "reason": reason, "restart_in_seconds": pause})
             await asyncio.sleep(pause)
+            self.restarts += 1
 
     async def _watch(self, pid: int) -> None:
         self._changed()
@@ -87,6 +108,29 @@ class Child:
         self.ready.set()
         self._changed()
         log.info("child.ready", extra={"child": self.name, "pid": pid})
+        if self._patience is not None:
+            await self._guard(pid, self._patience())
+
+    async def _guard(self, pid: int, patience: Patience) -> None:
+        """Kill the process once it is hung; one that is stopped or stuck takes no other signal."""
+        loop = asyncio.get_running_loop()
+        seen, used = loop.time(), probe.cpu_seconds(pid)
+        while True:
+            await asyncio.sleep(patience.check_seconds)
+            try:
+                async with asyncio.timeout(patience.check_seconds):
+                    answers = await self._recipe.answers(self.http)
+            except TimeoutError:
+                answers = False
+            now, cpu = loop.time(), probe.cpu_seconds(pid)
+            if patience.lost(now - seen, cpu - used, answers=answers):
+                self.hung += 1
+                log.error("child.hung", extra={"child": self.name, "pid": pid, "times": self.hung})
+                if self._process is not None and self._process.pid == pid:
+                    with contextlib.suppress(ProcessLookupError):
+                        self._process.kill()
+                return
+            seen, used = now, cpu
 
     async def end(self, seconds: float) -> None:
         """Terminate the process, and kill it if it takes longer than `seconds`."""

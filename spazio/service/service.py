@@ -23,6 +23,7 @@ from schemas.live import Live
 from schemas.settings import Settings, SettingsError, unknown_environment
 from schemas.subject import Names
 from spazio.service import addresses, logs, reload
+from spazio.service.liveness.loop_guard import LoopGuard
 from spazio.service.monitor import Monitor
 from spazio.terminal import clean
 
@@ -91,6 +92,7 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
     )
     health, connected = Health(), loop.create_future()
     monitor = _listen(settings, health, lambda: _alive(loop, connected))
+    guard = LoopGuard(loop, settings.http)
     note = settings.data.dir / "run" / f"{name}.json"
     working = asyncio.create_task(_work(name, live, work, streams, health, connected))
     guarding = asyncio.create_task(_guard(settings, health, connected))
@@ -116,6 +118,7 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
             raise lost
         return 0
     finally:
+        guard.close()
         stopping.cancel()
         if not guarding.cancel():
             guarding.exception()

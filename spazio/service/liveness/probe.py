@@ -1,0 +1,56 @@
+"""Asks a child process whether it is healthy, and how much CPU time it has used."""
+
+import asyncio
+import os
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_GREETING = b"INFO "
+
+
+async def page(address: str) -> bool:
+    """Tell whether `/healthz` of a service is 200; the caller limits the time.
+
+    The certificate is not verified: the service is a child at loopback, and the answer says no more than that it lives.
+    """
+    parts = urlsplit(address)
+    context = None
+    if parts.scheme == "https":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    status = await _first_line(parts.hostname or "", parts.port or 0, b"GET /healthz HTTP/1.0\r\n\r\n", context)
+    return status.split()[1:2] == [b"200"]
+
+
+async def nats(port: int) -> bool:
+    """Tell whether a NATS server at a loopback port greets; the caller limits the time."""
+    return (await _first_line("127.0.0.1", port, b"", None)).startswith(_GREETING)
+
+
+async def _first_line(host: str, port: int, request: bytes, context: ssl.SSLContext | None) -> bytes:
+    """Send a request and return the first line of the answer; empty: there is none."""
+    writer = None
+    try:
+        reader, writer = await asyncio.open_connection(_reachable(host), port, ssl=context)
+        writer.write(request)
+        return await reader.readline()
+    except (OSError, ValueError):  # ValueError: a line without an end
+        return b""
+    finally:
+        if writer is not None:
+            writer.transport.abort()
+
+
+def _reachable(host: str) -> str:
+    """Return an address of this machine for one that means all its addresses."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 # compared, not listened on
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has used; 0: it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -155,12 +155,18 @@ class Http(Section):
     host: str = Field(
         "127.0.0.1",
         description="Address on which a service serves /metrics, /healthz and /readyz. The default is loopback, since "
-        "these endpoints have no authentication.",
+        "these endpoints have no authentication without `http.config_file`.",
     )
     port: Port = Field(
         9470,
         description="Port of /metrics, /healthz and /readyz. 0: any free port. Under `up` the metrics sink gets this "
         "port, and the other services any free one.",
+    )
+    config_file: Path | None = Field(
+        None,
+        description="File in the format of Prometheus' web configuration (YAML): `tls_server_config` for HTTPS, and "
+        "`basic_auth_users` with bcrypt hashes, as docs/web-config.md describes. A changed file is read again. Empty: "
+        "plain HTTP without passwords.",
     )
     hung_seconds: Seconds = Field(
         30,

@@ -130,8 +130,13 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
 
 def _listen(settings: Settings, health: Health, connected: Callable[[], bool]) -> Monitor:
     host, port = settings.http.host, settings.http.port
+    access = None
+    if settings.http.config_file is not None:
+        from spazio.service.web.access import Access
+
+        access = Access(settings.http.config_file)
     try:
-        return Monitor(host, port, health, connected)
+        return Monitor(host, port, health, connected, access)
     except OSError as error:
         raise SettingsError(
             [f"http port: cannot listen on {host}:{port}: {error.strerror}; choose another with --http-port, 0 for any"]

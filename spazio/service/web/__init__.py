@@ -1,0 +1,1 @@
+"""HTTPS and passwords of /metrics, in the format of Prometheus' web configuration."""

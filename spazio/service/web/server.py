@@ -1,0 +1,120 @@
+"""An HTTP server for a few pages, in a thread of its own; over TLS and with passwords where `Access` says so."""
+
+import contextlib
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spazio.service.web.access import Access  # only where there is a web configuration
+
+log = logging.getLogger(__name__)
+
+_CLOSE_SECONDS = 1.0
+
+Page = Callable[[str], tuple[int, str, bytes]]
+
+
+class _Closed(Exception):
+    """The server should end."""
+
+
+class PageServer:
+    """Serves pages until it is closed."""
+
+    def __init__(self, host: str, port: int, page: Page, access: "Access | None") -> None:
+        """Start listening.
+
+        Args:
+            host: Address.
+            port: Port; 0: any free one.
+            page: Returns status, content type and body of a path.
+            access: HTTPS and passwords; None: plain HTTP for everybody.
+
+        Raises:
+            OSError: The address is in use, or is not of this machine.
+        """
+        self._access = access
+        self._server = _Server((host, port), page, access)
+        # The thread does not poll: shutting the socket down wakes it.
+        self._thread = threading.Thread(target=self._serve, name="monitor", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(_Closed):
+            self._server.serve_forever(poll_interval=3600)
+
+    @property
+    def address(self) -> str:
+        """URL of the pages."""
+        host, port = self._server.server_address[:2]
+        scheme = "https" if self._access and self._access.tls else "http"
+        return f"{scheme}://{host if isinstance(host, str) else host.decode()}:{port}"
+
+    def close(self) -> None:
+        """Stop answering.
+
+        The thread must end before the socket is closed. Otherwise it would wait on whatever is opened next with the
+        same file descriptor, and keep that open.
+        """
+        self._server.closing = True
+        self._server.socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(_CLOSE_SECONDS)
+        self._server.socket.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    closing = False
+
+    def __init__(self, address: tuple[str, int], page: Page, access: "Access | None") -> None:
+        self.page, self.access = page, access
+        super().__init__(address, _Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, client = super().get_request()
+        context = self.access.refresh() if self.access else None
+        if context is not None:
+            connection = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, client
+
+    def service_actions(self) -> None:
+        if self.closing:
+            raise _Closed
+
+    def handle_error(self, _request: object, client_address: object) -> None:
+        log.debug("monitor.client_disconnected", extra={"client": client_address})
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = 5
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        if isinstance(self.connection, ssl.SSLSocket):  # in this connection's thread, within its time limit
+            self.connection.do_handshake()
+
+    def do_GET(self) -> None:
+        path, access, refusal = self.path.partition("?")[0], self.server.access, None
+        if access is not None:
+            refusal = access.refusal(path, self.headers.get("Authorization"), self.connection)
+        if refusal is None:
+            status, kind, body = self.server.page(path)
+        else:
+            status, kind, body = refusal[0], "text/plain", f"{refusal[1]}\n".encode()
+        self.send_response(status)
+        if status == HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", 'Basic realm="spazio"')
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class has this name
+        log.debug("monitor.requested", extra={"request": format % args})

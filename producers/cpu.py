@@ -27,7 +27,7 @@ def parse(content: bytes) -> Reading:
     """Read the CPU lines and `procs_running`.
 
     Raises:
-        ValueError: A line is missing, or a field is not a number.
+        ValueError: A line is missing, or a field is not a number that a kernel writes.
     """
     total = content[: content.index(b"\n")].split(None, 9)
     if total[0] != b"cpu":
@@ -36,13 +36,16 @@ def parse(content: bytes) -> Reading:
     end = content.index(b"\nintr")
     last = content.rindex(b"\ncpu", 0, end)
     start = content.index(b"\nprocs_running ") + len(b"\nprocs_running ")
+    running = int(content[start : content.index(b"\n", start)])
+    if running >= 1 << 63:
+        raise ValueError("procs_running has more than 63 bits")
     return Reading(
         busy=user + nice + system + irq + softirq + steal,
         idle=idle,
         iowait=iowait,
         cpus=content.count(b"\ncpu", 0, end),
         highest=content[last + 4 : content.index(b" ", last)],
-        running=int(content[start : content.index(b"\n", start)]),
+        running=running,
     )
 
 

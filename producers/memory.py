@@ -26,7 +26,7 @@ def parse(content: bytes) -> Reading:
     """Read the first five lines, which have all that is needed (proc_meminfo(5)).
 
     Raises:
-        ValueError: A field is not a number, or MemTotal is 0.
+        ValueError: A field is not a number, or the sizes are those of no machine.
         LookupError: A line is missing.
     """
     words = content.split(None, 3 * _LINES)
@@ -35,11 +35,11 @@ def parse(content: bytes) -> Reading:
     if total <= 0:
         raise ValueError("MemTotal is 0")
     available = sizes.get(b"MemAvailable:")
-    return Reading(
-        total=total,
-        available=None if available is None else int(available) << 10,
-        cached=(int(sizes[b"MemFree:"]) + int(sizes[b"Buffers:"]) + int(sizes[b"Cached:"])) << 10,
-    )
+    free = None if available is None else int(available) << 10
+    cached = (int(sizes[b"MemFree:"]) + int(sizes[b"Buffers:"]) + int(sizes[b"Cached:"])) << 10
+    if max(total, abs(free or 0), abs(cached)) >= 1 << 64:
+        raise ValueError("a size is that of no machine")
+    return Reading(total, free, cached)
 
 
 class Memory:

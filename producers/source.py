@@ -153,10 +153,16 @@ def rate(before: int, after: int, elapsed: float) -> float | None:
 
     None if the counter decreased (a reset, so its growth is unknown) or no time has passed.
 
+    Raises:
+        ValueError: It grew by more than any counter of a kernel holds.
+
     >>> rate(100, 150, 0.5), rate(150, 100, 0.5)
     (100.0, None)
     """
-    return (after - before) / elapsed if after >= before and elapsed > 0 else None
+    try:
+        return (after - before) / elapsed if after >= before and elapsed > 0 else None
+    except OverflowError:
+        raise ValueError("a counter has more digits than a kernel writes") from None
 
 
 def clip(ratio: float) -> float:

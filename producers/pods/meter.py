@@ -28,6 +28,8 @@ _CHANGE = 30  # readings between checks of a quota, which is set before the firs
 _MOVED = 0.005
 _TURNS = 5  # readings between complete ones
 
+_MOST = 1 << 80  # above 64 bits of microseconds in nanoseconds, and far below what no float holds
+
 Parse = Callable[[bytes], int]
 Choice = tuple[Path | None, str, Parse]
 
@@ -109,8 +111,10 @@ class Quantity:
         if not self._keep:
             self._file.close()
         if content != self._content:
-            self._value = self._parse(content)
-            self._content = content
+            value = self._parse(content)
+            if abs(value) >= _MOST:
+                raise ValueError(f"{content[:40]!r} is no number of a kernel")
+            self._value, self._content = value, content
         return self._value
 
     def _search(self) -> int | None:

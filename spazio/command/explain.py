@@ -69,6 +69,8 @@ def read(path: Path) -> dict[str, Any]:
         documents = [each for each in yaml.safe_load_all(path.read_text()) if each]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not YAML: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply for a pod") from None
     for document in documents:
         if isinstance(document, dict) and (read_pod := _pod(document)):
             return read_pod

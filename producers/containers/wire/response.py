@@ -7,6 +7,7 @@ import re
 
 _LONGEST_HEAD = 1 << 16
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,12})[ \t]*(?:;.*)?")
 
 
@@ -63,7 +64,7 @@ class Decoder:
         fields = dict(line.lower().split(b":", 1) for line in head.split(b"\r\n")[1:] if b":" in line)
         self._chunked = b"chunked" in fields.get(b"transfer-encoding", b"")
         if not self._chunked and b"content-length" in fields:
-            self._left = int(fields[b"content-length"])
+            self._left = _length(fields[b"content-length"])
         self.status, self._waiting = int(match[1]), rest
         return True
 
@@ -104,6 +105,13 @@ class Decoder:
             raise ValueError(f"no size of a chunk: {bytes(line[:40])!r}")
         self._waiting, self._gap = rest, b""
         return int(match[1], 16)
+
+
+def _length(text: bytes) -> int:
+    """Return the length of a body; a negative one would make the result depend on the portions."""
+    if _LENGTH.fullmatch(text.strip()) is None:
+        raise ValueError(f"no length of a body: {text[:40]!r}")
+    return int(text)
 
 
 class Lines:

@@ -1,0 +1,19 @@
+"""All targets by name; each is made when it is asked for, since some start a server."""
+
+from collections.abc import Callable, Mapping
+
+from tests.fuzz.session import Target
+from tests.fuzz.targets import containers, extender, messages, nodes, objects, tables, texts
+
+TARGETS: Mapping[str, Callable[[], Target]] = {
+    "messages": messages.target,
+    "proc": nodes.proc,
+    "cgroup": nodes.cgroups,
+    "containers": containers.target,
+    "kube": objects.kube,
+    "pod": objects.pod_file,
+    "extender": extender.target,
+    "replay": tables.target,
+    "settings": texts.settings,
+    "web": texts.web,
+}

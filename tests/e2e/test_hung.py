@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spazio.command.up import SERVICES
 from tests.e2e.pipeline import until, up
 
 
@@ -18,7 +19,8 @@ def test_a_stopped_service_and_a_stopped_server_are_restarted_and_counted(tmp_pa
             os.kill(old, signal.SIGSTOP)
             until(lambda name=name, old=old: running.pid(name) not in (0, old), 20, f"{name} is started again")  # type: ignore[misc]
             assert running.addresses["hung"][name] == 1
-        until(lambda: running.page("process", "/readyz")[0] == 200, 20, "the processor is ready")
+        for name in SERVICES:
+            until(lambda name=name: running.page(name, "/healthz")[0] == 200, 30, f"{name} is well")  # type: ignore[misc]
         found = json.loads(running.run("doctor", "--json").stdout)
         (pipeline,) = [each for each in found if each["name"] == "pipeline"]
         assert "restarted because they hung: " in pipeline["found"]

@@ -28,7 +28,7 @@ from bus.stream import Stream
 from schemas import channel, role
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio.terminal import latest
+from spazio.terminal import clean, latest
 
 _WAIT_SECONDS = 0.5
 _HOUR_SECONDS = 3600
@@ -87,7 +87,7 @@ async def show(settings: Settings, *, json_output: bool) -> int:
         console.print(_streams(flows))
         console.print(_readers(lines))
         for fault in faults:
-            console.print(Text(fault, style="bold red"))
+            console.print(Text(clean.text(fault), style="bold red"))
         console.print("" if faults else Text("the ledger adds up", style="green"))
     return 1 if faults else 0
 
@@ -145,7 +145,7 @@ def _streams(flows: Sequence[Flow]) -> Table:
         table.add_column(heading, justify="left" if heading == "stream" else "right")
     for flow in flows:
         kept = flow.last - flow.first + 1 if flow.first else 0
-        table.add_row(flow.name, f"{flow.stored:,}", f"{kept:,}")
+        table.add_row(Text(clean.text(flow.name)), f"{flow.stored:,}", f"{kept:,}")
     return table
 
 
@@ -161,12 +161,12 @@ def _readers(found: Sequence[Line]) -> Table:
         if line.unread:
             lost["expired unread"] = line.unread
         table.add_row(
-            Text(_owner(line)),
-            Text(statement.account),
-            Text(statement.stream),
+            Text(clean.text(_owner(line))),
+            Text(clean.text(statement.account)),
+            Text(clean.text(statement.stream)),
             f"{statement.received:,}",
-            Text(_listed(taken)),
-            Text(_listed(lost), style="yellow"),
+            Text(clean.text(_listed(taken))),
+            Text(clean.text(_listed(lost)), style="yellow"),
             f"{line.behind:,}" if statement.whole else "",
         )
     return table
@@ -181,5 +181,5 @@ def run(settings: Settings, *, json_output: bool) -> int:
     try:
         return asyncio.run(show(settings, json_output=json_output))
     except latest.Unreachable as error:
-        Console(stderr=True).print(Text(str(error)))
+        clean.complain(error)
         return 1

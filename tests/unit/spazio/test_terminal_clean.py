@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from bus.accounting.ledger import Statement
 from producers.recorded.prepare import Fault
 from schemas.messages.estimate import Availability
 from schemas.messages.placement import Decision, Ranked, Refusal
@@ -18,7 +19,7 @@ from sinks.history.writer import Writer
 from spazio.command import doctor, explain, histograms, replay, sql
 from spazio.service import logs
 from spazio.service.host import Finding
-from spazio.terminal import clean, partitions, screen, table
+from spazio.terminal import clean, flow, partitions, screen, table
 from tests.support.history import append
 from tests.support.telemetry import facts
 from tests.unit.spazio.test_top import NOW, room, row
@@ -100,6 +101,12 @@ def test_the_doctor_shows_findings_with_any_text() -> None:
     text = printed(doctor.report([Finding(EVIL, True, EVIL), Finding(EVIL, False, EVIL, EVIL, EVIL)]))
     assert not FORBIDDEN & set(text)
     assert text.count("[/x][red]") == 6
+
+
+def test_the_ledger_shows_accounts_of_any_service() -> None:
+    statement = Statement(EVIL, EVIL, 0, 1, True, 1, {EVIL: 1}, 0, 0)
+    line = flow.Line(EVIL, EVIL, 1, statement, 0, 0, (EVIL,))
+    assert harmless(printed(flow._streams([flow.Flow(EVIL, 1, 2, 2)]), flow._readers([line])))
 
 
 async def test_the_first_screen_shows_any_node(

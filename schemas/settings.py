@@ -206,7 +206,7 @@ def _merge_file(path: Path, merged: dict[str, Any], origin: dict[tuple[str, ...]
     except OSError as error:
         faults.append(f"{path}: cannot be read: {error.strerror}; name an existing TOML file with --config")
         return
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of too many digits
         faults.append(f"{path}: is not TOML: {error}")
         return
     for key, value in content.items():

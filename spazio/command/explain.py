@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -27,6 +26,7 @@ from sinks.extender.evaluator import Evaluator, Verdict
 from sinks.extender.state import market
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
+from spazio import document
 from spazio.terminal import clean, latest
 
 _LOAD_SECONDS = 10.0
@@ -66,13 +66,11 @@ def read(path: Path) -> dict[str, Any]:
         OSError: It cannot be read.
     """
     try:
-        documents = [each for each in yaml.safe_load_all(path.read_text()) if each]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        documents = document.read_all(path.read_text())
+    except ValueError as error:
         raise ValueError(f"{path} is not YAML: {error}") from None
-    except RecursionError:
-        raise ValueError(f"{path} is nested too deeply for a pod") from None
-    for document in documents:
-        if isinstance(document, dict) and (read_pod := _pod(document)):
+    for thing in documents:
+        if isinstance(thing, dict) and (read_pod := _pod(thing)):
             return read_pod
     raise ValueError(f"{path} has no Pod, and no workload with a pod template")
 

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from schemas.settings import SettingsError
+from spazio import document
 
 _SECTIONS = ("tls_server_config", "basic_auth_users")
 _TLS_KEYS = ("cert_file", "key_file", "client_auth_type", "client_ca_file", "min_version")
@@ -122,19 +123,18 @@ def context(tls: Tls) -> ssl.SSLContext:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    yaml = package("yaml")
+    package("yaml")
     try:
         with path.open("rb") as file:
-            text = file.read(_MOST_BYTES + 1)
-        content = yaml.safe_load(text) if len(text) <= _MOST_BYTES else None
+            text = file.read(_MOST_BYTES)
+        (content,) = document.read_all(text.decode()) or [None]
     except OSError as error:
         raise SettingsError(
             [f"http config-file: {path} cannot be read: {error.strerror}; name a file with --http-config-file"]
         ) from None
-    except (yaml.YAMLError, ValueError, RecursionError, LookupError) as error:
-        reason = " ".join(str(error).split())
-        raise SettingsError([f"http config-file: {path} is not YAML: {reason}"]) from None
-    if content is None and not text.strip():
+    except ValueError as error:
+        raise SettingsError([f"http config-file: {path} is not YAML of one document: {error}"]) from None
+    if content is None:
         return {}
     if not isinstance(content, dict):
         raise SettingsError([f"http config-file: {path} holds no mapping of {' and '.join(_SECTIONS)}"])

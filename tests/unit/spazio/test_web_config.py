@@ -182,6 +182,8 @@ def test_files_that_others_can_read_are_named(tmp_path: Path, hashed: str, caplo
         ("basic_auth_users: [a]", r"basic_auth_users is no mapping"),
         ("- a", r"holds no mapping"),
         ("{", r"is not YAML"),
+        ("---\n---\n", r"is not YAML of one document"),
+        ("[" * 3000, r"more than 300 levels of brackets"),
         ("!!python/object/apply:os.system [true]", r"is not YAML"),
     ],
 )

@@ -8,7 +8,7 @@ KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/kube
 KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
 GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' nice go build
 
-.PHONY: install up test test-all check format bench evaluate-truth peers pins docs kube-tools clean
+.PHONY: install up test test-all check format bench evaluate-truth peers audit pins docs kube-tools clean
 .DEFAULT_GOAL := install
 
 .venv/.run: requirements.txt pyproject.toml
@@ -29,6 +29,13 @@ PEERS_PYTHON ?= $(shell for p in python3.12 python3.11; do $$p -c 'import venv, 
 	@test -n "$(PEERS_PYTHON)" || { echo 'peers needs Python 3.11 or 3.12 with its venv module; or name one: make PEERS_PYTHON=... peers' >&2; exit 2; }
 	@test -x .venv-peers/bin/python || $(PEERS_PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-peers.txt
+	@touch $@
+
+# Tools of the audit, in an environment of their own.
+.venv-audit/.run: requirements-audit.txt
+	@test -n "$(PYTHON)" || { echo 'audit needs Python 3.11 or newer with its venv module; or name one: make PYTHON=... audit' >&2; exit 2; }
+	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.txt
 	@touch $@
 
 install: .venv/.run
@@ -53,12 +60,15 @@ evaluate-truth: .venv/.run
 	$(BIN)/spazio truth
 peers: .venv-peers/.run
 	.venv-peers/bin/python -m benchmarks.peers
+audit: .venv/.dev .venv-audit/.run
+	$(BIN)/python .ci/audit.py
 docs: .venv/.run
 	$(BIN)/spazio schema --out docs
 pins:
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra all pyproject.toml -o requirements.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra all --group dev pyproject.toml -o requirements-dev.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate pyproject.toml -o requirements-agent.txt
+	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --group pyproject.toml:audit -o requirements-audit.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra processors --group peers --constraint requirements.txt pyproject.toml -o requirements-peers.txt
 kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-scheduler .tools/kube/kwok
 .tools/kube/etcd: $(KUBE)/etcd/go.mod $(KUBE)/etcd/go.sum
@@ -68,4 +78,4 @@ kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-schedul
 .tools/kube/kube-%: $(KUBE)/kubernetes/go.mod $(KUBE)/kubernetes/go.sum
 	$(GO_BUILD) -C $(KUBE)/kubernetes -ldflags '-s -w $(KUBE_STAMP)' -o $(CURDIR)/$@ k8s.io/kubernetes/cmd/kube-$*
 clean:
-	rm -rf .venv .venv-peers .tools wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit .venv-peers build .tools wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

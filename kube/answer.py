@@ -86,15 +86,15 @@ def trouble(status: int, body: bytes, headers: Mapping[str, str], verb: str, res
     """
     try:
         content = json.loads(body)
-        said = content if isinstance(content, dict) else {}
+        status_object = content if isinstance(content, dict) else {}
     except (ValueError, RecursionError):
-        said = {}
-    if not isinstance(said.get("message"), str):
-        said = {**said, "message": body[:200].decode(errors="replace").strip()}
-    return _trouble(status, said, _pause(headers), verb, resource)
+        status_object = {}
+    if not isinstance(status_object.get("message"), str):
+        status_object = {**status_object, "message": body[:200].decode(errors="replace").strip()}
+    return _trouble(status, status_object, _pause(headers), verb, resource)
 
 
-def said(status: Mapping[str, Any], verb: str, resource: str) -> Trouble:
+def of_status(status: Mapping[str, Any], verb: str, resource: str) -> Trouble:
     """Return the trouble that a `Status` object within a watch means."""
     code = status.get("code")
     return _trouble(code if isinstance(code, int) else 0, status, None, verb, resource)
@@ -102,12 +102,12 @@ def said(status: Mapping[str, Any], verb: str, resource: str) -> Trouble:
 
 def _trouble(code: int, status: Mapping[str, Any], pause: float | None, verb: str, resource: str) -> Trouble:
     message = str(status.get("message") or "")[:_LONGEST_MESSAGE]
-    what, told = f"{verb} {resource}", message or "no reason given"
+    what, reason = f"{verb} {resource}", message or "no reason given"
     result: Trouble
     match code:
         case 401:
             result = Unknown(
-                f"{what}: the API server does not accept our credentials ({told}); "
+                f"{what}: the API server does not accept our credentials ({reason}); "
                 "renew the token or certificate in the kubeconfig, or see that the pod has a service account",
                 pause,
             )
@@ -121,17 +121,17 @@ def _trouble(code: int, status: Mapping[str, Any], pause: float | None, verb: st
                 pause,
             )
         case 404:
-            result = _missing(f"{what}: {told}", status, pause)
+            result = _missing(f"{what}: {reason}", status, pause)
         case 409:
             result = Conflict(f"{what}: {message or 'conflict'}", pause, _managers(status))
         case 410:
             result = Gone(f"{what}: {message or 'version is gone'}", pause)
         case 400 | 422:
-            result = Invalid(f"{what}: the API server refuses the request: {told}", pause)
+            result = Invalid(f"{what}: the API server refuses the request: {reason}", pause)
         case 429 | 503:
-            result = Away(f"{what}: the API server answers {code}: {told}", pause)
+            result = Away(f"{what}: the API server answers {code}: {reason}", pause)
         case _:
-            result = Trouble(f"{what}: the API server answers {code}: {told}", pause)
+            result = Trouble(f"{what}: the API server answers {code}: {reason}", pause)
     return result
 
 

@@ -61,11 +61,11 @@ async def configuration(settings: Kube) -> Configuration:
     Raises:
         SettingsError: What is there cannot be used.
     """
-    found, result = files(settings), Configuration()
+    file, result = files(settings), Configuration()
     try:
-        if found:
+        if file:
             await library.load_kube_config(
-                config_file=found,
+                config_file=file,
                 context=settings.context or None,
                 client_configuration=result,
                 persist_config=False,
@@ -73,7 +73,7 @@ async def configuration(settings: Kube) -> Configuration:
         else:
             library.load_incluster_config(client_configuration=result)  # type: ignore[no-untyped-call]
     except (*_MISUSED, OSError) as error:
-        where = found or "the pod's service account"
+        where = file or "the pod's service account"
         # The library puts whole entries into its messages, tokens and all.
         reason = str(error).partition("{")[0][:300].strip() or type(error).__name__
         raise SettingsError([f"kube config: {where} cannot be used: {reason}"]) from None
@@ -217,10 +217,10 @@ class Api:
         async with self._opening:
             if self._link is None:
                 try:
-                    found = await configuration(self._settings)
+                    loaded = await configuration(self._settings)
                 except SettingsError as error:
                     raise answer.Trouble(str(error)) from error
-                self._link = _Link(ApiClient(found))
+                self._link = _Link(ApiClient(loaded))
                 self._link.client.user_agent = "spazio"
             return self._link
 

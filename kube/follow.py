@@ -203,7 +203,7 @@ class Follower:
         thing: Any = event.get("object")
         EVENTS.labels(self._resource, kind if kind in _MEANING or kind == "ERROR" else "other").inc()
         if kind == "ERROR" and isinstance(thing, dict):
-            raise answer.said(thing, "watch", self._resource)
+            raise answer.of_status(thing, "watch", self._resource)
         try:
             meaning, version = _MEANING[kind], _version(thing, named=kind != "BOOKMARK")
             return News(meaning, version, thing)

@@ -29,14 +29,14 @@ Facts = TypeVar("Facts", bound=NodeFacts | PodFacts)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """One object as it was said last, or is about to be.
+class Published:
+    """One object as it was published last, or is about to be.
 
     Attributes:
         uid: Its uid.
         version: Highest version heard of.
         core: Its facts as JSON, without version and time.
-        doubtful: It may not have been said so: say it when it is next seen.
+        doubtful: It may not have been published so: publish it when it is next seen.
     """
 
     uid: str
@@ -64,23 +64,23 @@ class Ledger(Generic[Facts]):
         Args:
             resource: What the API calls these objects.
             kind: Message about one.
-            convert: Makes it from the object, the time, and the core said before (empty: none).
+            convert: Makes it from the object, the time, and the core published before (empty: none).
             identify: Returns a message's key, which is unique at any one time, and uid, which is unique for ever.
         """
         self.resource, self.version = resource, 0
         self._kind, self._convert, self._identify = kind, convert, identify
-        self._known: dict[str, Known] = {}
+        self._published: dict[str, Published] = {}
         self._waiting: list[Facts] = []
         self._gone: dict[str, int] = {}  # uid, and the version of its end
         self._listed: set[str] = set()
         self._refused: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._published)
 
     @property
     def waiting(self) -> int:
-        """Messages to be said."""
+        """Number of messages to publish."""
         return len(self._waiting)
 
     def hear(self, news: News, at_us: int) -> None:
@@ -97,56 +97,59 @@ class Ledger(Generic[Facts]):
         elif news.what == "deleted":
             self._end(news.object, at_us)
         elif news.what == "listed":
-            for key in [key for key in self._known if key not in self._listed]:
+            for key in [key for key in self._published if key not in self._listed]:
                 self._lose(key, at_us)
             self._listed.clear()
             self._gone.clear()
         self.version = news.version
 
     def drain(self) -> list[Facts]:
-        """Hand out what is to be said, oldest first."""
+        """Hand out the messages to publish, oldest first."""
         messages, self._waiting = self._waiting, []
         return messages
 
     def recall(self, message: Facts) -> None:
-        """Take a message that was said in an earlier life, in the order of saying."""
+        """Take a message that an earlier process published, in the order of publishing."""
         key, uid = self._identify(message)
-        known = self._known.get(key)
+        published = self._published.get(key)
         if message.deleted:
             self._gone[uid] = message.version
-            if known is not None and known.uid == uid:
-                del self._known[key]
-        elif known is None or message.version > known.version:
-            self._known[key] = Known(uid, message.version, core(message))
+            if published is not None and published.uid == uid:
+                del self._published[key]
+        elif published is None or message.version > published.version:
+            self._published[key] = Published(uid, message.version, core(message))
 
     def repair(self, copies: Iterable[Facts], at_us: int) -> list[Facts]:
-        """Hold a copy of what was said against the account; returns what the copy is to be told.
+        """Compare a copy of what was published with the account; returns the messages that correct the copy.
 
-        The copy is told before others, so it may be one step ahead: that step will be heard again, and is to be said.
+        The copy is written first, so it may be one step ahead: that step will be heard again, and is to be published.
         What else it has that the account lacks, only a new list can judge.
         """
         changes: list[Facts] = []
         held: dict[tuple[str, str], Facts] = {self._identify(copy): copy for copy in copies}
         resumes = self.version
         for (key, uid), copy in held.items():
-            known = self._known.get(key)
-            if known is not None and known.uid != uid:
+            published = self._published.get(key)
+            if published is not None and published.uid != uid:
                 gone: Any = copy.model_copy(update={"deleted": True})
                 changes.append(gone)
-            elif known is None:
+            elif published is None:
                 ahead = 0 < resumes < copy.version
-                self._known[key] = Known(uid, copy.version - ahead, core(copy), doubtful=True)
+                self._published[key] = Published(uid, copy.version - ahead, core(copy), doubtful=True)
                 self.version = self.version if ahead else 0
-        for key, known in self._known.items():
-            found = held.get((key, known.uid))
-            if found is None or core(found) != known.core:
-                changes.append(self._message(known, at_us))
+        for key, published in self._published.items():
+            copied = held.get((key, published.uid))
+            if copied is None or core(copied) != published.core:
+                changes.append(self._message(published, at_us))
         return changes
 
     def dump(self) -> Iterator[bytes]:
         """Yield the account as lines, for a checkpoint."""
-        for key, known in self._known.items():
-            yield f"{self.resource} {key} {known.uid} {known.version} {known.doubtful:d} ".encode() + known.core
+        for key, published in self._published.items():
+            yield (
+                f"{self.resource} {key} {published.uid} {published.version} {published.doubtful:d} ".encode()
+                + published.core
+            )
         for uid, version in self._gone.items():
             if version > self.version:  # else it is never published again
                 yield f"{self.resource} - {uid} {version} 0 ".encode()
@@ -161,57 +164,57 @@ class Ledger(Generic[Facts]):
         if not facts:
             self._gone[uid.decode()] = int(version)
             return
-        self._known[key.decode()] = Known(uid.decode(), int(version), facts, doubtful == b"1")
+        self._published[key.decode()] = Published(uid.decode(), int(version), facts, doubtful == b"1")
 
     def _see(self, thing: Mapping[str, Any], at_us: int, listed: int | None) -> None:
         """Take the state of an object; `listed` is the version of the list that it is from, if it is from one."""
         key, uid, version = _key(thing), thing["metadata"]["uid"], int(thing["metadata"]["resourceVersion"])
         if uid in self._gone:
             return
-        known = self._known.get(key)
-        if known is not None and known.version > version and (listed is None or known.version <= listed):
+        published = self._published.get(key)
+        if published is not None and published.version > version and (listed is None or published.version <= listed):
             return
-        if known is not None and known.uid != uid:
+        if published is not None and published.uid != uid:
             self._lose(key, at_us)
-            known = None
-        if known is not None and known.version == version and listed is None:
+            published = None
+        if published is not None and published.version == version and listed is None:
             return
-        facts = self._converted(thing, at_us, known)
+        facts = self._converted(thing, at_us, published)
         if facts is None:
             return
         made = core(facts)
-        before = None if known is None or known.doubtful else known.core
-        self._known[key] = Known(uid, version, made)
+        before = None if published is None or published.doubtful else published.core
+        self._published[key] = Published(uid, version, made)
         if made != before:
             self._waiting.append(facts)
 
     def _end(self, thing: Mapping[str, Any], at_us: int) -> None:
         key, uid = _key(thing), thing["metadata"]["uid"]
-        known = self._known.get(key)
-        if known is None or known.uid != uid:
+        published = self._published.get(key)
+        if published is None or published.uid != uid:
             return
-        facts = self._converted(thing, at_us, known)
+        facts = self._converted(thing, at_us, published)
         if facts is None:
             self._lose(key, at_us)
             return
-        del self._known[key]
-        version = max(facts.version, known.version + 1)
+        del self._published[key]
+        version = max(facts.version, published.version + 1)
         ended: Any = facts.model_copy(update={"deleted": True, "version": version})
         self._waiting.append(ended)
 
     def _lose(self, key: str, at_us: int) -> None:
         """Report the end of an object whose deletion was missed; its version is the least that is newer than it was."""
-        known = self._known.pop(key)
-        self._waiting.append(self._message(known, at_us, version=known.version + 1, deleted=True))
+        published = self._published.pop(key)
+        self._waiting.append(self._message(published, at_us, version=published.version + 1, deleted=True))
 
-    def _message(self, known: Known, at_us: int, **changes: Any) -> Facts:
-        content = json.loads(known.core) | {"version": known.version, "at_us": at_us} | changes
+    def _message(self, published: Published, at_us: int, **changes: Any) -> Facts:
+        content = json.loads(published.core) | {"version": published.version, "at_us": at_us} | changes
         made: Any = self._kind.model_validate_json(json.dumps(content))
         return cast("Facts", made)
 
-    def _converted(self, thing: Mapping[str, Any], at_us: int, known: Known | None) -> Facts | None:
+    def _converted(self, thing: Mapping[str, Any], at_us: int, published: Published | None) -> Facts | None:
         try:
-            return self._convert(thing, at_us, b"" if known is None else known.core)
+            return self._convert(thing, at_us, b"" if published is None else published.core)
         except _UNREADABLE as error:
             REFUSED.labels(self.resource).inc()
             uid = str(thing["metadata"]["uid"])
@@ -239,8 +242,8 @@ def pods() -> Ledger[PodFacts]:
     """Open an account of pods."""
 
     def convert(thing: Mapping[str, Any], at_us: int, before: bytes) -> PodFacts:
-        found = json.loads(before).get("initialization_seconds") if b'"initialization_seconds"' in before else None
-        return pod.facts(thing, at_us=at_us, initialization_seconds=found)
+        seconds = json.loads(before).get("initialization_seconds") if b'"initialization_seconds"' in before else None
+        return pod.facts(thing, at_us=at_us, initialization_seconds=seconds)
 
     return Ledger("pods", PodFacts, convert, lambda message: (f"{message.namespace}/{message.name}", message.pod))
 

@@ -246,11 +246,11 @@ class Writer:
 
     def _named(self, node: int, workload: int, serial: int) -> tuple[str, str]:
         """Return UID and name of a pod."""
-        known = self._listed.get((node, serial))
-        if known is None:
+        listed = self._listed.get((node, serial))
+        if listed is None:
             name = f"{fleet.CLASSES[workload].split('/')[1]}-{node}-{serial}"
-            known = self._listed[node, serial] = f"{node:08x}-0000-4000-8000-{serial:012x}", name
-        return known
+            listed = self._listed[node, serial] = f"{node:08x}-0000-4000-8000-{serial:012x}", name
+        return listed
 
     def _due(self, number: int) -> list[int]:
         due: list[int] = (self._fleet.phase_us + number * _SECOND_US).tolist()

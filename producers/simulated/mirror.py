@@ -50,16 +50,16 @@ class Mirror:
         """Take what is known of a node; older facts than those known change nothing."""
         if self._old(facts.uid, facts.version, deleted=facts.deleted):
             return
-        known = self.machines.get(facts.node)
+        present = self.machines.get(facts.node)
         if facts.deleted:
-            if known is not None and known.uid == facts.uid:
+            if present is not None and present.uid == facts.uid:
                 del self.machines[facts.node]
                 guests = self.guests.get(facts.node, {})
-                self.guests[facts.node] = {uid: one for uid, one in guests.items() if one.end_us == guest.NEVER}
+                self.guests[facts.node] = {uid: each for uid, each in guests.items() if each.end_us == guest.NEVER}
             return
         cores, memory = round(facts.capacity.get("cpu", 0)), int(facts.capacity.get("memory", 0))
-        if known is not None and known.uid == facts.uid:
-            known.cores, known.memory = cores or known.cores, memory or known.memory
+        if present is not None and present.uid == facts.uid:
+            present.cores, present.memory = cores or present.cores, memory or present.memory
         elif cores and memory:  # else its kubelet has not said yet how large it is
             self.machines[facts.node] = machine.of(facts, cores, memory, seed=self.seed, start_us=self.start_us)
 
@@ -68,14 +68,14 @@ class Mirror:
         if facts.node == UNBOUND or self._old(facts.pod, facts.version, deleted=facts.deleted):
             return
         guests, host = self.guests.setdefault(facts.node, {}), self.machines.get(facts.node)
-        known = guests.get(facts.pod)
+        present = guests.get(facts.pod)
         runs = facts.phase in ("Running", "Unknown") and not facts.deleted
-        if runs and known is None:
+        if runs and present is None:
             guests[facts.pod] = guest.of(facts, self.seed, self.doubt)
             if host is not None and facts.at_us >= host.first_us:
                 yield from mirror_text.events(host, facts, 0)
-        elif known is not None and not runs and known.end_us == guest.NEVER:
-            known.end_us = max(facts.at_us, known.start_us)
+        elif present is not None and not runs and present.end_us == guest.NEVER:
+            present.end_us = max(facts.at_us, present.start_us)
             if host is None:
                 del guests[facts.pod]
             elif facts.at_us >= host.first_us:
@@ -91,40 +91,40 @@ class Mirror:
 
     def _second(self, due: list[Machine]) -> Iterator[Said]:
         groups = [list(self.guests.get(each.name, {}).values()) for each in due]
-        guests = [one for group in groups for one in group]
-        place = np.repeat(np.arange(len(due)), [len(group) for group in groups])
+        guests = [pod for group in groups for pod in group]
+        host = np.repeat(np.arange(len(due)), [len(group) for group in groups])
         begins = np.array([each.next_us for each in due], dtype=np.int64)
         number, keys = begins // SECOND_US, np.array([each.key for each in due], dtype=np.uint64)
         at = begins[:, None] + _OFFSETS_US
-        start = np.array([one.start_us for one in guests], dtype=np.int64)
-        end = np.array([one.end_us for one in guests], dtype=np.int64)
-        there = (start[:, None] <= at[place]) & (at[place] < end[:, None])
-        own = noise.normal(np.array([one.key for one in guests], dtype=np.uint64), number[place], 1)[:, 0]
-        wanted = np.array([one.cores for one in guests]) * np.maximum(0.0, 1 + _POD_NOISE * own)
-        threads = np.array([one.threads for one in guests], dtype=np.float64)
-        memory = np.array([one.memory for one in guests])
+        start = np.array([pod.start_us for pod in guests], dtype=np.int64)
+        end = np.array([pod.end_us for pod in guests], dtype=np.int64)
+        there = (start[:, None] <= at[host]) & (at[host] < end[:, None])
+        own = noise.normal(np.array([pod.key for pod in guests], dtype=np.uint64), number[host], 1)[:, 0]
+        wanted = np.array([pod.cores for pod in guests]) * np.maximum(0.0, 1 + _POD_NOISE * own)
+        threads = np.array([pod.threads for pod in guests], dtype=np.float64)
+        memory = np.array([pod.memory for pod in guests])
         random = noise.normal(keys, number, 2 * sample.SAMPLES)
-        demand = _per_node([each.idle_cores for each in due], place, np.where(there, wanted[:, None], 0.0))
+        demand = _per_node([each.idle_cores for each in due], host, np.where(there, wanted[:, None], 0.0))
         demand += random[:, : sample.SAMPLES] * (0.005 + 0.02 * np.sqrt(demand))
         np.maximum(demand, 0.001, out=demand)
-        soaking = _per_node([0.0] * len(due), place, np.where(there, threads[:, None], 0.0))
+        soaking = _per_node([0.0] * len(due), host, np.where(there, threads[:, None], 0.0))
         moment = noise.uniform(keys ^ _MOMENT, number, sample.SAMPLES)
         shared = sharing.share(np.array([each.cores for each in due]), demand, soaking, moment)
-        held = _per_node([each.idle_memory for each in due], place, np.where(there, memory[:, None], 0.0))
-        pods = _per_node([0.0] * len(due), place, there.astype(np.float64))
+        held = _per_node([each.idle_memory for each in due], host, np.where(there, memory[:, None], 0.0))
+        pods = _per_node([0.0] * len(due), host, there.astype(np.float64))
         samples = _samples(due, random, shared, held, pods)
-        used, waited = _had(shared, place, there, wanted, threads)
-        last = (start < begins[place] + SECOND_US) & (begins[place] + SECOND_US < end)
+        used, waited = _had(shared, host, there, wanted, threads)
+        last = (start < begins[host] + SECOND_US) & (begins[host] + SECOND_US < end)
         usage = mirror_text.Usage(
-            place[last], used[last], memory[last], waited[last], (begins[place] + SECOND_US - start)[last] // SECOND_US
+            host[last], used[last], memory[last], waited[last], (begins[host] + SECOND_US - start)[last] // SECOND_US
         )
-        shown = [one.facts for one, visible in zip(guests, last.tolist(), strict=True) if visible]
+        shown = [pod.facts for pod, visible in zip(guests, last.tolist(), strict=True) if visible]
         yield from mirror_text.blocks(due, samples, shown, usage)
         for each, group in zip(due, groups, strict=True):
             each.next_us += SECOND_US
-            for one in group:
-                if one.end_us <= each.next_us:
-                    del self.guests[each.name][one.facts.pod]
+            for pod in group:
+                if pod.end_us <= each.next_us:
+                    del self.guests[each.name][pod.facts.pod]
 
     def _old(self, uid: str, version: int, *, deleted: bool) -> bool:
         """Tell whether as new facts are known; remembers these if not, and forgets what is deleted."""
@@ -141,22 +141,22 @@ def _cores(due: list[Machine]) -> Array:
     return np.array([each.cores for each in due], dtype=np.float64)
 
 
-def _per_node(idle: list[float], place: NDArray[np.intp], amounts: Array) -> Array:
+def _per_node(idle: list[float], host: NDArray[np.intp], amounts: Array) -> Array:
     """Return (nodes, samples) sums over pods; each node adds up in the order of its pods."""
     total = np.repeat(np.array(idle, dtype=np.float64)[:, None], sample.SAMPLES, axis=1)
-    np.add.at(total, place, amounts)
+    np.add.at(total, host, amounts)
     return total
 
 
 def _had(
-    shared: Shared, place: NDArray[np.intp], there: NDArray[np.bool_], wanted: Array, threads: Array
+    shared: Shared, host: NDArray[np.intp], there: NDArray[np.bool_], wanted: Array, threads: Array
 ) -> tuple[Array, Array]:
     """Return the cores that each pod had in the second (pods,), and the share of it that some thread of it waited."""
-    served = wanted[:, None] * shared.served[place]
-    each = shared.soaked[place]
+    served = wanted[:, None] * shared.served[host]
+    each = shared.soaked[host]
     cores = np.where(there, served + threads[:, None] * each, 0.0).mean(axis=1)
     # By Little's law so many of its threads wait at one moment; several may do so at once.
-    threads_waiting = served * (shared.slowdown[place] - 1) + threads[:, None] * (1 - each)
+    threads_waiting = served * (shared.slowdown[host] - 1) + threads[:, None] * (1 - each)
     return cores, np.where(there, np.minimum(threads_waiting, 1.0), 0.0).mean(axis=1)
 
 

@@ -27,6 +27,7 @@ _RETRY_SECONDS = 0.5
 _NO_RESOURCES = (10023, 10047)
 _NO_MESSAGE = 10037
 _PAGE = 256  # consumers that the server lists at once
+CREATED = "spazio.created"  # metadata of a restored stream: creation time of the original
 
 
 class NoRoom(RuntimeError):
@@ -39,7 +40,8 @@ class Stream:
 
     Attributes:
         name: Its name.
-        created: Creation time in UTC; another time means another stream, whose sequences start again.
+        created: Creation time in UTC; another time means another stream, whose sequences start again. A stream that
+            was restored from a backup has the time of the original.
         first: Lowest sequence stored.
         last: Highest sequence stored.
         partitions: Number of partitions of its nodes; 0: it is not partitioned.
@@ -255,7 +257,8 @@ async def describe(client: Client, name: str) -> Stream:
     """
     info = await client.jetstream().stream_info(name)
     assert info.created is not None  # the server always sends it
-    return Stream(name, info.created, info.state.first_seq, info.state.last_seq, _shards(info.config))
+    created = datetime.fromisoformat((info.config.metadata or {}).get(CREATED, info.created.isoformat()))
+    return Stream(name, created, info.state.first_seq, info.state.last_seq, _shards(info.config))
 
 
 async def newest(client: Client, name: str, subject: str, timeout_seconds: float) -> Stored:

@@ -138,3 +138,28 @@ class Singles:
             if error.err_code in WRONG_LAST_SEQUENCE:
                 raise Fenced(f"{row.subject} is not at {self._expected} any more") from error
             raise
+
+
+async def drop_beyond(client: Client, stream: str, subject: str, source: Stream, *, timeout_seconds: float) -> int:
+    """Delete the newest rows of `Singles` that were made from messages behind the end of their input.
+
+    A backup takes the two streams one after the other, so the second may have rows of which the first has no cause yet.
+    They are made again as soon as the causes are.
+
+    Returns:
+        Number of rows deleted.
+
+    Raises:
+        nats.errors.Error: The server refuses; also TimeoutError.
+    """
+    js, dropped = client.jetstream(timeout=timeout_seconds), 0
+    while True:
+        newest = (await batch.last(client, stream, subject)).sequence
+        if not newest:
+            return dropped
+        row = await js.get_msg(stream, newest)
+        identity, _, covered = (row.headers or {}).get(_CURSOR, "").partition(":")
+        if identity != source.identity or not covered.isdecimal() or int(covered) <= source.last:
+            return dropped
+        await js.delete_msg(stream, newest)
+        dropped += 1

@@ -9,6 +9,7 @@ import typer
 from schemas import role
 from schemas.settings import Settings
 from spazio import sink
+from spazio.backup import command as keeping
 from spazio.credentials import cli as credentials_cli
 from spazio.option import PIPELINE, with_settings
 from spazio.terminal import clean
@@ -26,6 +27,8 @@ histograms_app = typer.Typer(
     help="Exchange learned histograms of usage as Koordinator's checkpoints.", no_args_is_help=True
 )
 app.add_typer(histograms_app, name="histograms")
+app.command()(keeping.backup)
+app.command()(keeping.restore)
 
 
 def main() -> int:

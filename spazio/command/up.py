@@ -48,7 +48,7 @@ def run(settings: Settings) -> int:
     for warning in all_settings.unknown_environment():
         log.warning("setting.ignored", extra={"reason": warning})
     try:
-        with _own(settings.data.dir, settings.data.min_free_bytes):
+        with own(settings.data.dir, settings.data.min_free_bytes):
             return asyncio.run(_Up(settings).run())
     except (SettingsError, server.Unusable, Unstartable) as error:
         sys.stderr.write(f"spazio: {error}\n")
@@ -66,7 +66,7 @@ def _quiet(settings: Settings) -> Settings:
 
 
 @contextmanager
-def _own(folder: Path, min_free_bytes: int) -> Iterator[None]:
+def own(folder: Path, min_free_bytes: int) -> Iterator[None]:
     """Lock the data folder for this process.
 
     Raises:

@@ -13,12 +13,13 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from bus import stream
 from bus.connection import MINIMUM_SERVER
 from schemas.settings import Settings
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 _PORTS_TRIED = 100
-_BUCKET_BYTES = 1 << 30
+_SPARE_BYTES = 2 << 30  # for streams of another prefix, as a replay makes them
 # After this line of its log the server refuses a stream, even with space on the disk, until it is started again.
 WRITE_FAILED = b"Critical write error"
 
@@ -111,10 +112,9 @@ def write_config(settings: Settings, port: int, accounts: Path | None = None) ->
     folder = settings.data.dir / "nats"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / "server.conf"
-    nats = settings.nats
     # The server reserves the maximum size of every stream, so its limit is their sum. Otherwise it would not start on a
     # small disk, although streams rarely reach their maximum. Writers watch how full the disk really is.
-    room = nats.telemetry_max_bytes + nats.estimates_max_bytes + nats.events_max_bytes + _BUCKET_BYTES
+    room = sum(config.max_bytes or 0 for config in stream.configs(settings)) + _SPARE_BYTES
     name = f"{settings.prefix}-embedded"
     # The server takes an included path as relative to the file, even one that begins with a slash.
     access = f"include {json.dumps(os.path.relpath(accounts, folder), ensure_ascii=False)}\n" if accounts else ""

@@ -18,6 +18,7 @@ from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 from bus.api import allowed
 from schemas import channel
 from schemas.channel import CHANNELS, Channels, Store
+from schemas.sections.bus import Nats
 from schemas.settings import Settings
 from schemas.subject import Names
 
@@ -108,19 +109,27 @@ def configs(settings: Settings, channels: Channels = CHANNELS) -> list[api.Strea
         allow_direct=True,
         allow_atomic=True,
     )
-    # Dead letters may have any subject, so this stream accepts any tokens after a kind.
-    events = api.StreamConfig(
-        name=names.events,
-        description=channel.EVENTS.contents,
-        subjects=[names.of(row.kind, ">") for row in channel.of_store(channel.EVENTS, channels)],
-        max_age=bus.events_max_age_seconds,
-        max_bytes=bus.events_max_bytes,
-        duplicate_window=min(bus.duplicate_window_seconds, bus.events_max_age_seconds),
+    # Decisions first: on a server of an earlier version that stream must give the subjects of dead letters away.
+    events = _events(names, channel.EVENTS, channels, bus.events_max_age_seconds, bus.events_max_bytes, bus)
+    letters = _events(names, channel.DEAD, channels, bus.dead_max_age_seconds, bus.dead_max_bytes, bus)
+    buckets = [_bucket(settings, store) for store in channel.stores(channels) if store.bucket]
+    streams = [telemetry, estimates, events, letters, *buckets, _checkpoints(settings)]
+    return [config.evolve(num_replicas=bus.replicas) for config in streams]
+
+
+def _events(
+    names: Names, store: Store, channels: Channels, max_age_seconds: float, max_bytes: int, bus: Nats
+) -> api.StreamConfig:
+    """Return a stream of rare messages; it accepts any tokens after a kind, since dead letters have any subject."""
+    return api.StreamConfig(
+        name=names.store(store.name),
+        description=store.contents,
+        subjects=[names.of(row.kind, ">") for row in channel.of_store(store, channels)],
+        max_age=max_age_seconds,
+        max_bytes=max_bytes,
+        duplicate_window=min(bus.duplicate_window_seconds, max_age_seconds),
         allow_direct=True,
     )
-    buckets = [_bucket(settings, store) for store in channel.stores(channels) if store.bucket]
-    streams = [telemetry, estimates, events, *buckets, _checkpoints(settings)]
-    return [config.evolve(num_replicas=bus.replicas) for config in streams]
 
 
 def _bucket(settings: Settings, store: Store) -> api.StreamConfig:
@@ -129,6 +138,7 @@ def _bucket(settings: Settings, store: Store) -> api.StreamConfig:
 
 def _cache(settings: Settings) -> api.StreamConfig:
     """Return the scheduler cache: old rows expire, and the cursor is stored atomically with its rows."""
+    # It drops its oldest rows: a full stream that drops none refuses whole batches, also of rows that replace others.
     names, expiry = Names(settings.prefix), settings.cache.expiry_seconds
     cache = names.availability_bucket
     return api.StreamConfig(
@@ -137,8 +147,9 @@ def _cache(settings: Settings) -> api.StreamConfig:
         subjects=[f"$KV.{cache}.>", names.of("cache", "cursor")],
         max_msgs_per_subject=1,
         max_age=expiry,
+        max_bytes=settings.nats.bucket_max_bytes,
         duplicate_window=min(expiry, settings.nats.duplicate_window_seconds),
-        discard=api.DiscardPolicy.NEW,
+        discard=api.DiscardPolicy.OLD,
         allow_rollup_hdrs=True,
         deny_delete=True,
         allow_direct=True,
@@ -153,6 +164,7 @@ def _checkpoints(settings: Settings) -> api.StreamConfig:
         name=f"OBJ_{objects}",
         description="checkpoints of processor state",
         subjects=[f"$O.{objects}.C.>", f"$O.{objects}.M.>"],
+        max_bytes=settings.nats.checkpoints_max_bytes,
         discard=api.DiscardPolicy.NEW,
         duplicate_window=settings.nats.duplicate_window_seconds,
         allow_rollup_hdrs=True,
@@ -168,6 +180,7 @@ def _latest(settings: Settings, store: Store) -> api.StreamConfig:
         description=store.contents,
         subjects=[f"$KV.{bucket}.>"],
         max_msgs_per_subject=1,
+        max_bytes=settings.nats.bucket_max_bytes,
         duplicate_window=settings.nats.duplicate_window_seconds,
         discard=api.DiscardPolicy.NEW,
         allow_rollup_hdrs=True,
@@ -212,7 +225,7 @@ async def ensure(client: Client, settings: Settings) -> None:
 def _no_room(wanted: api.StreamConfig) -> NoRoom:
     return NoRoom(
         f"the NATS server has no room for stream {wanted.name} of {wanted.max_bytes} bytes: free disk space, "
-        "or set nats telemetry_max_bytes, estimates_max_bytes and events_max_bytes lower"
+        "or set nats telemetry_max_bytes, estimates_max_bytes and the other *_max_bytes lower"
     )
 
 

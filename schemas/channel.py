@@ -57,7 +57,8 @@ TELEMETRY = Store(
     "TELEMETRY", "everything measured, by partition of its node, and the model and directions of all nodes"
 )
 ESTIMATES = Store("ESTIMATES", "everything estimated, with the cursors that say from what")
-EVENTS = Store("EVENTS", "dead letters and placement decisions")
+EVENTS = Store("EVENTS", "placement decisions")
+DEAD = Store("DEAD", "dead letters: messages that could not be used, with the reason")
 AVAILABILITY = Store("AVAILABILITY", "scheduler cache: newest availability of each node", bucket=True)
 NODES = Store("NODES", "newest facts of each node", bucket=True)
 PODS = Store("PODS", "newest facts of each pod that the API server has", bucket=True)
@@ -163,7 +164,7 @@ CHANNELS: tuple[Channel, ...] = (
     ),
     Channel("workloads", WorkloadSums, ESTIMATES, "Sums over the nodes of a shard, every 15 s", _BY_PARTITION),
     Channel("forecast", Forecast, ESTIMATES, "Every 15 s for each workload", (NAMESPACE, WORKLOAD)),
-    Channel("dead", None, EVENTS, "On bad input", (SUBJECT,)),
+    Channel("dead", None, DEAD, "On bad input", (SUBJECT,)),
     Channel("decision", Decision, EVENTS, "On each attempt to place a pod", (NAMESPACE, POD)),
     Channel(
         "availability",

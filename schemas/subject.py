@@ -11,6 +11,7 @@ from functools import lru_cache
 _PLAIN = re.compile(r"[A-Za-z0-9-]")
 _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 _TOKEN = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9A-F]{2})+")
+_SUBJECT = re.compile(r"[!-)+,\-/-=?-~]+(?:\.[!-)+,\-/-=?-~]+)*")
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,253}")
 
 PARTITIONS = 8
@@ -56,6 +57,15 @@ def name(encoded: str) -> str:
 def is_node_name(value: str) -> bool:
     """Return whether a node may have this name: 1 to 253 characters, no white space, no control characters."""
     return _NAME.fullmatch(value) is not None
+
+
+def is_subject(text: str) -> bool:
+    """Return whether a message can be published on it: printable ASCII without an empty token or a wildcard.
+
+    >>> [is_subject(text) for text in ("spazio.samples.n1", "$KV.NODES.a=2Fb", "a..b", "a.*", "a b", "é")]
+    [True, True, False, False, False, False]
+    """
+    return _SUBJECT.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +120,13 @@ class Names:
 
     @property
     def events(self) -> str:
-        """Stream of decisions and dead letters."""
+        """Stream of placement decisions."""
         return self.store("EVENTS")
+
+    @property
+    def dead_letters(self) -> str:
+        """Stream of dead letters."""
+        return self.store("DEAD")
 
     @property
     def availability_bucket(self) -> str:

@@ -120,12 +120,32 @@ class Nats(Section):
     )
     events_max_age_seconds: Seconds = Field(
         7 * 86_400,
-        description="Seconds for which decisions and dead letters are kept. One week leaves time to inspect a fault.",
+        description="Seconds for which placement decisions are kept. One week leaves time to inspect a fault.",
     )
     events_max_bytes: Bytes = Field(
         128 << 20,
-        description="Size limit of the stream of decisions and dead letters, in bytes; the oldest are dropped first. "
+        description="Size limit of the stream of placement decisions, in bytes; the oldest are dropped first. "
         "These messages are rare, so 128 MiB suffices.",
+    )
+    dead_max_age_seconds: Seconds = Field(
+        7 * 86_400,
+        description="Seconds for which dead letters are kept. One week leaves time to inspect a fault.",
+    )
+    dead_max_bytes: Bytes = Field(
+        64 << 20,
+        description="Size limit of the stream of dead letters, in bytes; the oldest are dropped first. 64 MiB holds "
+        "about 30,000 blocks. Dead letters have a stream of their own, so a flood of them evicts no decision.",
+    )
+    bucket_max_bytes: Bytes = Field(
+        128 << 20,
+        description="Size limit of each key-value bucket, in bytes. A full bucket refuses new keys and goes on taking "
+        "new values of the keys that it has, so a flood of invented names evicts no real one; the scheduler cache "
+        "drops its oldest rows instead. 128 MiB holds about 40,000 nodes or 60,000 pods.",
+    )
+    checkpoints_max_bytes: Bytes = Field(
+        1 << 30,
+        description="Size limit of the object store of checkpoints, in bytes. If it is full, the older checkpoints "
+        "stay and the next holder of a part replays more. 1 GiB holds three copies of the state of 5,000 nodes.",
     )
     duplicate_window_seconds: Seconds = Field(
         30,

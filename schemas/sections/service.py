@@ -43,6 +43,21 @@ class Process(Section):
         description="Seconds without a request after which a replica loses its partitions to the others. A live "
         "replica asks at least three times in that time. A shorter limit could take partitions from a busy replica.",
     )
+    nodes_max: int = Field(
+        0,
+        ge=0,
+        description="Nodes of a partition that may have state although Kubernetes does not know them; messages of more "
+        "are left out and counted. Nodes that it knows always have state. 0: four times the nodes of the partition "
+        "that it knows, and at least 1000. A node takes about 62 kB of memory, so 1000 nodes in each of 8 partitions "
+        "take half a GiB.",
+    )
+    pods_max: int = Field(
+        32_000,
+        ge=1,
+        description="Pods of a partition that have statistics for predictions; more are left out and counted. A pod "
+        "takes about 4 kB of memory. The default is 128 pods on each of 250 nodes. A node may add at most 2048 in "
+        "each `predict.update_seconds`.",
+    )
 
 
 class History(Section):

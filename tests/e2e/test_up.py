@@ -155,9 +155,9 @@ def test_garbage_is_kept_as_a_dead_letter_and_nothing_crashes(running: Up) -> No
 
     async def dead() -> list[bytes]:
         client = await nats.connect(running.addresses["nats"], user_credentials=running.addresses["credentials"])
-        info = await client.jetstream().stream_info("SPAZIO_EVENTS")
+        info = await client.jetstream().stream_info("SPAZIO_DEAD")
         sequences = range(info.state.first_seq, info.state.last_seq + 1)
-        letters = [await client.jetstream().get_msg("SPAZIO_EVENTS", seq=number) for number in sequences]
+        letters = [await client.jetstream().get_msg("SPAZIO_DEAD", seq=number) for number in sequences]
         await client.close()
         return [letter.data or b"" for letter in letters if (letter.subject or "").startswith("spazio.dead.")]
 

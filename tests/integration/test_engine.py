@@ -229,17 +229,17 @@ async def test_garbage_lands_in_dead_letters_with_a_reason_and_other_nodes_go_on
         await caught_up(client, settings)
         async with asyncio.timeout(10):
             while True:
-                dead = await everything(client, NAMES.events, [NAMES.dead(NAMES.node("samples", "x"))])
+                dead = await everything(client, NAMES.dead_letters, [NAMES.dead(NAMES.node("samples", "x"))])
                 if len(dead) == len(garbage) + 1:
                     break
         for kind, payload in others.items():
             async with asyncio.timeout(10):
-                while not (buried := await everything(client, NAMES.events, [NAMES.dead(NAMES.node(kind, "x"))])):
+                while not (buried := await everything(client, NAMES.dead_letters, [NAMES.dead(NAMES.node(kind, "x"))])):
                     pass
             assert [message.data for message in buried] == [payload]
     assert [message.data for message in dead[:4]] == garbage[:4]
     assert b"".join(message.data for message in dead[4:]) == garbage[4]
-    reasons = [(await js.get_msg(NAMES.events, seq=message.sequence)).headers or {} for message in dead]
+    reasons = [(await js.get_msg(NAMES.dead_letters, seq=message.sequence)).headers or {} for message in dead]
     assert all(headers["Spazio-Error"] and headers["Spazio-Consumer"] == "process" for headers in reasons)
     rows = await published(client, ("smoothed",))
     assert sum(subject == "spazio.smoothed.good" for subject, _ in rows) == len(garbage)

@@ -54,7 +54,7 @@ async def test_what_agents_and_the_cluster_watch_publish_is_in_the_tables(client
             await js.publish(NAMES.of(kind, token("other")), codec.encode(message))
             await js.publish(NAMES.node(kind, "n"), b"{")
     await until(quick.history_dir, {"samples": 50, "containers": 5, "pods": 15, "nodes": 5, "podfacts": 5})
-    assert (await describe(client, NAMES.events)).last == 5 * 4 * 2  # what is no message, or another node's
+    assert (await describe(client, NAMES.dead_letters)).last == 5 * 4 * 2  # what is no message, or another node's
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing

@@ -49,9 +49,9 @@ async def mixed(client: Client) -> None:
 
 async def dead(client: Client) -> list[tuple[str, str]]:
     """Return consumer and subject of each dead letter."""
-    last, letters = (await stream.describe(client, NAMES.events)).last, list[tuple[str, str]]()
+    last, letters = (await stream.describe(client, NAMES.dead_letters)).last, list[tuple[str, str]]()
     for sequence in range(1, last + 1):
-        headers = (await client.jetstream().get_msg(NAMES.events, sequence)).headers or {}
+        headers = (await client.jetstream().get_msg(NAMES.dead_letters, sequence)).headers or {}
         letters.append((headers["Spazio-Consumer"], headers["Spazio-Subject"]))
     return letters
 

@@ -89,8 +89,8 @@ async def test_a_buried_message_is_a_dead_letter_of_its_consumer_once_however_of
     for _ in range(2):
         async with Subscription(reader(client), subscription.of(Availability), bury) as availabilities:
             assert not (await availabilities.read()).messages
-    letter = await client.jetstream().get_last_msg(NAMES.events, NAMES.dead(NAMES.node("availability", "n")))
-    assert (await stream.describe(client, NAMES.events)).last == 1
+    letter = await client.jetstream().get_last_msg(NAMES.dead_letters, NAMES.dead(NAMES.node("availability", "n")))
+    assert (await stream.describe(client, NAMES.dead_letters)).last == 1
     assert letter.data == b"nonsense"
     assert (letter.headers or {})["Spazio-Consumer"] == "cache"
 
@@ -105,7 +105,7 @@ async def test_who_counts_or_ignores_leaves_the_dead_letters_to_others(client: C
             while not count:
                 count = len((await availabilities.read()).messages)
     assert missed._value.get() == 1
-    assert (await stream.describe(client, NAMES.events)).last == 0
+    assert (await stream.describe(client, NAMES.dead_letters)).last == 0
 
 
 async def test_a_batch_has_at_most_so_many_and_says_how_many_are_behind_it(client: Connection) -> None:

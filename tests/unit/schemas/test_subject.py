@@ -105,9 +105,16 @@ def test_subjects_lie_under_the_prefix() -> None:
 
 def test_streams_and_buckets_are_named_for_the_prefix() -> None:
     names = Names("my-lab")
-    made = (names.telemetry, names.estimates, names.events, names.availability_bucket, names.checkpoints)
+    made = (
+        names.telemetry,
+        names.estimates,
+        names.events,
+        names.dead_letters,
+        names.availability_bucket,
+        names.checkpoints,
+    )
     assert made == tuple(
-        f"MY-LAB_{suffix}" for suffix in ("TELEMETRY", "ESTIMATES", "EVENTS", "AVAILABILITY", "CHECKPOINTS")
+        f"MY-LAB_{suffix}" for suffix in ("TELEMETRY", "ESTIMATES", "EVENTS", "DEAD", "AVAILABILITY", "CHECKPOINTS")
     )
     assert Names().telemetry == "SPAZIO_TELEMETRY"
 

@@ -13,6 +13,8 @@ log = logging.getLogger(__name__)
 
 # Error codes: the expected last sequence, of a subject or in a batch, is not the actual one.
 WRONG_LAST_SEQUENCE = (10071, 10164)
+# Text of the error of a stream that has reached its size and drops nothing.
+FULL = "maximum bytes exceeded"
 
 
 def allowed(client: Client, verb: str) -> bool:

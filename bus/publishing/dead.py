@@ -2,18 +2,23 @@
 
 The id of a dead letter contains stream and sequence of the original, so that it is stored once even if several
 consumers refuse it. An original of the server's maximum payload leaves no space for headers; it is stored in numbered
-parts, which concatenated are the original.
+parts, which concatenated are the original. Storing a letter costs more than folding a block, so of a node that sends
+nothing but garbage the first letters and then some a second are stored; the rest is counted.
 """
 
 import asyncio
 import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
 
 import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter
 
 from bus.reading.progress import Received
-from schemas.subject import Names, kind_and_node
+from schemas.subject import Names, is_subject, kind_and_node
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +27,56 @@ _LONGEST_REASON = 1000
 _LONGEST_SUBJECT = 500  # a longer one and its inbox would exceed the protocol's control line
 _RETRY_SECONDS = 0.5
 
+_BURST = 200.0  # letters of one subject and consumer at once
+_PER_SECOND = 20.0
+_SUBJECTS = 4096  # whose letters are counted; a new one begins with a whole burst
+
+UNKEPT = Counter(
+    "spazio_dead_letters_unkept_total",
+    "refused messages of which no dead letter was stored: too many came on one subject",
+    ["consumer", "kind"],
+)
 DEAD = Counter("spazio_dead_letters_total", "messages refused by a consumer", ["consumer", "kind"])
+
+
+class Letter(NamedTuple):
+    """A message that cannot be used or published.
+
+    Attributes:
+        subject: Subject on which it came, or would have been published.
+        payload: Its bytes.
+        reason: Why, for people.
+        consumer: Name of the service that refuses it.
+        identity: Message id, the same each time that this message is buried.
+    """
+
+    subject: str
+    payload: bytes
+    reason: str
+    consumer: str
+    identity: str
+
+
+class Budget:
+    """How many letters of each subject may be stored: a burst, and then so many a second."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with a whole burst for every subject."""
+        self._clock = clock
+        self._left: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+
+    def takes(self, consumer: str, subject: str) -> bool:
+        """Return whether one more letter may be stored, and count it."""
+        now = self._clock()
+        left, at = self._left.pop((consumer, subject), (_BURST, now))
+        left = min(_BURST, left + (now - at) * _PER_SECOND)
+        self._left[consumer, subject] = (left - 1, now) if left >= 1 else (left, now)
+        if len(self._left) > _SUBJECTS:
+            self._left.popitem(last=False)
+        return left >= 1
+
+
+_BUDGET = Budget()
 
 
 def original_subject(names: Names, subject: str) -> str:
@@ -37,6 +91,8 @@ async def bury(
 ) -> None:
     """Store a refused message under `<prefix>.dead.<its subject>`; wait until it is stored.
 
+    If too many came on its subject, it is only counted.
+
     Args:
         client: Connection.
         names: Subjects in use.
@@ -47,24 +103,39 @@ async def bury(
         timeout_seconds: Time limit for one attempt.
     """
     subject = original_subject(names, message.subject)
-    letter_subject = names.dead(subject) if len(subject) <= _LONGEST_SUBJECT else names.of("dead", "long")
     DEAD.labels(consumer, kind_and_node(message.subject)[0]).inc()
     log.info("message.refused", extra={"subject": subject, "sequence": message.sequence, "reason": reason[:200]})
+    if not _BUDGET.takes(consumer, subject):
+        UNKEPT.labels(consumer, kind_and_node(message.subject)[0]).inc()
+        return
+    letter = Letter(subject, message.data, reason, consumer, f"dead:{stream}:{message.sequence}")
+    await store(client, names, letter, timeout_seconds=timeout_seconds)
+
+
+async def store(client: Client, names: Names, letter: Letter, *, timeout_seconds: float) -> None:
+    """Store a dead letter, in parts if it is too large; wait until it is stored."""
+    subject = letter.subject
+    fits = len(subject) <= _LONGEST_SUBJECT and is_subject(subject)
+    letter_subject = names.dead(subject) if fits else names.of("dead", "long")
     room = client.max_payload - _HEADER_SPACE
-    parts = [message.data]
-    if len(message.data) > room:
-        parts = [message.data[start : start + room] for start in range(0, len(message.data), room)]
+    parts = [letter.payload]
+    if len(letter.payload) > room:
+        parts = [letter.payload[start : start + room] for start in range(0, len(letter.payload), room)]
     for number, part in enumerate(parts, 1):
-        identity = f"dead:{stream}:{message.sequence}" + (f":{number}" if number > 1 else "")
         headers = {
-            "Nats-Msg-Id": identity,
-            "Spazio-Error": " ".join(reason.split())[:_LONGEST_REASON].encode("ascii", "replace").decode(),
-            "Spazio-Consumer": consumer,
-            "Spazio-Subject": subject[:_LONGEST_REASON].encode("ascii", "replace").decode(),
+            "Nats-Msg-Id": letter.identity + (f":{number}" if number > 1 else ""),
+            "Spazio-Error": _header(letter.reason),
+            "Spazio-Consumer": letter.consumer,
+            "Spazio-Subject": _header(subject),
         }
         if len(parts) > 1:
             headers["Spazio-Part"] = f"{number}/{len(parts)}"
         await _store(client, letter_subject, part, headers, timeout_seconds)
+
+
+def _header(text: str) -> str:
+    """Return text as the value of a header: one line of ASCII, not too long, never empty."""
+    return " ".join(text.split())[:_LONGEST_REASON].encode("ascii", "replace").decode() or "-"
 
 
 async def _store(client: Client, subject: str, payload: bytes, headers: dict[str, str], timeout_seconds: float) -> None:

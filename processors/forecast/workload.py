@@ -1,5 +1,6 @@
 """Sums and forecasts of workloads as they go over the bus."""
 
+import json
 from collections.abc import Iterator, Mapping
 
 from processors.forecast import forecast as made
@@ -8,6 +9,10 @@ from processors.forecast.sums import Sum, Workload
 from processors.forecast.workloads import Params
 from schemas.messages.prediction import MAXIMUM_WORKLOADS, Forecast, Resources, WorkloadSums
 from schemas.settings import Settings
+
+# A server takes 1 MiB. A thousand workloads with names of the longest that Kubernetes knows stay below that.
+_MOST_BYTES = 960 << 10
+_NUMBER_BYTES = 200  # at most, of one workload's eight numbers
 
 
 def params(settings: Settings) -> Params:
@@ -26,11 +31,23 @@ def name(workload: Workload) -> str:
     return f"{workload.kind}/{workload.name}"
 
 
+def _parts(listed: list[tuple[Workload, Sum]]) -> Iterator[list[tuple[Workload, Sum]]]:
+    """Yield workloads that fit into one message: so many, and so many bytes of names."""
+    part: list[tuple[Workload, Sum]] = []
+    size = 0
+    for owner, own in listed:
+        own_bytes = _NUMBER_BYTES + sum(len(json.dumps(text, ensure_ascii=False).encode()) for text in owner)
+        if part and (len(part) == MAXIMUM_WORKLOADS or size + own_bytes > _MOST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append((owner, own))
+        size += own_bytes
+    yield part
+
+
 def messages(partition: int, at_us: int, sums: Mapping[Workload, Sum]) -> Iterator[WorkloadSums]:
     """Yield the sums of a partition as messages that are not too long; one, though there are none."""
-    listed = list(sums.items())
-    for chunk, start in enumerate(range(0, max(len(listed), 1), MAXIMUM_WORKLOADS)):
-        part = listed[start : start + MAXIMUM_WORKLOADS]
+    for chunk, part in enumerate(_parts(list(sums.items()))):
         owners, values = [owner for owner, _ in part], [own for _, own in part]
         yield WorkloadSums(
             partition=partition,

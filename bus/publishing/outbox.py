@@ -1,7 +1,9 @@
 """A producer's queue of messages: each is sent, in order, until the stream has stored it.
 
 Publishing without acknowledgements loses messages, without any error, when the server dies. Here each message waits for
-its acknowledgement and is sent again with the same id, by which the stream stores it once.
+its acknowledgement and is sent again with the same id, by which the stream stores it once. What no server takes is
+dropped and counted. If the stream calls a message a duplicate that was never sent, somebody else has used its id: it is
+sent again under another one, and the alarm is raised.
 """
 
 import asyncio
@@ -16,13 +18,18 @@ from nats.aio.client import Client
 from nats.js.errors import APIError, NoStreamResponseError
 from prometheus_client import Counter, Gauge
 
+from bus.api import FULL
 from bus.health import UNSTORED, Health
+from bus.publishing.bounds import Bounds, Excess, excess
+from bus.publishing.identity import Claims, Sealer
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
 _PATIENCE_SECONDS = 5.0
 _TOO_LARGE = 10054
+_SHOWN = 200
+_FULL_REASON = "a bucket is full and takes no new key: remove what is not needed, or raise nats bucket_max_bytes"
 
 PUBLISHED = Counter("spazio_published_total", "messages that the stream acknowledged")
 DROPPED = Counter("spazio_publish_dropped_total", "messages dropped, by reason", ["reason"])
@@ -40,7 +47,16 @@ class Outbox:
     """A bounded queue in front of a stream; a full queue drops its oldest message."""
 
     def __init__(
-        self, client: Client, health: Health, *, limit: int, timeout_seconds: float, kind: str, in_flight: int = 1
+        self,
+        client: Client,
+        health: Health,
+        *,
+        limit: int,
+        timeout_seconds: float,
+        kind: str,
+        in_flight: int = 1,
+        sealer: Sealer | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
         """Make an empty queue.
 
@@ -52,12 +68,19 @@ class Outbox:
             kind: Kind of its messages, for health and metrics.
             in_flight: Messages sent before the first is acknowledged. More than one handles bursts, but if the server
                 refuses one message and stores a later one, the order changes.
+            sealer: Makes message ids; None: one whose key is that of this process.
+            bounds: Buries what no server takes; None: that is only counted and logged.
         """
+        self._sealer, self._bounds = sealer or Sealer(), bounds
+        self._claims = Claims(health, self._sealer)
+        self._tried: set[str] = set()  # ids under which the stream may have a message already
+        self._attempts: dict[str, int] = {}  # by identity, where an id was claimed by somebody else
         self._js = client.jetstream(timeout=timeout_seconds)
         self._client, self._health = client, health
         self._items: deque[_Item] = deque()
         self._limit, self._in_flight = limit, in_flight
         self._part, self._waiting = f"publishing {kind}", WAITING.labels(kind)
+        self._full_part = f"bucket of {kind}"
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -65,7 +88,7 @@ class Outbox:
     def put(self, subject: str, payload: bytes, identity: str, headers: Mapping[str, str] | None = None) -> None:
         """Queue a message; the same message always has the same `identity`. Call from the event loop's thread."""
         if len(self._items) >= self._limit:
-            self._items.popleft()
+            self._forget(self._items.popleft())
             DROPPED.labels("full").inc()
         self._items.append(_Item(subject, payload, identity, headers or {}))
         self._waiting.set(len(self._items))
@@ -111,30 +134,60 @@ class Outbox:
         if not self._client.is_connected:
             await asyncio.sleep(_RETRY_SECONDS)
             return False
+        if (found := excess(item.subject, len(item.payload), self._client.max_payload)) is not None:
+            return await self._drop(item, found)
+        sealed = self._sealed(item)
+        first = sealed not in self._tried
+        self._tried.add(sealed)
         try:
-            await self._js.publish(item.subject, item.payload, headers={**item.headers, "Nats-Msg-Id": item.identity})
-        except APIError as error:
-            if error.err_code == _TOO_LARGE:
-                DROPPED.labels("too_large").inc()
-                log.exception(
-                    "message.dropped",
-                    extra={"subject": item.subject, "reason": "too large", "bytes": len(item.payload)},
-                )
-                return True
-            await self._back_off(error)
-            return False
-        except nats.errors.MaxPayloadError:
-            DROPPED.labels("too_large").inc()
-            log.exception(
-                "message.dropped", extra={"subject": item.subject, "reason": "too large", "bytes": len(item.payload)}
-            )
-            return True
+            stored = await self._js.publish(item.subject, item.payload, headers={**item.headers, "Nats-Msg-Id": sealed})
         except (nats.errors.Error, NoStreamResponseError, TimeoutError) as error:
+            if (found := _unstorable(item, error)) is not None:
+                return await self._drop(item, found)
             await self._back_off(error)
             return False
+        self._tried.discard(sealed)
+        if first and stored.duplicate and self._claims.claimed(item.identity, item.subject):
+            self._attempts[item.identity] = self._attempts.get(item.identity, 0) + 1
+            return False
+        self._forget(item)
+        self._claims.sent(item.identity)
+        if item.subject.startswith("$KV."):
+            self._health.recover(self._full_part)
         PUBLISHED.inc()
+        return True
+
+    def _sealed(self, item: _Item) -> str:
+        return self._sealer.seal(item.identity.encode(), self._attempts.get(item.identity, 0))
+
+    def _forget(self, item: _Item) -> None:
+        self._tried.discard(self._sealed(item))
+        self._attempts.pop(item.identity, None)
+
+    async def _drop(self, item: _Item, found: Excess) -> bool:
+        """Count and log a message that is not stored, and bury it if that is possible; return True."""
+        DROPPED.labels(found.cause).inc()
+        log.error(
+            "message.dropped",
+            extra={"subject": item.subject[:_SHOWN], "reason": found.reason, "bytes": len(item.payload)},
+        )
+        if found.cause == "bucket_full":
+            self._health.degrade(self._full_part, found.reason)
+        elif self._bounds is not None:
+            await self._bounds.withhold(item.subject, item.payload, found)
         return True
 
     async def _back_off(self, error: Exception) -> None:
         log.debug("publish.retried", extra={"reason": repr(error)})
         await asyncio.sleep(_RETRY_SECONDS)
+
+
+def _unstorable(item: _Item, error: Exception) -> Excess | None:
+    """Return why the stream will never store a message, given its error; None: it may later."""
+    if not isinstance(error, APIError):
+        return None
+    if error.err_code == _TOO_LARGE:
+        return Excess("too_large", "the stream takes no message of this size")
+    if FULL in (error.description or "") and item.subject.startswith("$KV."):
+        return Excess("bucket_full", _FULL_REASON)
+    return None

@@ -15,6 +15,8 @@ from typing import NamedTuple, Self
 from nats.aio.client import Client
 from prometheus_client import Counter, Gauge
 
+from bus.health import Health
+from bus.publishing.identity import Claims, Sealer
 from bus.reading import tap
 from bus.reading.tap import Tap
 
@@ -34,7 +36,7 @@ IN_FLIGHT = Gauge("spazio_pipeline_in_flight", "messages sent and not acknowledg
 
 
 class Outgoing(NamedTuple):
-    """A message; the same message always has the same `identity`. Subject and identity are ASCII."""
+    """A message; the same message always has the same `identity`, of which its id is made. The subject is ASCII."""
 
     subject: bytes
     payload: bytes
@@ -52,14 +54,19 @@ class Pipeline:
         refused: Number of errors of the stream, by error text; such messages are sent again.
     """
 
-    def __init__(self, client: Client, *, limit: int, timeout_seconds: float) -> None:
+    def __init__(self, client: Client, *, limit: int, timeout_seconds: float, health: Health | None = None) -> None:
         """Describe the pipeline; use it within `async with`, while `run` runs.
 
         Args:
             client: Connection.
             limit: Messages in flight at most.
             timeout_seconds: Time limit for an acknowledgement, after which the message is sent again.
+            health: Degraded if somebody else uses the ids of these messages; None: the caller sends some twice.
         """
+        self._sealer = Sealer()
+        self._claims = None if health is None else Claims(health, self._sealer)
+        self._again_under: dict[int, int] = {}  # attempts by number, where an id was claimed by somebody else
+        self._repeated: set[int] = set()  # numbers sent more than once
         self._client, self._limit, self._timeout = client, limit, timeout_seconds
         self._waiting: dict[int, tuple[Outgoing, float]] = {}
         self._tap: Tap | None = None
@@ -134,6 +141,7 @@ class Pipeline:
                 waiting = {number: message for number, (message, _) in self._waiting.items()}
                 self._waiting.clear()
                 self.resent += len(waiting)
+                self._repeated.update(waiting)
                 RESENT.inc(len(waiting))
                 await self._write(waiting)
             if waiting:
@@ -162,13 +170,12 @@ class Pipeline:
         deadline = self._loop.time() + self._timeout
         frames, largest = [], self._client.max_payload
         for number, message in messages.items():
-            header = _HEADER_BYTES + len(message.identity)
+            identity = self._sealer.seal(message.identity, self._again_under.get(number, 0)).encode()
+            header = _HEADER_BYTES + len(identity)
             whole = header + len(message.payload)
             if whole > largest:
                 raise ValueError(f"message {message.identity.decode()} has {whole} bytes, the server takes {largest}")
-            frames.append(
-                _FRAME % (message.subject, self._inbox, number, header, whole, message.identity, message.payload)
-            )
+            frames.append(_FRAME % (message.subject, self._inbox, number, header, whole, identity, message.payload))
             self._waiting[number] = (message, deadline)
         await self._client._send_command(b"".join(frames))  # noqa: SLF001 # see above
         await self._client._flush_pending()  # noqa: SLF001
@@ -179,9 +186,28 @@ class Pipeline:
             REFUSED.inc()
             self._again = True
             return
-        if self._waiting.pop(int(subject[len(self._inbox) :]), None) is None:
+        number = int(subject[len(self._inbox) :])
+        waiting = self._waiting.pop(number, None)
+        if waiting is None:
             return
-        self.stored += 1
         if b'"duplicate"' in data:
+            if self._is_claimed(number, waiting[0]):
+                self._waiting[number] = waiting
+                self._again = True
+                return
             self.duplicates += 1
+        elif self._claims is not None:
+            self._claims.sent(waiting[0].identity)
+        self._repeated.discard(number)
+        self._again_under.pop(number, None)
+        self.stored += 1
         self._room.set()
+
+    def _is_claimed(self, number: int, message: Outgoing) -> bool:
+        """Return whether somebody else has used the id of a message; then it is sent again under another one."""
+        if self._claims is None or number in self._repeated:
+            return False
+        if not self._claims.claimed(message.identity, message.subject.decode()):
+            return False
+        self._again_under[number] = self._again_under.get(number, 0) + 1
+        return True

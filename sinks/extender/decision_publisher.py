@@ -12,17 +12,17 @@ from prometheus_client import Counter
 
 from bus.client import Client
 from bus.health import UNSTORED, Health
+from bus.publishing.bounds import Bounds
 from bus.publishing.pipeline import Outgoing, Pipeline
 from schemas import codec
 from schemas.messages.placement import Decision
-from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names, token
+from schemas.subject import Names, token
 
 _MOST_QUEUED = 10_000
 _IN_FLIGHT = 500
 _PAUSE_SECONDS = 0.05
 _PATIENCE_SECONDS = 5.0
 _LAST_SECONDS = 1.0
-_ROOM_FOR_HEADERS = 4096
 
 DROPPED = Counter(
     "spazio_extender_decisions_dropped_total", "decisions not published: the server was away for long, or too large"
@@ -35,6 +35,7 @@ class DecisionPublisher:
     def __init__(self, client: Client, names: Names, health: Health, *, timeout_seconds: float) -> None:
         """Create an empty queue."""
         self._client, self._names, self._health, self._timeout = client, names, health, timeout_seconds
+        self._bounds = Bounds(client, names, "extender", timeout_seconds=timeout_seconds)
         self._queued: deque[Decision] = deque(maxlen=_MOST_QUEUED)
         self._wake = asyncio.Event()
 
@@ -48,7 +49,7 @@ class DecisionPublisher:
     async def run(self) -> None:
         """Publish queued decisions until cancelled; then publish the rest, for at most a second."""
         loop = asyncio.get_running_loop()
-        pipeline = Pipeline(self._client, limit=_IN_FLIGHT, timeout_seconds=self._timeout)
+        pipeline = Pipeline(self._client, limit=_IN_FLIGHT, timeout_seconds=self._timeout, health=self._health)
         async with asyncio.TaskGroup() as group, pipeline:
             group.create_task(pipeline.run())
             try:
@@ -67,14 +68,11 @@ class DecisionPublisher:
         while self._queued:
             decisions = [self._queued.popleft() for _ in range(min(len(self._queued), _IN_FLIGHT))]
             outgoing = [self._outgoing(decision) for decision in decisions]
-            largest = self._client.max_payload - _ROOM_FOR_HEADERS
-            sendable = [
-                each for each in outgoing if len(each.payload) < largest and len(each.subject) <= MAXIMUM_SUBJECT_BYTES
-            ]
+            sendable = await self._bounds.fitting(outgoing, lambda each: (each.subject.decode(), each.payload))
             DROPPED.inc(len(outgoing) - len(sendable))
             await pipeline.send(sendable, until=until)
 
     def _outgoing(self, decision: Decision) -> Outgoing:
         subject = self._names.of("decision", token(decision.namespace), token(decision.name))
         identity = f"decision:{decision.pod}:{decision.at_us}"
-        return Outgoing(subject.encode(), codec.encode(decision), identity.encode("ascii", "backslashreplace"))
+        return Outgoing(subject.encode(), codec.encode(decision), identity.encode())

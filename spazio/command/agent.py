@@ -13,6 +13,7 @@ from typing import Protocol
 # nats-py loads aiohttp for WebSockets if it is installed; the agent does not speak them and saves 10 MB.
 sys.modules.setdefault("aiohttp", None)  # type: ignore[arg-type] # None makes the import fail, as documented
 
+from bus.publishing import identity
 from bus.publishing.outbox import Outbox
 from producers import file, inventory
 from producers.containers.follow import Follower, Remembered
@@ -150,9 +151,10 @@ class _Publisher:
             boot,
             refine,
         )
-        self._blocks = _outbox(context, refine.kind, sample.buffer_blocks)
-        self._usages = _outbox(context, "pods", min(sample.buffer_blocks, _USAGE_BLOCKS))
-        self.events = _outbox(context, "containers", runtime.buffer_events, _EVENTS_IN_FLIGHT)
+        sealer = identity.stored(context.settings.data.dir)
+        self._blocks = _outbox(context, sealer, refine.kind, sample.buffer_blocks)
+        self._usages = _outbox(context, sealer, "pods", min(sample.buffer_blocks, _USAGE_BLOCKS))
+        self.events = _outbox(context, sealer, "containers", runtime.buffer_events, _EVENTS_IN_FLIGHT)
 
     @property
     def outboxes(self) -> tuple[Outbox, ...]:
@@ -173,12 +175,12 @@ class _Publisher:
 
     def put_event(self, event: ContainerEvent) -> None:
         """Take an event of a container."""
-        identity = f"containers:{self._node}:{self._boot}:{event.boottime_us}:{event.container}:{event.event}"
+        happening = f"containers:{self._node}:{self._boot}:{event.boottime_us}:{event.container}:{event.event}"
         payload = codec.encode(event)
         self._refine.event(payload)
         if self._kept is not None:
             self._kept.note(event)
-        self.events.put(self._names.node("containers", self._node), payload, identity)
+        self.events.put(self._names.node("containers", self._node), payload, happening)
 
 
 def _containers_file(context: Context, boot: str) -> ContainerFile | None:
@@ -224,10 +226,16 @@ def _threads(
     return [sampler, Ticker(reader, emit_usage)] if settings.runtime.usage else [sampler]
 
 
-def _outbox(context: Context, kind: str, limit: int, in_flight: int = 1) -> Outbox:
+def _outbox(context: Context, sealer: identity.Sealer, kind: str, limit: int, in_flight: int = 1) -> Outbox:
     timeout_seconds = context.settings.nats.request_timeout_seconds
     return Outbox(
-        context.client, context.health, limit=limit, timeout_seconds=timeout_seconds, kind=kind, in_flight=in_flight
+        context.client,
+        context.health,
+        limit=limit,
+        timeout_seconds=timeout_seconds,
+        kind=kind,
+        in_flight=in_flight,
+        sealer=sealer,
     )
 
 

@@ -15,6 +15,8 @@ from functools import partial
 
 from prometheus_client import Counter, Gauge
 
+from bus.publishing import identity
+from bus.publishing.bounds import Bounds
 from bus.publishing.outbox import Outbox
 from kube import api, ledger
 from kube.api import Api
@@ -72,6 +74,8 @@ class Watch:
             limit=_UNLIMITED,
             timeout_seconds=settings.nats.request_timeout_seconds,
             kind="facts",
+            sealer=identity.stored(settings.data.dir),
+            bounds=Bounds(context.client, self._names, "watch", timeout_seconds=settings.nats.request_timeout_seconds),
         )
         self._life = f"{time.time_ns():x}"
         self._heard, self._room = asyncio.Event(), asyncio.Event()
@@ -149,11 +153,11 @@ class Watch:
         bucket = self._names.pods_bucket if pod else self._names.nodes_bucket
         subject = f"$KV.{bucket}.{cluster_recovery.key(facts)}"
         # Unique to this run, so that a key of an earlier run can be written again if it was removed.
-        identity = f"{self._life}:{_identity('copy', facts, facts.pod if isinstance(facts, PodFacts) else facts.uid)}"
+        copied = f"{self._life}:{_identity('copy', facts, facts.pod if isinstance(facts, PodFacts) else facts.uid)}"
         if not facts.deleted:
-            self._outbox.put(subject, codec.encode(facts), identity)
+            self._outbox.put(subject, codec.encode(facts), copied)
         else:
-            self._outbox.put(subject, b"", identity, _POD_ENDS if pod else _NODE_ENDS)
+            self._outbox.put(subject, b"", copied, _POD_ENDS if pod else _NODE_ENDS)
 
     def _put(self, kind: str, message: NodeFacts | PodFacts, uid: str) -> None:
         SAID.labels(kind).inc()

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
@@ -11,7 +12,10 @@ from nats.aio.msg import Msg
 from prometheus_client import REGISTRY
 
 from bus.health import Health
+from bus.publishing import identity
+from bus.publishing.identity import Sealer
 from bus.publishing.outbox import Outbox
+from bus.publishing.pipeline import Outgoing, Pipeline
 from bus.reading.reader import Reader
 from schemas.subject import Names
 
@@ -24,8 +28,23 @@ def too_large() -> float:
 
 
 @asynccontextmanager
-async def running(client: Client, *, in_flight: int = 1, timeout_seconds: float = 1) -> AsyncIterator[Outbox]:
-    outbox = Outbox(client, Health(), limit=100, timeout_seconds=timeout_seconds, kind="samples", in_flight=in_flight)
+async def running(
+    client: Client,
+    *,
+    in_flight: int = 1,
+    timeout_seconds: float = 1,
+    health: Health | None = None,
+    sealer: Sealer | None = None,
+) -> AsyncIterator[Outbox]:
+    outbox = Outbox(
+        client,
+        health or Health(),
+        limit=100,
+        timeout_seconds=timeout_seconds,
+        kind="samples",
+        in_flight=in_flight,
+        sealer=sealer,
+    )
     sending = asyncio.create_task(outbox.run())
     yield outbox
     sending.cancel()
@@ -85,7 +104,8 @@ async def test_what_was_sent_behind_a_message_that_was_refused_is_sent_again_wit
     arrived: asyncio.Queue[Msg] = asyncio.Queue()
     refusal = json.dumps({"error": {"code": 503, "err_code": 10077, "description": "full"}}).encode()
     await client.subscribe("apart.*", cb=arrived.put)
-    async with running(client, in_flight=3, timeout_seconds=20) as outbox:
+    sealer = Sealer(b"key")
+    async with running(client, in_flight=3, timeout_seconds=20, sealer=sealer) as outbox:
         for number in range(3):
             outbox.put("apart.a", b"%d" % number, f"id{number}")
         taken = json.dumps({"stream": "APART", "seq": 1}).encode()
@@ -93,10 +113,84 @@ async def test_what_was_sent_behind_a_message_that_was_refused_is_sent_again_wit
             await (await asyncio.wait_for(arrived.get(), 5)).respond(answer)
         again = [await asyncio.wait_for(arrived.get(), 5) for _ in range(2)]
         assert [(message.data, (message.headers or {})["Nats-Msg-Id"]) for message in again] == [
-            (b"1", "id1"),
-            (b"2", "id2"),
+            (b"1", sealer.seal(b"id1")),
+            (b"2", sealer.seal(b"id2")),
         ]
         for message in again:
             await message.respond(taken)
         assert await outbox.flush(5)
     assert arrived.empty()
+
+
+@pytest.mark.parametrize(
+    "subject", [f"spazio.samples.{'=F0' * 2000}", "spazio.samples.a b", "spazio.samples.>", "a..b"]
+)
+async def test_a_subject_that_would_end_the_connection_stops_no_other_message(client: Client, subject: str) -> None:
+    async with running(client) as outbox:
+        outbox.put(subject, b"never", "never")
+        outbox.put(SUBJECT, b"last", "last")
+        assert await outbox.flush(10)
+    assert client.stats["reconnects"] == 0
+    assert await stored(client) == [b"last"]
+
+
+def claimed() -> float:
+    return REGISTRY.get_sample_value("spazio_publish_claimed_total") or 0.0
+
+
+async def claim(client: Client, identity: str) -> None:
+    await client.jetstream().publish(SUBJECT, b"forged", headers={"Nats-Msg-Id": identity})
+
+
+async def test_who_knows_what_a_message_is_cannot_have_it_suppressed(client: Client) -> None:
+    await claim(client, "samples:a:boot:7")
+    health = Health()
+    async with running(client, health=health) as outbox:
+        outbox.put(SUBJECT, b"true", "samples:a:boot:7")
+        assert await outbox.flush(10)
+    assert await stored(client) == [b"forged", b"true"]
+    assert not health.problems
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+async def test_a_duplicate_on_first_send_raises_the_alarm_and_is_stored_under_another_id(
+    client: Client, in_flight: int
+) -> None:
+    sealer, health, before = Sealer(b"stolen"), Health(), claimed()
+    await claim(client, sealer.seal(b"id1"))
+    async with running(client, health=health, sealer=sealer, in_flight=in_flight) as outbox:
+        for number in range(4):
+            outbox.put(SUBJECT, b"%d" % number, f"id{number}")
+        assert await outbox.flush(10)
+        outbox.put(SUBJECT, b"3", "id3")  # one's own repetition is no alarm
+        assert await outbox.flush(10)
+    assert sorted(await stored(client)) == [b"0", b"1", b"2", b"3", b"forged"]
+    assert claimed() == before + 1
+    assert "somebody else has used its id" in health.problems["message ids"]
+
+
+async def test_a_pipeline_stores_what_somebody_else_has_claimed(client: Client) -> None:
+    health, before = Health(), claimed()
+    async with (
+        asyncio.TaskGroup() as group,
+        Pipeline(client, limit=10, timeout_seconds=2, health=health) as pipeline,
+    ):
+        pipeline._sealer._key = b"stolen"
+        await claim(client, Sealer(b"stolen").seal(b"id1"))
+        group.create_task(pipeline.run())
+        await pipeline.send([Outgoing(SUBJECT.encode(), b"%d" % number, b"id%d" % number) for number in range(3)])
+        assert await pipeline.drain(10)
+        assert pipeline.stored == 3
+    assert sorted(await stored(client)) == [b"0", b"1", b"2", b"forged"]
+    assert claimed() == before + 1
+    assert "message ids" in health.problems
+
+
+def test_the_key_of_a_folder_outlives_the_process_and_is_its_owners_alone(tmp_path: Path) -> None:
+    first, second = identity.stored(tmp_path), identity.stored(tmp_path)
+    assert first.seal(b"x") == second.seal(b"x") != Sealer().seal(b"x")
+    assert (tmp_path / "run" / "ids.key").stat().st_mode & 0o777 == 0o600
+    assert first.fresh
+    assert not second.fresh  # an earlier process may have sent the same: its duplicates are no alarm
+    (tmp_path / "file").write_text("")
+    assert identity.stored(tmp_path / "file").seal(b"x") != first.seal(b"x")

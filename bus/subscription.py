@@ -142,6 +142,8 @@ class Subscription(Generic[Decodable]):
                 message = self._decode(received.subject, received.data)
             except codec.Refused as refusal:
                 await self._refuse(received, str(refusal))
+            except Exception as error:  # noqa: BLE001 # whatever it is, it is that message's
+                await self._refuse(received, f"decoding raised {type(error).__name__}: {error}")
             else:
                 messages.append(Decoded(received.subject, received.sequence, received.data, message))
         del self._waiting[: len(part)]

@@ -17,6 +17,7 @@ from bus.accounting.ledger import LEDGER
 from bus.client import Client
 from bus.health import UNSTORED, Health
 from bus.publishing import batch
+from bus.publishing.bounds import Bounds
 from bus.reading.reader import Reader
 from bus.subscription import Decoded, Subscription
 from schemas import codec
@@ -55,7 +56,8 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
     names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
     estimates = await stream.describe(client, names.estimates)
     bucket, subject = f"KV_{names.availability_bucket}", names.of("cache", "cursor")
-    position, expected = await batch.covered(client, bucket, subject, estimates)
+    bounds = Bounds(client, names, "cache", timeout_seconds=timeout)
+    position, expected, _ = await batch.covered(client, bucket, subject, estimates)
     wanted = [names.of("availability", "*")]
     reader = Reader(client, names.estimates, wanted, after=position, newest=True, timeout_seconds=timeout, bound=True)
     bury = subscription.bury(client, names, "cache", names.estimates, timeout_seconds=timeout)
@@ -67,6 +69,9 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
             rows, measured_us = _rows(names, received.messages, settings)
             written.receive(len(received.messages))
             written.add("stale", len(received.messages) - len(rows))
+            young = len(rows)
+            rows = await bounds.fitting(rows, lambda row: (row.subject, row.payload))
+            written.add("withheld", young - len(rows))
             if rows:
                 cursor = Cursor(
                     stream=names.estimates,

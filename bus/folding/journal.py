@@ -32,20 +32,29 @@ class Batches:
     def __init__(self, client: Client, stream: str, subject: str, *, timeout_seconds: float) -> None:
         """Name the stream of the rows, and the subject of the cursor in it."""
         self._client, self._stream, self._subject, self._timeout = client, stream, subject, timeout_seconds
-        self._expected = 0
+        self._expected = self.partial = 0
 
     async def covered(self, source: Stream) -> int:
         """Return the input sequence up to which rows are stored; 0: none."""
-        position, self._expected = await batch.covered(self._client, self._stream, self._subject, source)
-        return position
+        stored = await batch.covered(self._client, self._stream, self._subject, source)
+        self._expected, self.partial = stored.expected, stored.partial
+        return stored.sequence
 
-    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int, stored_us: int = 0) -> None:
+    async def commit(
+        self, rows: Sequence[Row], source: Stream, sequence: int, stored_us: int = 0, partial: int = 0
+    ) -> None:
         """Store rows and cursor.
 
         Raises:
             Fenced: Another replica has moved the cursor.
         """
-        cursor = Cursor(stream=source.name, created=source.identity, sequence=sequence, stored_us=stored_us or None)
+        cursor = Cursor(
+            stream=source.name,
+            created=source.identity,
+            sequence=sequence,
+            stored_us=stored_us or None,
+            partial=partial or None,
+        )
         self._expected = await batch.publish(
             self._client,
             self._stream,
@@ -60,6 +69,7 @@ class Singles:
     """Stores one row at a time with its cursor in a header; for a stream without atomic batches."""
 
     most = 1
+    partial = 0
 
     def __init__(self, client: Client, stream: str, subject: str, *, timeout_seconds: float) -> None:
         """Name the stream, and the only subject of its rows."""
@@ -117,15 +127,19 @@ class Singles:
             return error.kept.sequence
         return int(covered)
 
-    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int, stored_us: int = 0) -> None:
+    async def commit(
+        self, rows: Sequence[Row], source: Stream, sequence: int, stored_us: int = 0, partial: int = 0
+    ) -> None:
         """Store the row.
 
         Raises:
             Fenced: Another replica has stored a row since.
-            ValueError: There is more than one row.
+            ValueError: There is more than one row, or the row is one of several of a message.
             nats.errors.Error: It may or may not be stored; `covered` finds out. Also TimeoutError.
         """
         (row,) = rows
+        if partial:
+            raise ValueError(f"{partial} rows of one message do not fit into one row")
         headers = {
             api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(self._expected),
             _CURSOR: f"{source.identity}:{sequence}",

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from bus.publishing.batch import Row
+from bus.publishing.batch import MAXIMUM_BYTES, Row
 from bus.reading.linger import Linger
 from bus.stream import Stream
 from schemas.codec import InvalidMessage
@@ -26,11 +26,14 @@ class Fold(Protocol):
         """Fold (stored subject, payload) pairs in stream order.
 
         Returns:
-            Rows to store, ordered by index, at most three per message; and the messages that cannot be used.
+            Rows to store, ordered by index; and the messages that cannot be used.
         """
 
     def snapshot(self) -> bytes | None:
         """Return the state as bytes; None: there is no state worth a checkpoint."""
+
+    def capture(self) -> bytes:
+        """Return the state as bytes, also if it is not worth a checkpoint."""
 
     def clear(self) -> None:
         """Discard all state."""
@@ -48,21 +51,26 @@ class Journal(Protocol):
 
     Attributes:
         most: Maximum number of rows that are stored together.
+        partial: Rows stored of the message behind the sequence that `covered` has returned.
     """
 
     most: int
+    partial: int
 
     async def covered(self, source: Stream) -> int:
         """Return the input sequence up to which rows are stored; 0: none."""
 
-    async def commit(self, rows: Sequence[Row], source: Stream, sequence: int, stored_us: int = 0) -> None:
+    async def commit(
+        self, rows: Sequence[Row], source: Stream, sequence: int, stored_us: int = 0, partial: int = 0
+    ) -> None:
         """Store rows and the input sequence that they cover; all or nothing.
 
         Args:
-            rows: The rows.
+            rows: At most `most`.
             source: The input.
             sequence: Sequence of the last message of the input that they cover.
             stored_us: When the server stored that message, in microseconds; 0: not known.
+            partial: Rows stored then of the next message that has any, where one commit cannot hold all of them.
 
         Raises:
             Fenced: Another replica has committed since `covered` or since the last commit.
@@ -102,17 +110,57 @@ class Shared:
         self.linger, self.turn = Linger(), asyncio.Lock()
 
 
-def chunks(outputs: Sequence[OutputRow], most: int) -> Iterator[tuple[int | None, list[Row]]]:
-    """Yield rows to store together, and the index of the last message that they cover; None: of all messages.
+class Chunk(NamedTuple):
+    """Rows to store together.
 
-    All rows of one message stay in one chunk.
+    Attributes:
+        last: Index of the last message that they cover; None: all messages are covered.
+        rows: The rows.
+        partial: Rows of message `last` that are stored with this chunk and earlier ones, if not all of them are.
     """
-    begin = 0
-    while len(outputs) - begin > most:
-        end = begin + most
-        while outputs[end - 1].index == outputs[end].index:
-            end -= 1
-        yield outputs[end - 1].index, [output.row for output in outputs[begin:end]]
-        begin = end
-    if begin < len(outputs):
-        yield None, [output.row for output in outputs[begin:]]
+
+    last: int | None
+    rows: list[Row]
+    partial: int = 0
+
+
+def chunks(
+    outputs: Sequence[OutputRow], most: int, most_bytes: int = MAXIMUM_BYTES, *, stored: int = 0
+) -> Iterator[Chunk]:
+    """Yield rows to store together.
+
+    All rows of one message stay in one chunk, unless they alone are too many or have too many bytes.
+
+    Args:
+        outputs: Ordered by index.
+        most: Rows of a chunk at most.
+        most_bytes: Bytes of its payloads at most, unless one row has more.
+        stored: Rows of the first message that are stored already and not among the outputs.
+    """
+    begin = first = 0
+    while begin < len(outputs):
+        end = cut = _end(outputs, begin, most, most_bytes)
+        if end == len(outputs):
+            yield Chunk(None, [output.row for output in outputs[begin:]])
+            return
+        while cut > begin and outputs[cut - 1].index == outputs[cut].index:
+            cut -= 1
+        if cut > begin:
+            yield Chunk(outputs[cut - 1].index, [output.row for output in outputs[begin:cut]])
+            begin = first = cut
+            stored = 0
+        else:
+            rows = [output.row for output in outputs[begin:end]]
+            yield Chunk(outputs[begin].index, rows, stored + end - first)
+            begin = end
+
+
+def _end(outputs: Sequence[OutputRow], begin: int, most: int, most_bytes: int) -> int:
+    """Return behind which row a chunk ends that has at most so many rows and bytes, and at least one row."""
+    end = min(len(outputs), begin + most)
+    size = 0
+    for place in range(begin, end):
+        size += len(outputs[place].row.payload)
+        if size > most_bytes and place > begin:
+            return place
+    return end

@@ -20,9 +20,11 @@ from prometheus_client import Counter, Histogram
 
 from bus import stream
 from bus.accounting.ledger import EXPIRED, LEDGER
-from bus.folding import resumption
+from bus.api import FULL
+from bus.folding import careful, resumption
 from bus.folding.checkpoint import Checkpoint, Store
-from bus.folding.task import Fold, Journal, Shared, Task, chunks
+from bus.folding.publication import Publication
+from bus.folding.task import Fold, Journal, Shared, Task
 from bus.health import UNSTORED, Health
 from bus.publishing import dead
 from bus.publishing.batch import Fenced
@@ -38,9 +40,11 @@ log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
 _READ_SECONDS = 0.5
+_CAREFUL_SECONDS = 0.1
 _PATIENCE_SECONDS = 5.0
 _LAST_SAVE_SECONDS = 2.0
 _LONG_SECONDS = 1.0
+_FULL_REASON = "the bucket of checkpoints is full: raise nats checkpoints_max_bytes; until then more is replayed"
 _PATIENCE = 10  # a patient task collects so many times as long as others
 
 FOLD = Histogram(
@@ -49,7 +53,6 @@ FOLD = Histogram(
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1),
 )
 FOLDED = Counter("spazio_messages_folded_total", "input messages folded")
-ROWS = Counter("spazio_rows_published_total", "rows published by folds")
 FENCED = Counter("spazio_folds_fenced_total", "folds discarded because another replica had folded the same messages")
 LOST = Counter("spazio_leases_lost_total", "times that the server gave a part to another replica")
 TERMS = Counter("spazio_terms_total", "times that this replica took over a part")
@@ -76,9 +79,12 @@ class TaskRunner:
         self._names = Names(settings.prefix)
         self._timeout = settings.nats.request_timeout_seconds
         self._store = Store(client, self._names.checkpoints, timeout_seconds=self._timeout)
+        self._checkpoints = f"checkpoints of {task.name}"
         self._source: Stream | None = None
         self._account = LEDGER.account("process", task.source)
-        self._published = self._saved = self._stored_us = 0
+        self._rows = Publication(client, journal, self._names, timeout_seconds=self._timeout)
+        self._doubt = careful.Doubt()
+        self._saved = self._stored_us = 0
         self._consistent = True
         self._leave = asyncio.Event()
         self._pause = 0.0
@@ -89,7 +95,7 @@ class TaskRunner:
     @property
     def refolding(self) -> bool:
         """Whether this replica still folds messages whose rows an earlier holder has stored."""
-        return self.sequence < self._published
+        return self.sequence < self._rows.published
 
     def stand_down(self, pause_seconds: float) -> None:
         """Release the task after the current fold, and leave it to other replicas for a while."""
@@ -128,12 +134,18 @@ class TaskRunner:
         TERMS.inc()
         self.since = time.time()
         log.info("task.acquired", extra={"part": self.task.name})
-        began = time.monotonic()
         try:
-            source = await self._load()
-            took = round(time.monotonic() - began, 3)
-            log.info("fold.resumed", extra={"part": self.task.name, "after": self.sequence, "seconds": took})
-            await self._follow(lease, source)
+            while not self._leave.is_set():
+                began = time.monotonic()
+                source = await self._load()
+                took = round(time.monotonic() - began, 3)
+                log.info("fold.resumed", extra={"part": self.task.name, "after": self.sequence, "seconds": took})
+                try:
+                    await self._follow(lease, source)
+                except careful.Doubtful as doubtful:
+                    log.warning("fold.raised", extra={"part": self.task.name, "reason": str(doubtful)})
+                    lease.keep()
+                    await asyncio.sleep(_CAREFUL_SECONDS)
         except Lost:
             lease.forget()
             raise
@@ -166,25 +178,25 @@ class TaskRunner:
     async def _load(self) -> Stream:
         """Restore the newest checkpoint and read up to which input rows are stored."""
         source = self._source = await stream.describe(self._client, self.task.source)
-        self._published = await self._journal.covered(source)
+        await self._rows.resume(source)
         self._consistent = True
         self._state.clear()
         self.sequence = self._saved = self._stored_us = 0
         name = self.task.name
-        checkpoint = await resumption.find(self._client, self._store, name, source, self._published, self._timeout)
+        checkpoint = await resumption.find(self._client, self._store, name, source, self._rows.published, self._timeout)
         if checkpoint is not None:
             try:
                 async with self._turn:
                     self._state.restore(checkpoint.body)
-            except ValueError as error:
-                log.warning("checkpoint.set_aside", extra={"part": self.task.name, "reason": str(error)})
+            except Exception as error:  # noqa: BLE001 # whatever it is, replay rebuilds the state
+                log.warning("checkpoint.set_aside", extra={"part": self.task.name, "reason": repr(error)})
                 self._state.clear()
             else:
                 self.sequence = self._saved = checkpoint.sequence
                 self._stored_us = checkpoint.stored_us
                 # A checkpoint is never ahead of its rows, but the cursor may expire from its stream earlier.
-                self._published = max(self._published, checkpoint.sequence)
-        if self._published and self.sequence + 1 < source.first:
+                self._rows.published = max(self._rows.published, checkpoint.sequence)
+        if self._rows.published and self.sequence + 1 < source.first:
             lost = {"part": self.task.name, "from": self.sequence + 1, "to": source.first - 1}
             log.warning("input.expired_unread", extra=lost)
             # Of the whole stream; a task reads about its partition's share.
@@ -231,25 +243,16 @@ class TaskRunner:
                 await asyncio.sleep(0)  # other tasks that are ready run first
             self._consistent = False
             begin = time.perf_counter()
-            outputs, invalid = self._state.fold([(message.subject, message.data) for message in messages])
+            outputs, invalid = self._doubt.fold(self._state, messages)
             FOLD.observe(time.perf_counter() - begin)
         FOLDED.inc(len(messages))
         self._account.receive(len(messages))
         self._account.add("refused", len(invalid))
         self._account.add("folded", len(messages) - len(invalid))
-        for refused in invalid:
-            message, reason = messages[refused.index], refused.reason
-            await dead.bury(
-                self._client, self._names, "process", source.name, message, reason, timeout_seconds=self._timeout
-            )
-        # Rows that an earlier holder has stored are not stored again.
-        unpublished = [output for output in outputs if messages[output.index].sequence > self._published]
-        for last, rows in chunks(unpublished, self._journal.most):
-            cause = messages[-1 if last is None else last]
-            async with self._health.within(self.task.consumer, _PATIENCE_SECONDS, UNSTORED):
-                await self._journal.commit(rows, source, cause.sequence, cause.stored_us)
-            self._published = cause.sequence
-            ROWS.inc(len(rows))
+        refused = [(messages[each.index], each.reason) for each in invalid]
+        await dead.bury_all(self._client, self._names, "process", source.name, refused, timeout_seconds=self._timeout)
+        async with self._health.within(self.task.consumer, _PATIENCE_SECONDS, UNSTORED):
+            await self._rows.store(messages, outputs, source)
         self.sequence, self._stored_us, self._consistent = messages[-1].sequence, messages[-1].stored_us, True
 
     def _save_soon(self) -> None:
@@ -263,10 +266,15 @@ class TaskRunner:
         # No sequence describes the state of a fold that was interrupted. The fold is replayed instead.
         if self.sequence == self._saved or not self._consistent or self._source is None:
             return None
-        body = self._state.snapshot()
+        try:
+            body = self._state.snapshot()
+        except Exception as error:  # noqa: BLE001 # without a checkpoint the next holder replays more
+            CHECKPOINTS.labels("failed").inc()
+            log.warning("checkpoint.save_failed", extra={"part": self.task.name, "reason": repr(error)})
+            return None
         if body is None:
             return None
-        return Checkpoint(self._source.identity, self.sequence, body, self._stored_us, self._published)
+        return Checkpoint(self._source.identity, self.sequence, body, self._stored_us, self._rows.published)
 
     async def _save(self, state: Checkpoint) -> None:
         try:
@@ -274,6 +282,9 @@ class TaskRunner:
         except (nats.errors.Error, TimeoutError) as error:
             CHECKPOINTS.labels("failed").inc()
             log.warning("checkpoint.save_failed", extra={"part": self.task.name, "reason": str(error)})
+            if FULL in str(error):
+                self._health.degrade(self._checkpoints, _FULL_REASON)
             return
         CHECKPOINTS.labels("written").inc()
+        self._health.recover(self._checkpoints)
         self._saved = state.sequence

@@ -17,6 +17,7 @@ from nats.js.errors import NotFoundError
 from prometheus_client import Counter
 
 from bus.api import WRONG_LAST_SEQUENCE, Refused
+from bus.publishing.bounds import excess
 from bus.reading import setback
 from bus.reading.reader import Reader
 from bus.reading.setback import Mark, SetBack
@@ -27,6 +28,7 @@ from schemas.messages.estimate import Cursor
 log = logging.getLogger(__name__)
 
 MAXIMUM_ROWS = 999
+MAXIMUM_BYTES = 8 << 20  # of the payloads of a batch, so that a slow link stores it within an attempt
 _RETRY_SECONDS = 0.2
 _ATTEMPT_SECONDS = 2.0  # an answer lost in a failover never arrives; a second attempt is harmless
 _SCAN_SECONDS = 2.0
@@ -46,6 +48,20 @@ class Row(NamedTuple):
     ttl_seconds: int = 0
 
 
+class Covered(NamedTuple):
+    """What a cursor says.
+
+    Attributes:
+        sequence: The input sequence up to which rows are stored; 0: none.
+        expected: Last sequence of the cursor's subject; 0: it has none.
+        partial: Rows stored of the message behind it.
+    """
+
+    sequence: int
+    expected: int
+    partial: int = 0
+
+
 async def last(client: Client, stream: str, subject: str, timeout_seconds: float = 5) -> Stored:
     """Return the newest message of a subject."""
     try:
@@ -63,9 +79,11 @@ async def swap(client: Client, row: Row, expected: int, timeout_seconds: float) 
 
     Raises:
         Fenced: The subject has another sequence.
-        Refused: The server refused it.
+        Refused: The server refused it, or would: its subject or payload is too large.
         BusError: It may or may not be stored; also TimeoutError.
     """
+    if (found := excess(row.subject, len(row.payload), client.max_payload)) is not None:
+        raise Refused(found.reason, 0)
     headers = {api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(expected)}
     if row.ttl_seconds:
         headers[api.Header.MSG_TTL.value] = str(row.ttl_seconds)
@@ -80,7 +98,7 @@ async def swap(client: Client, row: Row, expected: int, timeout_seconds: float) 
     return sequence
 
 
-async def covered(client: Client, stream: str, subject: str, source: Stream) -> tuple[int, int]:
+async def covered(client: Client, stream: str, subject: str, source: Stream) -> Covered:
     """Return up to which sequence an input is folded.
 
     Args:
@@ -90,25 +108,27 @@ async def covered(client: Client, stream: str, subject: str, source: Stream) -> 
         source: The input.
 
     Returns:
-        The input sequence up to which rows are stored (0: none), and the last sequence of the cursor's subject.
-        Invalid cursors and cursors of other inputs are ignored, so rows are never duplicated.
+        What the newest cursor says. Invalid cursors and cursors of other inputs are ignored, so rows are never
+        duplicated.
     """
     newest = await last(client, stream, subject)
     if not newest.sequence:
-        return 0, 0
-    if (position := await _covered(client, newest.payload, source)) is not None:
-        return position, newest.sequence
+        return Covered(0, 0)
+    if (cursor := await _covering(client, newest.payload, source)) is not None:
+        return Covered(cursor.sequence, newest.sequence, cursor.partial or 0)
     log.warning("cursor.set_aside", extra={"subject": subject, "sequence": newest.sequence})
-    position = 0
+    found: Cursor | None = None
     async with Reader(client, stream, [subject]) as reader:
         while reader.position < newest.sequence:
             for message in await reader.read(timeout_seconds=_SCAN_SECONDS):
-                position = _folded(message.data, source) or position
-    return position, newest.sequence
+                found = _cursor(message.data, source) or found
+    if found is None:
+        return Covered(0, newest.sequence)
+    return Covered(found.sequence, newest.sequence, found.partial or 0)
 
 
-async def _covered(client: Client, payload: bytes, source: Stream) -> int | None:
-    """Return up to which sequence of its input a cursor covers what the input still has; None: it is no cursor of it.
+async def _covering(client: Client, payload: bytes, source: Stream) -> Cursor | None:
+    """Return a cursor, set back to what its input still has of what it covers; None: it is no cursor of this input.
 
     Raises:
         BusError: The server did not answer; also TimeoutError.
@@ -118,23 +138,23 @@ async def _covered(client: Client, payload: bytes, source: Stream) -> int | None
     except codec.Refused:
         return None
     if not cursor.stored_us or cursor.created != source.identity:
-        return _folded(payload, source)
+        return _cursor(payload, source)
     try:
         await setback.check(client, source.name, Mark(cursor.sequence, cursor.stored_us), _ATTEMPT_SECONDS)
     except SetBack as error:
         log.warning("cursor.set_back", extra={"stream": source.name, "reason": str(error)})
-        return error.kept.sequence
-    return cursor.sequence
+        return cursor.model_copy(update={"sequence": error.kept.sequence, "partial": None})
+    return cursor
 
 
-def _folded(payload: bytes, source: Stream) -> int | None:
+def _cursor(payload: bytes, source: Stream) -> Cursor | None:
     try:
         cursor = codec.decode(Cursor, payload)
     except codec.Refused:
         return None
     if cursor.created != source.identity or cursor.sequence > source.last:
         return None
-    return cursor.sequence
+    return cursor
 
 
 async def publish(
@@ -155,6 +175,7 @@ async def publish(
 
     Raises:
         Fenced: The cursor's subject has another sequence.
+        MaxPayloadError: A row is too large for the server that the client is connected to now; see `bounds`.
         ValueError: There are too many rows.
     """
     if len(rows) > MAXIMUM_ROWS:
@@ -168,6 +189,8 @@ async def publish(
                 raise
             expected = 0
             continue
+        except nats.errors.MaxPayloadError:
+            raise
         except (nats.errors.Error, TimeoutError, OSError) as error:
             log.debug("batch.retried", extra={"stream": stream, "reason": repr(error)})
         RETRIED.inc()

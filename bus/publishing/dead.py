@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import nats.errors
@@ -110,6 +110,24 @@ async def bury(
         return
     letter = Letter(subject, message.data, reason, consumer, f"dead:{stream}:{message.sequence}")
     await store(client, names, letter, timeout_seconds=timeout_seconds)
+
+
+async def bury_all(
+    client: Client,
+    names: Names,
+    consumer: str,
+    stream: str,
+    refused: Sequence[tuple[Received, str]],
+    *,
+    timeout_seconds: float,
+) -> None:
+    """Bury messages, each with its reason, together: one after the other, a burst of garbage would hold up the rest."""
+    await asyncio.gather(
+        *(
+            bury(client, names, consumer, stream, message, reason, timeout_seconds=timeout_seconds)
+            for message, reason in refused
+        )
+    )
 
 
 async def store(client: Client, names: Names, letter: Letter, *, timeout_seconds: float) -> None:

@@ -114,7 +114,12 @@ class Lease:
         finally:
             await inbox.close()
         self._pin, self._mark = waiting.pin, waiting.pin.encode()
-        self._keeping = asyncio.create_task(self._keep())
+        self.keep()
+
+    def keep(self) -> None:
+        """Renew the lease until `open`, while no reader does."""
+        if self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep())
 
     async def _stand_by(self, inbox: Tap, waiting: "_Waiting") -> None:
         """Send one request; return when the server serves it, ends it, or misses its heartbeats."""

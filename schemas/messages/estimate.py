@@ -185,3 +185,6 @@ class Cursor(Message):
             "there, the server has come back with less than it had"
         ),
     ] = None
+    partial: Annotated[
+        Count | None, Field(description="rows of the next message that are stored too, if one batch cannot hold all")
+    ] = None

@@ -20,7 +20,7 @@ from schemas.codec import InvalidMessage
 from schemas.live import Live
 from schemas.messages.prediction import WorkloadSums
 from schemas.settings import Settings
-from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names, token
+from schemas.subject import Names, token
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ OUTLOOK = "outlook"
 NODES = Gauge("spazio_nodes", "nodes known", ["partition"])
 WITHHELD = Gauge(
     "spazio_messages_withheld",
-    "messages not published: cpu or memory is unknown, or the subject would be too long",
+    "messages not made: cpu or memory is unknown, or a number cannot be in a message",
     ["partition"],
 )
 IGNORED = Gauge(
@@ -101,6 +101,10 @@ class ProcessorFold(Fold, Generic[State]):
     def snapshot(self) -> bytes | None:
         """Return the state as bytes; None: it has no node."""
         return None if self.nodes == 0 else self._state.snapshot()
+
+    def capture(self) -> bytes:
+        """Return the state as bytes, also if it has no node."""
+        return self._state.snapshot()
 
     def restore(self, body: bytes) -> None:
         """Replace the state by a snapshot.
@@ -181,24 +185,16 @@ def forecast(live: Live, shards: int) -> ProcessorFold[Forecasts]:
             forecasts = state.fold(sums.partition, sums.at_us, workload.sums_of(sums))
         except ValueError as error:
             raise codec.Refused(str(error)) from error
-        subjects = [
-            names.of("forecast", token(made.workload.namespace), token(workload.name(made.workload)))
+        # A subject may be longer than a server takes; `bus.publishing.bounds` withholds those rows.
+        return [
+            Row(
+                names.of("forecast", token(made.workload.namespace), token(workload.name(made.workload))),
+                codec.encode(workload.message(made, settings)),
+            )
             for made in forecasts
         ]
-        # A longer subject would end the connection, after each restart again.
-        fitting = [len(target) <= MAXIMUM_SUBJECT_BYTES for target in subjects]
-        WITHHELD.labels("forecast").inc(fitting.count(False))
-        return [
-            Row(target, codec.encode(workload.message(made, settings)))
-            for target, made, fits in zip(subjects, forecasts, fitting, strict=True)
-            if fits
-        ]
 
-    def create() -> Forecasts:
-        WITHHELD.labels("forecast").set(0)
-        return Forecasts(shards, workload.params(live.current))
-
-    return ProcessorFold(create, _singly(fold_one))
+    return ProcessorFold(lambda: Forecasts(shards, workload.params(live.current)), _singly(fold_one))
 
 
 def _singly(fold_one: Callable[[State, str, bytes], Iterable[Row]]) -> Callable[[State, Messages], Result]:

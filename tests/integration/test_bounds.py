@@ -64,3 +64,6 @@ async def test_a_namespace_of_500_emoji_ends_nothing(client: Client, settings: S
         after = await forecasts(client, len(before) + 2)
         assert process.poll() is None
     assert {forecast.namespace for forecast in after} == {"shop"}
+    letter = await client.jetstream().get_last_msg(NAMES.dead_letters, NAMES.of("dead", "long"))
+    assert (letter.headers or {})["Spazio-Error"].startswith("subject has 6")
+    assert codec.decode(Forecast, letter.data or b"").namespace == LONG

@@ -153,12 +153,12 @@ async def test_a_batch_with_an_outdated_cursor_stores_nothing(client: Client) ->
     assert (await stream.describe(client, NAMES.estimates)).last == first
     assert await attempt(3, first) == first + 6
     assert await attempt(4, first + 6) == first + 12
-    position, sequence = await batch.covered(client, NAMES.estimates, subject, source("c", 100))
+    position, sequence, _ = await batch.covered(client, NAMES.estimates, subject, source("c", 100))
     assert (position, sequence) == (4, first + 12)
-    assert await batch.covered(client, NAMES.estimates, subject, source("other", 100)) == (0, sequence)
+    assert await batch.covered(client, NAMES.estimates, subject, source("other", 100)) == (0, sequence, 0)
     for garbage in (b"nonsense", codec.encode(Cursor(stream="s", created="c", sequence=10**9))):
         await client.jetstream().publish(subject, garbage)
-        position, sequence = await batch.covered(client, NAMES.estimates, subject, source("c", 100))
+        position, sequence, _ = await batch.covered(client, NAMES.estimates, subject, source("c", 100))
         assert position == 4
         assert sequence == (await stream.describe(client, NAMES.estimates)).last
 
@@ -191,7 +191,7 @@ async def test_subjects_that_are_no_text_or_very_long_are_read_and_buried(
         for message in await read(reader, 2):
             await dead.bury(client, NAMES, "process", NAMES.telemetry, message, "odd", timeout_seconds=2)
     writer.close()
-    letters = [await client.jetstream().get_msg(NAMES.events, seq=number) for number in (1, 2)]
+    letters = [await client.jetstream().get_msg(NAMES.dead_letters, seq=number) for number in (1, 2)]
     assert [letter.data for letter in letters] == [b"hi", b"hi"]
     assert letters[1].subject == "spazio.dead.long"
     assert (letters[1].headers or {})["Spazio-Subject"].startswith("spazio.samples.nnn")
@@ -261,15 +261,15 @@ async def test_a_dead_letter_is_stored_once_with_its_reason_and_whole_up_to_the_
         await dead.bury(client, NAMES, consumer, NAMES.telemetry, small, "bad\nthing", timeout_seconds=2)
         await dead.bury(client, NAMES, consumer, NAMES.telemetry, large, "too big", timeout_seconds=2)
     js = client.jetstream()
-    letter = await js.get_msg(NAMES.events, seq=1)
+    letter = await js.get_msg(NAMES.dead_letters, seq=1)
     assert (letter.subject, letter.data) == ("spazio.dead.spazio.samples.x", b"garbage")
     assert letter.headers is not None
     assert letter.headers["Spazio-Error"] == "bad thing"
     assert letter.headers["Spazio-Consumer"] == "process"
     assert letter.headers["Nats-Msg-Id"] == f"dead:{NAMES.telemetry}:1"
-    parts = [await js.get_msg(NAMES.events, seq=number) for number in (2, 3)]
+    parts = [await js.get_msg(NAMES.dead_letters, seq=number) for number in (2, 3)]
     assert b"".join(part.data or b"" for part in parts) == big
-    assert (await stream.describe(client, NAMES.events)).last == 3
+    assert (await stream.describe(client, NAMES.dead_letters)).last == 3
 
 
 async def test_the_newest_sound_checkpoint_is_loaded_and_a_damaged_one_set_aside(client: Client) -> None:

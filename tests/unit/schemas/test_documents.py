@@ -197,7 +197,7 @@ FULL: dict[str, Message] = {
     "subspace": outlook.subspace(),
     "workloads": outlook.sums(),
     "forecast": outlook.forecast(),
-    "cursor": Cursor(stream="S", created="20250101T000000000000Z", sequence=7, stored_us=8),
+    "cursor": Cursor(stream="S", created="20250101T000000000000Z", sequence=7, stored_us=8, partial=3),
 }
 
 

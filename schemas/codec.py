@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from schemas import channel, subject
 from schemas.messages.base import VERSION, Message
@@ -42,7 +43,7 @@ def decode(kind: type[AnyMessage], payload: bytes) -> AnyMessage:
     try:
         decoded: AnyMessage = kind.__pydantic_validator__.validate_json(payload)
     except ValidationError as error:
-        raise Refused(_reason(error.errors(include_url=False))) from None
+        raise Refused(_reason(error, payload)) from None
     return decoded
 
 
@@ -60,13 +61,22 @@ def decode_from(kind: type[AnyMessage], payload: bytes, source: str) -> AnyMessa
     return message
 
 
-def _reason(errors: list[Any]) -> str:
-    for item in errors:
-        if item["loc"] == ("v",) and isinstance(item["input"], int) and item["input"] > VERSION:
-            return f"contract version {item['input']} is newer than {VERSION}, the newest known here"
+def _reason(error: ValidationError, payload: bytes) -> str:
+    # Each error would hold a copy of its input, for an absent field the whole message.
+    errors: list[Any] = list(error.errors(include_url=False, include_context=False, include_input=False))
+    if any(item["loc"] == ("v",) for item in errors):
+        version = _version(payload)
+        if version > VERSION:
+            return f"contract version {version} is newer than {VERSION}, the newest known here"
     parts = [f"{'.'.join(map(_shown, item['loc'])) or 'payload'}: {item['msg']}" for item in errors[:3]]
     more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
     return "; ".join(parts) + more
+
+
+def _version(payload: bytes) -> int:
+    """Return the contract version of a message, 0 if it has none."""
+    version = from_json(payload)["v"]
+    return version if isinstance(version, int) else 0
 
 
 def _shown(part: str | int) -> str:

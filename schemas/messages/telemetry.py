@@ -1,6 +1,6 @@
 """Messages that node agents publish: blocks of samples, and container events."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -27,6 +27,10 @@ POD_COLUMNS = (
     "throttled",
 )
 
+Value = TypeVar("Value")
+# A list that is refused at its first wrong value: to name thousands of them takes longer than to fold a hundred blocks.
+Column = Annotated[list[Value], Field(fail_fast=True)]
+
 Boot = Annotated[str, Field(min_length=1, max_length=64, description="boot id of the node's kernel")]
 
 
@@ -38,8 +42,8 @@ class Block(Message):
     seq: Annotated[Count, Field(description="whole second of CLOCK_BOOTTIME at which the block begins")]
     at_us: Annotated[int, Field(ge=0, le=2**53 - 1 - MAXIMUM_US, description="time of the first sample")]
     step_us: Annotated[int, Field(gt=0, le=60_000_000, description="time from one sample to the next")]
-    metrics: Annotated[list[str], Field(min_length=1, max_length=64, description="column names")]
-    values: Annotated[list[float | None], Field(min_length=1, max_length=6400, description="null: not known")]
+    metrics: Annotated[Column[str], Field(min_length=1, max_length=64, description="column names")]
+    values: Annotated[Column[float | None], Field(min_length=1, max_length=6400, description="null: not known")]
 
     @model_validator(mode="after")
     def _rectangular(self) -> Self:
@@ -107,13 +111,13 @@ class EdgeBlock(Message):
     ] = None
     step_us: Annotated[int, Field(ge=10_000, le=1_000_000, description="time from one sample to the next")] = 100_000
     usage: Annotated[
-        list[Ratio | None], Field(max_length=MAXIMUM_FEATURES, description="last smoothed ratios; null: not known")
+        Column[Ratio | None], Field(max_length=MAXIMUM_FEATURES, description="last smoothed ratios; null: not known")
     ]
     pods: Annotated[Count | None, Field(description="running pods; null: not known")] = None
     waiting: Annotated[Amount, Field(description="cores demanded beyond those used, mean of the second")] = 0.0
     cores: Annotated[Amount | None, Field(description="cores in use, mean of the second; null: as in `usage`")] = None
     size: Size | None = None
-    moment: list[Annotated[float, Field(ge=-1, le=1)]] | None = None
+    moment: Column[Annotated[float, Field(ge=-1, le=1)]] | None = None
 
     @model_validator(mode="after")
     def _triangular(self) -> Self:
@@ -141,7 +145,7 @@ class ContainerEvent(Message):
     event: Literal["created", "started", "exited", "deleted"]
     container: Annotated[Text, Field(description="the runtime's id of the container")]
     sources: Annotated[
-        list[Text],
+        Column[Text],
         Field(
             min_length=1, max_length=16, description="sources that have reported this container, the first one first"
         ),
@@ -174,23 +178,23 @@ class PodUsageBlock(Message):
     system_memory_bytes: Annotated[
         Amount | None, Field(description="memory in use (MemTotal - MemAvailable) that is in no pod's working set")
     ] = None
-    pods: Annotated[list[Text], Field(max_length=MAXIMUM_PODS, description="UID of the pod, or id of the container")]
-    namespaces: list[Text | None]
-    names: list[Text | None]
-    workloads: Annotated[list[Text | None], Field(description="workload class")]
-    containers: Annotated[list[Count], Field(description="running containers, pause containers left out")]
-    cpu_cores: Annotated[list[Amount | None], Field(description="CPU time over wall time")]
-    memory_bytes: Annotated[list[Amount | None], Field(description="working set: usage - inactive file pages")]
-    cpu_pressure: Annotated[list[Ratio | None], Field(description="share of time some thread waited for a CPU")]
-    memory_pressure: Annotated[list[Ratio | None], Field(description="share of time some thread waited for memory")]
-    io_pressure: Annotated[list[Ratio | None], Field(description="share of time some thread waited for I/O")]
-    throttled: Annotated[list[Ratio | None], Field(description="share of time throttled by its own CPU quota")]
+    pods: Annotated[Column[Text], Field(max_length=MAXIMUM_PODS, description="UID of the pod, or id of the container")]
+    namespaces: Column[Text | None]
+    names: Column[Text | None]
+    workloads: Annotated[Column[Text | None], Field(description="workload class")]
+    containers: Annotated[Column[Count], Field(description="running containers, pause containers left out")]
+    cpu_cores: Annotated[Column[Amount | None], Field(description="CPU time over wall time")]
+    memory_bytes: Annotated[Column[Amount | None], Field(description="working set: usage - inactive file pages")]
+    cpu_pressure: Annotated[Column[Ratio | None], Field(description="share of time some thread waited for a CPU")]
+    memory_pressure: Annotated[Column[Ratio | None], Field(description="share of time some thread waited for memory")]
+    io_pressure: Annotated[Column[Ratio | None], Field(description="share of time some thread waited for I/O")]
+    throttled: Annotated[Column[Ratio | None], Field(description="share of time throttled by its own CPU quota")]
     ages: Annotated[
-        list[Count] | None,
+        Column[Count] | None,
         Field(description="seconds for which the pod is known to run, at most 600; null: not known"),
     ] = None
     kinds: Annotated[
-        list[Kind | None] | None,
+        Column[Kind | None] | None,
         Field(description="kinds that containers' labels declare; absent: no pod of the node declares one"),
     ] = None
 

@@ -19,6 +19,7 @@ from processors.partition import aggregate, intake, output, plan, report
 from processors.partition.output import Output
 from processors.partition.state import FORMAT, PartitionState, Rows
 from processors.rows import table
+from processors.rows.quota import Quota
 from processors.workload.class_capacity import Nodes, Room
 from processors.workload.pod_class import Tally
 from schemas.codec import InvalidMessage
@@ -60,6 +61,11 @@ class Partition:
         return self._state.withheld
 
     @property
+    def quota(self) -> Quota:
+        """Which nodes may have state."""
+        return self._state.quota
+
+    @property
     def ignored(self) -> int:
         """Number of container events that could not be laid on their node's clock, and of blocks without the size."""
         return self._state.admission.ignored
@@ -74,7 +80,7 @@ class Partition:
         outputs: list[Output] = []
         items, refused = decode.messages(messages, self._names.model)
         state = self._state
-        for step, watermark in plan.steps(items, state.watermark, state.admission.admit):
+        for step, watermark in plan.steps(items, state.watermark, self._admit):
             if isinstance(step, plan.Fold):
                 outputs += self._fold(step.entries)
             elif isinstance(step, plan.Learn):
@@ -85,6 +91,10 @@ class Partition:
                 state.adopt(step.model)
             state.watermark = watermark
         return outputs, [InvalidMessage(index, reason) for index, reason in refused]
+
+    def _admit(self, item: decode.Item, second: int) -> plan.Entry | Tally | None:
+        """Return what is to be folded of a message; nothing of a node that may have no state."""
+        return self._state.admission.admit(item, second) if self._state.quota.admits(item, second) else None
 
     def state(self, node: str) -> chain.State | None:
         """Return the state of a node, as rows of one; None: the node is unknown."""

@@ -14,6 +14,7 @@ from processors.model import flat_queue, subspace
 from processors.partition import aggregate, migrate, plan, report
 from processors.partition.admission import Admission
 from processors.rows import snapshot, table
+from processors.rows.quota import Quota
 from processors.workload.workloads import Workloads
 from schemas.messages.estimate import Model
 from schemas.settings import Settings
@@ -35,6 +36,7 @@ class PartitionState:
         params: What the chain reads of the settings.
         rows: State of nodes; those behind the last slot are spare.
         slots: Row of each node.
+        quota: Which nodes may have state.
         admission: What has come of each node.
         workloads: Classes of pods.
         watermark: Event second.
@@ -48,6 +50,7 @@ class PartitionState:
         self.params = Params(settings, choose(settings))
         self.slots: dict[str, int] = {}
         self.admission = Admission(settings.estimate, self.params.variant.smoothing.reach)
+        self.quota = Quota(settings.process)
         self.workloads = Workloads(settings)
         self.rows = self._empty(0)
         self.watermark = plan.Watermark()
@@ -71,6 +74,7 @@ class PartitionState:
 
     def forget(self, second: int) -> None:
         """Drop nodes that have been silent for an hour of event time, so that names do not accumulate."""
+        self.quota.forget(second, self.watermark.since)
         gone = self.admission.silent(second, self.watermark.since)
         self.admission.forget(gone, second)
         if not gone:
@@ -108,6 +112,7 @@ class PartitionState:
             "settings": self._fingerprint(),
             "withheld": self.withheld,
             "nodes": list(self.slots),
+            "quota": self.quota.dump(),
             "admission": self.admission.dump(),
             "workloads": names,
             "arrived": self._arrived,
@@ -142,6 +147,8 @@ class PartitionState:
         self.admission.load(header["admission"])
         self._arrived, self.withheld = header["arrived"], header["withheld"]
         self.watermark = plan.Watermark.of(header["watermark"])
+        known = header["admission"]["allocatable"]
+        self.quota.load(header.get("quota"), header["admission"]["known"], known, self.watermark.second)
         model = None if header["world"] is None else Model.model_validate(header["world"])
         self.workloads.load(header["workloads"], arrays)
         if model is not None:

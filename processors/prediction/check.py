@@ -47,6 +47,29 @@ class Check(NamedTuple):
     pods: list[Row]
 
 
+def due(
+    at_us: int, last_window: Window | None, last_check: int | None, pods: Mapping[str, Pod], settings: Predict
+) -> Check | None:
+    """Return what a node is checked for: a window that has ended or, every few seconds, a change; else None.
+
+    Args:
+        at_us: Event time.
+        last_window: The node's newest window; None: it has none.
+        last_check: When it was last checked, in units of `check_seconds`; None: never.
+        pods: The node's by UID.
+        settings: Lengths of windows, and pauses between checks.
+    """
+    second = at_us // 1_000_000
+    if last_window is None or not settings.enabled:
+        return None
+    has_ended = last_window.number != second // settings.update_seconds
+    is_due = last_check not in (None, second // settings.check_seconds)
+    if not has_ended and not is_due:
+        return None
+    closed = Closed.of(last_window, pods) if has_ended else None
+    return Check(at_us, closed, [pod.row for pod in pods.values() if pod.there])
+
+
 class Usage(NamedTuple):
     """Usage of windows that have ended.
 

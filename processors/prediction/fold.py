@@ -25,12 +25,13 @@ from processors.partition.arrival import Marks
 from processors.partition.output import Output
 from processors.partition.plan import Entry
 from processors.prediction import checkpoint, rejects, window
-from processors.prediction.check import Check, Closed
+from processors.prediction.check import Check, due
 from processors.prediction.histogram.exchange import Koordinator
 from processors.prediction.node import Nodes
 from processors.prediction.pod import Pods
 from processors.prediction.window import Window
 from processors.rows import snapshot
+from processors.rows.quota import Quota
 from schemas.messages.base import Message
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.messages.prediction import Prediction, Reject, Subspace
@@ -55,6 +56,7 @@ class PredictionPartition:
 
     Attributes:
         settings: In force; those that may change may be set between two folds.
+        quota: Which nodes may have state.
         withheld: Messages not made because a number in them would be unknown or out of range.
         refused: Index and reason of each message of the last fold that no other fold reads and that is invalid.
     """
@@ -63,6 +65,7 @@ class PredictionPartition:
         self.settings, self.number = settings, number
         self._names = Names(settings.prefix)
         self.withheld = 0
+        self.quota = Quota(settings.process)
         self.refused: list[tuple[int, str]] = []
         self._federation = rejects.Federation(settings, number)
         # Only clocks matter here, and which blocks count: neither workload classes nor smoothing.
@@ -71,7 +74,7 @@ class PredictionPartition:
         self._windows: dict[str, Window] = {}
         self._last_checks: dict[str, int] = {}
         self._watermark = plan.Watermark()
-        self._pods = Pods()
+        self._pods = Pods(self.quota)
         self._nodes = Nodes(settings)
         self._sums = Sums(seconds=settings.forecast.seconds)
         self._pending: dict[str, _Pending] = {}
@@ -102,9 +105,12 @@ class PredictionPartition:
         for item in items:
             if isinstance(item, Block):
                 used = next(usage)
-                entry = self._admission.admit(item, self._watermark.second)
+                admitted = self.quota.admits(item, self._watermark.second)
+                entry = self._admission.admit(item, self._watermark.second) if admitted else None
                 if isinstance(entry, Entry) and isinstance(entry.block, Block):
                     outputs += self._block(entry.block, used)
+            elif not self.quota.admits(item, self._watermark.second):
+                continue
             elif isinstance(item, PodUsageBlock):
                 self._use(self._admission.possible(item))
             elif isinstance(item, PodFacts):
@@ -143,7 +149,8 @@ class PredictionPartition:
         outputs = self._flush() if head.node in self._pending else []
         outputs += self._advance(head, block.message_index)
         at_us = head.at_us + head.step_us * (head.samples - 1)
-        check = self._check(head.node, at_us)
+        last_window, last_check = self._windows.get(head.node), self._last_checks.get(head.node)
+        check = due(at_us, last_window, last_check, self._pods.of(head.node), self.settings.predict)
         self._open(head.node, at_us)
         self._pending[head.node] = _Pending(block, self._nodes.slot(head), at_us, check)
         cpu, memory = usage
@@ -171,6 +178,7 @@ class PredictionPartition:
         if before // every == now // every:
             return outputs
         outputs += self._flush()
+        self.quota.forget(now, self._watermark.since)
         gone = self._admission.silent(now, self._watermark.since)
         self._admission.forget(gone, now)
         self._sums.forget(gone)
@@ -192,20 +200,6 @@ class PredictionPartition:
         except ValidationError:
             self.withheld += 1
             return []
-
-    def _check(self, name: str, at_us: int) -> Check | None:
-        """Return what a node is checked for: a window that has ended or, every few seconds, a change; else None."""
-        predict, second = self.settings.predict, at_us // 1_000_000
-        last_window = self._windows.get(name)
-        if last_window is None or not predict.enabled:
-            return None
-        has_ended = last_window.number != second // predict.update_seconds
-        is_due = self._last_checks.get(name) not in (None, second // predict.check_seconds)
-        if not has_ended and not is_due:
-            return None
-        pods = self._pods.of(name)
-        closed = Closed.of(last_window, pods) if has_ended else None
-        return Check(at_us, closed, [pod.row for pod in pods.values() if pod.there])
 
     def _open(self, name: str, at_us: int) -> None:
         """Note when a node was checked, and begin the window of this time if it has not begun."""
@@ -255,6 +249,7 @@ class PredictionPartition:
             "format": FORMAT,
             "settings": self._fingerprint(),
             "withheld": self.withheld,
+            "quota": self.quota.dump(),
             "admission": self._admission.dump(),
             "used": self._used.dump(),
             "windows": windows,
@@ -262,6 +257,7 @@ class PredictionPartition:
             "watermark": astuple(self._watermark),
             "pods": self._pods.dump(),
             "slots": self._pods.slots,
+            "made": self._pods.made,
             "sums": self._sums.dump(),
         }
         names, more = self._nodes.dump(self._pods.slots)
@@ -286,11 +282,13 @@ class PredictionPartition:
             self._windows = window.load(header["windows"], arrays)
             self._last_checks = dict(header["looked"])
             self._watermark = plan.Watermark.of(header["watermark"])
-            self._pods.load(header["pods"], header["slots"])
+            self._pods.load(header["pods"], header["slots"], header.get("made", {}))
             self._nodes.load(header["nodes"], arrays, self._pods.slots)
             self._sums.load(header["sums"])
             self._federation.load(header, arrays, self._nodes.rejects)
             self.withheld = header["withheld"]
+            nodes, known = header["admission"]["known"], header["nodes"]["allocatable"]
+            self.quota.load(header.get("quota"), nodes, known, self._watermark.second)
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"state is damaged: {error!r}") from error
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from processors.prediction.tier import pod_sum, priority
+from processors.rows.quota import Quota
 from schemas.messages.facts import PodFacts
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 
@@ -93,9 +94,17 @@ class Pod:
 
 
 class Pods:
-    """Pods by node; slots of those that are gone are used again by none until `keep`."""
+    """Pods by node; slots of those that are gone are used again by none until `keep`.
 
-    def __init__(self) -> None:
+    Attributes:
+        slots: Rows of statistics in use; at most so many as the limit.
+        made: New pods of each node since `keep`; at most as many as one block may list.
+    """
+
+    def __init__(self, quota: Quota) -> None:
+        """Start empty; `quota` says how many pods all nodes may have."""
+        self._quota = quota
+        self.made: dict[str, int] = {}
         self._nodes: dict[str, dict[str, Pod]] = {}
         self.slots = 0
 
@@ -123,7 +132,9 @@ class Pods:
             pods.pop(facts.pod, None)
             return
         if pod is None:
-            pod = self._new(pods, facts.pod, second, facts.created_us)
+            pod = self._new(facts.node, facts.pod, second, facts.created_us)
+        if pod is None:
+            return
         pod.heard = max(pod.heard, second)
         pod.learn(facts)
 
@@ -138,7 +149,9 @@ class Pods:
             listed.add(uid)
             pod = pods.get(uid)
             if pod is None:
-                pod = self._new(pods, uid, second, block.at_us)
+                pod = self._new(block.node, uid, second, block.at_us)
+                if pod is None:
+                    continue
                 pod.workload = block.workloads[index] or ""
             pod.heard, pod.running, pod.used_cpu, pod.used_memory = second, True, cpu, memory
             yield pod, cpu, memory
@@ -146,7 +159,13 @@ class Pods:
             if pod.running and uid not in listed:
                 pod.running, pod.used_cpu, pod.used_memory = False, None, None
 
-    def _new(self, pods: dict[str, Pod], uid: str, second: int, created_us: int) -> Pod:
+    def _new(self, node: str, uid: str, second: int, created_us: int) -> Pod | None:
+        """Return a new pod; None: there are too many of its node, or of all."""
+        pods, made = self._nodes[node], self.made.get(node, 0)
+        if made >= MAXIMUM_PODS or self.slots >= self._quota.pods_max:
+            self._quota.refused_pods += 1
+            return None
+        self.made[node] = made + 1
         if len(pods) >= MAXIMUM_PODS:
             # What is gone goes first, or a node that runs jobs would forget what has run there the longest.
             del pods[next((gone for gone, pod in pods.items() if not pod.there), next(iter(pods)))]
@@ -174,13 +193,14 @@ class Pods:
                 slots.append(pod.slot)
                 pod.slot = len(slots) - 1
         self.slots = len(slots)
+        self.made.clear()
         return slots
 
     def dump(self) -> dict[str, list[dict[str, Any]]]:
         """Return everything as JSON types."""
         return {node: [asdict(pod) for pod in pods.values()] for node, pods in self._nodes.items()}
 
-    def load(self, dumped: dict[str, list[dict[str, Any]]], slots: int) -> None:
+    def load(self, dumped: dict[str, list[dict[str, Any]]], slots: int, made: dict[str, int]) -> None:
         """Take over what `dump` returned.
 
         Raises:
@@ -194,4 +214,4 @@ class Pods:
         if len(used) != len(listed) or not used <= set(range(slots)):
             raise ValueError(f"state has {len(listed)} pods that do not fit into {slots} slots, each into its own")
         self._nodes = {node: {pod["uid"]: Pod(**pod) for pod in pods} for node, pods in dumped.items()}
-        self.slots = slots
+        self.slots, self.made = slots, dict(made)

@@ -23,6 +23,7 @@ from rich.text import Text
 
 from bus import connection, errors, server, stream
 from bus.connection import MINIMUM_SERVER
+from bus.folding import worker_pool
 from producers import clock as grid
 from schemas.sections.measurement import CONTAINER_SOURCES
 from schemas.settings import Settings
@@ -65,6 +66,7 @@ def checks(settings: Settings) -> Checks:
         "nats program": partial(nats_program, settings),
         "nats server": partial(nats_server, settings),
         "streams": partial(streams, settings),
+        "names": partial(names, settings),
         "pipeline": partial(pipeline, settings),
         "nodes": partial(claims.check, settings, _PROBE_SECONDS),
     }
@@ -156,6 +158,29 @@ def streams(settings: Settings) -> Finding:
 async def _missing(settings: Settings) -> list[str]:
     async with asyncio.timeout(_PROBE_SECONDS), connection.probe(settings, "spazio-doctor") as client:
         return await stream.missing(client, settings)
+
+
+def names(settings: Settings) -> Finding:
+    """Ask the processors for nodes that they refuse, because there are more names than may have state."""
+    cost, remedy = "the refused nodes are not estimated", "stop who invents names, or raise process nodes_max"
+    try:
+        refused = asyncio.run(_refused(settings))
+    except (errors.BusError, TimeoutError, OSError, ValueError, LookupError):
+        return Finding("names", None, "not checked: there is no server", cost, "start one with `spazio up`")
+    if refused:
+        return Finding("names", False, "; ".join(refused), cost, remedy)
+    return Finding("names", True, "no processor refuses a node")
+
+
+async def _refused(settings: Settings) -> list[str]:
+    async with asyncio.timeout(_PROBE_SECONDS), connection.probe(settings, "spazio-doctor") as client:
+        found = await worker_pool.replicas(client, settings.prefix)
+    parts = sorted((name, part) for replica in found for name, part in replica.parts.items() if part.get("refused"))
+    return [
+        f"part {name} refuses nodes beyond {part['limit']}, {part['refused']} messages so far, the last of "
+        f"{part['newest']!r}"
+        for name, part in parts
+    ]
 
 
 def _greeting(url: str) -> tuple[str, str]:

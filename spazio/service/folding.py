@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from prometheus_client import Gauge
 
@@ -15,6 +15,7 @@ from processors.partition.aggregate import Aggregate, Federation
 from processors.partition.output import Output
 from processors.partition.partition import Partition
 from processors.prediction.fold import PredictionPartition
+from processors.rows.quota import Quota
 from schemas import codec
 from schemas.codec import InvalidMessage
 from schemas.live import Live
@@ -32,6 +33,12 @@ WITHHELD = Gauge(
     "messages not made: cpu or memory is unknown, or a number cannot be in a message",
     ["partition"],
 )
+REFUSED = Gauge(
+    "spazio_messages_of_refused_nodes",
+    "messages left out because their node may have no state: see process nodes_max",
+    ["partition"],
+)
+REFUSED_PODS = Gauge("spazio_pods_refused", "pods left out of predictions: see process pods_max", ["partition"])
 IGNORED = Gauge(
     "spazio_container_events_ignored",
     "container events that open no window: of a node without blocks, or a minute away from its newest one; and "
@@ -87,6 +94,15 @@ class ProcessorFold(Fold, Generic[State]):
         """Number of nodes in the state; None: it does not consist of nodes."""
         return None if self._count is None else self._count(self._state)
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """Fields for a report: `nodes`, and if nodes were refused, `refused` messages and the `newest` node."""
+        quota = getattr(self._state, "quota", None)
+        fields = {} if self.nodes is None else {"nodes": self.nodes}
+        if quota is None or not quota.refused:
+            return fields
+        return fields | {"refused": quota.refused, "newest": quota.newest, "limit": quota.limit}
+
     def clear(self) -> None:
         """Discard all state."""
         self._state = self._create()
@@ -123,10 +139,13 @@ def partition(settings: Settings, number: int) -> ProcessorFold[Partition]:
         outputs, invalid = state.fold(messages)
         return _rows(outputs), invalid
 
+    tell = _refusals(label)
+
     def observe(state: Partition) -> None:
         NODES.labels(label).set(state.nodes)
         WITHHELD.labels(label).set(state.withheld)
         IGNORED.labels(label).set(state.ignored)
+        tell(state.quota)
 
     return ProcessorFold(lambda: Partition(settings, number), step, observe=observe, count=attrgetter("nodes"))
 
@@ -143,12 +162,30 @@ def prediction(live: Live, number: int) -> ProcessorFold[PredictionPartition]:
         outputs = state.fold(messages)
         return _rows(outputs), [InvalidMessage(index, reason) for index, reason in state.refused]
 
+    tell = _refusals(label)
+
     def observe(state: PredictionPartition) -> None:
         WITHHELD.labels(label).set(state.withheld)
+        tell(state.quota)
 
     return ProcessorFold(
         lambda: PredictionPartition(live.current, number), step, observe=observe, count=attrgetter("nodes")
     )
+
+
+def _refusals(label: str) -> Callable[[Quota], None]:
+    """Return a function that counts the messages of refused nodes, and logs the first."""
+    told = False
+
+    def tell(quota: Quota) -> None:
+        nonlocal told
+        REFUSED.labels(label).set(quota.refused)
+        REFUSED_PODS.labels(label).set(quota.refused_pods)
+        if quota.refused and not told:
+            log.warning("nodes.refused", extra={"part": label, "limit": quota.limit, "node": quota.newest})
+        told = bool(quota.refused)
+
+    return tell
 
 
 def aggregate(settings: Settings, shards: int) -> ProcessorFold[Aggregate]:

@@ -44,11 +44,7 @@ async def run(client: Client, live: Live, health: Health) -> None:
     works = {work.task.name: work for work in _works(client, live, await _shards(client, names))}
     runners = [TaskRunner(client, live, health, work.task, work.fold, work.journal, shared) for work in works.values()]
 
-    def about(name: str) -> dict[str, Any]:
-        nodes = works[name].fold.nodes
-        return {} if nodes is None else {"nodes": nodes}
-
-    await WorkerPool(client, live.current.prefix, runners, about).run()
+    await WorkerPool(client, live.current.prefix, runners, lambda name: works[name].fold.about).run()
 
 
 class _Work(NamedTuple):

@@ -1,0 +1,83 @@
+"""How many nodes of a partition may have state: names are invented at no cost, and state is not.
+
+A node that Kubernetes knows, by its facts, always gets state. Any other gets it while fewer than the limit have some,
+so those that came first keep it. A node of which nothing came for an hour of event time gives its place back. All that
+is decided here follows from the messages in stream order, so a replay decides the same.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from schemas.messages.facts import UNBOUND, NodeFacts
+from schemas.sections.service import Process
+
+LEAST = 1000  # nodes, where Kubernetes knows few or there is none
+_EACH = 4  # times the nodes that Kubernetes knows: those that it does not know yet, and machines beside it
+_MOST_KNOWN = 1 << 14  # nodes with facts: several times what one partition of the largest clusters has
+_FORGET_SECONDS = 3600
+
+
+class Quota:
+    """Nodes that may have state, each with the event second in which it was last heard.
+
+    Attributes:
+        refused: Messages left out, since their node may have no state.
+        newest: Node of the last of them; empty: there was none.
+        pods_max: Pods of all nodes that may have statistics.
+        refused_pods: Times that a pod was left out because there were too many.
+    """
+
+    def __init__(self, settings: Process) -> None:
+        """Start empty."""
+        self._nodes_max, self.pods_max = settings.nodes_max, settings.pods_max
+        self.refused_pods = 0
+        self._heard: dict[str, int] = {}
+        self._known: dict[str, None] = {}
+        self.refused, self.newest = 0, ""
+
+    @property
+    def limit(self) -> int:
+        """Nodes that may have state without facts."""
+        return self._nodes_max or max(LEAST, _EACH * len(self._known))
+
+    def admits(self, item: object, second: int) -> bool:
+        """Return whether something decoded is folded in an event second; call once for each, in stream order.
+
+        What is of no node, as the global model, always is.
+        """
+        node: str | None = getattr(getattr(item, "message", item), "node", None)
+        if isinstance(item, NodeFacts):
+            if not item.deleted and item.node not in self._known and len(self._known) >= _MOST_KNOWN:
+                return self._refuse(item.node)
+            if item.deleted:
+                self._known.pop(item.node, None)
+            else:
+                self._known[item.node] = None
+            return True
+        if node is None or node == UNBOUND:
+            return True
+        if node not in self._heard and node not in self._known and len(self._heard) >= self.limit:
+            return self._refuse(node)
+        self._heard[node] = second
+        return True
+
+    def _refuse(self, node: str) -> bool:
+        self.refused, self.newest = self.refused + 1, node
+        return False
+
+    def forget(self, second: int, since: int) -> None:
+        """Take the places of nodes that are silent; event time began, or began again, in second `since`."""
+        oldest = second - _FORGET_SECONDS
+        if since < oldest:
+            for node in [node for node, heard in self._heard.items() if heard < oldest]:
+                del self._heard[node]
+
+    def dump(self) -> dict[str, Any]:
+        """Return everything as JSON types."""
+        return {"heard": self._heard, "known": list(self._known), "refused": self.refused, "newest": self.newest}
+
+    def load(self, dumped: dict[str, Any] | None, nodes: Iterable[str], known: Iterable[str], second: int) -> None:
+        """Take over what `dump` returned; None: an older program has stored state of these nodes, and facts of some."""
+        dumped = dumped or {"heard": dict.fromkeys(nodes, second), "known": known, "refused": 0, "newest": ""}
+        self._heard, self._known = dict(dumped["heard"]), dict.fromkeys(dumped["known"])
+        self.refused, self.newest = dumped["refused"], dumped["newest"]

@@ -169,6 +169,7 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
             "nats_telemetry_max_bytes": str(8 << 30),
             "nats_estimates_max_bytes": str(8 << 30),
             "smoothing_publish": str(asked.smoothed).lower(),
+            "process_nodes_max": str(nodes),
             **predictions(enabled=asked.outlook),
         },
         environ={},

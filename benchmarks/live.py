@@ -115,7 +115,7 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
         port = server.free_port(0)
         flags = {"data_dir": folder, "nats_url": f"nats://127.0.0.1:{port}", "http_port": "0"}
         flags |= {"nats_telemetry_max_bytes": str(8 << 30), "nats_estimates_max_bytes": str(4 << 30)}
-        flags |= fold.predictions(enabled=False)
+        flags |= fold.predictions(enabled=False) | {"process_nodes_max": str(nodes)}
         settings = all_settings.load(flags, environ={})
         command = server.command(server.find(), server.write_config(settings, port))
         environ = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
@@ -124,12 +124,12 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
         running = {"server": stack.enter_context(process(command))}
         running["process"] = stack.enter_context(process([*spazio, "process", *asked.process], environ))
         running["cache"] = stack.enter_context(process([*spazio, "sink", "cache"], environ))
-        asyncio.run(_ready(settings))
+        asyncio.run(ready(settings))
         empty = resident_bytes(running["process"].pid)
         load = ["load", "--nodes", str(nodes), "--kinds", "samples", "--simulated-in-flight", "20000"]
         load += ["--simulated-metrics", ",".join(metrics), "--simulated-prepared-seconds", str(asked.prepared)]
         running["load"] = stack.enter_context(process([*spazio, *load], environ))
-        asyncio.run(_flowing(settings))
+        asyncio.run(flowing(settings))
         pids = {name: service.pid for name, service in running.items()}
         result = asyncio.run(watch(settings, seconds, pids))
         resident = {name: resident_bytes(pid) for name, pid in pids.items()}
@@ -145,14 +145,14 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-async def _ready(settings: Settings) -> None:
+async def ready(settings: Settings) -> None:
     """Wait until the processor and the cache sink have created the streams and subscribed."""
     async with connection.connect(settings, "benchmark") as client:
         await stream.ensure(client, settings)
     await asyncio.sleep(_WARM_SECONDS / 2)
 
 
-async def _flowing(settings: Settings) -> None:
+async def flowing(settings: Settings) -> None:
     """Wait until blocks arrive: the load generator prepares them first."""
     async with connection.connect(settings, "benchmark") as client:
         while not (await stream.describe(client, Names(settings.prefix).telemetry)).last:  # noqa: ASYNC110 # a stream sends no notice

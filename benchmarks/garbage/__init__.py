@@ -1,0 +1,1 @@
+"""What good nodes notice of one node that sends garbage."""

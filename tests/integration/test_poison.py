@@ -196,7 +196,7 @@ async def test_a_holder_that_died_within_such_a_message_leaves_the_rest_to_the_n
     journal = Batches(client, NAMES.estimates, NAMES.of("cursor", "totals"), timeout_seconds=1)
     await journal.covered(source)
     await journal.commit([Row(OUTPUT.format("n"), b"1")], source, 1)
-    await journal.commit([Row(OUTPUT.format("m"), b"%d" % number) for number in range(900)], source, 1, 900)
+    await journal.commit([Row(OUTPUT.format("m"), b"%d" % number) for number in range(900)], source, 1, partial=900)
     running = asyncio.create_task(runner(client, settings, Health()).run())
     await folded(client, last)
     running.cancel()

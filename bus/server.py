@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from bus import stream
+from bus import layout
 from bus.connection import MINIMUM_SERVER
 from schemas.settings import Settings
 
@@ -114,7 +114,7 @@ def write_config(settings: Settings, port: int, accounts: Path | None = None) ->
     path = folder / "server.conf"
     # The server reserves the maximum size of every stream, so its limit is their sum. Otherwise it would not start on a
     # small disk, although streams rarely reach their maximum. Writers watch how full the disk really is.
-    room = sum(config.max_bytes or 0 for config in stream.configs(settings)) + _SPARE_BYTES
+    room = sum(config.max_bytes or 0 for config in layout.configs(settings)) + _SPARE_BYTES
     name = f"{settings.prefix}-embedded"
     # The server takes an included path as relative to the file, even one that begins with a slash.
     access = f"include {json.dumps(os.path.relpath(accounts, folder), ensure_ascii=False)}\n" if accounts else ""

@@ -9,7 +9,7 @@ import pytest
 from nats.aio.client import Client
 from nats.js.errors import KeyNotFoundError
 
-from bus import connection, stream
+from bus import connection, layout, stream
 from bus.health import Health
 from bus.publishing import dead
 from bus.publishing.outbox import Outbox
@@ -31,7 +31,7 @@ async def test_a_server_of_an_earlier_version_keeps_what_it_has_and_gets_a_strea
     settings: Settings,
 ) -> None:
     async with connection.connect(settings, "test") as client:
-        old = next(config for config in stream.configs(settings) if config.name == NAMES.events)
+        old = next(config for config in layout.configs(settings) if config.name == NAMES.events)
         await client.jetstream().add_stream(old.evolve(subjects=[NAMES.of("dead", ">"), NAMES.of("decision", ">")]))
         await client.jetstream().publish(NAMES.of("dead", "x"), b"letter")
         await client.jetstream().publish(NAMES.of("decision", "a", "b"), b"decision")
@@ -57,7 +57,7 @@ async def test_a_flood_of_dead_letters_evicts_no_decision(settings: Settings) ->
 
 
 async def test_every_stream_and_bucket_has_a_bound(settings: Settings) -> None:
-    assert all((config.max_bytes or 0) > 0 for config in stream.configs(settings))
+    assert all((config.max_bytes or 0) > 0 for config in layout.configs(settings))
 
 
 async def test_a_full_cache_drops_its_oldest_rows_and_goes_on(settings: Settings) -> None:

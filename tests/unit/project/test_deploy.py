@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from bus import server, stream
+from bus import layout, server
 from schemas.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -59,7 +59,7 @@ def test_the_hub_is_configured_as_the_server_of_the_stack_and_regions_may_say_th
 
 
 def test_the_server_of_the_stack_has_room_for_all_streams() -> None:
-    sizes = sum(config.max_bytes or 0 for config in stream.configs(Settings()))
+    sizes = sum(config.max_bytes or 0 for config in layout.configs(Settings()))
     room = re.search(r"max_file_store: (\d+)GB", (ROOT / "deploy/nats.conf").read_text())
     assert room is not None
     assert int(room[1]) << 30 >= sizes

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from bus import stream
+from bus import layout
 from processors import decode
 from schemas import channel, codec, document, settings
 from schemas.channel import CHANNELS, Channel, Store, Token
@@ -28,7 +28,7 @@ class Temperature(Message):
 
 
 def subjects(name: str, rows: tuple[Channel, ...]) -> list[str]:
-    (config,) = (config for config in stream.configs(SETTINGS, rows) if config.name == name)
+    (config,) = (config for config in layout.configs(SETTINGS, rows) if config.name == name)
     return config.subjects or []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bus import stream
+from bus import layout
 from schemas import codec, document, live, metric, settings
 from schemas.messages.base import Message
 from schemas.messages.estimate import Availability, Blocks, ClassRoom, ClassSum, Cursor, Model
@@ -271,7 +271,7 @@ def test_no_subject_of_the_contract_leaves_asyncapi() -> None:
 
 
 def test_each_subject_of_asyncapi_is_kept_by_one_stream() -> None:
-    subjects = [each for config in stream.configs(settings.load(environ={})) for each in config.subjects or []]
+    subjects = [each for config in layout.configs(settings.load(environ={})) for each in config.subjects or []]
     patterns = [re.escape(each).replace(r"\*", r"[^.]+").replace(">", ".+") for each in subjects]
     for channel in document.asyncapi()["channels"].values():
         example = re.sub(r"\{\w+\}", "7", channel["address"])

@@ -237,7 +237,7 @@ _READS = {
     "history": ["SPAZIO_TELEMETRY", "SPAZIO_ESTIMATES", "SPAZIO_EVENTS"],
     "metrics": ["SPAZIO_ESTIMATES"],
     "kubernetes": ["SPAZIO_ESTIMATES"],
-    "extender": [name for name in STREAMS if name not in ("SPAZIO_EVENTS", "OBJ_SPAZIO_CHECKPOINTS")],
+    "extender": [name for name in STREAMS if name not in ("SPAZIO_EVENTS", "SPAZIO_DEAD", "OBJ_SPAZIO_CHECKPOINTS")],
     "watch": ["SPAZIO_TELEMETRY", "KV_SPAZIO_NODES", "KV_SPAZIO_PODS"],
     "load": ["SPAZIO_TELEMETRY", "KV_SPAZIO_NODES", "KV_SPAZIO_PODS"],
     "reader": STREAMS,

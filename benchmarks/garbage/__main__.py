@@ -91,11 +91,19 @@ async def flood(settings: Settings, seconds: float) -> int:
 
 
 async def lost(client: Client, settings: Settings, first: int, last: int) -> int:
-    """Return how many blocks of good nodes in a range of telemetry come before a fold's last row and are not in it."""
+    """Return how many blocks of good nodes the folds have missed or left out so far, and nodes without a row.
+
+    Args:
+        client: Connection.
+        settings: Prefix.
+        first: Sequence of telemetry from which on a node must have a row.
+        last: Sequence of telemetry up to which it must.
+    """
     names, missing = Names(settings.prefix), 0
+    end = (await stream.describe(client, names.estimates)).last
     async with Reader(client, names.estimates, [names.of("availability", "*")], newest=True) as reader:
         newest: dict[str, Availability] = {}
-        while messages := await reader.read(timeout_seconds=1):
+        while reader.position < end and (messages := await reader.read(timeout_seconds=1)):
             for message in messages:
                 row = codec.decode(Availability, message.data)
                 newest[row.node] = row

@@ -118,10 +118,10 @@ def test_the_image_of_the_agent_has_none_of_the_heavy_packages_nor_pip(running: 
     assert running.compose("exec", "-T", "agent", "python", "-c", program) == "[]"
     sizes = {
         image: int(running.docker("image", "inspect", "-f", "{{.Size}}", image))
-        for image in ("spazio-base:local", "spazio-agent:latest", "spazio:latest")
+        for image in ("spazio-base:local", "spazio-agent:0.1.0", "spazio:0.1.0")
     }
     print({name: f"{size / 1e6:.0f} MB" for name, size in sizes.items()})
-    assert sizes["spazio-agent:latest"] - sizes["spazio-base:local"] < 30e6
+    assert sizes["spazio-agent:0.1.0"] - sizes["spazio-base:local"] < 30e6
 
 
 def test_with_the_engines_socket_workload_classes_have_names(running: Stack) -> None:

@@ -87,8 +87,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 async def cluster(shared: ControlPlane) -> AsyncIterator[Kubectl]:
     """A cluster with everything installed, a node, a pod and an autoscaler, and nothing written to them."""
     async with Kubectl(shared) as kubectl:
-        await kubectl.call("POST", "/api/v1/namespaces", {"metadata": {"name": SPACE}})
-        await install(kubectl, "crd.yaml", *MANIFESTS)
+        # With the policies of admission: what they leave of each right must suffice.
+        await install(kubectl, "namespace.yaml", "crd.yaml", "admission.yaml", *MANIFESTS)
         await kubectl.node("n1", labels={"by": "kubelet"})
         await kubectl.pod("p1")
         await scaler(kubectl, spazio_floor="true")
@@ -151,9 +151,9 @@ async def kick(plane: ControlPlane, kubectl: Kubectl) -> None:
     """Annotate a node as the extender does."""
     api = Api(Kube(config=await kubeconfig(plane, kubectl, "spazio-extender")))
     try:
-        body = {"metadata": {"annotations": {"spazio.room": "1"}}}
-        made = await api.send("PATCH", "/api/v1/nodes/n1", body, kind="application/merge-patch+json")
-        assert made["metadata"]["annotations"]["spazio.room"] == "1"
+        await service._annotate(api, "n1")
+        made = await kubectl.call("GET", "/api/v1/nodes/n1")
+        assert service.ANNOTATION in made["metadata"]["annotations"]
     finally:
         await api.close()
 

@@ -31,8 +31,14 @@ SCALERS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 METRICS = "/apis/spazio.io/v1alpha1/nodemetrics"
 FAST = {"look_seconds": 0.2, "floor_seconds": 2, "forecast_seconds": 6, "force_seconds": 3600, "stale_seconds": 900}
 
-_PLURALS = {"NetworkPolicy": "networkpolicies"}
-_CLUSTER_WIDE = ("Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "PriorityClass")
+_PLURALS = {
+    "NetworkPolicy": "networkpolicies",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+}
+_CLUSTER_WIDE = (
+    "Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "PriorityClass",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+)  # fmt: skip
 
 
 def documents(name: str) -> list[dict[str, Any]]:

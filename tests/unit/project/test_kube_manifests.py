@@ -1,5 +1,6 @@
 """The manifests are hardened, agree with each other, and with what they are made from."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from schemas.messages.base import RELEASE
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "deploy" / "kubernetes").rglob("*.yaml"))
 THINGS = [(path.name, thing) for path in FILES for thing in yaml.safe_load_all(path.read_text()) if thing]
-PODS: dict[str, dict[str, Any]] = {
-    name: thing["spec"]["template"]["spec"] for name, thing in THINGS if "template" in (thing.get("spec") or {})
+WORKLOADS: dict[str, dict[str, Any]] = {
+    thing["metadata"]["name"].removeprefix("spazio-"): thing
+    for _, thing in THINGS
+    if "template" in (thing.get("spec") or {})
 }
+PODS: dict[str, dict[str, Any]] = {name: thing["spec"]["template"]["spec"] for name, thing in WORKLOADS.items()}
 
 
 def things(kind: str) -> list[dict[str, Any]]:
@@ -43,17 +47,30 @@ def test_no_pod_can_do_more_than_its_work(name: str) -> None:
 def test_every_account_and_volume_and_setting_that_is_named_is_there() -> None:
     accounts = {one["metadata"]["name"] for one in things("ServiceAccount")}
     assert {pod["serviceAccountName"] for pod in PODS.values()} == accounts
+    homes = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in things("ServiceAccount")}
+    spaces = {name: thing["metadata"]["namespace"] for name, thing in WORKLOADS.items()}
+    assert {(spaces[name], pod["serviceAccountName"]) for name, pod in PODS.items()} == homes
     bound = {subject["name"] for one in things("ClusterRoleBinding") for subject in one["subjects"]}
     assert bound == accounts - {"spazio-none"}
     containers = [container for pod in PODS.values() for container in pod["containers"]]
     images = {container["image"] for container in containers if container["image"].startswith("spazio")}
     assert {image.partition(":")[2] for image in images} == {RELEASE}
-    (settings,) = (one["data"] for one in things("ConfigMap") if one["metadata"]["name"] == "spazio")
+    settings, same = (one["data"] for one in things("ConfigMap") if one["metadata"]["name"] == "spazio")
+    assert settings == same  # of the agents' namespace
     named = {entry["name"] for container in containers for entry in container.get("env", ())}
     known = {
         f"SPAZIO_{all_settings.option_name(section, field).upper()}" for section, field, _ in all_settings.options()
     }
     assert named | settings.keys() <= {name.replace("-", "_") for name in known}
+
+
+def test_every_image_has_a_version() -> None:
+    images = [container["image"] for pod in PODS.values() for container in pod["containers"]]
+    images += re.findall(r"image: (?:&\w+ )?(?:\$\{\w+:-)?([^\s}]+)", (ROOT / "docker-compose.yml").read_text())
+    assert len(images) > len(PODS)
+    for image in images:
+        version = image.rpartition("@")[2].rpartition(":")[2]
+        assert image.startswith("*") or re.match(r"sha256|[0-9]+\.[0-9]+", version), image
 
 
 def test_the_server_is_configured_as_the_one_of_the_stack() -> None:
@@ -65,3 +82,84 @@ def test_the_server_is_configured_as_the_one_of_the_stack() -> None:
         return {line for line in stripped if line and not line.startswith(own)}
 
     assert shared(deployed) == shared((ROOT / "deploy" / "nats.conf").read_text())
+
+
+def test_only_the_agents_have_a_privileged_namespace() -> None:
+    levels = {
+        one["metadata"]["name"]: one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for one in things("Namespace")
+    }
+    assert levels == {"spazio": "restricted", "spazio-agents": "privileged"}
+    spaces = {name: thing["metadata"]["namespace"] for name, thing in WORKLOADS.items()}
+    assert {name for name, space in spaces.items() if space == "spazio-agents"} == {"agent"}
+    assert set(spaces.values()) == levels.keys()
+    hosts = {name for name, pod in PODS.items() if any("hostPath" in volume for volume in pod["volumes"])}
+    assert hosts == {"agent"}
+
+
+def policies() -> dict[str, dict[str, Any]]:
+    """Return the policy of each workload by its name; checks that each chooses pods of its own namespace by name."""
+    found = {}
+    for one in things("NetworkPolicy"):
+        chosen = one["spec"]["podSelector"]
+        if chosen:
+            name = chosen["matchLabels"]["app.kubernetes.io/name"].removeprefix("spazio-")
+            assert one["metadata"]["namespace"] == WORKLOADS[name]["metadata"]["namespace"]
+            found[name] = one["spec"]
+    return found
+
+
+def test_nothing_is_reachable_unless_a_policy_says_so() -> None:
+    closed = [one for one in things("NetworkPolicy") if not one["spec"]["podSelector"]]
+    assert {one["metadata"]["namespace"] for one in closed} == {one["metadata"]["name"] for one in things("Namespace")}
+    for one in closed:
+        assert one["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+def ports(rules: list[dict[str, Any]]) -> set[int]:
+    return {entry["port"] for rule in rules for entry in rule["ports"]}
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_each_workload_is_reached_by_and_reaches_what_it_needs(name: str) -> None:
+    policy = policies()[name]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    ingress, egress = policy["ingress"], policy.get("egress", [])
+    for rule in (*ingress, *egress):
+        assert rule.get("from") or rule.get("to")  # an empty list means everybody
+        assert rule["ports"]
+    if name == "nats":
+        assert (ports(ingress), egress) == ({4222}, [])
+        workload, agents = ingress[0]["from"]
+        assert set(workload) == {"podSelector"}  # of this namespace
+        for other, thing in WORKLOADS.items():
+            labels = thing["spec"]["template"]["metadata"]["labels"]
+            chosen = agents if other == "agent" else workload
+            assert chosen["podSelector"]["matchLabels"].items() <= labels.items()
+        return
+    speaks = PODS[name]["serviceAccountName"] != "spazio-none"
+    assert ports(egress) == {4222, 53} | ({443, 6443} if speaks else set())
+    assert ports(ingress) == {9470} | ({8800} if name == "extender" else set())
+    wide = [peer for rule in (*ingress, *egress) for peer in rule.get("from", rule.get("to")) if "ipBlock" in peer]
+    # Your control plane, and the DNS cache of a node.
+    assert {peer["ipBlock"]["cidr"] for peer in wide} <= {"192.0.2.1/32", "169.254.20.10/32"}
+    (bus,) = (rule["to"][0] for rule in egress if rule["ports"] == [{"port": 4222}])
+    assert bus["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "spazio"}
+    assert bus["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "spazio-nats"}
+
+
+def test_the_right_to_patch_is_narrowed_by_admission() -> None:
+    patching = {
+        role["metadata"]["name"]
+        for role in things("ClusterRole")
+        for rule in role["rules"]
+        if "patch" in rule["verbs"] and rule["apiGroups"] != ["spazio.io"]
+    }
+    policies = {one["metadata"]["name"]: one["spec"] for one in things("ValidatingAdmissionPolicy")}
+    bindings = {one["spec"]["policyName"]: one["spec"] for one in things("ValidatingAdmissionPolicyBinding")}
+    assert policies.keys() == bindings.keys()
+    assert all(one["failurePolicy"] == "Fail" for one in policies.values())
+    assert all(one["validationActions"] == ["Deny"] for one in bindings.values())
+    conditions = " ".join(one["expression"] for spec in policies.values() for one in spec.get("matchConditions", ()))
+    assert patching == {"spazio-extender", "spazio-kubernetes"}
+    assert all(f'"system:serviceaccount:spazio:{name}"' in conditions for name in patching)

@@ -2,6 +2,7 @@
 
     operator.nk account.nk nodes.nk system.nk   seeds of the signing keys; who has one may issue anything below it
     server.conf                                 public: accounts, and what is revoked; nats-server includes it
+    leaf.conf                                   public: the same for the leaf servers of regions: nodes only
     issued.json                                 public: the keys of every user, and the signed accounts
     roles/<role>.creds nodes/<token>.creds      one secret each, for the one who uses it
 
@@ -28,6 +29,8 @@ from spazio.credentials import claims
 from spazio.credentials.claims import Key
 
 SERVER = "server.conf"
+LEAF = "leaf.conf"
+_PUBLIC = "# Who may do what: include this in the configuration of {}. It holds no secret.\n"
 READER = "reader.creds"  # only where `spazio up` runs: for other programs of its user
 _ISSUED = "issued.json"
 _KEYS = {"operator": claims.OPERATOR, "account": claims.ACCOUNT, "nodes": claims.ACCOUNT, "system": claims.ACCOUNT}
@@ -149,16 +152,21 @@ class Authority:
         self._sign_account("account", "spazio", main)
         self._sign_account("nodes", "spazio-nodes", nodes)
         self._sign_account("system", "spazio-system", claims.account())
-        signed = self._accounts
-        preload = "".join(f"  {self._keys[name].public}: {signed[name]}\n" for name in ("account", "nodes", "system"))
-        text = (
-            "# Who may do what: include this in the configuration of nats-server. It holds no secret.\n"
-            f"operator: {signed['operator']}\nsystem_account: {system.public}\n"
-            f"resolver: MEMORY\nresolver_preload: {{\n{preload}}}\n"
-        )
-        self._write(self._folder / SERVER, text)
+        # A leaf server passes on what nodes publish; with the imports it would answer them itself, that nobody listens.
+        self._sign_account("leaf", "spazio-nodes", claims.account(revoked=self._revoked), key="nodes")
+        self._write(self._folder / SERVER, _PUBLIC.format("nats-server") + self._trusted("account", "nodes", "system"))
+        named = f"SPAZIO_NODES_ACCOUNT: {self._keys['nodes'].public}\n"
+        self._write(self._folder / LEAF, _PUBLIC.format("a leaf server") + named + self._trusted("leaf", "system"))
         issued = {"users": self._users, "revoked": self._revoked, "accounts": self._accounts}
         self._write(self._folder / _ISSUED, json.dumps(issued, indent=1) + "\n")
+
+    def _trusted(self, *accounts: str) -> str:
+        signed = {str(claims.read(self._accounts[name])["sub"]): self._accounts[name] for name in accounts}
+        preload = "".join(f"  {public}: {jwt}\n" for public, jwt in signed.items())
+        return (
+            f"operator: {self._accounts['operator']}\nsystem_account: {self._keys['system'].public}\n"
+            f"resolver: MEMORY\nresolver_preload: {{\n{preload}}}\n"
+        )
 
     def _issue(self, user: str, grant: Grant, account: str, file: Path, *, rotate: bool) -> Path:
         body, issuer = claims.user(grant), self._keys[account]
@@ -184,11 +192,11 @@ class Authority:
             return claims.read(jwt), claims.key_of(next(line for line in lines if line.startswith("SU")))
         return {}, None
 
-    def _sign_account(self, name: str, shown: str, body: dict[str, Any]) -> None:
+    def _sign_account(self, name: str, shown: str, body: dict[str, Any], key: str = "") -> None:
         """Sign an account's claims, unless they are as they were: the server's file then stays the same."""
-        before = claims.read(self._accounts.get(name, ""))
-        if before.get("nats") != {**body, "version": 2} or before.get("sub") != self._keys[name].public:
-            self._accounts[name] = claims.sign(self._keys["operator"], self._keys[name].public, shown, body, self._at)
+        before, public = claims.read(self._accounts.get(name, "")), self._keys[key or name].public
+        if before.get("nats") != {**body, "version": 2} or before.get("sub") != public:
+            self._accounts[name] = claims.sign(self._keys["operator"], public, shown, body, self._at)
 
     def _exports(self) -> list[dict[str, Any]]:
         """Return what nodes may reach in the main account: to publish telemetry, and to hear the global model."""

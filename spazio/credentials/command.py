@@ -10,7 +10,6 @@ from schemas.subject import Names, is_node_name
 from spazio.credentials import authority, kubernetes
 
 _MOST_NODES = 100_000
-_SECRET_BYTES = 1 << 20
 _RELOAD = "have every nats-server read it: nats-server --signal reload=PID, or kill -HUP PID"
 
 
@@ -84,10 +83,13 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
         ended += own.retire() if wanted.retire else 0
     text, left_out = kubernetes.manifest(server, files, nodes)
     _write(folder / "kubernetes.yaml", text)
-    lines = [f"{folder}: {len(files)} roles, {len(nodes)} nodes"]
+    lines = [f"{folder}: {len(files)} roles, {len(nodes)} nodes; the streams are in account {own.account}"]
     lines += [f"kubernetes.yaml leaves out {name}, which no key of a Secret can be" for name in left_out]
-    if (size := sum(file.stat().st_size for file in nodes.values())) > _SECRET_BYTES:
-        lines.append(f"kubernetes.yaml: the nodes have {size} bytes, and a Secret holds {_SECRET_BYTES}: split it")
+    if sum(file.stat().st_size for file in nodes.values()) > kubernetes.SECRET_BYTES:
+        lines.append(
+            f"kubernetes.yaml: {kubernetes.NODES} is larger than a Secret may be (1 MiB): divide it into one for each "
+            "pool of nodes, with a DaemonSet of its own"
+        )
     if ended:
         lines.append(f"{ended} keys revoked")
     if wanted.rotate:

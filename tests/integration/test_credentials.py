@@ -75,6 +75,8 @@ def test_the_kubernetes_objects_hold_the_files(tmp_path: Path) -> None:
     assert objects["spazio-nats-accounts"]["data"]["accounts.conf"] == (folder / "server.conf").read_text()
     assert set(objects["spazio-node-credentials"]["data"]) == {"ip-10.eu.creds", "my.creds"}
     assert set(objects["spazio-cache-credentials"]["data"]) == {"nats.creds"}
+    spaces = {name: each["metadata"]["namespace"] for name, each in objects.items()}
+    assert spaces == dict.fromkeys(objects, "spazio") | {"spazio-node-credentials": "spazio-agents"}
 
 
 def test_names_come_from_a_file_or_are_counted(tmp_path: Path) -> None:

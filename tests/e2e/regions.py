@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,11 +14,16 @@ from pathlib import Path
 from bus import server
 from schemas import settings as all_settings
 from schemas.settings import Settings
+from schemas.subject import token
 from tests.support.natsd import Natsd
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-PASSWORDS = {"SPAZIO_CENTRE_PASSWORD": "of-the-centre", "SPAZIO_REGION_PASSWORD": "of-a-region"}
-AGENT_PASSWORD = "of-an-agent"
+NODE = "far.away"
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 class Server(Natsd):
@@ -26,6 +32,9 @@ class Server(Natsd):
     def __init__(self, folder: Path, name: str, ports: Mapping[str, int], environ: Mapping[str, str]) -> None:
         home = folder / name
         home.mkdir(parents=True)
+        (home / "credentials").mkdir()
+        for public in ("server.conf", "leaf.conf"):
+            shutil.copy(folder / "credentials" / public, home / "credentials")
         text = (DEPLOY / name).read_text()
         for old, new in ports.items():
             assert f"127.0.0.1:{old}" in text
@@ -93,31 +102,50 @@ class Link:
 
 
 class Region:
-    """Hub, link and leaf."""
+    """Hub, link and leaf, with the credentials and certificates that users make for them.
+
+    Args:
+        folder: For all their files.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.credentials, self.certificates = folder / "credentials", folder / "certificates"
+        (folder / "nodes").write_text(f"{NODE}\nother\n")
+        _run(sys.executable, "-m", "spazio", "credentials", "--out", self.credentials, "--nodes", folder / "nodes")
+        _run(DEPLOY / "certificates.sh", self.certificates, "127.0.0.1")
+        certificate, key = (str(self.certificates / f"server.{kind}") for kind in ("crt", "key"))
         hub_ports = {"4222": server.free_port(0), "8222": server.free_port(0), "7422": server.free_port(0)}
-        self.hub = Server(folder, "nats-hub.conf", hub_ports, PASSWORDS)
+        self.hub = Server(folder, "nats-hub.conf", hub_ports, {"SPAZIO_HUB_CERT": certificate, "SPAZIO_HUB_KEY": key})
         self.hub.start()
         self.link = Link(hub_ports["7422"])
-        url = f"nats-leaf://region-a:{PASSWORDS['SPAZIO_REGION_PASSWORD']}@127.0.0.1:{self.link.port}"
-        environ = {"SPAZIO_HUB_URL": url, "SPAZIO_AGENT_PASSWORD": AGENT_PASSWORD}
+        self.remote = {
+            "SPAZIO_HUB_URL": f"tls://127.0.0.1:{self.link.port}",
+            "SPAZIO_HUB_CA": str(self.certificates / "ca.crt"),
+            "SPAZIO_REGION_CREDENTIALS": str(self.credentials / "roles" / "region.creds"),
+        }
         leaf_ports = {"4223": server.free_port(0), "8223": server.free_port(0)}
+        environ = {"SPAZIO_LEAF_CERT": certificate, "SPAZIO_LEAF_KEY": key, **self.remote}
         self.leaf = Server(folder, "nats-leaf.conf", leaf_ports, environ)
         self.leaf.start()
 
-    @property
-    def centre_url(self) -> str:
-        return f"nats://centre:{PASSWORDS['SPAZIO_CENTRE_PASSWORD']}@127.0.0.1:{self.hub.port}"
+    def central(self, folder: Path, role: str) -> Settings:
+        """Return settings of a service at the hub."""
+        return self._settings(folder, self.hub, self.credentials / "roles" / f"{role}.creds")
 
-    @property
-    def agent_url(self) -> str:
-        return f"nats://agent:{AGENT_PASSWORD}@127.0.0.1:{self.leaf.port}"
+    def far(self, folder: Path, node: str = NODE) -> Settings:
+        """Return settings of an agent at the leaf."""
+        return self._settings(folder, self.leaf, self.credentials / "nodes" / f"{token(node)}.creds")
 
-    def settings(self, folder: Path, url: str) -> Settings:
-        return all_settings.load(
-            {"nats_url": url, "data_dir": str(folder), "nats_partitions": "2", "sample_node": "far.away"}, environ={}
-        )
+    def _settings(self, folder: Path, there: Server, credential: Path) -> Settings:
+        given = {
+            "nats_url": f"tls://127.0.0.1:{there.port}",
+            "nats_ca": str(self.certificates / "ca.crt"),
+            "nats_credentials": str(credential),
+            "data_dir": str(folder),
+            "nats_partitions": "2",
+            "sample_node": NODE,
+        }
+        return all_settings.load(given, environ={})
 
     def end(self) -> None:
         self.leaf.kill()

@@ -8,20 +8,24 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import nats
 import nats.errors
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js.errors import NotFoundError
 
-from bus import connection, stream
+from bus import connection, server, stream
 from bus.reading.reader import Reader
 from processors.rows import snapshot
 from schemas import codec
+from schemas.channel import CHANNELS, TELEMETRY_KINDS
 from schemas.messages.telemetry import EdgeBlock
 from schemas.subject import Names, token
-from tests.e2e.regions import Region, running
+from tests.e2e.regions import NODE, Region, running
+from tests.support.natsd import Natsd
 
-NAMES, NODE = Names(), "far.away"
+NAMES = Names()
 
 
 @pytest.fixture
@@ -84,13 +88,12 @@ async def newer(client: Client, seq: int) -> int | None:
 async def test_a_region_behind_a_leaf_is_estimated_and_loses_and_doubles_nothing_when_hub_or_link_die(
     region: Region, tmp_path: Path
 ) -> None:
-    centre = region.settings(tmp_path / "centre", region.centre_url)
-    far = region.settings(tmp_path / "far", region.agent_url)
+    centre, far = region.central(tmp_path / "centre", "admin"), region.far(tmp_path / "far")
     async with connection.connect(centre, "test") as client:
         await stream.ensure(client, centre)
         with ExitStack() as stack:
             for arguments in (("process",), ("sink", "cache")):
-                stack.enter_context(running(centre, *arguments))
+                stack.enter_context(running(region.central(tmp_path / "centre", arguments[-1]), *arguments))
             edge = stack.enter_context(running(far, "edge"))
             seq = await until(lambda: newer(client, -1), 30)
             row = await cached(client)
@@ -132,36 +135,97 @@ async def test_a_region_behind_a_leaf_is_estimated_and_loses_and_doubles_nothing
     assert "edge.state_loaded" in (tmp_path / "far.edge.log").read_text()
 
 
-async def test_a_region_may_say_what_its_nodes_measure_and_nothing_else(region: Region, tmp_path: Path) -> None:
-    centre = region.settings(tmp_path / "centre", region.centre_url)
-    far = region.settings(tmp_path / "far", region.agent_url)
+CONTRACT = tuple(row.filter(NAMES) for row in CHANNELS if row.kind not in TELEMETRY_KINDS)
+API = (
+    *("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST"),
+    *(f"$JS.API.STREAM.{verb}.SPAZIO_TELEMETRY" for verb in ("INFO", "CREATE", "UPDATE", "DELETE", "PURGE", "MSG.GET")),
+    *(f"$JS.API.CONSUMER.{verb}.SPAZIO_TELEMETRY" for verb in ("CREATE", "NAMES", "LIST")),
+    *(f"$JS.API.CONSUMER.{verb}.SPAZIO_TELEMETRY.c" for verb in ("INFO", "DELETE", "MSG.NEXT", "DURABLE.CREATE")),
+    *("$JS.API.DIRECT.GET.SPAZIO_TELEMETRY", "$KV.SPAZIO_AVAILABILITY.n", "$O.SPAZIO_CHECKPOINTS.M.n"),
+    *("$JS.ACK.SPAZIO_TELEMETRY.c.1.1.1.1.0", "$SYS.REQ.SERVER.PING", "_INBOX_admin.a", "_INBOX.a", "anything"),
+)
+
+
+async def stored(agent: Client, subject: str) -> bool:
+    """Publish to a subject; tell whether the hub has stored it."""
+    try:
+        await agent.jetstream(timeout=1).publish(subject, b"{}")
+    except (nats.errors.Error, TimeoutError):
+        return False
+    return True
+
+
+async def test_a_node_at_a_leaf_publishes_its_own_telemetry_and_nothing_else(region: Region, tmp_path: Path) -> None:
+    centre = region.central(tmp_path / "centre", "admin")
+    async with connection.connect(centre, "test") as client, connection.connect(region.far(tmp_path), "far") as agent:
+        await stream.ensure(client, centre)
+        await until(lambda: stored(agent, NAMES.node("edge", NODE)), 10)
+        for kind in ("samples", "containers", "pods"):
+            assert await stored(agent, NAMES.node(kind, NODE)), kind
+            assert not await stored(agent, NAMES.node(kind, "other")), kind
+        async with connection.connect(region.far(tmp_path, "other"), "other") as other:
+            assert await stored(other, NAMES.node("samples", "other"))
+
+
+@pytest.fixture
+def intruder(region: Region, tmp_path: Path) -> Iterator[Natsd]:
+    """A server of somebody who has the region's credential and asks nobody who they are."""
+    port = server.free_port(0)
+    config = tmp_path / "intruder" / "server.conf"
+    config.parent.mkdir()
+    remote = "url: $SPAZIO_HUB_URL, credentials: $SPAZIO_REGION_CREDENTIALS, tls { ca_file: $SPAZIO_HUB_CA }"
+    config.write_text(f'listen: 127.0.0.1:{port}\nleafnodes {{ reconnect: "1s", remotes: [{{ {remote} }}] }}\n')
+    made = Natsd(config, port, region.remote)
+    made.start()
+    yield made
+    made.kill()
+
+
+async def test_whoever_has_a_regions_credential_publishes_telemetry_and_neither_reads_nor_disturbs(
+    region: Region, intruder: Natsd, tmp_path: Path
+) -> None:
+    centre = region.central(tmp_path / "centre", "admin")
     async with connection.connect(centre, "test") as client:
         await stream.ensure(client, centre)
-        heard: list[str] = []
-
-        async def hear(message: Any) -> None:
-            heard.append(message.subject)
-
-        await client.subscribe(">", cb=hear)
-        async with connection.connect(far, "far") as agent:
-            js = agent.jetstream(timeout=2)
-
-            async def through() -> bool:
-                try:
-                    await js.publish(NAMES.node("edge", NODE), b"{}")
-                except (nats.errors.Error, TimeoutError):
-                    return False
-                return True
-
-            await until(through, 10)
-            for subject in (NAMES.model, NAMES.node("availability", NODE), f"$KV.{NAMES.availability_bucket}.n"):
-                await agent.publish(subject, b"{}")
-            with pytest.raises((nats.errors.Error, TimeoutError)):
-                await js.delete_stream(NAMES.telemetry)
-            await agent.flush()
-            await js.publish(NAMES.node("edge", NODE), b"{}")
+        agent = await nats.connect(intruder.url)
+        at_hub, at_leaf = Heard(), Heard()
+        await client.subscribe(">", cb=at_hub.hear)
+        await agent.subscribe(">", cb=at_leaf.hear)
+        await until(lambda: stored(agent, NAMES.node("edge", NODE)), 10)
+        consumers = await client.jetstream().consumers_info(NAMES.telemetry)
+        for subject in (*CONTRACT, *API):
+            await agent.publish(subject.replace("*", "n").replace(">", "n"), b"{}", reply="spazio.samples.planted")
+        # A push consumer whose deliveries would be telemetry of somebody, as the region could once make it.
+        push = {
+            "stream_name": NAMES.telemetry,
+            "config": {"deliver_subject": "spazio.edge.planted", "ack_policy": "none"},
+        }
+        with pytest.raises((nats.errors.Error, TimeoutError)):
+            await agent.request(f"$JS.API.CONSUMER.CREATE.{NAMES.telemetry}", json.dumps(push).encode(), timeout=1)
+        await agent.flush()
+        await until(lambda: stored(agent, NAMES.node("edge", "last")), 5)
+        for subject in (NAMES.node("availability", "n"), "$KV.SPAZIO_AVAILABILITY.n", "_INBOX_admin.a", "anything"):
+            await client.publish(subject, b"of the hub")
+        await client.publish(NAMES.model, b"of the hub")
         await client.flush()
-        assert [subject for subject in heard if subject.startswith("spazio.edge.")]
-        assert not [subject for subject in heard if subject.startswith(("spazio.model", "spazio.avail", "$KV"))]
-        with pytest.raises(NotFoundError):
-            await (await client.jetstream().key_value(NAMES.availability_bucket)).get("n")
+        await until(lambda: at_leaf.of(NAMES.model), 5)
+        assert await client.jetstream().consumers_info(NAMES.telemetry) == consumers
+        published = {subject for subject, data in at_hub.messages if data == b"{}"}
+        assert {subject for subject in published if not subject.startswith("spazio.edge.")} == set()
+        assert [subject for subject, data in at_leaf.messages if data == b"of the hub"] == [NAMES.model]
+        assert not await at_hub.of("spazio.samples.planted")
+        await agent.close()
+
+
+class Heard:
+    """Messages that a subscription has delivered."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, bytes]] = []
+
+    async def hear(self, message: Msg) -> None:
+        self.messages.append((message.subject, message.data))
+
+    async def of(self, subject: str) -> list[bytes]:
+        """Return what came on a subject."""
+        return [data for found, data in self.messages if found == subject]

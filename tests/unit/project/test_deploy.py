@@ -43,19 +43,20 @@ def test_the_server_of_the_stack_is_configured_as_the_embedded_one(tmp_path: Pat
     assert shared[0] == shared[1]
 
 
-def test_the_hub_is_configured_as_the_server_of_the_stack_and_regions_may_say_the_same_as_their_agents() -> None:
+def test_the_hub_is_configured_as_the_server_of_the_stack_and_hub_and_leaf_are_closed_until_opened() -> None:
     stack, hub, leaf = (
         (ROOT / "deploy" / name).read_text() for name in ("nats.conf", "nats-hub.conf", "nats-leaf.conf")
     )
     own = {"server_name", "listen", "http"}
-    assert {line for line in lines(stack) if line.partition(":")[0] not in own} <= lines(hub)
-    allowed = [re.findall(r"publish: \[([^]]*)\]", text) for text in (hub, leaf)]
-    assert allowed[0] == allowed[1]
-    assert {f'"spazio.{kind}.*"' for kind in ("samples", "edge", "containers", "pods")} <= set(
-        allowed[0][0].replace(",", "").split()
-    )
+    common = {line for line in lines(stack) if line.partition(":")[0] not in own and not line.startswith("include")}
+    assert common <= lines(hub)
+    assert "include credentials/server.conf" in lines(hub)
+    assert "include credentials/leaf.conf" in lines(leaf)
     for text in (hub, leaf):
         assert all("127.0.0.1" in line for line in lines(text) if line.startswith(("listen:", "http:")))
+        assert not re.search(r"^\s*(authorization|password|users|no_auth_user)\b", text, re.MULTILINE)
+        # Clients, and leaf servers on both sides.
+        assert len(re.findall(r"^\s*tls \{", text, re.MULTILINE)) == 2
 
 
 def test_the_server_of_the_stack_has_room_for_all_streams() -> None:

@@ -3,7 +3,8 @@
 # file where there are any, else from the package index.
 set -eu
 cd "$(dirname "$0")"
-set -- --disable-pip-version-check install --require-hashes --only-binary :all: -r "$1"
+# nkeys is published as source only; it is pure Python, and pip builds it with setuptools in an environment of its own.
+set -- --disable-pip-version-check install --require-hashes --only-binary :all: --no-binary nkeys -r "$1"
 if ls ./*.whl >/dev/null 2>&1; then
   set -- "$@" --no-index --find-links .
   trap '[ $? = 0 ] || echo "The folder wheelhouse does not fit: run deploy/offline.sh again, or remove it." >&2' EXIT

@@ -19,8 +19,10 @@ missing() {
 
 if ! cmp -s requirements.txt wheelhouse/made-from.txt; then
   rm -rf wheelhouse
+  # nkeys is published as source only, and building it takes setuptools.
+  "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest wheelhouse "setuptools>=68"
   "$python" -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
-    --python-version "$version" --platform "manylinux_2_28_$(uname -m)" --platform "manylinux_2_27_$(uname -m)" \
+    --no-binary nkeys --python-version "$version" --platform "manylinux_2_28_$(uname -m)" --platform "manylinux_2_27_$(uname -m)" \
     --platform "manylinux_2_17_$(uname -m)" --platform "manylinux2014_$(uname -m)" \
     --dest wheelhouse --requirement requirements.txt
   cp requirements.txt wheelhouse/made-from.txt

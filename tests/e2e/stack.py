@@ -108,11 +108,27 @@ class Stack:
         """Kill a container's first process, as a crash or a lack of memory does; `docker kill` means stop."""
         os.kill(self.inspect(service)["State"]["Pid"], signal.SIGKILL)
 
+    def reader(self) -> Path:
+        """Return a reader's credential, taken out of the stack as a user does."""
+        file = self.history.with_name("reader.creds")
+        if not file.exists():
+            file.touch(mode=0o600)
+            stored = "/credentials/keys/roles/reader.creds"
+            file.write_text(self.compose("run", "--rm", "-T", "--entrypoint", "cat", "credentials", stored))
+        return file
+
     def cached(self) -> dict[str, Any]:
         """Return the node's row of the scheduler cache, asked for from outside; empty if there is none."""
 
         async def once() -> bytes | None:
-            client = await nats.connect(self.url, connect_timeout=2, allow_reconnect=False, error_cb=_quiet)
+            client = await nats.connect(
+                self.url,
+                connect_timeout=2,
+                allow_reconnect=False,
+                error_cb=_quiet,
+                user_credentials=str(self.reader()),
+                inbox_prefix=b"_INBOX_reader",
+            )
             try:
                 bucket = await client.jetstream(timeout=2).key_value("SPAZIO_AVAILABILITY")
                 return (await bucket.get(token(NODE))).value

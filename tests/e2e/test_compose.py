@@ -1,5 +1,6 @@
 """`docker-compose up` as a user runs it: real engine, real images, real containers; nothing is pulled."""
 
+import asyncio
 import re
 import socket
 import time
@@ -8,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import nats
+import nats.errors
 import pytest
 
 from tests.e2e.pipeline import until
@@ -111,6 +114,44 @@ def test_no_container_has_more_than_it_needs(running: Stack) -> None:
         if (bindings := running.inspect(service)["NetworkSettings"]["Ports"])
     }
     assert published == {"nats": {"127.0.0.1"}, "metrics": {"127.0.0.1"}, "extender": {"127.0.0.1"}}
+
+
+def test_each_service_has_its_own_credential_and_nobody_else_the_keys(running: Stack) -> None:
+    def volumes(service: str) -> set[str]:
+        return {mount["Name"] for mount in running.inspect(service)["Mounts"] if mount["Type"] == "volume"}
+
+    made = running.inspect("credentials")
+    assert (made["State"]["Status"], made["State"]["ExitCode"]) == ("exited", 0)
+    assert made["HostConfig"]["NetworkMode"] == "none"
+    assert made["HostConfig"]["CapDrop"] == ["ALL"]
+    assert made["Config"]["User"] == "10001:10001"
+    names = volumes("credentials")
+    keys = f"{PROJECT}_keys"
+    assert keys in names
+    program = "import glob, os; print(os.listdir('/etc/spazio'), glob.glob('/credentials/*/*'))"
+    for service in set(SERVICES) - {"nats"}:
+        assert volumes(service) & names == {f"{PROJECT}_{service}-credentials"}
+        assert running.compose("exec", "-T", service, "python", "-c", program) == "['nats.creds'] []"
+    assert volumes("nats") & names == {f"{PROJECT}_nats-accounts"}
+
+
+def test_nobody_without_a_credential_gets_in(running: Stack) -> None:
+    async def stranger() -> None:
+        client = await nats.connect(running.url, allow_reconnect=False, connect_timeout=2)
+        await client.close()
+
+    with pytest.raises(nats.errors.Error, match=r"(?i)authorization"):
+        asyncio.run(stranger())
+
+
+def test_what_was_issued_stays_when_the_stack_is_started_again(running: Stack) -> None:
+    def issued() -> str:
+        return running.compose("exec", "-T", "agent", "cat", "/etc/spazio/nats.creds")
+
+    before = issued()
+    assert "NATS USER JWT" in before
+    running.compose("up", "-d")
+    assert issued() == before
 
 
 def test_the_image_of_the_agent_has_none_of_the_heavy_packages_nor_pip(running: Stack) -> None:

@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import yaml  # type: ignore[import-untyped]
+
 from bus import layout, server
 from schemas.settings import Settings
 
@@ -36,7 +38,7 @@ def test_images_are_built_from_every_package_of_the_project_and_nothing_else() -
 
 
 def test_the_server_of_the_stack_is_configured_as_the_embedded_one(tmp_path: Path) -> None:
-    own = {"server_name", "listen", "http", "store_dir", "max_file_store"}
+    own = {"server_name", "listen", "http", "store_dir", "max_file_store", "include accounts/accounts.conf"}
     embedded = server.write_config(Settings.model_validate({"data": {"dir": tmp_path}}), 4222).read_text()
     deployed = (ROOT / "deploy/nats.conf").read_text()
     shared = [{line for line in lines(text) if line.partition(":")[0] not in own} for text in (embedded, deployed)]
@@ -72,3 +74,36 @@ def test_the_compose_file_is_one_that_old_and_new_versions_read() -> None:
     assert {name for name in top if not name.startswith("x-")} == {"services", "volumes", "networks"}
     for newer in ("develop:", "include:", "!reset", "!override", "start_interval", "required:"):
         assert newer not in text
+
+
+def test_each_service_of_the_stack_has_its_own_credential_and_only_one_sees_the_keys() -> None:
+    stack = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    services = stack["services"]
+    mounted = {
+        name: {
+            volume.split(":")[0]: volume.split(":")[1:]
+            for volume in service.get("volumes", ())
+            if volume[0] not in "./$"
+        }
+        for name, service in services.items()
+    }
+    assert [name for name, volumes in mounted.items() if "keys" in volumes] == ["credentials"]
+    assert mounted["nats"] == {"nats-accounts": ["/etc/nats/accounts", "ro"], "nats": ["/data"]}
+    clients = services.keys() - {"credentials", "nats"}
+    for name in clients:
+        assert mounted[name] == {f"{name}-credentials": ["/etc/spazio", "ro"]}
+        assert "10002" in services[name]["group_add"]
+    handed = {volume.removesuffix("-credentials") for volume in mounted["credentials"]} - {"keys", "nats-accounts"}
+    assert handed == clients
+    for volume, (folder, *_) in mounted["credentials"].items():
+        role = {"keys": "keys", "nats-accounts": "server"}.get(volume, volume.removesuffix("-credentials"))
+        assert folder == f"/credentials/{role}"
+    for name in services.keys() - {"credentials"}:
+        assert services[name]["depends_on"]["credentials"] == {"condition": "service_completed_successfully"}
+    assert services["credentials"]["network_mode"] == "none"
+    # A volume takes its owner from the image's folder of that name.
+    folders = re.search(r"for role in ([a-z ]+);", (ROOT / "deploy/Dockerfile").read_text())
+    script = re.search(r"for role in ([a-z ]+);", (ROOT / "deploy/credentials.sh").read_text())
+    assert folders is not None
+    assert script is not None
+    assert set(folders[1].split()) == clients == set(script[1].split()) | {"agent"}

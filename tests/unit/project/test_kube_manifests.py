@@ -97,6 +97,29 @@ def test_only_the_agents_have_a_privileged_namespace() -> None:
     assert hosts == {"agent"}
 
 
+@pytest.mark.parametrize("name", PODS)
+def test_each_workload_mounts_its_own_secret_and_no_other(name: str) -> None:
+    (container,) = PODS[name]["containers"]
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    secrets = {volume["name"]: volume["secret"] for volume in PODS[name]["volumes"] if "secret" in volume}
+    assert not [one for one in container.get("env", ()) if "secretKeyRef" in one.get("valueFrom", {})]
+    (settings, _) = (one["data"] for one in things("ConfigMap") if one["metadata"]["name"] == "spazio")
+    if name == "nats":
+        assert secrets == {}  # it knows public keys only
+        return
+    own = {"agent": "spazio-node-credentials"}.get(name, f"spazio-{name}-credentials")
+    assert secrets["credentials"] == {"secretName": own, "defaultMode": 0o440}
+    assert set(secrets) == {"credentials"} | ({"tls"} if name == "extender" else set())
+    assert PODS[name]["securityContext"]["fsGroup"] == 10001  # without it the file is root's alone
+    mount = mounts["credentials"]
+    assert mount["readOnly"] is True
+    if name == "agent":
+        assert mount["subPathExpr"] == "$(SPAZIO_SAMPLE_NODE).creds"
+        assert mount["mountPath"] == settings["SPAZIO_NATS_CREDENTIALS"]
+    else:
+        assert f"{mount['mountPath']}/nats.creds" == settings["SPAZIO_NATS_CREDENTIALS"]
+
+
 def policies() -> dict[str, dict[str, Any]]:
     """Return the policy of each workload by its name; checks that each chooses pods of its own namespace by name."""
     found = {}

@@ -83,6 +83,17 @@ def node_inbox(name: str) -> str:
     return f"{INBOX}_{NODE}.{short}"
 
 
+def region(names: Names, nodes: Iterable[str]) -> Grant:
+    """Return what the leaf server of a region may do: publish the telemetry of its nodes, and pass on what they hear.
+
+    Raises:
+        ValueError: The name of a node is too long for a credential.
+    """
+    grants = [node(names, name) for name in nodes]
+    published = tuple(subject for grant in grants for subject in grant.publish)
+    return Grant(published, (_inbox(REGION), *(grant.subscribe[0] for grant in grants), names.model))
+
+
 def stored_name(store: Store, names: Names) -> str:
     """Return the name of the stream that keeps a stream's, bucket's or object store's messages."""
     before = "OBJ_" if store == CHECKPOINTS else "KV_" if store.bucket else ""

@@ -5,6 +5,7 @@
     leaf.conf                                   public: the same for the leaf servers of regions: nodes only
     issued.json                                 public: the keys of every user, and the signed accounts
     roles/<role>.creds nodes/<token>.creds      one secret each, for the one who uses it
+    regions/<region>.creds                      the same for the leaf server of a region
 
 Everything here is for its owner's eyes only. A second run keeps what there is: it adds what is missing, and signs a
 credential again, with the same key, if its role may now do other things. Several programs may use a folder at a time;
@@ -16,7 +17,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,23 +118,32 @@ class Authority:
         grant, file = roles.node(self._names, name), self._folder / "nodes" / f"{token(name)}.creds"
         return self._issue(f"node:{name}", grant, "nodes", file, rotate=rotate)
 
+    def region(self, name: str, nodes: Iterable[str], *, rotate: bool = False) -> Path:
+        """Issue the credential of a region's leaf server, for these nodes and no other; return its file.
+
+        Raises:
+            ValueError: The name of a node is too long for a credential.
+        """
+        grant, file = roles.region(self._names, nodes), self._folder / "regions" / f"{token(name)}.creds"
+        return self._issue(f"region:{name}", grant, "nodes", file, rotate=rotate)
+
     def revoke(self, name: str) -> int:
         """Revoke all that was issued to a user so far, and forget its file; return the number of keys.
 
         Raises:
             Unusable: There is no such user.
         """
-        found = [user for user in (name, f"node:{name}") if user in self._users]
+        found = [user for user in (name, f"node:{name}", f"region:{name}") if user in self._users]
         if not found:
             known = ", ".join(self.users[:8]) + (" …" if len(self._users) > 8 else "")
             raise Unusable(f"{self._folder} has issued nothing to {name}; it knows {known}")
         if len(found) > 1:
-            raise Unusable(f"{name} is a role and a node: name node:{name} for the node")
+            raise Unusable(f"{name} has several meanings: name {' or '.join(found[1:])}, or revoke both by their names")
         keys = self._users.pop(found[0])
         for key in keys:
             self._revoked[key] = self._at
-        account, own = ("roles", name) if not found[0].startswith("node:") else ("nodes", token(found[0][5:]))
-        (self._folder / account / f"{own}.creds").unlink(missing_ok=True)
+        kind, _, own = found[0].rpartition(":")
+        (self._folder / f"{kind or 'role'}s" / f"{token(own)}.creds").unlink(missing_ok=True)
         return len(keys)
 
     def retire(self) -> int:

@@ -19,21 +19,25 @@ class Wanted:
 
     Attributes:
         nodes: Names of nodes to issue credentials to.
+        region: Name of a region that consists of these nodes; empty: none.
         revoke: Users whose credentials end.
         rotate: Whether everybody gets a new key.
         retire: Whether the keys end that rotations have replaced.
     """
 
     nodes: Sequence[str] = ()
+    region: str = ""
     revoke: Sequence[str] = ()
     rotate: bool = False
     retire: bool = False
 
 
-def run(prefix: str, folder: Path, nodes: str | None, revoke: Sequence[str], *, rotate: bool, retire: bool) -> int:
+def run(
+    prefix: str, folder: Path, nodes: str | None, revoke: Sequence[str], *, region: str = "", rotate: bool, retire: bool
+) -> int:
     """Write credentials into a folder; return the exit status."""
     try:
-        wanted = Wanted(names(nodes), revoke, rotate, retire)
+        wanted = Wanted(names(nodes), region, revoke, rotate, retire)
         for line in issue(folder, Names(prefix), wanted):
             print(line)
     except (ValueError, OSError) as error:
@@ -71,6 +75,8 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
         ValueError: A name cannot be used, or the folder is damaged.
         OSError: The folder cannot be written.
     """
+    if wanted.region and not (wanted.nodes and is_node_name(wanted.region)):
+        raise ValueError(f"--region {wanted.region}: name the region, and its nodes with --nodes FILE")
     server = folder / authority.SERVER
     before = server.read_text() if server.exists() else ""
     with authority.opened(folder, bus) as own:
@@ -80,6 +86,8 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
         listed = list(dict.fromkeys([*present, *wanted.nodes]))
         files = {each.name: own.role(each, rotate=wanted.rotate) for each in role.ROLES}
         nodes = {name: own.node(name, rotate=wanted.rotate) for name in listed}
+        if wanted.region:
+            own.region(wanted.region, wanted.nodes, rotate=wanted.rotate)
         ended += own.retire() if wanted.retire else 0
     text, left_out = kubernetes.manifest(server, files, nodes)
     _write(folder / "kubernetes.yaml", text)

@@ -18,7 +18,7 @@ from schemas.subject import token
 from tests.support.natsd import Natsd
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-NODE = "far.away"
+NODE, REGION = "far.away", "region-a"
 
 
 def _run(*command: str | Path) -> None:
@@ -111,7 +111,8 @@ class Region:
     def __init__(self, folder: Path) -> None:
         self.credentials, self.certificates = folder / "credentials", folder / "certificates"
         (folder / "nodes").write_text(f"{NODE}\nother\n")
-        _run(sys.executable, "-m", "spazio", "credentials", "--out", self.credentials, "--nodes", folder / "nodes")
+        given = ("--out", self.credentials, "--nodes", folder / "nodes", "--region", REGION)
+        _run(sys.executable, "-m", "spazio", "credentials", *given)
         _run(DEPLOY / "certificates.sh", self.certificates, "127.0.0.1")
         certificate, key = (str(self.certificates / f"server.{kind}") for kind in ("crt", "key"))
         hub_ports = {"4222": server.free_port(0), "8222": server.free_port(0), "7422": server.free_port(0)}
@@ -121,7 +122,7 @@ class Region:
         self.remote = {
             "SPAZIO_HUB_URL": f"tls://127.0.0.1:{self.link.port}",
             "SPAZIO_HUB_CA": str(self.certificates / "ca.crt"),
-            "SPAZIO_REGION_CREDENTIALS": str(self.credentials / "roles" / "region.creds"),
+            "SPAZIO_REGION_CREDENTIALS": str(self.credentials / "regions" / f"{REGION}.creds"),
         }
         leaf_ports = {"4223": server.free_port(0), "8223": server.free_port(0)}
         environ = {"SPAZIO_LEAF_CERT": certificate, "SPAZIO_LEAF_KEY": key, **self.remote}

@@ -187,7 +187,7 @@ async def test_whoever_has_a_regions_credential_publishes_telemetry_and_neither_
     centre = region.central(tmp_path / "centre", "admin")
     async with connection.connect(centre, "test") as client:
         await stream.ensure(client, centre)
-        agent = await nats.connect(intruder.url)
+        agent = await nats.connect(intruder.url, inbox_prefix=b"_INBOX_region")
         at_hub, at_leaf = Heard(), Heard()
         await client.subscribe(">", cb=at_hub.hear)
         await agent.subscribe(">", cb=at_leaf.hear)
@@ -203,7 +203,8 @@ async def test_whoever_has_a_regions_credential_publishes_telemetry_and_neither_
         with pytest.raises((nats.errors.Error, TimeoutError)):
             await agent.request(f"$JS.API.CONSUMER.CREATE.{NAMES.telemetry}", json.dumps(push).encode(), timeout=1)
         await agent.flush()
-        await until(lambda: stored(agent, NAMES.node("edge", "last")), 5)
+        assert not await stored(agent, NAMES.node("edge", "sim-1"))  # a node of another region
+        await until(lambda: stored(agent, NAMES.node("edge", "other")), 5)
         for subject in (NAMES.node("availability", "n"), "$KV.SPAZIO_AVAILABILITY.n", "_INBOX_admin.a", "anything"):
             await client.publish(subject, b"of the hub")
         await client.publish(NAMES.model, b"of the hub")

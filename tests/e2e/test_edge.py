@@ -98,7 +98,7 @@ async def test_a_region_behind_a_leaf_is_estimated_and_loses_and_doubles_nothing
             seq = await until(lambda: newer(client, -1), 30)
             row = await cached(client)
             assert row is not None
-            assert row["available"] > 0
+            assert row["upper"] >= row["available"] >= 0  # a machine that is busy with other tests has no room
             assert set(row["usage"]) >= {"cpu", "memory"}
             await until(lambda: modelled(client), 30)  # the edge hears it, and has it when it comes back
 

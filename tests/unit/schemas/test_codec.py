@@ -293,3 +293,11 @@ def test_a_fault_is_told_with_its_place(kind: str, change: dict[str, Any], told:
 def test_of_many_faults_three_are_told_and_the_rest_counted() -> None:
     assert refusal("samples", b"{}").count("; ") == 2
     assert refusal("samples", b"{}").endswith("(and 6 more)")
+
+
+@pytest.mark.parametrize(("kind", "field"), [("samples", "values"), ("pods", "pods"), ("pods", "cpu_cores")])
+def test_a_list_of_thousands_of_wrong_values_is_refused_at_the_first(kind: str, field: str) -> None:
+    told = refusal(kind, packed(GOOD[kind] | {field: [{}] * 2000}))
+    assert told.startswith(f"{field}.0: ")
+    assert f"{field}.1" not in told
+    assert "more)" not in told

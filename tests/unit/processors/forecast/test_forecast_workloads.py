@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from processors.forecast import history, model, series
+from processors.forecast import history, model, series, workload
 from processors.forecast.forecast import Forecast
 from processors.forecast.sums import Sum, Workload
 from processors.forecast.workloads import Forecasts, Params
+from schemas import codec
 
 START = 1_700_000_010
 WEB = Workload("shop", "Deployment", "web")
@@ -245,3 +246,13 @@ def test_an_observation_that_comes_again_replaces_the_first() -> None:
         state = series.update(state, at_us, np.array([[amount]]), np.array([60.0]), limit=10)
     assert state.values.tolist() == [[[1.0, 3.0]]]
     assert [part.tolist() for part in series.known(state)] == [[2], [1.0]]
+
+
+def test_sums_of_workloads_with_the_longest_names_go_out_in_messages_that_a_server_takes() -> None:
+    sums = {
+        Workload("\N{PINEAPPLE}" * 500, "Deployment", f"{number}" + "\x01" * 500): Sum(pods=1) for number in range(700)
+    }
+    made = list(workload.messages(3, 1, sums))
+    assert [message.chunk for message in made] == list(range(len(made)))
+    assert all(len(codec.encode(message)) < 1_000_000 for message in made)
+    assert [owner for message in made for owner in workload.sums_of(message)] == list(sums)

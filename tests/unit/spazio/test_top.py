@@ -119,7 +119,7 @@ def test_programs_get_nodes_with_their_classes_and_the_totals() -> None:
     )
     assert [node["node"] for node in nodes] == ["a", "b"]
     assert nodes[0]["age_seconds"] == 0.7
-    assert nodes[0]["blocks"] == {"doubled": 1, "late": 2, "missing": 3, "jumps": 0, "shared": False}
+    assert nodes[0]["blocks"] == {"doubled": 1, "late": 2, "missing": 3, "jumps": 0, "shared": None}
     assert (nodes[1]["blocks"], nodes[1]["clock"]) == (None, None)
     assert nodes[0]["classes"]["shop/web"]["available"] == 2.7
     assert classes[0]["class"] == "shop/web"

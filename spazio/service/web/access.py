@@ -24,6 +24,7 @@ OPEN = ("/healthz", "/readyz")  # they hold no data, and health checks have no p
 _AT_ONCE = 2  # bcrypt is slow on purpose; guesses must not take all cores
 _WAIT_SECONDS = 3.0
 _MOST_REMEMBERED = 100
+_UNKNOWN = "this page needs a user and a password"
 # Checked for names that do not exist, so that the time of an answer does not tell which do.
 _NOBODY = b"$2b$10$abcdefghijklmnopqrstuuQ2OUnm/5R0HYkVSEBgqBxuMiJhWbVxO"
 
@@ -63,7 +64,9 @@ class Access:
         """
         if _stamps(self._current.config.files) != self._current.stamps:
             try:
-                self._current, self._complaint = _load(self._path), ""
+                fresh = _load(self._path)
+                _keeps(self._current.config, fresh.config, self._path)
+                self._current, self._complaint = fresh, ""
             except SettingsError as error:
                 if str(error) != self._complaint:
                     self._complaint = str(error)
@@ -84,30 +87,31 @@ class Access:
         certified = isinstance(connection, ssl.SSLSocket) and bool(connection.getpeercert(binary_form=True))
         if tls is not None and tls.required and not certified:
             return 403, "this page needs a client certificate"
-        if not users:
+        given = _credentials(authorization or "")
+        # Who was right before does not wait behind those who guess.
+        if not users or (given is not None and self._seal(users, *given) in self._right):
             return None
+        if given is None:
+            return 401, _UNKNOWN
         if not self._checking.acquire(timeout=_WAIT_SECONDS):
             return 503, "too many passwords are being checked"
         try:
-            return None if self._knows(users, authorization or "") else (401, "this page needs a user and a password")
+            return None if self._knows(users, *given) else (401, _UNKNOWN)
         finally:
             self._checking.release()
 
-    def _knows(self, users: Mapping[str, bytes], authorization: str) -> bool:
-        credentials = _credentials(authorization)
-        if credentials is None:
-            return False
-        name, password = credentials
+    def _seal(self, users: Mapping[str, bytes], name: str, password: bytes) -> bytes:
         hashed = users.get(name, _NOBODY)
-        seal = hmac.new(self._key, b"%b\0%b" % (hashed, password), hashlib.sha256).digest()
-        if seal in self._right:
-            return True
+        return hmac.new(self._key, b"%b\0%b" % (hashed, password), hashlib.sha256).digest()
+
+    def _knows(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool:
+        hashed = users.get(name, _NOBODY)
         try:
             right = bool(config.package("bcrypt").checkpw(password, hashed)) and name in users
         except ValueError:  # longer than 72 bytes, or with a zero byte
             right = False
         if right:
-            self._right[seal] = None
+            self._right[self._seal(users, name, password)] = None
             if len(self._right) > _MOST_REMEMBERED:
                 self._right.pop(next(iter(self._right)), None)
         return right
@@ -133,6 +137,21 @@ def _load(path: Path) -> _Current:
         log.warning("http.config_exposed", extra={"file": str(file), "mode": mode, "remedy": f"chmod 600 {file}"})
     # A change while the files were read has another stamp, so it is found at the next connection.
     return _Current(read, context, stamps_before + _stamps(read.files[1:]))
+
+
+def _keeps(old: WebConfig, new: WebConfig, path: Path) -> None:
+    """Refuse a change that takes a protection away: a file that is being written is empty or cut short for a moment.
+
+    Raises:
+        SettingsError: A section is missing that was there.
+    """
+    gone = ["tls_server_config"] * bool(old.tls and not new.tls) + ["basic_auth_users"] * bool(
+        old.users and not new.users
+    )
+    if gone:
+        raise SettingsError(
+            [f"http config-file: {path} has no {' and no '.join(gone)} any more, which ends at a restart only"]
+        )
 
 
 def _exposed(read: WebConfig) -> list[Path]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 1.0
+_MOST_CONNECTIONS = 64  # each has a thread
 
 Page = Callable[[str], tuple[int, str, bytes]]
 
@@ -70,10 +71,13 @@ class PageServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = _MOST_CONNECTIONS  # with the default of 5, a few more at once wait for a second
     closing = False
 
     def __init__(self, address: tuple[str, int], page: Page, access: "Access | None") -> None:
         self.page, self.access = page, access
+        self._open: dict[Any, None] = {}  # in the order in which they came
+        self._counting = threading.Lock()
         super().__init__(address, _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -82,6 +86,22 @@ class _Server(ThreadingHTTPServer):
         if context is not None:
             connection = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, client
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own; if there are too many, the oldest ends."""
+        with self._counting:
+            self._open[request] = None
+            oldest = next(iter(self._open)) if len(self._open) > _MOST_CONNECTIONS else None
+            self._open.pop(oldest, None)
+        if oldest is not None:
+            with contextlib.suppress(OSError):  # a TLS socket's own method would disturb its thread
+                socket.socket.shutdown(oldest, socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._counting:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def service_actions(self) -> None:
         if self.closing:

@@ -2,9 +2,12 @@
 
 import asyncio
 import base64
+import contextlib
 import importlib
 import os
+import socket
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -138,13 +141,39 @@ async def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(
             [
                 (f"basic_auth_users:\n  new: {hashed}\n", 401, 200),
                 ("basic_auth_users: [", 401, 200),
-                ("", 200, 200),
+                ("", 401, 200),  # as for a moment while somebody writes it
             ]
         ):
             path.write_text(text)
             os.utime(path, ns=(number, number))
             assert (await ask(metrics, "old"), await ask(metrics, "new")) == (old, new)
-    assert [record.message for record in caplog.records].count("http.config_refused") == 1
+    assert [record.message for record in caplog.records].count("http.config_refused") == 2
+
+
+async def test_who_has_given_the_right_password_does_not_wait_behind_those_who_guess(
+    tmp_path: Path, hashed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = Access(written(tmp_path, f"basic_auth_users:\n  prometheus: {hashed}\n"))
+    monkeypatch.setattr("spazio.service.web.access._WAIT_SECONDS", 0.01)
+    right, wrong = (
+        "Basic " + base64.b64encode(f"prometheus:{password}".encode()).decode() for password in (PASSWORD, "wrong")
+    )
+    assert access.refusal("/metrics", right, object()) is None
+    with access._checking, access._checking:
+        assert access.refusal("/metrics", right, object()) is None
+        assert access.refusal("/metrics", wrong, object()) == (503, "too many passwords are being checked")
+
+
+async def test_idle_connections_neither_pile_up_nor_keep_others_out(tmp_path: Path, keys: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        plain = Monitor("127.0.0.1", 0, Health(), lambda: True)
+        stack.callback(plain.close)
+        for monitor in (plain, stack.enter_context(served(written(tmp_path, tls(keys))))):
+            before, address = threading.active_count(), ("127.0.0.1", int(monitor.address.rpartition(":")[2]))
+            for _ in range(150):
+                stack.enter_context(socket.create_connection(address))
+            assert await probe.page(monitor.address)
+            assert threading.active_count() - before <= 70
 
 
 def test_files_that_others_can_read_are_named(tmp_path: Path, hashed: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,8 +19,11 @@ from bus.access import refusal
 from bus.access.credential import Credential
 from bus.access.refusal import Denials
 from bus.reading.tap import Parser, Tapped
+from schemas import role
 
 log = logging.getLogger(__name__)
+
+_REPLIES = (role.INBOX, "$JS.ACK.", "$JS.FC.")  # the last two are the server's own, on what it sends from streams
 
 READERS = Counter("spazio_nats_readers_ended_total", "times that the client's reader ended on its own")
 
@@ -167,13 +170,20 @@ class Connection(Tapped):
         else:
             await super()._process_pong()
 
+    def _answerable(self, reply: str) -> str:
+        """Return a reply subject, or nothing instead of one to which the asker could not publish itself.
+
+        An answer is sent with the rights of this user: whoever asks would write a key or purge a stream by naming it.
+        """
+        return reply if self._own is None or not reply or reply.startswith(_REPLIES) else ""
+
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
     ) -> Msg:
         # The server forwards subjects that are not UTF-8; the client's own decoding would end its read loop.
         return self.msg_class(
             subject=subject.decode(errors="replace"),
-            reply=reply.decode(errors="replace"),
+            reply=self._answerable(reply.decode(errors="replace")),
             data=data,
             headers=headers,
             _client=self,

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import nats.errors
+import nats.js.errors
 import pytest
+from nats import micro
 from nats.js import api
 
 from bus import connection, stream
@@ -322,6 +324,31 @@ async def test_services_give_account_to_an_admin(running: Secured, admin: Connec
             assert client.denials.newest() == ""
         answered = await exchange.ask(admin, NAMES.of(role.FLOW), wait_seconds=0.3)
     assert {report.service for report in answered} == asked
+
+
+async def test_services_answer_nobody_on_a_subject_that_is_no_inbox(running: Secured, admin: Connection) -> None:
+    """Otherwise an answer would be written with the service's rights: into a key, or as a request to the server."""
+    async with (
+        connection.connect(running.settings("cache"), "cache") as cache,
+        connection.connect(running.settings("process"), "process") as process,
+    ):
+        await exchange.serve(cache, NAMES.of(role.FLOW), "cache")
+        service = await micro.add_service(process, name="asked", version="1.0.0")
+        for client in (cache, process):
+            await client.flush()
+        reader = await attacker(running, "reader")
+        await reader.client.publish(NAMES.of(role.FLOW), reply="$KV.SPAZIO_AVAILABILITY.asked")
+        await reader.client.publish("$SRV.PING.asked", reply="$O.SPAZIO_CHECKPOINTS.C.asked")
+        await reader.client.flush()
+        assert [each.service for each in await exchange.ask(admin, NAMES.of(role.FLOW), wait_seconds=0.2)] == ["cache"]
+        await service.stop()
+        await reader.client.close()
+    for name, subject in (
+        ("KV_SPAZIO_AVAILABILITY", "$KV.SPAZIO_AVAILABILITY.asked"),
+        ("OBJ_SPAZIO_CHECKPOINTS", "$O.SPAZIO_CHECKPOINTS.C.asked"),
+    ):
+        with pytest.raises(nats.js.errors.NotFoundError):
+            await admin.jetstream().get_last_msg(name, subject)
 
 
 async def test_the_client_says_at_once_what_its_user_may_not_do_and_how_to_mend_it(running: Secured) -> None:

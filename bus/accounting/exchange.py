@@ -79,4 +79,4 @@ async def ask(client: Client, subject: str, *, wait_seconds: float) -> list[Repo
         await asyncio.sleep(wait_seconds)
     finally:
         await listening.unsubscribe()
-    return sorted(reports)
+    return sorted(reports, key=lambda report: (report.service, report.host, report.pid))

@@ -80,6 +80,19 @@ async def test_without_any_answer_the_ledger_does_not_add_up(
     assert "no service answers" in json.loads(capsys.readouterr().out)["faults"][0]
 
 
+async def test_two_different_answers_of_one_service_are_both_reported(client: Client) -> None:
+    statement = ledger.Statement("a", "S", 0, 1, True, 1, {}, 0, 0)._asdict()
+
+    async def answer(message: object) -> None:
+        for count in (2, 1):
+            accounts = [statement | {"outcomes": {"taken": count}}]
+            body = {"service": "s", "host": "h", "pid": 1, "accounts": accounts}
+            await message.respond(json.dumps(body).encode())  # type: ignore[attr-defined]
+
+    await client.subscribe(NAMES.of("flow"), cb=answer)
+    assert len(await exchange.ask(client, NAMES.of("flow"), wait_seconds=0.2)) == 2
+
+
 async def test_an_answer_that_is_none_is_left_out(client: Client) -> None:
     for body in (b"", b"{", b'{"accounts": [{}]}', b"[]"):
 

@@ -142,8 +142,9 @@ class Authority:
         keys = self._users.pop(found[0])
         for key in keys:
             self._revoked[key] = self._at
-        kind, _, own = found[0].rpartition(":")
-        (self._folder / f"{kind or 'role'}s" / f"{token(own)}.creds").unlink(missing_ok=True)
+        kind, colon, own = found[0].partition(":")  # a node's name may have colons of its own
+        folder, user = (f"{kind}s", own) if colon else ("roles", kind)
+        (self._folder / folder / f"{token(user)}.creds").unlink(missing_ok=True)
         return len(keys)
 
     def retire(self) -> int:

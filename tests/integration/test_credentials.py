@@ -79,6 +79,13 @@ def test_the_kubernetes_objects_hold_the_files(tmp_path: Path) -> None:
     assert spaces == dict.fromkeys(objects, "spazio") | {"spazio-node-credentials": "spazio-agents"}
 
 
+def test_a_revoked_node_s_file_is_gone_also_if_the_name_has_colons(tmp_path: Path) -> None:
+    with authority.opened(tmp_path, NAMES) as own:
+        files = [own.node("a:b"), own.node("b")]
+        assert own.revoke("a:b") == 1
+    assert [file.exists() for file in files] == [False, True]
+
+
 def test_names_come_from_a_file_or_are_counted(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("a\n\n b \na\n")
     assert command.names(str(tmp_path / "nodes")) == ["a", "b"]

@@ -5,6 +5,7 @@ like one. Entries that the manifest does not name are remains of a copy that was
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -61,6 +62,10 @@ class Writer:
         except OSError as error:
             self._file.close()
             raise Busy(f"another process writes {path}") from error
+        status = os.fstat(self._file.fileno())
+        if status.st_uid != os.geteuid() or status.st_nlink != 1:  # who made it could still read what is written
+            self._file.close()
+            raise PermissionError(errno.EPERM, "belongs to somebody else, remove it", str(self._partial))
         os.fchmod(self._file.fileno(), 0o600)  # it may be what a killed backup left
         self._file.truncate(0)
         self._tar = tarfile.open(fileobj=self._file, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 # see finish

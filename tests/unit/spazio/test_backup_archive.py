@@ -43,6 +43,21 @@ def test_what_was_written_is_read_and_only_its_user_may_read_it(tmp_path: Path) 
     assert [each.name for each in tmp_path.iterdir()] == ["b.tar"]
 
 
+def test_nothing_is_written_into_a_file_that_somebody_else_has_made_and_may_hold_open(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("theirs")
+    os.link(other, tmp_path / "b.tar.partial")
+    with pytest.raises(PermissionError, match="belongs to somebody else, remove it"):
+        made(tmp_path / "b.tar")
+    assert other.read_text() == "theirs"
+    if os.geteuid() == 0:
+        (tmp_path / "b.tar.partial").unlink()
+        os.chown(other, 12345, 12345)
+        other.rename(tmp_path / "b.tar.partial")
+        with pytest.raises(PermissionError):
+            made(tmp_path / "b.tar")
+
+
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.9, 0.98])
 def test_a_truncated_backup_is_refused(tmp_path: Path, share: float) -> None:
     path = made(tmp_path / "b.tar")

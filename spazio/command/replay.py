@@ -167,7 +167,7 @@ class _Replay:
             "faulty": prepared.faulty,
             "whole": whole,
             "seconds": round(loop.time() - began, 3),
-            "nats": services.url if self._settings.nats.url else "",
+            "nats": self._settings.nats_shown if self._settings.nats.url else "",
             "history": "" if self._feed_only else str(self._settings.history_dir),
             "availability": 0 if self._feed_only else _availabilities(self._settings.history_dir),
         }

@@ -18,7 +18,8 @@ def write(folder: Path, content: dict[str, Any]) -> None:
     """Replace the file atomically, so that a reader never sees half of it."""
     hidden = folder / f".{FILE}"
     # Readable only by this user: the server's address may contain a password.
-    descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    hidden.unlink(missing_ok=True)
+    descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(json.dumps(content, indent=2) + "\n")
     hidden.replace(folder / FILE)

@@ -174,7 +174,8 @@ async def _guard(settings: Settings, health: Health, connected: asyncio.Future[C
 def announce(note: Path, address: str) -> None:
     """Write the address of this service for `spazio up`. A folder that cannot be written is only logged."""
     try:
-        note.parent.mkdir(parents=True, exist_ok=True)
+        note.parent.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # the data folder, as `up` makes it
+        note.parent.mkdir(exist_ok=True)
         hidden = note.with_name(f".{note.name}.{os.getpid()}")
         hidden.write_text(json.dumps({"pid": os.getpid(), "http": address}))
         hidden.replace(note)

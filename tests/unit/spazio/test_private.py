@@ -1,0 +1,21 @@
+"""Files of a data folder that other users of the machine may not read."""
+
+import json
+from pathlib import Path
+
+from spazio.service import addresses, service
+
+
+def test_a_service_that_runs_before_up_makes_a_data_folder_that_only_its_user_may_enter(tmp_path: Path) -> None:
+    note = tmp_path / "data" / "run" / "agent.json"
+    service.announce(note, "http://127.0.0.1:1")
+    assert json.loads(note.read_text())["http"] == "http://127.0.0.1:1"
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_is_left_of_a_killed_run_does_not_open_the_addresses_to_others(tmp_path: Path) -> None:
+    left = tmp_path / f".{addresses.FILE}"
+    left.touch()
+    left.chmod(0o644)
+    addresses.write(tmp_path, {"nats": "nats://me:secret@host:4222"})
+    assert (tmp_path / addresses.FILE).stat().st_mode & 0o777 == 0o600

@@ -1,7 +1,8 @@
 """Bytes to messages and back; the one place that decides whether bytes from outside are believed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -11,6 +12,8 @@ from schemas import channel, subject
 from schemas.messages.base import VERSION, Message
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+_LARGE = 2048  # bytes; validation of a shorter message is cheap, whatever it lacks
 
 MESSAGES: Mapping[str, type[Message]] = channel.messages()
 
@@ -40,6 +43,8 @@ def decode(kind: type[AnyMessage], payload: bytes) -> AnyMessage:
     Raises:
         Refused: The payload is not JSON, breaks the schema, or is of a newer contract version.
     """
+    if len(payload) > _LARGE and (reason := _incomplete(kind, payload)):
+        raise Refused(reason)
     try:
         decoded: AnyMessage = kind.__pydantic_validator__.validate_json(payload)
     except ValidationError as error:
@@ -64,19 +69,46 @@ def decode_from(kind: type[AnyMessage], payload: bytes, source: str) -> AnyMessa
 def _reason(error: ValidationError, payload: bytes) -> str:
     # Each error would hold a copy of its input, for an absent field the whole message.
     errors: list[Any] = list(error.errors(include_url=False, include_context=False, include_input=False))
-    if any(item["loc"] == ("v",) for item in errors):
-        version = _version(payload)
-        if version > VERSION:
-            return f"contract version {version} is newer than {VERSION}, the newest known here"
-    parts = [f"{'.'.join(map(_shown, item['loc'])) or 'payload'}: {item['msg']}" for item in errors[:3]]
-    more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
-    return "; ".join(parts) + more
+    if any(item["loc"] == ("v",) for item in errors) and (newer := _newer(from_json(payload))):
+        return newer
+    return _listed([f"{'.'.join(map(_shown, item['loc'])) or 'payload'}: {item['msg']}" for item in errors])
 
 
-def _version(payload: bytes) -> int:
-    """Return the contract version of a message, 0 if it has none."""
-    version = from_json(payload)["v"]
-    return version if isinstance(version, int) else 0
+def _incomplete(kind: type[Message], payload: bytes) -> str:
+    """Return why a large message cannot be used if it lacks fields; empty: it has all, or is no object.
+
+    Validation takes a copy of the whole message for each absent field: for 34 kB with a few fields 3 ms, this 0.1 ms.
+    """
+    quoted = _required(kind)
+    if all(name in payload for name in quoted.values()):
+        return ""
+    try:
+        message = from_json(payload)
+    except ValueError:
+        return ""
+    absent = [name for name in quoted if name not in message] if isinstance(message, dict) else []
+    if not absent:
+        return ""
+    return _newer(message) or _listed([f"{name}: Field required" for name in absent])
+
+
+@cache
+def _required(kind: type[Message]) -> dict[str, bytes]:
+    """Return the fields that a message must have, each also as JSON writes it."""
+    return {name: f'"{name}"'.encode() for name, field in kind.model_fields.items() if field.is_required()}
+
+
+def _listed(parts: Sequence[str]) -> str:
+    more = f" (and {len(parts) - 3} more)" if len(parts) > 3 else ""
+    return "; ".join(parts[:3]) + more
+
+
+def _newer(message: dict[str, Any]) -> str:
+    """Return why a message of a newer contract version cannot be used; empty: it is of none."""
+    version = message.get("v")
+    if isinstance(version, int) and version > VERSION:
+        return f"contract version {version} is newer than {VERSION}, the newest known here"
+    return ""
 
 
 def _shown(part: str | int) -> str:

@@ -301,3 +301,22 @@ def test_a_list_of_thousands_of_wrong_values_is_refused_at_the_first(kind: str, 
     assert told.startswith(f"{field}.0: ")
     assert f"{field}.1" not in told
     assert "more)" not in told
+
+
+@pytest.mark.parametrize("kind", sorted(GOOD))
+def test_a_large_message_that_lacks_fields_is_refused_for_the_same_reason_as_a_small_one(kind: str) -> None:
+    required = {name for name, field in MESSAGES[kind].model_fields.items() if field.is_required()}
+    for absent in required - {"v"}:
+        small = {name: value for name, value in GOOD[kind].items() if name != absent}
+        large = small | {"padding": "x" * 5000}
+        assert refusal(kind, json.dumps(large).encode()) == refusal(kind, json.dumps(small).encode())
+    newer = refusal(kind, json.dumps({"v": 2, "padding": "x" * 5000}).encode())
+    assert newer == "contract version 2 is newer than 1, the newest known here"
+    assert "Field required" in refusal(kind, json.dumps({"padding": "x" * 5000}).encode())
+    assert refusal(kind, b'{"padding": "' + b"x" * 5000)
+    assert refusal(kind, json.dumps(["x" * 5000]).encode())
+
+
+def test_names_of_fields_may_be_written_with_escapes() -> None:
+    text = json.dumps(GOOD["samples"] | {"padding": "x" * 5000}).replace('"node"', '"n\\u006fde"')
+    assert codec.decode(SampleBlock, text.encode()).node == "n1"

@@ -131,7 +131,7 @@ class Connection(Tapped):
         """Refuse at once what the server would refuse without an answer."""
         if self._own is not None and not self._own.may_publish(subject):
             denied = self._own.denied("publish", subject)
-            if text := self.denials.note(denied, subject):
+            if text := self.denials.add(subject, str(denied)):
                 log.error("nats.denied", extra={"reason": text})
             raise denied
 

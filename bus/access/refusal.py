@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable
 
-from bus.access.credential import Credential, Denied
+from bus.access.credential import Credential
 
 _REFUSED = re.compile(r"authorization violation|authentication (expired|revoked)|permission denied", re.IGNORECASE)
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
@@ -56,10 +56,6 @@ class Denials:
         verb, subject = _VERBS[found[1].lower()], found[2]
         text = f"this user may not {verb} {subject}: give it a credential (--nats-credentials) whose role may"
         return self.add(subject, str(credential.denied(verb, subject)) if credential else text)
-
-    def note(self, denied: Denied, subject: str) -> str:
-        """Note what the client itself has refused; return a sentence if it is new, else an empty one."""
-        return self.add(subject, str(denied))
 
     def add(self, subject: str, text: str) -> str:
         """Note a sentence about a subject; return it if it is new, else an empty one."""

@@ -29,6 +29,11 @@ class Name(NamedTuple):
     def __str__(self) -> str:
         return f"{self.created}-{self.first:0{_DIGITS}d}-{self.last:0{_DIGITS}d}.parquet"
 
+    def contains(self, other: "Name") -> bool:
+        """Tell whether another file's range lies within this one's, as that of a file merged into it does."""
+        same = other.created == self.created and other != self
+        return same and self.first <= other.first and other.last <= self.last
+
 
 def parse(path: Path) -> Name | None:
     """Parse the name of a file; None: it is not a file of rows."""
@@ -131,14 +136,7 @@ def sync(folder: Path) -> None:
 def remove_contained(folder: Path) -> int:
     """Remove files whose range lies within another file of the folder; returns their number."""
     named = [(path, name) for path in folder.glob("*.parquet") if (name := parse(path)) is not None]
-    contained = [
-        path
-        for path, name in named
-        if any(
-            other != name and other.created == name.created and other.first <= name.first and name.last <= other.last
-            for _, other in named
-        )
-    ]
+    contained = [path for path, name in named if any(other.contains(name) for _, other in named)]
     for path in contained:
         path.unlink(missing_ok=True)
     return len(contained)

@@ -83,12 +83,8 @@ def _committed(directory: Path, cursors: _Cursors) -> set[Path] | None:
         path
         for files in by_folder.values()
         for path, name in files
-        if not any(_contains(other, name) for _, other in files)  # merged into it, and about to be removed
+        if not any(other.contains(name) for _, other in files)  # merged into it, and about to be removed
     }
-
-
-def _contains(other: Name, name: Name) -> bool:
-    return other != name and other.created == name.created and other.first <= name.first and name.last <= other.last
 
 
 def _add(writer: Writer, directory: Path, wanted: set[Path]) -> bool:

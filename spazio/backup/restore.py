@@ -18,7 +18,6 @@ from bus import errors, snapshot
 from bus.connection import Connection
 from bus.folding import worker_pool
 from bus.server import Unusable
-from schemas.sections.bus import Nats
 from schemas.settings import Settings, SettingsError
 from sinks.history import lock, view
 from spazio.backup import archive, history, server
@@ -89,8 +88,7 @@ async def _to_folder(settings: Settings, backup: Reader, force: bool) -> None:
 
 def _of_own_server(settings: Settings, url: str) -> Settings:
     """Return settings for a server on this machine that knows no credential and no TLS."""
-    own: dict[str, object] = {"url": url, "replicas": 1}
-    own |= {name: None for name in ("credentials", "ca", "cert", "key") if name in Nats.model_fields}
+    own = {"url": url, "replicas": 1, "credentials": None, "ca": None, "cert": None, "key": None}
     return settings.model_copy(update={"nats": settings.nats.model_copy(update=own)})
 
 

@@ -68,7 +68,7 @@ async def ask(client: Client, subject: str, *, wait_seconds: float) -> list[Repo
         try:
             body = json.loads(message.data)
             statements = tuple(ledger.parse(each) for each in body["accounts"])
-            service, host = ledger.printable(body["service"]), ledger.printable(body["host"])
+            service, host = ledger.bounded(body["service"]), ledger.bounded(body["host"])
             reports.append(Report(service, host, int(body["pid"]), statements))
         except (ValueError, KeyError, TypeError):
             log.warning("ledger.unreadable", extra={"subject": subject})

@@ -154,11 +154,11 @@ def parse(content: Mapping[str, Any]) -> Statement:
         ValueError: It is none.
     """
     try:
-        outcomes = {printable(name): int(count) for name, count in content["outcomes"].items()}
+        outcomes = {bounded(name): int(count) for name, count in content["outcomes"].items()}
         numbers = {name: int(content[name]) for name in ("begin", "end", "received", "waiting", "since_us")}
         return Statement(
-            account=printable(content["account"]),
-            stream=printable(content["stream"]),
+            account=bounded(content["account"]),
+            stream=bounded(content["stream"]),
             whole=bool(content["whole"]),
             outcomes=outcomes,
             **numbers,
@@ -167,13 +167,9 @@ def parse(content: Mapping[str, Any]) -> Statement:
         raise ValueError(f"no statement of an account: {error!r}") from error
 
 
-def printable(name: object) -> str:
-    r"""Return a name from outside without what a terminal would act on.
-
-    >>> printable("a\x1b[2Jb")
-    'a[2Jb'
-    """
-    return "".join(char for char in str(name)[:_LONGEST] if char.isprintable())
+def bounded(name: object) -> str:
+    """Return a name from outside, not too long; it may hold any characters, so they are escaped where it is shown."""
+    return str(name)[:_LONGEST]
 
 
 def faults(statement: Statement) -> list[str]:

@@ -27,12 +27,13 @@ from bus.reading import setback
 from bus.stream import Stream
 from schemas import channel, role
 from schemas.settings import Settings
-from schemas.subject import Names
+from schemas.subject import Names, is_subject
 from spazio.terminal import clean, latest
 
 _WAIT_SECONDS = 0.5
 _HOUR_SECONDS = 3600
 _WIDTH = 160  # where the output is no terminal
+_NO_STREAM = set("./\\")  # what a subject may have and the name of a stream may not
 _TAKEN = ("taken", "folded", "stored", "written", "superseded")
 
 
@@ -97,7 +98,8 @@ async def _look(client: Client, settings: Settings) -> tuple[list[Flow], list[Li
     # Asked first: what arrives meanwhile makes a reader no fault.
     reports = await exchange.ask(client, names.of(role.FLOW), wait_seconds=_WAIT_SECONDS)
     wanted = {names.store(store.name) for store in channel.stores() if not store.bucket}
-    wanted |= {statement.stream for report in reports for statement in report.statements}
+    named = {statement.stream for report in reports for statement in report.statements}
+    wanted |= {name for name in named if is_subject(name) and not _NO_STREAM & set(name)}
     since_us = int((time.time() - _HOUR_SECONDS) * 1e6)
     states = []
     for name in sorted(wanted):

@@ -102,3 +102,21 @@ async def test_an_answer_that_is_none_is_left_out(client: Client) -> None:
         await client.subscribe(NAMES.of("flow"), cb=answer)
     assert await exchange.ask(client, NAMES.of("flow"), wait_seconds=0.2) == []
     assert ledger.LEDGER.statements() is not None
+
+
+async def test_names_in_answers_are_shown_as_they_are_written_and_asked_for_only_if_a_stream_can_have_them(
+    client: Client, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    statement = ledger.Statement("evil\x1b[2J", "", 0, 1, True, 1, {"taken": 1}, 0, 0)._asdict()
+
+    async def answer(message: object) -> None:
+        accounts = [statement | {"stream": name} for name in ("two words", "a.b", "a/b", ">", "\r\nPUB x 0\r\n", "")]
+        body = {"service": "s", "host": "h", "pid": 1, "accounts": accounts}
+        await message.respond(json.dumps(body).encode())  # type: ignore[attr-defined]
+
+    await client.subscribe(NAMES.of("flow"), cb=answer)
+    assert await flow.show(settings, json_output=False) == 0
+    shown = capsys.readouterr().out
+    assert "two words" in shown
+    assert r"evil\x1b[2J" in shown
+    assert "\x1b[2J" not in shown

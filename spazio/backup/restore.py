@@ -8,7 +8,6 @@ hours, the streams would otherwise delete it as too old.
 import asyncio
 import contextlib
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -25,7 +24,7 @@ from spazio.backup.archive import Damaged, Reader
 from spazio.backup.save import CREDENTIALS, RUN, SETTINGS, Refused
 from spazio.backup.streams import Streams
 from spazio.command import up
-from spazio.terminal import latest
+from spazio.terminal import clean, latest
 
 _BUCKETS_BYTES = 1 << 30
 _SERVER = "nats"
@@ -49,10 +48,10 @@ def run(settings: Settings, source: Path, *, force: bool) -> int:
                 _to_server(settings, backup, force) if settings.nats.url else _to_folder(settings, backup, force)
             )
     except (Refused, Damaged, SettingsError, Unusable, latest.Unreachable, errors.BusError, TimeoutError) as error:
-        sys.stderr.write(f"spazio: {str(error) or 'the server does not answer'}\n")
+        clean.complain(str(error) or "the server does not answer")
         return 1
     except OSError as error:
-        sys.stderr.write(f"spazio: {error}; the restore is not complete\n")
+        clean.complain(f"{error}; the restore is not complete")
         return 1
     return 0
 

@@ -9,7 +9,6 @@ telemetry stream, is cut when the backup is restored.
 import asyncio
 import json
 import re
-import sys
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -24,7 +23,7 @@ from schemas.subject import Names
 from spazio.backup import archive, history
 from spazio.backup.archive import Writer
 from spazio.service import addresses
-from spazio.terminal import latest
+from spazio.terminal import clean, latest
 
 CREDENTIALS = "credentials"
 SETTINGS = "settings.toml"
@@ -53,10 +52,10 @@ def run(settings: Settings, target: Path) -> int:
         path = _file(target)
         asyncio.run(_save(settings, path))
     except (Refused, archive.Busy, history.Unsteady, latest.Unreachable, errors.BusError, TimeoutError) as error:
-        sys.stderr.write(f"spazio: {str(error) or 'the server does not answer'}; nothing was written\n")
+        clean.complain(f"{str(error) or 'the server does not answer'}; nothing was written")
         return 1
     except OSError as error:
-        sys.stderr.write(f"spazio: {error}; free space or name another file; nothing was written\n")
+        clean.complain(f"{error}; free space or name another file; nothing was written")
         return 1
     print(f"{path}  {_size(path.stat().st_size)}")
     return 0

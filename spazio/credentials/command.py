@@ -1,6 +1,5 @@
 """`spazio credentials`: who may do what on the bus, as files for nats-server, services, nodes and Kubernetes."""
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from schemas import role
 from schemas.subject import Names, is_node_name
 from spazio.credentials import authority, kubernetes
+from spazio.terminal import clean
 
 _MOST_NODES = 100_000
 _RELOAD = "have every nats-server read it: nats-server --signal reload=PID, or kill -HUP PID"
@@ -41,7 +41,7 @@ def run(
         for line in issue(folder, Names(prefix), wanted):
             print(line)
     except (ValueError, OSError) as error:
-        sys.stderr.write(f"spazio: {error}\n")
+        clean.complain(error)
         return 2
     return 0
 

@@ -111,6 +111,7 @@ def write_config(settings: Settings, port: int, accounts: Path | None = None) ->
     """
     folder = settings.data.dir / "nats"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.chmod(0o700)  # an earlier version made it with the mode that the user's umask gives
     path = folder / "server.conf"
     # The server reserves the maximum size of every stream, so its limit is their sum. Otherwise it would not start on a
     # small disk, although streams rarely reach their maximum. Writers watch how full the disk really is.

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from bus import server
+from schemas import settings
 from spazio.service import addresses, service
 
 
@@ -19,3 +21,10 @@ def test_what_is_left_of_a_killed_run_does_not_open_the_addresses_to_others(tmp_
     left.chmod(0o644)
     addresses.write(tmp_path, {"nats": "nats://me:secret@host:4222"})
     assert (tmp_path / addresses.FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_the_streams_of_an_earlier_version_become_private(tmp_path: Path) -> None:
+    folder = tmp_path / "nats"
+    folder.mkdir(mode=0o755)
+    server.write_config(settings.load({"data_dir": str(tmp_path)}), 4222)
+    assert folder.stat().st_mode & 0o777 == 0o700

@@ -3,7 +3,7 @@
 #
 #   deploy/certificates.sh FOLDER NAME...      # names and addresses at which clients reach the server
 #
-# FOLDER then has ca.crt, by which clients recognise the server (and the server its clients); server.crt and server.key;
+# FOLDER then has ca.crt, by which clients recognize the server (and the server its clients); server.crt and server.key;
 # client.crt and client.key; and ca.key, which signs others and belongs on no server. Existing files are kept: to renew
 # one, remove it and run this again. DAYS says how long they are valid (825). Needs openssl, 1.1.1 or newer.
 set -eu

@@ -31,7 +31,7 @@ STREAMS = "streams"
 RUN = "run"
 _ATTEMPTS = 5
 _BUCKET = ("KV_", "OBJ_")
-# In the folder `run`: the key of message ids, with which a retry is recognised, and the containers that were announced.
+# In the folder `run`: the key of message ids, with which a retry is recognized, and the containers that were announced.
 _KEPT = ("ids.key", "containers.*.json")
 # What belongs to this machine, or is a secret.
 _LEFT_OUT = {"data_dir", "history_dir", "nats_url", "nats_credentials", "nats_ca", "nats_cert", "nats_key"}

@@ -30,7 +30,7 @@ from schemas.settings import Settings
 from spazio.command import up
 from spazio.service import addresses, host
 from spazio.service.host import Finding
-from spazio.terminal import claims, clean
+from spazio.terminal import clean, contradiction
 
 _SECONDS = 3.0
 _PROBE_SECONDS = 0.8  # for connecting, for the greeting and for all streams, within the 3 s of all checks
@@ -68,7 +68,7 @@ def checks(settings: Settings) -> Checks:
         "streams": partial(streams, settings),
         "names": partial(names, settings),
         "pipeline": partial(pipeline, settings),
-        "nodes": partial(claims.check, settings, _PROBE_SECONDS),
+        "nodes": partial(contradiction.check, settings, _PROBE_SECONDS),
     }
 
 

@@ -23,7 +23,7 @@ from schemas.settings import Settings
 from spazio.command import doctor, up
 from spazio.service import addresses
 from spazio.service.host import Finding
-from spazio.terminal import claims
+from spazio.terminal import contradiction
 from tests.support import estimate
 
 PROC = Path(__file__).parents[1] / "proc" / "a"
@@ -135,7 +135,7 @@ async def test_a_real_server_with_all_streams_is_well(client: Client, settings: 
 async def test_names_that_two_hosts_share_and_nodes_that_are_outvoted_are_named(
     client: Client, settings: Settings
 ) -> None:
-    finding = await asyncio.to_thread(claims.check, settings, 3.0)
+    finding = await asyncio.to_thread(contradiction.check, settings, 3.0)
     assert finding.ok is True
     now_us, bucket = time.time_ns() // 1000, "$KV.SPAZIO_AVAILABILITY"
     counts = Blocks(doubled=0, late=9, missing=0, jumps=0, shared=True)
@@ -145,7 +145,7 @@ async def test_names_that_two_hosts_share_and_nodes_that_are_outvoted_are_named(
         estimate.availability(node="liar", at_us=now_us, outvoted=["size", "class shop/web"]),
     ):
         await client.jetstream().publish(f"{bucket}.{row.node}", codec.encode(row))
-    finding = await asyncio.to_thread(claims.check, settings, 3.0)
+    finding = await asyncio.to_thread(contradiction.check, settings, 3.0)
     assert finding.ok is False
     words = told(finding)
     assert "share the name: both" in words
@@ -154,7 +154,7 @@ async def test_names_that_two_hosts_share_and_nodes_that_are_outvoted_are_named(
 
 
 def test_where_no_server_runs_nobody_compares_nodes(tmp_path: Path) -> None:
-    finding = claims.check(given(tmp_path, nats_url=f"nats://127.0.0.1:{server.free_port(0)}"), 0.3)
+    finding = contradiction.check(given(tmp_path, nats_url=f"nats://127.0.0.1:{server.free_port(0)}"), 0.3)
     assert finding.ok is None
     told(finding)
 

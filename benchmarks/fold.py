@@ -3,7 +3,7 @@
 The benchmark first fills the telemetry stream with the messages of agents: every second one block of ten samples of
 each node. Then a real `spazio process` folds the stream, and the benchmark reads its CPU time from /proc when its
 cursors cover the stream. The reporting rule decides which rows are published, so their number depends on the
-variation of usage: `--noise` is the standard deviation of a sample of CPU utilisation. `--outlook` adds predictions
+variation of usage: `--noise` is the standard deviation of a sample of CPU utilisation. `--predictions` adds predictions
 (peaks, reject signal, forecasts). With `--shares` the process samples its own stack a hundred times a CPU second, and
 the result has the CPU time by stage.
 """
@@ -170,7 +170,7 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
             "nats_estimates_max_bytes": str(8 << 30),
             "smoothing_publish": str(asked.smoothed).lower(),
             "process_nodes_max": str(nodes),
-            **predictions(enabled=asked.outlook),
+            **predictions(enabled=asked.predictions),
         },
         environ={},
     )
@@ -190,7 +190,7 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
         "blocks": nodes * seconds,
         "payload_bytes": size,
         "smoothed_rows": asked.smoothed,
-        "outlook": asked.outlook,
+        "predictions": asked.predictions,
         "metrics": len(METRICS[asked.metrics]),
         "noise": asked.noise,
         "blocks_per_cpu_second": round(nodes * seconds / cpu),
@@ -214,7 +214,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--noise", type=float, default=0.005, help="deviation of a sample of CPU utilisation, ratio")
     parser.add_argument("--smoothed", action="store_true", help="publish smoothed rows, too")
-    parser.add_argument("--outlook", action="store_true", help="compute predictions, too")
+    parser.add_argument("--predictions", action="store_true", help="compute predictions, too")
     parser.add_argument("--shares", action="store_true", help="profile CPU time by stage")
     return parser.parse_args()
 

@@ -32,7 +32,7 @@ class _Stored(NamedTuple):
     """The checkpointed predictions of a partition."""
 
     part: str
-    outlook: PredictionPartition
+    predictions: PredictionPartition
     checkpoint: Checkpoint
 
 
@@ -59,7 +59,7 @@ async def _export(settings: Settings, folder: Path) -> str:
     written = 0
     async with _stored(settings) as (_, _, partitions):
         async for stored in partitions:
-            for node, model in stored.outlook.models():
+            for node, model in stored.predictions.models():
                 node_folder = folder / token(node)
                 node_folder.mkdir(parents=True, exist_ok=True)
                 text = json.dumps(exchange.write_koordinator(model), indent=1)
@@ -84,12 +84,12 @@ async def _take(settings: Settings, folder: Path) -> str:
         async for stored in partitions:
             changed = 0
             for path, model in models.items():
-                if stored.outlook.adopt(name(path.parent.name), model):
+                if stored.predictions.adopt(name(path.parent.name), model):
                     changed += 1
                     del left[path]
             if changed:
                 before = stored.checkpoint
-                changed_state = Checkpoint(before.stream, before.sequence, stored.outlook.snapshot())
+                changed_state = Checkpoint(before.stream, before.sequence, stored.predictions.snapshot())
                 for _ in range(
                     2
                 ):  # twice, so that neither of the two kept checkpoints is the old one of the same sequence
@@ -129,13 +129,13 @@ async def _stored(settings: Settings) -> AsyncIterator[tuple[Client, checkpoint.
 
 async def _outlooks(settings: Settings, store: checkpoint.Store, source: stream.Stream) -> AsyncIterator[_Stored]:
     for number in range(source.partitions):
-        part = f"{processing.OUTLOOK}-{number}"
+        part = f"{processing.PREDICTION}-{number}"
         stored = await store.load(part, source.identity)
         if stored is None:
             continue
-        outlook = PredictionPartition(settings, number)
+        predictions = PredictionPartition(settings, number)
         try:
-            outlook.restore(stored.body)
+            predictions.restore(stored.body)
         except ValueError as error:
             raise Refused(f"checkpoint of {part}: {error}; use the settings of the processors") from error
-        yield _Stored(part, outlook, stored)
+        yield _Stored(part, predictions, stored)

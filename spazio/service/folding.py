@@ -25,7 +25,7 @@ from schemas.subject import Names, token
 
 log = logging.getLogger(__name__)
 
-OUTLOOK = "outlook"
+PREDICTION = "outlook"  # the name that stored cursors and checkpoints have
 
 NODES = Gauge("spazio_nodes", "nodes known", ["partition"])
 WITHHELD = Gauge(
@@ -155,7 +155,7 @@ def prediction(live: Live, number: int) -> ProcessorFold[PredictionPartition]:
 
     It refuses only messages that the partition's own fold does not read: that one refuses the others.
     """
-    label = f"{OUTLOOK}-{number}"
+    label = f"{PREDICTION}-{number}"
 
     def step(state: PredictionPartition, messages: Messages) -> Result:
         state.settings = live.current

@@ -29,7 +29,7 @@ from spazio.service.folding import ProcessorFold
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
-AGGREGATE, FEDERATION, FORECAST, OUTLOOK = "aggregate", "federation", "forecast", folding.OUTLOOK
+AGGREGATE, FEDERATION, FORECAST, PREDICTION = "aggregate", "federation", "forecast", folding.PREDICTION
 # A fold creates thousands of objects without reference cycles. With the default threshold of 700 the collector searches
 # for cycles several times per fold, which takes 7 % of the process's time.
 _OBJECTS_BEFORE_COLLECTION = 50_000
@@ -66,8 +66,11 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
         task = Task(name, f"process-{name}", names.telemetry, subjects(names, number))
         yield _Work(task, folding.partition(settings, number), batches(name))
         if _predicts(settings):
-            name = f"{OUTLOOK}-{number}"
-            pause, wanted = settings.predict.checkpoint_seconds, outlook_subjects(names, number, _federated(settings))
+            name = f"{PREDICTION}-{number}"
+            pause, wanted = (
+                settings.predict.checkpoint_seconds,
+                prediction_subjects(names, number, _federated(settings)),
+            )
             task = Task(name, name, names.telemetry, wanted, pause, patient=True)
             yield _Work(task, folding.prediction(live, number), batches(name))
 
@@ -87,7 +90,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
 
 def part_names(settings: Settings, shards: int) -> list[str]:
     """Return the names of all tasks."""
-    predictions = [f"{OUTLOOK}-{number}" for number in range(shards)] if _predicts(settings) else []
+    predictions = [f"{PREDICTION}-{number}" for number in range(shards)] if _predicts(settings) else []
     federation = [FEDERATION] if _federated(settings) else []
     forecast = [FORECAST] if settings.forecast.enabled else []
     return [*map(str, range(shards)), *predictions, AGGREGATE, *federation, *forecast]
@@ -109,7 +112,7 @@ def subjects(names: Names, number: int) -> tuple[str, ...]:
     return names.partition(number), names.model
 
 
-def outlook_subjects(names: Names, number: int, federated: bool = False) -> tuple[str, ...]:
+def prediction_subjects(names: Names, number: int, federated: bool = False) -> tuple[str, ...]:
     """Return the subjects that predictions of a partition fold: all of its nodes, and if federated the directions."""
     return (names.partition(number), names.subspace) if federated else (names.partition(number),)
 

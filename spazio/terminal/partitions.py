@@ -72,7 +72,7 @@ async def _rows(client: Client, settings: Settings) -> list[Row]:
     replicas = await worker_pool.replicas(client, settings.prefix)
     done = {part.split("-")[0] for replica in replicas for part in replica.parts}
     # Tasks that no replica does may be switched off there; settings here may differ.
-    optional = {processing.OUTLOOK, processing.FEDERATION, processing.FORECAST} - done
+    optional = {processing.PREDICTION, processing.FEDERATION, processing.FORECAST} - done
     names_of_parts = [name for name in processing.part_names(settings, shards) if name.split("-")[0] not in optional]
     rows = {name: Row(name) for name in names_of_parts}
     for replica in replicas:

@@ -74,7 +74,9 @@ async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> d
             waiting = await stored(client)
             began = time.monotonic()
             process.start()
-            now = [part for part in parts(settings) if not part.startswith((processing.OUTLOOK, processing.FORECAST))]
+            now = [
+                part for part in parts(settings) if not part.startswith((processing.PREDICTION, processing.FORECAST))
+            ]
             await folded(client, seconds + 600, now, 1)
             soon = time.monotonic() - began
             await folded(client, seconds + 600, parts(settings), 1)

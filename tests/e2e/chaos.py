@@ -79,14 +79,14 @@ def parts(settings: Settings) -> list[str]:
 
 def _steady(settings: Settings) -> list[str]:
     """Return the parts that say something every second."""
-    return [part for part in parts(settings) if not part.startswith((processing.OUTLOOK, processing.FORECAST))]
+    return [part for part in parts(settings) if not part.startswith((processing.PREDICTION, processing.FORECAST))]
 
 
 def place(part: str) -> str:
     """Return stream and consumer of a part, as the JetStream API names them."""
     if part in (processing.AGGREGATE, processing.FORECAST):
         return f"{NAMES.estimates}.{part}"
-    return f"{NAMES.telemetry}.{part if part.startswith(processing.OUTLOOK) else f'process-{part}'}"
+    return f"{NAMES.telemetry}.{part if part.startswith(processing.PREDICTION) else f'process-{part}'}"
 
 
 @contextmanager
@@ -285,10 +285,14 @@ async def compare_rows(client: Client, settings: Settings) -> Counter[str]:
 def _folds(settings: Settings) -> Iterator[tuple[str, tuple[str, ...], Callable[[Messages], list[Row]]]]:
     """Yield each part of a partition, what it reads, and its fold."""
     for number in range(PARTITIONS):
-        partition, outlook = folding.partition(settings, number), folding.prediction(Live(settings), number)
+        partition, predicting = folding.partition(settings, number), folding.prediction(Live(settings), number)
         yield f"{number}", processing.subjects(NAMES, number), partial(_rows, partition)
-        if f"{processing.OUTLOOK}-{number}" in parts(settings):
-            yield f"{processing.OUTLOOK}-{number}", processing.outlook_subjects(NAMES, number), partial(_rows, outlook)
+        if f"{processing.PREDICTION}-{number}" in parts(settings):
+            yield (
+                f"{processing.PREDICTION}-{number}",
+                processing.prediction_subjects(NAMES, number),
+                partial(_rows, predicting),
+            )
 
 
 def _rows(fold: Fold, messages: Messages) -> list[Row]:

@@ -16,18 +16,18 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.command import histograms
 from tests.integration.test_engine import running
-from tests.unit.processors.prediction.test_outlook import calm, configured
+from tests.unit.processors.prediction.test_prediction_fold import calm, configured
 
 NAMES = Names()
 
 
 @pytest.fixture
 async def stored(client: Client, settings: Settings) -> None:
-    """A checkpoint of one node's outlook after three windows."""
-    outlook = PredictionPartition(configured(), 0)
-    outlook.fold(calm("n.1", range(100)))
+    """A checkpoint of one node's predictions after three windows."""
+    partition = PredictionPartition(configured(), 0)
+    partition.fold(calm("n.1", range(100)))
     source = await stream.describe(client, NAMES.telemetry)
-    await store(client, settings).save("outlook-0", Checkpoint(source.identity, 0, outlook.snapshot()))
+    await store(client, settings).save("outlook-0", Checkpoint(source.identity, 0, partition.snapshot()))
 
 
 def store(client: Client, settings: Settings) -> Store:
@@ -85,11 +85,11 @@ async def test_nothing_is_taken_while_processors_run_and_nothing_exported_before
     assert "once a minute" in capsys.readouterr().err
     assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 1
     assert "export" in capsys.readouterr().err
-    outlook = PredictionPartition(settings, 0)
-    outlook.fold(calm("n", range(70)))
+    partition = PredictionPartition(settings, 0)
+    partition.fold(calm("n", range(70)))
     place = tmp_path / "out" / "n" / "x.json"
     place.parent.mkdir(parents=True)
-    place.write_text(json.dumps(exchange.write_koordinator(next(outlook.models())[1])))
+    place.write_text(json.dumps(exchange.write_koordinator(next(partition.models())[1])))
     with running(settings, "process"):
         async with asyncio.timeout(20):
             while not await worker_pool.replicas(client, settings.prefix):  # noqa: ASYNC110 # another process starts

@@ -14,7 +14,7 @@ from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.writing import SCALERS, Process, configured, now_us, publish, until, writing
 from tests.integration.test_engine import running
-from tests.support.outlook import forecast
+from tests.support.predicted import forecast
 
 pytestmark = pytest.mark.slow
 
@@ -251,8 +251,8 @@ async def test_the_processor_sees_a_ramp_and_the_floor_is_there_before_the_load(
     plane: ControlPlane, kubectl: Kubectl, client: Client, settings: Settings
 ) -> None:
     """The proposal's example, faster: pods take 15 s to be ready, and 10 of them carry 8 cores."""
-    outlook = settings.forecast.model_copy(update={"seconds": 1})
-    settings = settings.model_copy(update={"forecast": outlook})
+    forecasting = settings.forecast.model_copy(update={"seconds": 1})
+    settings = settings.model_copy(update={"forecast": forecasting})
     await scaler(kubectl, least=10, most=14, spazio_floor="true")
     load, raised = 3.0, list[tuple[float, int]]()
     with running(settings, "process"):

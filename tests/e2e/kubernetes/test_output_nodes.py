@@ -12,7 +12,7 @@ from schemas.messages.prediction import Prediction, Resources
 from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.writing import METRICS, configured, install, now_us, publish, until, writing
-from tests.support.outlook import prediction
+from tests.support.predicted import prediction
 from tests.unit.sinks.metrics.test_metrics import row
 
 pytestmark = pytest.mark.slow

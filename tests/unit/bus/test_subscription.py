@@ -20,7 +20,7 @@ from schemas.messages.facts import NodeFacts
 from schemas.messages.prediction import Forecast, Prediction
 from schemas.messages.telemetry import SampleBlock
 from schemas.subject import Names
-from tests.support import outlook
+from tests.support import predicted
 from tests.support.nats.client import Connection, connect
 from tests.support.nats.server import Server
 from tests.support.placement import report
@@ -250,7 +250,7 @@ def test_a_kind_is_told_by_the_subject_and_an_unexpected_one_refused() -> None:
         "samples": SampleBlock,
     }
     decode = subscription.by_kind(kinds)
-    prediction, forecast = outlook.prediction(), outlook.forecast()
+    prediction, forecast = predicted.prediction(), predicted.forecast()
     assert decode(NAMES.node("prediction", prediction.node), codec.encode(prediction)) == prediction
     assert decode(NAMES.of("forecast", "shop", "web"), codec.encode(forecast)) == forecast
     assert isinstance(decode(NAMES.part(3, "samples", "n"), codec.encode(block("n", 1))), SampleBlock)

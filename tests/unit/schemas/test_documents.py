@@ -16,7 +16,7 @@ from schemas.messages.facts import NodeFacts, PodFacts, Taint
 from schemas.messages.placement import Decision, Held, Ranked, Refusal, Reservations
 from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, Size, SmoothedBlock
 from spazio.command import schema
-from tests.support import outlook
+from tests.support import predicted
 
 DOCS = Path(__file__).parents[3] / "docs"
 BLOCK: dict[str, Any] = {
@@ -192,11 +192,11 @@ FULL: dict[str, Message] = {
         costed=3,
         voting=4,
     ),
-    "prediction": outlook.prediction(),
-    "reject": outlook.reject(),
-    "subspace": outlook.subspace(),
-    "workloads": outlook.sums(),
-    "forecast": outlook.forecast(),
+    "prediction": predicted.prediction(),
+    "reject": predicted.reject(),
+    "subspace": predicted.subspace(),
+    "workloads": predicted.sums(),
+    "forecast": predicted.forecast(),
     "cursor": Cursor(stream="S", created="20250101T000000000000Z", sequence=7, stored_us=8, partial=3),
 }
 

@@ -23,7 +23,7 @@ from schemas.messages.base import Message
 from schemas.messages.prediction import Reject, Subspace
 from schemas.settings import Settings, load
 from tests.support.telemetry import NAMES
-from tests.unit.processors.prediction.test_outlook import FAST, recording
+from tests.unit.processors.prediction.test_prediction_fold import FAST, recording
 
 Array = NDArray[np.float64]
 Stream = list[tuple[str, bytes]]

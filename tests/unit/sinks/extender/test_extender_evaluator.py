@@ -8,8 +8,8 @@ from schemas.messages.placement import Decision
 from schemas.messages.prediction import Resources
 from sinks.extender.candidate import Candidates
 from sinks.extender.pod import parse
-from tests.support.outlook import prediction
 from tests.support.placement import GIB, SECOND, START, Clock, Replica, asked, given, node, pod, report
+from tests.support.predicted import prediction
 
 NAMES = ["a", "b"]
 

@@ -14,7 +14,7 @@ from sinks.history.column import Schema
 from sinks.history.repetition import Repetition
 from sinks.history.table import TABLES, Table, of_subject
 from sinks.history.writer import Writer
-from tests.support import outlook, telemetry
+from tests.support import predicted, telemetry
 from tests.support.history import append
 from tests.support.telemetry import NAMES
 from tests.support.workload import AT_US, event, node, pod, usage
@@ -206,7 +206,7 @@ def test_garbage_on_a_new_subject_is_refused(stream: Stream) -> None:
 
 
 def test_a_prediction_is_a_row_with_its_peaks_by_group_and_model(stream: Stream) -> None:
-    stream.put("prediction", outlook.prediction(), "n1")
+    stream.put("prediction", predicted.prediction(), "n1")
     assert stream.ask("SELECT node, model, peak_cpu, reclaimable_memory, violation, reason FROM predictions") == [
         ("n1", "max", 1.5, 1e9, 0.05, "change")
     ]
@@ -222,9 +222,9 @@ def test_a_prediction_is_a_row_with_its_peaks_by_group_and_model(stream: Stream)
 
 
 def test_rejects_and_forecasts_are_rows(stream: Stream) -> None:
-    stream.put("reject", outlook.reject(), "n1")
-    stream.put("forecast", outlook.forecast())
-    stream.put("subspace", outlook.subspace())
+    stream.put("reject", predicted.reject(), "n1")
+    stream.put("forecast", predicted.forecast())
+    stream.put("subspace", predicted.subspace())
     assert stream.ask("SELECT scope, nodes, sigma FROM subspaces") == [("partition", 7, [2.0, 0.5])]
     assert stream.ask("SELECT subspace FROM rejects") == [("global",)]
     assert stream.ask("SELECT node, reject, score, spikes FROM rejects") == [("n1", True, 0.75, [1, -1])]

@@ -17,7 +17,7 @@ from sinks.kubernetes.floor import Floor
 from sinks.kubernetes.latest import Said
 from sinks.kubernetes.objects import Objects
 from sinks.kubernetes.writer import Pace, Writer
-from tests.support.outlook import forecast
+from tests.support.predicted import forecast
 
 START = 1_800_000_000.0
 

@@ -1,4 +1,4 @@
-"""Laws of the outlook: grouping and restarts change nothing, damaged states and bad input harm nobody else."""
+"""Laws of the predictions: grouping and restarts change nothing, damaged states and bad input harm nobody."""
 
 import functools
 import itertools
@@ -162,15 +162,15 @@ def test_neither_ticks_nor_restarts_change_a_byte(seed: int, pace: int, cuts: li
     wanted = configured(**FAST)
     messages = recording(seed, pace)
     whole = undisturbed(seed, pace)
-    outlook, parts = PredictionPartition(wanted, 0), []
+    partition, parts = PredictionPartition(wanted, 0), []
     edges = sorted({0, *cuts, *restarts, len(messages)})
     for start, end in itertools.pairwise(edges):
         if start in restarts:
-            body = outlook.snapshot()
-            outlook = PredictionPartition(wanted, 0)
-            outlook.restore(body)
-            assert outlook.snapshot() == body
-        parts += lines(outlook.fold(messages[start:end]))
+            body = partition.snapshot()
+            partition = PredictionPartition(wanted, 0)
+            partition.restore(body)
+            assert partition.snapshot() == body
+        parts += lines(partition.fold(messages[start:end]))
     assert parts == whole
     assert {line[0].split(".")[1] for line in whole} == {"prediction", "reject", "workloads"}
 
@@ -179,8 +179,8 @@ def test_neither_ticks_nor_restarts_change_a_byte(seed: int, pace: int, cuts: li
 def test_every_message_alone_gives_what_all_together_give(pace: int) -> None:
     wanted = configured(**FAST)
     messages = recording(7, pace)
-    outlook = PredictionPartition(wanted, 0)
-    alone = [line for message in messages for line in lines(outlook.fold([message]))]
+    partition = PredictionPartition(wanted, 0)
+    alone = [line for message in messages for line in lines(partition.fold([message]))]
     assert alone == undisturbed(7, pace)
 
 
@@ -217,9 +217,9 @@ def test_a_node_is_told_the_same_alone_as_among_others_until_something_was_learn
 
 @pytest.fixture(scope="module")
 def body() -> bytes:
-    outlook = PredictionPartition(configured(**FAST), 0)
-    outlook.fold(recording(3, 1))
-    return outlook.snapshot()
+    partition = PredictionPartition(configured(**FAST), 0)
+    partition.fold(recording(3, 1))
+    return partition.snapshot()
 
 
 @given(data=st.data())
@@ -230,12 +230,12 @@ def test_a_state_with_flipped_bytes_is_refused_or_is_the_same_state(body: bytes,
     places = st.one_of(st.integers(0, len(body) - 1), st.integers(len(body) - 8000, len(body) - 1))
     for place in data.draw(st.lists(places, min_size=1, max_size=3)):
         broken[place] ^= data.draw(st.integers(1, 255))
-    outlook = PredictionPartition(configured(**FAST), 0)
+    partition = PredictionPartition(configured(**FAST), 0)
     try:
-        outlook.restore(bytes(broken))
+        partition.restore(bytes(broken))
     except ValueError:
         return
-    assert outlook.snapshot() == body
+    assert partition.snapshot() == body
 
 
 @given(length=st.integers(0, 300_000))
@@ -298,9 +298,9 @@ def test_a_state_of_another_horizon_is_refused(body: bytes) -> None:
     ],
 )
 def test_settings_that_are_not_of_the_form_do_not_void_what_is_remembered(body: bytes, flags: dict[str, str]) -> None:
-    outlook = PredictionPartition(configured(**FAST | flags), 0)
-    outlook.restore(body)
-    assert outlook.nodes == 4
+    partition = PredictionPartition(configured(**FAST | flags), 0)
+    partition.restore(body)
+    assert partition.nodes == 4
 
 
 def usage(node: str, second: int, cpu: float | None, memory: float | None, **fields: Any) -> tuple[str, bytes]:
@@ -372,9 +372,9 @@ def test_a_node_with_odd_telemetry_harms_no_other(kind: str) -> None:
 
 
 def test_what_no_message_can_hold_is_withheld_and_counted() -> None:
-    outlook = PredictionPartition(configured(), 0)
-    assert not predictions(outlook.fold(_odd("beyond")))
-    assert outlook.withheld
+    partition = PredictionPartition(configured(), 0)
+    assert not predictions(partition.fold(_odd("beyond")))
+    assert partition.withheld
 
 
 @given(
@@ -436,10 +436,10 @@ def test_what_is_not_enabled_is_not_said(section: str, form: type[Message]) -> N
 
 def test_nothing_of_pods_piles_up_where_nobody_forecasts() -> None:
     sizes = []
-    outlook = PredictionPartition(configured(**FAST, forecast_enabled="false"), 0)
+    partition = PredictionPartition(configured(**FAST, forecast_enabled="false"), 0)
     for begin in (0, 200, 400):
         for second in range(begin, begin + 200):
-            outlook.fold([stored(telemetry.usage("n", BEGIN + second, [{"pod": f"p{second}"}], seq=second))])
-            outlook.fold([stored(block("n", BEGIN + second, seq=second))])
-        sizes.append(len(outlook.snapshot()))
+            partition.fold([stored(telemetry.usage("n", BEGIN + second, [{"pod": f"p{second}"}], seq=second))])
+            partition.fold([stored(block("n", BEGIN + second, seq=second))])
+        sizes.append(len(partition.snapshot()))
     assert sizes[2] < 1.2 * sizes[1]

@@ -11,7 +11,14 @@ from schemas.messages.prediction import Prediction, Resources
 from schemas.messages.telemetry import MAXIMUM_PODS
 from tests.support import telemetry
 from tests.support.telemetry import START, block, stored
-from tests.unit.processors.prediction.test_outlook import BEGIN, Stream, calm, configured, node_facts, predictions
+from tests.unit.processors.prediction.test_prediction_fold import (
+    BEGIN,
+    Stream,
+    calm,
+    configured,
+    node_facts,
+    predictions,
+)
 
 SETTINGS = {"predict_cold_start_seconds": "60", "predict_force_seconds": "1", "predict_model": "n_sigma"}
 NOTHING = Resources(cpu=0.0, memory=0.0)
@@ -45,9 +52,9 @@ def told(messages: Stream, node: str = "n", **flags: str) -> dict[int, Predictio
     return {one.at_us // 1_000_000 - START - BEGIN: one for one in said if one.node == node}
 
 
-def rows(outlook: PredictionPartition) -> tuple[int, int]:
+def rows(partition: PredictionPartition) -> tuple[int, int]:
     """Return how many nodes and how many pods have statistics."""
-    _, arrays = snapshot.unpack(outlook.snapshot())
+    _, arrays = snapshot.unpack(partition.snapshot())
     return len(arrays["node.windows"]), len(arrays["pods.moments.at_us"])
 
 
@@ -191,34 +198,34 @@ def steps(nodes: dict[str, list[str]], begin: int, end: int) -> Stream:
 
 
 def test_a_pod_without_facts_is_forgotten_when_it_was_not_used_for_half_an_hour() -> None:
-    outlook = PredictionPartition(configured(), 0)
-    outlook.fold(steps({"n": ["ends", "stays"]}, 0, 300))
-    outlook.fold(steps({"n": ["stays"]}, 300, 2000))
-    assert rows(outlook) == (1, 2)
-    outlook.fold(steps({"n": ["stays"]}, 2000, 2200))
-    assert rows(outlook) == (1, 1)
+    partition = PredictionPartition(configured(), 0)
+    partition.fold(steps({"n": ["ends", "stays"]}, 0, 300))
+    partition.fold(steps({"n": ["stays"]}, 300, 2000))
+    assert rows(partition) == (1, 2)
+    partition.fold(steps({"n": ["stays"]}, 2000, 2200))
+    assert rows(partition) == (1, 1)
 
 
 def test_a_pod_of_which_kubernetes_has_told_stays_as_long_as_its_node_is_known() -> None:
     """Facts are told once per change; a pod that waits, or whose node is cut off, must not lose them."""
-    outlook = PredictionPartition(configured(**SETTINGS), 0)
-    outlook.fold([facts("waits", 0, node="n", phase="Pending"), facts("runs", 0, node="away")])
-    outlook.fold(steps({"n": [], "away": ["runs"]}, 0, 300))
-    outlook.fold(steps({"n": []}, 300, 3000))
-    outputs = outlook.fold(steps({"n": [], "away": ["runs"]}, 3000, 3100))
+    partition = PredictionPartition(configured(**SETTINGS), 0)
+    partition.fold([facts("waits", 0, node="n", phase="Pending"), facts("runs", 0, node="away")])
+    partition.fold(steps({"n": [], "away": ["runs"]}, 0, 300))
+    partition.fold(steps({"n": []}, 300, 3000))
+    outputs = partition.fold(steps({"n": [], "away": ["runs"]}, 3000, 3100))
     said = {one.node: one for one in predictions(outputs)}
     assert said["n"].requested.cpu == said["away"].requested.cpu == 1.0
 
 
 def test_a_node_that_is_silent_for_an_hour_is_forgotten_with_its_pods_and_its_place_is_used_again() -> None:
-    outlook = PredictionPartition(configured(**SETTINGS), 0)
-    outlook.fold([facts("p", 0, node="away")])
-    outlook.fold(steps({"away": ["p", "q"], "n": ["r"]}, 0, 300))
-    assert rows(outlook) == (2, 3)
-    outlook.fold(steps({"n": ["r"]}, 300, 4200))
-    assert (outlook.nodes, rows(outlook)) == (1, (1, 1))
-    outputs = outlook.fold(steps({"away": ["p"], "n": ["r"]}, 4200, 4300))
-    assert rows(outlook) == (2, 2)
+    partition = PredictionPartition(configured(**SETTINGS), 0)
+    partition.fold([facts("p", 0, node="away")])
+    partition.fold(steps({"away": ["p", "q"], "n": ["r"]}, 0, 300))
+    assert rows(partition) == (2, 3)
+    partition.fold(steps({"n": ["r"]}, 300, 4200))
+    assert (partition.nodes, rows(partition)) == (1, (1, 1))
+    outputs = partition.fold(steps({"away": ["p"], "n": ["r"]}, 4200, 4300))
+    assert rows(partition) == (2, 2)
     # Nothing is known of what comes back: it counts its windows anew.
     assert next(one.windows for one in predictions(outputs) if one.node == "away") == 1
     assert min(one.windows for one in predictions(outputs) if one.node == "n") > 100
@@ -226,36 +233,36 @@ def test_a_node_that_is_silent_for_an_hour_is_forgotten_with_its_pods_and_its_pl
 
 @pytest.mark.slow
 def test_containers_that_come_and_go_leave_nothing_behind() -> None:
-    outlook, sizes = PredictionPartition(configured(), 0), []
+    partition, sizes = PredictionPartition(configured(), 0), []
     for second in range(0, 8000, 20):
-        outlook.fold(second_of(second, [f"p{second // 60}"], node="n"))
-        outlook.fold(second_of(second, [f"q{second}"], node="only-pods")[1:])
-        sizes.append(rows(outlook)[1])
+        partition.fold(second_of(second, [f"p{second // 60}"], node="n"))
+        partition.fold(second_of(second, [f"q{second}"], node="only-pods")[1:])
+        sizes.append(rows(partition)[1])
     half = len(sizes) // 2
     assert max(sizes[half:]) <= max(sizes[:half]) + 2
     assert max(sizes) < 140
 
 
 def test_a_node_that_sends_only_pods_is_forgotten_too() -> None:
-    outlook = PredictionPartition(configured(), 0)
-    outlook.fold(steps({"n": []}, 0, 40))
-    outlook.fold([second_of(second, ["p"], node="only")[1] for second in range(40)])
-    assert rows(outlook) == (1, 1)
-    outlook.fold(steps({"n": []}, 40, 2200))
-    header, _ = snapshot.unpack(outlook.snapshot())
+    partition = PredictionPartition(configured(), 0)
+    partition.fold(steps({"n": []}, 0, 40))
+    partition.fold([second_of(second, ["p"], node="only")[1] for second in range(40)])
+    assert rows(partition) == (1, 1)
+    partition.fold(steps({"n": []}, 40, 2200))
+    header, _ = snapshot.unpack(partition.snapshot())
     assert header["used"].keys() == {"n"}
-    assert rows(outlook) == (1, 0)
+    assert rows(partition) == (1, 0)
 
 
 def test_a_node_whose_clock_is_hours_behind_keeps_its_pods() -> None:
     messages = [facts("p", -100_000, node="late"), *calm("n", range(0))]
     for second in range(200):
         messages += second_of(second, ["x"]) + second_of(second, ["p", "q"], node="late", behind=20_000)
-    outlook = PredictionPartition(configured(**SETTINGS), 0)
-    said = [one for one in predictions(outlook.fold(messages)) if one.node == "late"]
+    partition = PredictionPartition(configured(**SETTINGS), 0)
+    said = [one for one in predictions(partition.fold(messages)) if one.node == "late"]
     assert said[-1].requested.cpu == 1.0
     assert said[-1].peaks["none"]["resource_central"].cpu > 0.2
-    assert rows(outlook) == (2, 3)
+    assert rows(partition) == (2, 3)
 
 
 def test_usage_of_before_a_long_silence_is_not_taken_for_recent() -> None:
@@ -279,18 +286,18 @@ def test_a_node_that_is_renamed_begins_anew_and_its_pods_keep_their_workloads_pa
     said = told(messages, "after", predict_cold_start_seconds="9000")
     assert said[120].windows == 1
     assert max(told(messages, "before")) < 95
-    outlook = PredictionPartition(configured(), 0)
-    outlook.fold(messages)
-    _, arrays = snapshot.unpack(outlook.snapshot())
+    partition = PredictionPartition(configured(), 0)
+    partition.fold(messages)
+    _, arrays = snapshot.unpack(partition.snapshot())
     # Three windows on the old name, three on the new one.
     assert arrays["pods.moments.weight"][:, 0].max() > 5.9
 
 
 def test_on_a_node_with_thousands_of_short_containers_those_that_last_are_not_forgotten() -> None:
-    outlook = PredictionPartition(configured(), 0)
+    partition = PredictionPartition(configured(), 0)
     for second in range(28):
-        outlook.fold(second_of(second, ["lasts", *(f"{second}-{number}" for number in range(100))]))
-    header, _ = snapshot.unpack(outlook.snapshot())
+        partition.fold(second_of(second, ["lasts", *(f"{second}-{number}" for number in range(100))]))
+    header, _ = snapshot.unpack(partition.snapshot())
     pods = {pod["uid"]: pod for pod in header["pods"]["n"]}
     assert len(pods) == MAXIMUM_PODS
     assert pods["lasts"]["created_us"] == (START + BEGIN + 1) * 1_000_000

@@ -1,4 +1,4 @@
-"""The outlook in real processes on a real server: what is published is what one undisturbed fold gives."""
+"""Predictions in real processes on a real server: what is published is what one undisturbed fold gives."""
 
 import asyncio
 import signal
@@ -17,7 +17,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
 from tests.integration.test_engine import everything, running
-from tests.unit.processors.prediction.test_outlook import FAST, recording
+from tests.unit.processors.prediction.test_prediction_fold import FAST, recording
 
 NAMES = Names()
 SUBJECTS = [NAMES.of("prediction", "*"), NAMES.of("reject", "*")]
@@ -46,7 +46,7 @@ async def undisturbed(client: Client, settings: Settings) -> Rows:
     for number in range((await stream.describe(client, NAMES.telemetry)).partitions):
         federated = settings.reject.subspace == "global"
         recorded = await everything(
-            client, NAMES.telemetry, list(processing.outlook_subjects(NAMES, number, federated))
+            client, NAMES.telemetry, list(processing.prediction_subjects(NAMES, number, federated))
         )
         outputs = PredictionPartition(settings, number).fold([(message.subject, message.data) for message in recorded])
         rows += [(output.subject, codec.encode(output.message)) for output in outputs]

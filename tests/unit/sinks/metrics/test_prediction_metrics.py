@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas.messages.prediction import Accuracy
 from sinks.metrics.prediction import Ages, Outlooks, Said
-from tests.support import outlook
+from tests.support import predicted
 
 
 def now_us(age: float = 0.0) -> int:
@@ -23,7 +23,7 @@ def page(*said: Said) -> list[str]:
 
 def test_the_newest_prediction_of_a_node_has_gauges() -> None:
     lines = page(
-        outlook.prediction(at_us=now_us(60), peak={"cpu": 9.0, "memory": 1.0}), outlook.prediction(at_us=now_us())
+        predicted.prediction(at_us=now_us(60), peak={"cpu": 9.0, "memory": 1.0}), predicted.prediction(at_us=now_us())
     )
     assert 'spazio_predicted_peak_cpu_cores{node="n1"} 1.5' in lines
     assert 'spazio_reclaimable_memory_bytes{node="n1"} 1e+09' in lines
@@ -36,9 +36,9 @@ def test_accuracy_is_weighed_by_how_many_predictions_were_judged() -> None:
         return {"max": Accuracy(violations=violations, severity=0.0, savings=0.5, settled=settled)}
 
     lines = page(
-        outlook.prediction(node="a", at_us=now_us(), accuracy=accuracy(0.0, 3.0)),
-        outlook.prediction(node="b", at_us=now_us(), accuracy=accuracy(0.4, 1.0)),
-        outlook.prediction(node="c", at_us=now_us(), accuracy=None),
+        predicted.prediction(node="a", at_us=now_us(), accuracy=accuracy(0.0, 3.0)),
+        predicted.prediction(node="b", at_us=now_us(), accuracy=accuracy(0.4, 1.0)),
+        predicted.prediction(node="c", at_us=now_us(), accuracy=None),
     )
     assert 'spazio_prediction_violation_ratio{model="max"} 0.1' in lines
     assert 'spazio_prediction_savings_ratio{model="max"} 0.5' in lines
@@ -46,10 +46,10 @@ def test_accuracy_is_weighed_by_how_many_predictions_were_judged() -> None:
 
 def test_what_was_not_said_for_three_reports_is_left_out() -> None:
     lines = page(
-        outlook.reject(node="live", at_us=now_us(11)),
-        outlook.reject(node="gone", at_us=now_us(13)),
-        outlook.forecast(at_us=now_us(44)),
-        outlook.forecast(workload="old", at_us=now_us(46)),
+        predicted.reject(node="live", at_us=now_us(11)),
+        predicted.reject(node="gone", at_us=now_us(13)),
+        predicted.forecast(at_us=now_us(44)),
+        predicted.forecast(workload="old", at_us=now_us(46)),
     )
     assert [line for line in lines if "spazio_reject{" in line] == ['spazio_reject{node="live"} 1.0']
     assert [line for line in lines if "desired" in line] == [
@@ -58,7 +58,7 @@ def test_what_was_not_said_for_three_reports_is_left_out() -> None:
 
 
 def test_only_the_workloads_with_most_pods_have_gauges() -> None:
-    lines = page(*(outlook.forecast(workload=f"w{pods}", pods=pods, at_us=now_us()) for pods in range(250)))
+    lines = page(*(predicted.forecast(workload=f"w{pods}", pods=pods, at_us=now_us()) for pods in range(250)))
     assert "spazio_forecast_workloads 250.0" in lines
     assert len([line for line in lines if "spazio_forecast_cpu_cores{" in line]) == 200
     assert not [line for line in lines if "Deployment/w49" in line]

@@ -12,7 +12,14 @@ from schemas.live import Live
 from schemas.messages.prediction import Prediction, Resources
 from tests.support import telemetry
 from tests.support.telemetry import METRICS, START, block, stored
-from tests.unit.processors.prediction.test_outlook import BEGIN, Stream, calm, configured, node_facts, predictions
+from tests.unit.processors.prediction.test_prediction_fold import (
+    BEGIN,
+    Stream,
+    calm,
+    configured,
+    node_facts,
+    predictions,
+)
 
 DAY_US = 86_400 * 1_000_000
 GIB = float(1 << 30)
@@ -345,15 +352,15 @@ STEADY = {
 def changed(**then: str) -> list[Prediction]:
     """Fold a node with a pod that asks for much, with other settings from second 100 on."""
     live, outputs = Live(configured(**STEADY)), []
-    outlook = PredictionPartition(live.current, 0)
+    partition = PredictionPartition(live.current, 0)
     requests = {"cpu": 3.0, "memory": 6 * GIB}
-    outlook.fold([stored(telemetry.facts("n", "p", "w", 1, requests=requests, priority=9000))])
+    partition.fold([stored(telemetry.facts("n", "p", "w", 1, requests=requests, priority=9000))])
     for second, message in enumerate(wavering(240, swing=0.1)):
         if second == 100:
             assert not live.apply(configured(**STEADY | then)).waiting
-        outlook.settings = live.current
+        partition.settings = live.current
         pod = {"pod": "p", "cpu_cores": 0.5 + second // 30 / 10, "memory_bytes": 1e9 + second // 30 * 1e8}
-        outputs += outlook.fold([message, stored(telemetry.usage("n", BEGIN + second + 1, [pod]))])
+        outputs += partition.fold([message, stored(telemetry.usage("n", BEGIN + second + 1, [pod]))])
     return predictions(outputs)
 
 
@@ -423,10 +430,12 @@ def test_half_lives_that_were_changed_survive_a_restart() -> None:
     first = PredictionPartition(configured(), 0)
     first.fold(messages[:150])
     body = first.snapshot()
-    outlook = PredictionPartition(wanted, 0)
-    outlook.restore(body)
+    partition = PredictionPartition(wanted, 0)
+    partition.restore(body)
     first.settings = wanted
-    assert [one.message for one in outlook.fold(messages[150:])] == [one.message for one in first.fold(messages[150:])]
+    assert [output.message for output in partition.fold(messages[150:])] == [
+        output.message for output in first.fold(messages[150:])
+    ]
 
 
 def test_where_nobody_tells_pods_only_the_node_is_predicted() -> None:

@@ -33,12 +33,9 @@ _COLUMNS = {
     "throttled": "throttled",
 }
 
-_SUMS = (
-    "soaking",
-    "running",
-    "started",
-    "recent",
-)  # fields of a class that the table has as maps, not in the list of classes
+# Fields of a class that the table has as maps, not in the list of classes, by column.
+_SUMS = {name: name for name in ("soaking", "running", "started", "recent", "votes")} | {"class_nodes": "nodes"}
+_COUNTS = ("class_nodes",)
 
 Row = Mapping[str, Any]
 
@@ -139,7 +136,7 @@ def _pod_facts(rows: Iterable[Row]) -> Iterator[Beside]:
 def _models(rows: Iterable[Row]) -> Iterator[Beside]:
     for row in rows:
         fields = _without_nulls(row)
-        sums = {name: fields.pop(name) for name in _SUMS if name in fields}
+        sums = {_SUMS[column]: _map(column, fields.pop(column)) for column in _SUMS if column in fields}
         if "classes" in fields:
             fields["classes"] = {
                 item.pop("class"): item
@@ -149,6 +146,11 @@ def _models(rows: Iterable[Row]) -> Iterator[Beside]:
             }
         model = Model.model_validate(fields)
         yield Beside(row["place"], model.at_us, "", model, str(model.at_us))
+
+
+def _map(column: str, by_class: Mapping[str, float]) -> Mapping[str, float]:
+    """Return a map of classes; counts are whole numbers, although maps of the table have amounts."""
+    return {name: round(count) for name, count in by_class.items()} if column in _COUNTS else by_class
 
 
 def _ages(ages: Sequence[int | None]) -> list[int] | None:

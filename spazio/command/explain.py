@@ -69,31 +69,45 @@ def read(path: Path) -> dict[str, Any]:
         documents = document.read_all(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not YAML: {error}") from None
+    fault = "has no Pod, and no workload with a pod template"
     for thing in documents:
-        if isinstance(thing, dict) and (read_pod := _pod(thing)):
-            return read_pod
-    raise ValueError(f"{path} has no Pod, and no workload with a pod template")
+        try:
+            if isinstance(thing, dict) and (read_pod := _pod(thing)):
+                return read_pod
+        except ValueError as error:
+            fault = f"has no pod: {error}"
+    raise ValueError(f"{path} {fault}")
 
 
 def _pod(thing: Mapping[str, Any]) -> dict[str, Any] | None:
-    kind, metadata, spec = thing.get("kind"), thing.get("metadata") or {}, thing.get("spec") or {}
-    if not (isinstance(metadata, dict) and isinstance(spec, dict)):
-        return None
-    inner: Any = {"metadata": metadata, "spec": spec}
+    """Return the pod of an object, or of the workload that makes it; None: it makes none.
+
+    Raises:
+        ValueError: A part of it is no mapping.
+    """
+    kind, metadata, spec = thing.get("kind"), _mapping(thing, "metadata"), _mapping(thing, "spec")
+    inner: Mapping[str, Any] = {"metadata": metadata, "spec": spec}
     owners: list[dict[str, Any]] = []
     if kind != "Pod":
         if kind == "CronJob":
-            spec = (spec.get("jobTemplate") or {}).get("spec") or {}
-        inner = spec.get("template")
+            spec = _mapping(_mapping(spec, "jobTemplate"), "spec")
+        if spec.get("template") is None:
+            return None
+        inner = _mapping(spec, "template")
         owners = [{"kind": kind, "name": metadata.get("name") or "unnamed", "controller": True}]
-    if not isinstance(inner, dict):
-        return None
-    own = dict(inner.get("metadata") or {})
+    own = dict(_mapping(inner, "metadata"))
     own["namespace"] = own.get("namespace") or metadata.get("namespace") or "default"
     own["name"] = own.get("name") or metadata.get("name") or own.get("generateName") or "unnamed"
     own["uid"] = own.get("uid") or str(uuid.uuid4())
     own["ownerReferences"] = owners or own.get("ownerReferences")
-    return {"metadata": own, "spec": dict(inner.get("spec") or {}), "status": {}}
+    return {"metadata": own, "spec": dict(_mapping(inner, "spec")), "status": {}}
+
+
+def _mapping(thing: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = thing.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{key} has to be a mapping, and is {type(value).__name__}: see `kubectl explain pod.{key}`")
+    return value or {}
 
 
 async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:

@@ -330,7 +330,7 @@ async def test_a_reader_closes_every_hole_that_kills_tear(bus: Bus) -> None:
                 seen.extend(int(message.data) for message in await reader.read(timeout_seconds=1))
 
     async with asyncio.timeout(30), bus.connect() as client, bus.connect() as writer:
-        await stream(client)
+        await stream(client, allow_direct=True)
         reading = asyncio.create_task(read(client))
         kills = [200, 100]
         for number in range(1, 301):

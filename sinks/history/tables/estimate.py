@@ -24,7 +24,8 @@ _ROOM = pl.Struct(
 )
 _SUM = pl.Struct({"class": pl.String, "pods": pl.Float64, "cpu": pl.Float64, "memory": pl.Float64})
 
-SUMS = ("soaking", "running", "started", "recent")  # fields of a class's sums that have a map of their own
+# Fields of a class's sums that have a map of their own, by column; `nodes` is taken by the model's.
+SUMS = {name: name for name in ("soaking", "running", "started", "recent", "votes")} | {"class_nodes": "nodes"}
 
 AVAILABILITY: Schema = {
     "node": pl.String,
@@ -61,6 +62,8 @@ MODEL: Schema = {
     **dict.fromkeys(SUMS, column.AMOUNTS),
     "repeats": pl.Float64,
     "transitions": pl.Float64,
+    "costed": pl.Int64,
+    "voting": pl.Int64,
 }
 
 
@@ -79,7 +82,7 @@ def availabilities(messages: Sequence[Availability]) -> pl.DataFrame:
 
 def models(messages: Sequence[Model]) -> pl.DataFrame:
     """Return one row per message."""
-    maps = {name: [_field(message.classes, name) for message in messages] for name in SUMS}
+    maps = {name: [_field(message.classes, field) for message in messages] for name, field in SUMS.items()}
     return column.frame(messages, MODEL, classes=[_listed(message.classes, _SUM) for message in messages], **maps)
 
 

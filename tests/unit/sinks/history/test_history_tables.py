@@ -13,6 +13,7 @@ from sinks.history import view
 from sinks.history.column import Schema
 from sinks.history.repetition import Repetition
 from sinks.history.table import TABLES, Table, of_subject
+from sinks.history.tables import estimate
 from sinks.history.writer import Writer
 from tests.support import predicted, telemetry
 from tests.support.history import append
@@ -231,3 +232,15 @@ def test_rejects_and_forecasts_are_rows(stream: Stream) -> None:
     assert stream.ask("SELECT workload, forecast_cpu, forecasts[1].chosen, desired FROM forecasts") == [
         ("w", 1.5, True, 2)
     ]
+
+
+def test_everything_of_a_model_is_stored_since_a_replay_needs_it() -> None:
+    columns = set(estimate.MODEL)
+    assert set(Model.model_fields) - {"v"} <= columns
+    assert set(estimate.SUMS) <= columns
+    classes = {"shop/web": ClassSum(pods=2.0, cpu=0.5, memory=1e9)}
+    model = Model(
+        scope="global", at_us=AT_US, features=["cpu"], moment=[1.0], nodes=1, pods=2.0, cost=[0.5], classes=classes
+    )
+    listed = {field for row in estimate.models([model])["classes"].to_list() for part in row for field in part}
+    assert set(ClassSum.model_fields) <= listed | set(estimate.SUMS.values())

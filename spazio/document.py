@@ -1,4 +1,4 @@
-"""Reads YAML that a user names, whatever is in it."""
+"""Reads YAML that a user names, and bounds its cost."""
 
 from typing import Any
 

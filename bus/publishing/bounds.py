@@ -67,9 +67,7 @@ def excess(subject: str, payload_bytes: int, largest: int) -> Excess | None:
 class Bounds:
     """Withholds what no server takes, for one publisher."""
 
-    def __init__(
-        self, client: Client, names: Names, publisher: str, *, timeout_seconds: float, bury: bool = True
-    ) -> None:
+    def __init__(self, client: Client, names: Names, publisher: str, *, timeout_seconds: float) -> None:
         """Describe the publisher.
 
         Args:
@@ -77,10 +75,9 @@ class Bounds:
             names: Subjects in use.
             publisher: Name of the publisher in metrics and dead letters.
             timeout_seconds: Time limit for one attempt to store a dead letter.
-            bury: Store dead letters; an agent may not.
         """
         self._client, self._names, self._publisher = client, names, publisher
-        self._timeout, self._bury = timeout_seconds, bury
+        self._timeout = timeout_seconds
         self._logged: set[tuple[str, str]] = set()
         self._buried: OrderedDict[str, None] = OrderedDict()
 
@@ -115,7 +112,7 @@ class Bounds:
         digest = hashlib.blake2b(subject.encode() + b"\0" + payload, digest_size=12).hexdigest()
         # The numbers of a message change each time; what is wrong with it is most often its subject.
         mark = hashlib.blake2b(f"{found.cause} {subject}".encode(), digest_size=12).hexdigest()
-        if not self._bury or mark in self._buried:
+        if mark in self._buried:
             return
         self._buried[mark] = None
         if len(self._buried) > _REMEMBERED:

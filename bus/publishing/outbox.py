@@ -69,7 +69,7 @@ class Outbox:
             in_flight: Messages sent before the first is acknowledged. More than one handles bursts, but if the server
                 refuses one message and stores a later one, the order changes.
             sealer: Makes message ids; None: one whose key is that of this process.
-            bounds: Buries what no server takes; None: that is only counted and logged.
+            bounds: Counts and buries what no server takes; None: the outbox counts and logs it.
         """
         self._sealer, self._bounds = sealer or Sealer(), bounds
         self._claims = Claims(health, self._sealer)
@@ -165,7 +165,10 @@ class Outbox:
         self._attempts.pop(item.identity, None)
 
     async def _drop(self, item: _Item, found: Excess) -> bool:
-        """Count and log a message that is not stored, and bury it if that is possible; return True."""
+        """Count and log a message that is not stored, or have it buried if that is possible; return True."""
+        if self._bounds is not None and found.cause != "bucket_full":
+            await self._bounds.withhold(item.subject, item.payload, found)
+            return True
         DROPPED.labels(found.cause).inc()
         log.error(
             "message.dropped",
@@ -173,8 +176,6 @@ class Outbox:
         )
         if found.cause == "bucket_full":
             self._health.degrade(self._full_part, found.reason)
-        elif self._bounds is not None:
-            await self._bounds.withhold(item.subject, item.payload, found)
         return True
 
     async def _back_off(self, error: Exception) -> None:

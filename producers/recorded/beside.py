@@ -14,7 +14,7 @@ import duckdb
 from producers.recorded import prepare
 from schemas import codec
 from schemas.messages.base import Message
-from schemas.messages.estimate import Model
+from schemas.messages.estimate import CLASS_COLUMNS, Model
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.messages.telemetry import ContainerEvent, PodUsageBlock
 
@@ -33,8 +33,6 @@ _COLUMNS = {
     "throttled": "throttled",
 }
 
-# Fields of a class that the table has as maps, not in the list of classes, by column.
-_SUMS = {name: name for name in ("soaking", "running", "started", "recent", "votes")} | {"class_nodes": "nodes"}
 _COUNTS = ("class_nodes",)
 
 Row = Mapping[str, Any]
@@ -136,7 +134,7 @@ def _pod_facts(rows: Iterable[Row]) -> Iterator[Beside]:
 def _models(rows: Iterable[Row]) -> Iterator[Beside]:
     for row in rows:
         fields = _without_nulls(row)
-        sums = {_SUMS[column]: _map(column, fields.pop(column)) for column in _SUMS if column in fields}
+        sums = {field: _map(column, fields.pop(column)) for column, field in CLASS_COLUMNS.items() if column in fields}
         if "classes" in fields:
             fields["classes"] = {
                 item.pop("class"): item

@@ -1,5 +1,6 @@
 """Messages that processors publish: what was learned, and how many more pods fit."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -30,6 +31,18 @@ class ClassSum(Part):
         float | None,
         Field(ge=0, le=1e12, description="sum over nodes of how likely the next pod is of the class by their starts"),
     ] = None
+
+
+# Columns of the history that map classes to one field of their sums. They came after the table's list of classes, whose
+# fields are the same in all files; `nodes` is the model's own column.
+CLASS_COLUMNS: Mapping[str, str] = {
+    "soaking": "soaking",
+    "running": "running",
+    "started": "started",
+    "recent": "recent",
+    "votes": "votes",
+    "class_nodes": "nodes",
+}
 
 
 class ClassRoom(Part):

@@ -112,7 +112,7 @@ async def _make_way(client: Connection, streams: Streams, settings: Settings, fo
     """Delete the streams that are there.
 
     Raises:
-        Refused: There are some, and nobody has allowed to replace them.
+        Refused: There are some, and `force` is not set.
     """
     names = await snapshot.names(client, settings.nats.request_timeout_seconds)
     present = sorted({each.name for each in streams.snapshots} & set(names))
@@ -152,7 +152,7 @@ class _Staged:
         """Extract the files, and remove what is left of them at the end.
 
         Raises:
-            Refused: There are data already, and nobody has allowed to replace them.
+            Refused: There are data already, and `force` is not set.
         """
         parts = [
             self._settings.data.dir / name for name in (CREDENTIALS, *(() if self._settings.nats.url else (_SERVER,)))

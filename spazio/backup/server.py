@@ -19,7 +19,7 @@ _CONFIG = """\
 server_name: restore
 listen: 127.0.0.1:{port}
 max_payload: 1MB
-# Nobody else may write between the streams and their end.
+# No other client may write between the streams and their end.
 authorization {{ user: restore, password: {password} }}
 jetstream {{
   store_dir: {store}

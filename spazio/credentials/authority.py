@@ -26,6 +26,7 @@ from schemas import role as roles
 from schemas.channel import TELEMETRY_KINDS
 from schemas.role import Grant, Role
 from schemas.subject import Names, token
+from spazio import private_file
 from spazio.credentials import claims
 from spazio.credentials.claims import Key
 
@@ -38,7 +39,7 @@ _KEYS = {"operator": claims.OPERATOR, "account": claims.ACCOUNT, "nodes": claims
 
 
 class Unusable(ValueError):
-    """The folder cannot be used; the message says what, where and how to mend it."""
+    """The folder cannot be used; the message says what, where and how to fix it."""
 
 
 @contextmanager
@@ -163,7 +164,7 @@ class Authority:
         self._sign_account("account", "spazio", main)
         self._sign_account("nodes", "spazio-nodes", nodes)
         self._sign_account("system", "spazio-system", claims.account())
-        # A leaf server passes on what nodes publish; with the imports it would answer them itself, that nobody listens.
+        # A leaf server passes on what nodes publish; with the imports it would answer itself.
         self._sign_account("leaf", "spazio-nodes", claims.account(revoked=self._revoked), key="nodes")
         self._write(self._folder / SERVER, _PUBLIC.format("nats-server") + self._trusted("account", "nodes", "system"))
         named = f"SPAZIO_NODES_ACCOUNT: {self._keys['nodes'].public}\n"
@@ -255,11 +256,5 @@ class Authority:
                 return
         if file.parent != self._folder:
             file.parent.mkdir(exist_ok=True, mode=0o700)
-        hidden = file.with_name(f".{file.name}.new")
-        hidden.unlink(missing_ok=True)
-        with os.fdopen(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened_file:
-            opened_file.write(text)
-            opened_file.flush()
-            if file.parent == self._folder:  # a damaged credential is issued again, a damaged signing key is lost
-                os.fsync(opened_file.fileno())
-        hidden.replace(file)
+        # A damaged credential is issued again, a damaged signing key is lost.
+        private_file.replace(file, text, durable=file.parent == self._folder)

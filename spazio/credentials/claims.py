@@ -110,7 +110,7 @@ def credential(jwt: str, seed: str) -> str:
     """Return the text of a `.creds` file."""
     return (
         f"-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n"
-        "Whoever has this file is this user: keep it secret.\n\n"
+        "This file is the user's key: keep it secret.\n\n"
         f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
     )
 

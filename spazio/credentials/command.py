@@ -6,6 +6,7 @@ from pathlib import Path
 
 from schemas import role
 from schemas.subject import Names, is_node_name
+from spazio import private_file
 from spazio.credentials import authority, kubernetes
 from spazio.terminal import clean
 
@@ -90,7 +91,7 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
             own.region(wanted.region, wanted.nodes, rotate=wanted.rotate)
         ended += own.retire() if wanted.retire else 0
     text, left_out = kubernetes.manifest(server, files, nodes)
-    _write(folder / "kubernetes.yaml", text)
+    private_file.replace(folder / "kubernetes.yaml", text)
     lines = [f"{folder}: {len(files)} roles, {len(nodes)} nodes; the streams are in account {own.account}"]
     lines += [f"kubernetes.yaml leaves out {name}, which no key of a Secret can be" for name in left_out]
     if sum(file.stat().st_size for file in nodes.values()) > kubernetes.SECRET_BYTES:
@@ -105,11 +106,3 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
     if before and server.read_text() != before:
         lines.append(f"{server} has changed: {_RELOAD}")
     return lines
-
-
-def _write(file: Path, text: str) -> None:
-    hidden = file.with_name(f".{file.name}.new")
-    hidden.unlink(missing_ok=True)
-    hidden.touch(mode=0o600)
-    hidden.write_text(text)
-    hidden.replace(file)

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import threading
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +18,7 @@ from producers.containers.merge import MOST, LastEvent, Memory
 from schemas import codec
 from schemas.boot import cut
 from schemas.messages.telemetry import ContainerEvent
+from spazio import private_file
 
 log = logging.getLogger(__name__)
 
@@ -105,13 +105,9 @@ class ContainerFile:
             "at_us": time.time_ns() // 1000,
             "events": [json.loads(codec.encode(event)) for event in events],
         }
-        hidden = self._path.with_name(
-            f".{self._path.name}.{threading.get_ident()}"
-        )  # the last one may still be written
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            hidden.write_text(json.dumps(content))
-            hidden.replace(self._path)
+            private_file.replace(self._path, json.dumps(content))
             self._failing = False
         except OSError as error:
             if not self._failing:

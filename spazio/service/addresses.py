@@ -1,13 +1,13 @@
 """`addresses.json`: the addresses of a running `spazio up`, for scripts and for other commands."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from schemas import role
 from schemas.settings import Settings
 from schemas.subject import token
+from spazio import private_file
 
 _ON_NODES = ("agent", "edge")
 FILE = "addresses.json"
@@ -15,14 +15,8 @@ SCHEDULER = "scheduler.json"  # the extender's address for kube-scheduler
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
-    """Replace the file atomically, so that a reader never sees half of it."""
-    hidden = folder / f".{FILE}"
-    # Readable only by this user: the server's address may contain a password.
-    hidden.unlink(missing_ok=True)
-    descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(json.dumps(content, indent=2) + "\n")
-    hidden.replace(folder / FILE)
+    """Replace the file; only this user may read it, since the server's address may contain a password."""
+    private_file.replace(folder / FILE, json.dumps(content, indent=2) + "\n")
 
 
 def read(settings: Settings) -> dict[str, Any]:

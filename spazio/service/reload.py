@@ -17,7 +17,7 @@ from schemas import live
 from schemas import settings as all_settings
 from schemas.live import Change, Live
 from schemas.settings import ENV, Settings, SettingsError
-from spazio import option
+from spazio import option, private_file
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +80,7 @@ def write(settings: Settings, folder: Path) -> Path:
             text = json.dumps(str(value), ensure_ascii=False)
             tables.setdefault(section, [f"[{section}]"]).append(f"{field} = {text}")
     path = folder / FILE
-    hidden = path.with_name(f".{FILE}.{os.getpid()}")
-    hidden.write_text("".join(f"{line}\n" for lines in tables.values() for line in lines), encoding="utf-8")
-    hidden.replace(path)
+    private_file.replace(path, "".join(f"{line}\n" for lines in tables.values() for line in lines))
     return path
 
 

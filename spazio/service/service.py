@@ -22,6 +22,7 @@ from schemas import role
 from schemas.live import Live
 from schemas.settings import Settings, SettingsError, unknown_environment
 from schemas.subject import Names
+from spazio import private_file
 from spazio.service import addresses, logs, reload
 from spazio.service.liveness.loop_guard import LoopGuard
 from spazio.service.monitor import Monitor
@@ -176,8 +177,6 @@ def announce(note: Path, address: str) -> None:
     try:
         note.parent.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # the data folder, as `up` makes it
         note.parent.mkdir(exist_ok=True)
-        hidden = note.with_name(f".{note.name}.{os.getpid()}")
-        hidden.write_text(json.dumps({"pid": os.getpid(), "http": address}))
-        hidden.replace(note)
+        private_file.replace(note, json.dumps({"pid": os.getpid(), "http": address}))
     except OSError as error:
         log.warning("service.announcement_failed", extra={"reason": str(error)})

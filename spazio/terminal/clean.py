@@ -1,6 +1,6 @@
 """Makes text from data safe for a terminal and for a log line.
 
-Names of nodes, classes and pods, and error texts that quote them, come from whoever may publish. Printed as they are,
+Names of nodes, classes and pods, and error texts that quote them, come from any publisher. Printed as they are,
 they could move the cursor, retitle the window, or forge lines (ESC, C1 controls, newlines), and reorder what is read
 (bidirectional overrides). Everything that Python does not call printable is therefore shown as its escape. Names do not
 pass through rich's markup either: give it `Text`, or `markup=False`.

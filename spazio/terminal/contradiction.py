@@ -19,7 +19,7 @@ def check(settings: Settings, seconds: float) -> Finding:
     try:
         rows = asyncio.run(_rows(settings, seconds))
     except (latest.Unreachable, errors.BusError, TimeoutError, OSError):
-        return Finding(_NAME, None, "not checked: there is no pipeline", "nobody compares nodes", "start `spazio up`")
+        return Finding(_NAME, None, "not checked: there is no pipeline", "nodes are not compared", "start `spazio up`")
     shared = [row.node for row in rows if row.blocks is not None and row.blocks.shared]
     outvoted = [f"{row.node} ({', '.join(row.outvoted)})" for row in rows if row.outvoted]
     found = [

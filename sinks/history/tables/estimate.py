@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from schemas.messages.base import Part
-from schemas.messages.estimate import Availability, Model
+from schemas.messages.estimate import CLASS_COLUMNS, Availability, Model
 from schemas.sections.estimation import FEATURES
 from sinks.history import column
 from sinks.history.column import Schema
@@ -23,9 +23,6 @@ _ROOM = pl.Struct(
     }
 )
 _SUM = pl.Struct({"class": pl.String, "pods": pl.Float64, "cpu": pl.Float64, "memory": pl.Float64})
-
-# Fields of a class's sums that have a map of their own, by column; `nodes` is taken by the model's.
-SUMS = {name: name for name in ("soaking", "running", "started", "recent", "votes")} | {"class_nodes": "nodes"}
 
 AVAILABILITY: Schema = {
     "node": pl.String,
@@ -59,7 +56,7 @@ MODEL: Schema = {
     "cost": pl.List(pl.Float64),
     "classes": pl.List(_SUM),
     # Beside `classes`, and not in it: a list's struct has the same fields in all files of a folder.
-    **dict.fromkeys(SUMS, column.AMOUNTS),
+    **dict.fromkeys(CLASS_COLUMNS, column.AMOUNTS),
     "repeats": pl.Float64,
     "transitions": pl.Float64,
     "costed": pl.Int64,
@@ -82,7 +79,7 @@ def availabilities(messages: Sequence[Availability]) -> pl.DataFrame:
 
 def models(messages: Sequence[Model]) -> pl.DataFrame:
     """Return one row per message."""
-    maps = {name: [_field(message.classes, field) for message in messages] for name, field in SUMS.items()}
+    maps = {name: [_field(message.classes, field) for message in messages] for name, field in CLASS_COLUMNS.items()}
     return column.frame(messages, MODEL, classes=[_listed(message.classes, _SUM) for message in messages], **maps)
 
 

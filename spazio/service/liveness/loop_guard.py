@@ -23,9 +23,9 @@ _REPORT_SECONDS = 2.0
 
 def end() -> None:
     """End this process with status 1, after the stacks of all threads; a blocked standard error does not delay it."""
-    telling = threading.Thread(target=_tell, daemon=True)
-    telling.start()
-    telling.join(_REPORT_SECONDS)
+    reporting = threading.Thread(target=_tell, daemon=True)
+    reporting.start()
+    reporting.join(_REPORT_SECONDS)
     os._exit(1)
 
 

@@ -60,8 +60,8 @@ class PageServer:
     def close(self) -> None:
         """Stop answering.
 
-        The thread must end before the socket is closed. Otherwise it would wait on whatever is opened next with the
-        same file descriptor, and keep that open.
+        The thread must end before the socket is closed. Otherwise it would wait on the next file that is opened with
+        the same file descriptor, and keep that open.
         """
         self._server.closing = True
         self._server.socket.shutdown(socket.SHUT_RDWR)

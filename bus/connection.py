@@ -56,7 +56,7 @@ class Closed(RuntimeError):
 
 
 class Unacceptable(RuntimeError):
-    """Client and server do not go together; the message says why, and how to mend it."""
+    """Client and server do not go together; the message says why, and how to fix it."""
 
 
 class ServerTooOld(Unacceptable):

@@ -112,7 +112,7 @@ class Connection(Tapped):
 
     def _connect_command(self) -> bytes:
         if self._verified and not self._server_info.get("tls_required"):
-            # Whoever stands between could take TLS out of the greeting, and would then read everything.
+            # A man in the middle could remove TLS from the greeting, and would then read everything.
             raise NoTls("the server offers no TLS, and --nats-ca or tls:// asks for it: switch it on in the server")
         return super()._connect_command()
 
@@ -173,7 +173,7 @@ class Connection(Tapped):
     def _answerable(self, reply: str) -> str:
         """Return a reply subject, or nothing instead of one to which the asker could not publish itself.
 
-        An answer is sent with the rights of this user: whoever asks would write a key or purge a stream by naming it.
+        An answer is sent with the rights of this user: otherwise a requester could write a key by naming it.
         """
         return reply if self._own is None or not reply or reply.startswith(_REPLIES) else ""
 

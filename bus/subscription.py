@@ -142,7 +142,7 @@ class Subscription(Generic[Decodable]):
                 message = self._decode(received.subject, received.data)
             except codec.Refused as refusal:
                 await self._refuse(received, str(refusal))
-            except Exception as error:  # noqa: BLE001 # whatever it is, it is that message's
+            except Exception as error:  # noqa: BLE001 # any exception is the fault of that message
                 await self._refuse(received, f"decoding raised {type(error).__name__}: {error}")
             else:
                 messages.append(Decoded(received.subject, received.sequence, received.data, message))

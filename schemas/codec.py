@@ -13,7 +13,7 @@ from schemas.messages.base import VERSION, Message
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
-_LARGE = 2048  # bytes; validation of a shorter message is cheap, whatever it lacks
+_LARGE = 2048  # bytes; validation of a shorter message is always cheap
 
 MESSAGES: Mapping[str, type[Message]] = channel.messages()
 

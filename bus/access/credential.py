@@ -25,11 +25,11 @@ _MEND = "name a file of `spazio credentials` with --nats-credentials or SPAZIO_N
 
 
 class Unusable(ValueError):
-    """A file of the connection cannot be used; the message says which, why and how to mend it."""
+    """A file of the connection cannot be used; the message says which, why and how to fix it."""
 
 
 class Denied(nats.errors.Error):
-    """The user may not do this; the message says who, what and how to mend it."""
+    """The user may not do this; the message says who, what and how to fix it."""
 
 
 class Credential:

@@ -69,7 +69,7 @@ class Account:
         """Continue at another position of the stream; earlier sequences do not count any more.
 
         Args:
-            position: Sequence of the last message before; 0: whatever comes next is the first.
+            position: Sequence of the last message before; 0: the next message is the first.
         """
         self._end = position or _UNKNOWN
         for minute in self._minutes:

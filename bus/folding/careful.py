@@ -79,7 +79,7 @@ class _Careful:
             outputs, invalid = self._state.fold(messages)
         except NO_FAULT_OF_A_MESSAGE:
             raise
-        except Exception as error:  # noqa: BLE001 # whatever it is, it is that message's
+        except Exception as error:  # noqa: BLE001 # any exception is the fault of that message
             self._state.clear()
             self._state.restore(body)
             if len(messages) == 1:

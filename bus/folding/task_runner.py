@@ -188,7 +188,7 @@ class TaskRunner:
             try:
                 async with self._turn:
                     self._state.restore(checkpoint.body)
-            except Exception as error:  # noqa: BLE001 # whatever it is, replay rebuilds the state
+            except Exception as error:  # noqa: BLE001 # replay rebuilds the state after any exception
                 log.warning("checkpoint.set_aside", extra={"part": self.task.name, "reason": repr(error)})
                 self._state.clear()
             else:

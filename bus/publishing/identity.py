@@ -1,7 +1,7 @@
 """Message ids that only their publisher can make, and the alarm when somebody else has used one.
 
-A stream stores one message of an id within its window, and acknowledges another as a duplicate. Whoever can foresee an
-id can therefore have a message suppressed that was never stored. So an id is a keyed digest of what the message is:
+A stream stores one message of an id within its window, and acknowledges another as a duplicate. A client that foresees
+an id can therefore have a message suppressed that was never stored. So an id is a keyed digest of what the message is:
 the same for the same message, however often it is sent, and not to be guessed without the key. The key of a service is
 in its data folder, so that a restarted service repeats the ids of what it may have sent before.
 """

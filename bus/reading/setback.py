@@ -73,13 +73,13 @@ async def check(client: Client, stream: str, read: Mark, timeout_seconds: float)
     state = (await api.request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]
     first, last = int(state["first_seq"]), int(state["last_seq"])
     if read.sequence < first and read.sequence <= last:
-        return  # it expired, and whatever follows is new
+        return  # it expired, and all that follows is new
     if not read.stored_us:
         kept = Mark(last)
     else:
         kept = await _last_until(client, stream, (first, last), read.stored_us, timeout_seconds)
         if stored is not None and stored.sequence == read.sequence:
-            kept = min(kept, Mark(read.sequence - 1))  # another message has its place, whatever the clock says
+            kept = min(kept, Mark(read.sequence - 1))  # another message has its sequence, even if clocks disagree
     if kept.sequence < read.sequence:
         SET_BACK.labels(stream).inc()
         raise SetBack(stream, read, kept)

@@ -194,7 +194,7 @@ def accept(state: State, edge: EdgeInput, samples: int, *, params: Params) -> Lo
     cores = np.where(edge.sized, edge.sizes[:, params.resources[0]], state.cores)
     cpu, memory = params.resources
     guessed_cores = np.maximum(edge.usage[:, cpu] * sizes[:, cpu] - edge.waiting, 0.0)
-    # No node uses more cores than it has, whatever it says.
+    # No node uses more cores than it has, even if it claims so.
     running = np.where(np.isnan(edge.cores), guessed_cores, np.minimum(edge.cores, cores))
     waiting = np.minimum(edge.waiting, _MOST_THREADS)
     return Local(

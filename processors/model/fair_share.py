@@ -18,7 +18,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 MOST = 1.5  # times the mean weight
-LEAST_VOTERS = 3  # of two nodes that disagree nobody knows which one is wrong
+LEAST_VOTERS = 3  # of two nodes that disagree either may be wrong
 _LEAST_WEIGHT = 1.0  # pod; less of it is never cut, or little evidence on many nodes would cut all there is
 
 

@@ -4,8 +4,8 @@ What a pod of a class takes is a mean of the nodes that run it, each within the 
 comes next is a mean, too, from three nodes with starts on: each says how likely each class is by its own starts
 (`mix`), and none counts for more than another, however many pods it says it has started. A node whose mix costs more
 than the cluster's counts for as much less, so that no single one makes the mean pod of the mix more expensive than
-by its own share. A class that one node alone has evidence of is not in the mix of others. With fewer nodes nobody can
-tell which one is wrong, and starts are added up.
+by its own share. A class that one node alone has evidence of is not in the mix of others. With fewer nodes
+it is impossible to tell which one is wrong, and starts are added up.
 """
 
 import math

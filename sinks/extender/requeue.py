@@ -71,7 +71,7 @@ class WaitingPods:
 
     def rejected(self, verdict: Verdict) -> None:
         """Add a rejected pod."""
-        # Names that nobody knows are not kept: a client may have invented them.
+        # Unknown names are not kept: a client may have invented them.
         pod, names, now = verdict.pod, list(compress(verdict.nodes.names, verdict.known.tolist())), time.monotonic()
         kind = pod.workload, tuple(sorted(pod.requests.items()))
         if self._kind_of.get(pod.uid, kind) != kind:

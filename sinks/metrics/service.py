@@ -219,7 +219,7 @@ async def run(client: Client, settings: Settings) -> None:
 async def _follow(
     estimates: Subscription[Availability | prediction.Said], nodes: Nodes, coming: prediction.Outlooks
 ) -> None:
-    """Take in messages, and free what is silent also while nobody scrapes and nothing comes."""
+    """Take in messages, and free silent nodes even without scrapes or messages."""
     freed = time.monotonic()
     while True:
         batch = await estimates.read(timeout_seconds=_FREE_SECONDS)

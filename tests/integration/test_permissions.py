@@ -134,7 +134,7 @@ async def test_a_node_hears_its_own_inbox_and_the_global_model_and_nothing_else(
     model = await node.client.subscribe("spazio.model")
     await node.client.flush()
     await admin.publish("spazio.model", b"model")
-    assert (await model.next_msg(timeout=1)).data == b"model"
+    assert (await model.next_msg(timeout=5)).data == b"model"
     assert await node.refusals() == set()
 
 
@@ -153,7 +153,7 @@ async def test_the_answer_to_a_node_s_own_block_is_stored_nowhere_whatever_reply
     await admin.flush()
     before = await states(admin)
     await node.client.publish("spazio.samples.n1", b"{}", reply=reply)
-    await node.client.jetstream().publish("spazio.samples.n1", b"{}", timeout=1)  # the server has done the first
+    await node.client.jetstream().publish("spazio.samples.n1", b"{}", timeout=5)  # the server has done the first
     after = await states(admin)
     first, last, count = before.pop("SPAZIO_TELEMETRY")
     assert after.pop("SPAZIO_TELEMETRY") == (max(first, 1), last + 2, count + 2)
@@ -167,7 +167,7 @@ async def test_what_a_node_publishes_reaches_those_who_listen_in_the_main_accoun
     heard = await reader.client.subscribe("spazio.samples.*")
     await reader.client.flush()
     await node.client.publish("spazio.samples.n2", b"block", headers={"Nats-Msg-Id": "own"})
-    message = await heard.next_msg(timeout=1)
+    message = await heard.next_msg(timeout=5)
     assert (message.subject, message.data) == ("spazio.samples.n2", b"block")
     assert (message.headers or {})["Nats-Msg-Id"] == "own"
     for each in (reader, node):
@@ -275,7 +275,7 @@ async def test_each_service_writes_what_it_is_there_to_write(running: Secured, a
     for name, subjects in written.items():
         async with connection.connect(running.settings(name), name) as client:
             for subject in subjects:
-                assert (await client.jetstream().publish(subject, b"{}", timeout=1)).seq
+                assert (await client.jetstream().publish(subject, b"{}", timeout=5)).seq
     async with connection.connect(running.settings("load"), "load") as client:
         pipeline = Pipeline(client, limit=10, timeout_seconds=1)
         async with asyncio.TaskGroup() as group, pipeline:
@@ -302,7 +302,7 @@ async def test_the_library_s_own_calls_read_everything_with_a_reader_s_credentia
         config = api.ConsumerConfig(filter_subject="spazio.part.*.samples.*", ack_policy=api.AckPolicy.NONE)
         made = await js.add_consumer("SPAZIO_TELEMETRY", config)
         pulling = await js.pull_subscribe_bind(made.name, stream="SPAZIO_TELEMETRY")
-    assert (await pulling.fetch(1, timeout=1))[0].data
+    assert (await pulling.fetch(1, timeout=5))[0].data
     assert await thief.refusals() == set()
     await thief.client.close()
 

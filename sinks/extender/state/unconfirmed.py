@@ -1,6 +1,6 @@
 """Limits for reservations of pods that `spazio watch` has not reported: they are few, and they are short.
 
-Whoever reaches the extender can ask about pods that do not exist, and each answer would reserve room until it lapses.
+A client can ask about pods that do not exist, and each answer would reserve room until it lapses.
 kube-scheduler asks about a pod at about the time at which the watch reports it. A reservation of a true pod is
 therefore unconfirmed for a moment only, and these limits do not reach it. If the watch is far behind, the pod waits and
 is asked about again.

@@ -7,7 +7,7 @@ from schemas.settings import SettingsError
 
 
 def check(settings: Extender) -> None:
-    """Refuse to serve clients of other machines that nobody has identified.
+    """Refuse to serve unauthenticated clients of other machines.
 
     Raises:
         SettingsError: The address is not loopback, no authority of client certificates is named, and the settings do

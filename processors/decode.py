@@ -2,9 +2,10 @@
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,18 +55,13 @@ class Form:
         table: (blocks, samples, metrics) in the order of the metrics table, NaN = missing; empty until `close`.
     """
 
-    def __init__(self, metrics: tuple[str, ...], count: int) -> None:
-        self.metrics, self.samples = metrics, count // len(metrics)
+    def __init__(self, metrics: tuple[str, ...], samples: int) -> None:
+        self.metrics, self.samples = metrics, samples
         self.table: Array = np.zeros((0, self.samples, len(COLUMNS)))
-        self._pack = struct.Struct(f"{count}d").pack
         self._rows: list[bytes] = []
 
-    def add(self, values: list[float | None]) -> int:
-        """Add a block's values and return its row in the table."""
-        try:
-            packed = self._pack(*values)
-        except struct.error:
-            packed = self._pack(*(math.nan if value is None else value for value in values))
+    def add(self, packed: bytes) -> int:
+        """Add a block's packed values and return its row in the table."""
         self._rows.append(packed)
         return len(self._rows) - 1
 
@@ -110,6 +106,45 @@ class Summary(NamedTuple):
 Item = Block | Summary | Message
 
 
+class Sample(NamedTuple):
+    """A sample block that the schema accepts; whether its values are in range is decided with the batch's others."""
+
+    head: Head
+    packed: bytes
+
+
+class Memo:
+    """Messages that a fold has decoded and that a later fold of the same process will read: each is decoded once.
+
+    A message is forgotten once it was taken, or when too many bytes wait, the oldest first. What is not here is decoded
+    again, so results never depend on it. Folds of one process may share a memo, from one thread.
+    """
+
+    def __init__(self, max_bytes: int = 32 << 20) -> None:
+        """Start empty; payloads of at most `max_bytes` together wait to be taken."""
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._messages: OrderedDict[bytes, tuple[str, Sample | Message]] = OrderedDict()
+
+    def take(self, source: str, payload: bytes) -> Sample | Message | None:
+        """Return what was decoded of a payload of this subject, once; None: it is not here."""
+        waiting = self._messages.get(payload)
+        if waiting is None or waiting[0] != source:
+            return None
+        del self._messages[payload]
+        self._bytes -= len(payload)
+        return waiting[1]
+
+    def put(self, source: str, payload: bytes, decoded: Sample | Message) -> None:
+        """Keep a decoded payload until it is taken."""
+        if payload in self._messages:
+            return
+        self._messages[payload] = source, decoded
+        self._bytes += len(payload)
+        while self._bytes > self._max_bytes:
+            oldest, _ = self._messages.popitem(last=False)
+            self._bytes -= len(oldest)
+
+
 def samples(blocks: Sequence[Block]) -> Array:
     """Return the values of blocks with the same number of samples, (blocks, samples, metrics)."""
     form = blocks[0].form
@@ -119,7 +154,12 @@ def samples(blocks: Sequence[Block]) -> Array:
 
 
 def messages(
-    stored: Sequence[tuple[str, bytes]], model: str, subspace: str = ""
+    stored: Sequence[tuple[str, bytes]],
+    model: str,
+    subspace: str = "",
+    *,
+    leave: Memo | None = None,
+    take: Memo | None = None,
 ) -> tuple[list[Item], list[tuple[int, str]]]:
     """Decode what a partition reads.
 
@@ -127,6 +167,8 @@ def messages(
         stored: (stored subject, payload) pairs.
         model: Subject of the global model; empty: it is not read.
         subspace: Subject of the directions of all nodes; empty: they are not read.
+        leave: Takes what is decoded, for a later fold.
+        take: Has what an earlier fold has decoded.
 
     Returns:
         The valid messages in order, and index and reason of each that is refused: it is not JSON, not of the schema,
@@ -141,11 +183,13 @@ def messages(
             if subject == subspace:
                 items.append(_subspace(payload))
             elif kind == "samples":
-                items.append(_block(subject, payload, forms, index))
+                items.append(_block(_shared(_sample, subject, payload, leave, take), forms, index))
             elif kind == "edge":
-                items.append(_summary(subject, payload, index))
+                items.append(_summary(_shared(_edge, subject, payload, leave, take), index))
+            elif kind is None:
+                items.append(_model(payload))
             else:
-                items.append(_other(kind, subject, payload))
+                items.append(_shared(_other, subject, payload, leave, take))
         except codec.Refused as refusal:
             refused[index] = str(refusal)
     faults = {form: wrong for form in forms.values() if (wrong := form.close())}
@@ -158,28 +202,55 @@ def messages(
     return items, sorted(refused.items())
 
 
-def _block(subject: str, payload: bytes, forms: _Forms, index: int) -> Block:
-    read = codec.decode_from(SampleBlock, payload, subject)
-    key = tuple(read.metrics), len(read.values)
+Decoded = TypeVar("Decoded", bound=Sample | Message)
+
+
+def _shared(
+    decode: Callable[[str, bytes], Decoded], source: str, payload: bytes, leave: Memo | None, take: Memo | None
+) -> Decoded:
+    """Take what is decoded already, or decode it, and leave it for a later fold."""
+    if take is not None and (decoded := take.take(source, payload)) is not None:
+        return cast("Decoded", decoded)
+    message = decode(source, payload)
+    if leave is not None:
+        leave.put(source, payload, message)
+    return message
+
+
+def _sample(source: str, payload: bytes) -> Sample:
+    read = codec.decode_from(SampleBlock, payload, source)
+    metrics, pack = _form(tuple(read.metrics), len(read.values))
+    try:
+        packed = pack(*read.values)
+    except struct.error:
+        packed = pack(*(math.nan if value is None else value for value in read.values))
+    samples = len(read.values) // len(metrics)
+    head = Head(
+        read.node, read.boot, read.seq, read.at_us, read.step_us, read.cpus, read.memory_bytes, metrics, samples
+    )
+    return Sample(head, packed)
+
+
+@lru_cache(maxsize=256)
+def _form(metrics: tuple[str, ...], count: int) -> tuple[tuple[str, ...], Callable[..., bytes]]:
+    """Return the columns, one object for all blocks of them, and what packs that many values."""
+    return metrics, struct.Struct(f"{count}d").pack
+
+
+def _block(sample: Sample, forms: _Forms, index: int) -> Block:
+    head = sample.head
+    key = head.metrics, head.samples
     form = forms.get(key)
     if form is None:
         form = forms[key] = Form(*key)
-    head = Head(
-        read.node,
-        read.boot,
-        read.seq,
-        read.at_us,
-        read.step_us,
-        read.cpus,
-        read.memory_bytes,
-        form.metrics,
-        form.samples,
-    )
-    return Block(head, form, form.add(read.values), index)
+    return Block(head, form, form.add(sample.packed), index)
 
 
-def _summary(subject: str, payload: bytes, index: int) -> Summary:
-    edge = codec.decode_from(EdgeBlock, payload, subject)
+def _edge(source: str, payload: bytes) -> EdgeBlock:
+    return codec.decode_from(EdgeBlock, payload, source)
+
+
+def _summary(edge: EdgeBlock, index: int) -> Summary:
     samples = round(1e6 / edge.step_us)
     head = Head(edge.node, edge.boot, edge.seq, edge.at_us or 0, edge.step_us, 0, 0, (), samples)
     return Summary(head, edge, index)
@@ -192,15 +263,18 @@ def _subspace(payload: bytes) -> Subspace:
     return directions
 
 
-def _other(kind: str | None, subject: str, payload: bytes) -> Message:
-    if kind is None:
-        model = codec.decode(Model, payload)
-        if model.scope != "global":
-            raise codec.Refused(f"scope: {model.scope} is not global")
-        return model
+def _model(payload: bytes) -> Model:
+    model = codec.decode(Model, payload)
+    if model.scope != "global":
+        raise codec.Refused(f"scope: {model.scope} is not global")
+    return model
+
+
+def _other(source: str, payload: bytes) -> Message:
+    kind = kind_and_node(source)[0]
     if kind not in OTHERS:
         raise codec.Refused(f"{kind} are not folded")
-    return codec.decode_from(OTHERS[kind], payload, subject)
+    return codec.decode_from(OTHERS[kind], payload, source)
 
 
 @lru_cache(maxsize=256)

@@ -37,9 +37,9 @@ _MOST_ENERGY, _SOME_PODS = 4.0, 10.0  # of a node's moment: in means of all node
 class Partition:
     """One partition."""
 
-    def __init__(self, settings: Settings, number: int) -> None:
-        """Start without any node."""
-        self.number = number
+    def __init__(self, settings: Settings, number: int, memo: decode.Memo | None = None) -> None:
+        """Start without any node; `memo` gets what is decoded, for its predictions."""
+        self.number, self._memo = number, memo
         self._settings = settings
         self._names = Names(settings.prefix)
         self._state = PartitionState(settings)
@@ -78,7 +78,7 @@ class Partition:
             messages in other groups gives the same outputs in the same order.
         """
         outputs: list[Output] = []
-        items, refused = decode.messages(messages, self._names.model)
+        items, refused = decode.messages(messages, self._names.model, leave=self._memo)
         state = self._state
         for step, watermark in plan.steps(items, state.watermark, self._admit):
             if isinstance(step, plan.Fold):

@@ -9,6 +9,7 @@ from prometheus_client import Gauge
 
 from bus.folding.task import Fold, OutputRow
 from bus.publishing.batch import Row
+from processors.decode import Memo
 from processors.forecast import model, workload
 from processors.forecast.workloads import Forecasts
 from processors.partition.aggregate import Aggregate, Federation
@@ -131,8 +132,8 @@ class ProcessorFold(Fold, Generic[State]):
         self._state.restore(body)
 
 
-def partition(settings: Settings, number: int) -> ProcessorFold[Partition]:
-    """Return the fold of a partition."""
+def partition(settings: Settings, number: int, memo: Memo | None = None) -> ProcessorFold[Partition]:
+    """Return the fold of a partition; `memo` is shared with its predictions."""
     label = str(number)
 
     def step(state: Partition, messages: Messages) -> Result:
@@ -147,11 +148,11 @@ def partition(settings: Settings, number: int) -> ProcessorFold[Partition]:
         IGNORED.labels(label).set(state.ignored)
         tell(state.quota)
 
-    return ProcessorFold(lambda: Partition(settings, number), step, observe=observe, count=attrgetter("nodes"))
+    return ProcessorFold(lambda: Partition(settings, number, memo), step, observe=observe, count=attrgetter("nodes"))
 
 
-def prediction(live: Live, number: int) -> ProcessorFold[PredictionPartition]:
-    """Return the fold of a partition's predictions, by the settings in force.
+def prediction(live: Live, number: int, memo: Memo | None = None) -> ProcessorFold[PredictionPartition]:
+    """Return the fold of a partition's predictions, by the settings in force; `memo` is shared with the partition's.
 
     It refuses only messages that the partition's own fold does not read: that one refuses the others.
     """
@@ -169,7 +170,7 @@ def prediction(live: Live, number: int) -> ProcessorFold[PredictionPartition]:
         tell(state.quota)
 
     return ProcessorFold(
-        lambda: PredictionPartition(live.current, number), step, observe=observe, count=attrgetter("nodes")
+        lambda: PredictionPartition(live.current, number, memo), step, observe=observe, count=attrgetter("nodes")
     )
 
 

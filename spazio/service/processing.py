@@ -20,6 +20,7 @@ from bus.folding.task import Journal, Shared, Task
 from bus.folding.task_runner import TaskRunner
 from bus.folding.worker_pool import WorkerPool
 from bus.health import Health
+from processors.decode import Memo
 from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -61,10 +62,11 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
     def batches(name: str) -> journal.Batches:
         return journal.Batches(client, names.estimates, names.of("cursor", name), timeout_seconds=timeout)
 
+    memo = Memo() if _predicts(settings) else None
     for number in range(shards):
         name = str(number)
         task = Task(name, f"process-{name}", names.telemetry, subjects(names, number))
-        yield _Work(task, folding.partition(settings, number), batches(name))
+        yield _Work(task, folding.partition(settings, number, memo), batches(name))
         if _predicts(settings):
             name = f"{PREDICTION}-{number}"
             pause, wanted = (
@@ -72,7 +74,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
                 prediction_subjects(names, number, _federated(settings)),
             )
             task = Task(name, name, names.telemetry, wanted, pause, patient=True)
-            yield _Work(task, folding.prediction(live, number), batches(name))
+            yield _Work(task, folding.prediction(live, number, memo), batches(name))
 
     def merge(name: str, kind: str, subject: str, fold: ProcessorFold[Any]) -> _Work:
         task = Task(name, name, names.estimates, (names.of(kind, "partition", "*"),))

@@ -66,3 +66,33 @@ def test_one_number_out_of_range_refuses_its_block_and_no_other(value: float) ->
     assert [index for index, _ in refused] == [3]
     assert [item.message.node for item in items if isinstance(item, Block)] == ["n0", "n1", "n2", "n4"]
     assert codec.decode(SampleBlock, stored(sent[3])[1]) == sent[3]
+
+
+def test_what_another_fold_has_decoded_is_taken_once_and_only_for_its_own_subject() -> None:
+    memo = decode.Memo()
+    sent = [stored(block("n", 0, cpu_util=0.25)), stored(block("m", 0, cpu_util=0.5))]
+    first, _ = decode.messages(sent, NAMES.model, leave=memo)
+    payload = sent[0][1]
+    assert memo.take(NAMES.part(0, "samples", "m"), payload) is None
+    second, refused = decode.messages(sent, NAMES.model, take=memo)
+    assert not refused
+    assert memo.take(*sent[0]) is None
+    for ours, theirs in zip(first, second, strict=True):
+        assert isinstance(ours, Block)
+        assert isinstance(theirs, Block)
+        assert ours.message == theirs.message
+        assert np.array_equal(decode.samples([ours]), decode.samples([theirs]), equal_nan=True)
+
+
+def test_the_oldest_payloads_are_forgotten_when_too_many_bytes_wait() -> None:
+    sent = [stored(block(f"n{index}", 0)) for index in range(4)]
+    memo = decode.Memo(max_bytes=sum(len(payload) for _, payload in sent[2:]))
+    decode.messages(sent, NAMES.model, leave=memo)
+    assert [memo.take(*message) is None for message in sent] == [True, True, False, False]
+
+
+def test_a_payload_out_of_range_is_refused_by_the_fold_that_takes_it_too() -> None:
+    memo, high = decode.Memo(), stored(block("n", 0, cpu_util=1.5))
+    _, refused = decode.messages([high], NAMES.model, leave=memo)
+    assert len(refused) == 1
+    assert decode.messages([high], NAMES.model, take=memo) == ([], refused)

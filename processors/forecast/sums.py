@@ -8,6 +8,9 @@ Pods without an owner, and those of owners that no one scales, are left out.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from processors.workload.roster import Roster, Run
 from schemas.messages.facts import UNBOUND, PodFacts
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 
@@ -95,6 +98,7 @@ class Sums:
         self._period: int | None = None
         self._pods: dict[str, dict[str, _Pod]] = {}
         self._used: dict[str, dict[str, _Used]] = {}
+        self._runs: dict[str, Run] = {}
 
     def learn(self, facts: PodFacts) -> None:
         """Take in one pod's state; an older version of it changes nothing."""
@@ -123,7 +127,15 @@ class Sums:
 
     def take(self, block: PodUsageBlock) -> None:
         """Take in one second of a node's pods; one without a running container has not run, one unmeasured neither."""
+        run = self._runs.get(block.node)
+        if run is not None and run.roster.lists(block):
+            run.add(block)
+            return
+        self._settle(block.node)
         used = self._used.setdefault(block.node, {})
+        if (roster := Roster(block)).lists(block):
+            self._runs[block.node] = Run(roster, block)
+            return
         listed = zip(block.pods, block.containers, block.cpu_cores, block.memory_bytes, strict=True)
         for pod, containers, cores, memory in listed:
             if not containers or (cores is None and memory is None):
@@ -134,6 +146,24 @@ class Sums:
                 before.cpu + (cores or 0.0) * block.span_us,
                 before.memory if memory is None else memory,
             )
+
+    def _settle(self, node: str) -> None:
+        """Add what a node's run has to its pods."""
+        run = self._runs.pop(node, None)
+        if run is None:
+            return
+        used = self._used[node]
+        pods, spans = run.roster.uids(), run.spans_us
+        before = [used.get(pod, _Used()) for pod in pods]
+        # One second after the other, as if each were added when it comes.
+        cpu = np.add.accumulate(np.vstack(([own.cpu for own in before], run.cpu * spans[:, None])))[-1]
+        span_us = int(spans.sum())
+        for pod, own, core_us, memory in zip(pods, before, cpu.tolist(), run.memory[-1].tolist(), strict=True):
+            used[pod] = _Used(own.span_us + span_us, core_us, memory)
+
+    def _settle_all(self) -> None:
+        for node in list(self._runs):
+            self._settle(node)
 
     def end(self, second: int) -> tuple[int, dict[Workload, Sum]] | None:
         """Return what was used if a period of event time ends with this event second.
@@ -146,6 +176,7 @@ class Sums:
         if period == before:
             return None
         self._period = period
+        self._settle_all()
         used, self._used = self._used, {}
         return None if before is None else (period * self._seconds * 1_000_000, self._add(used))
 
@@ -164,9 +195,11 @@ class Sums:
         for node in nodes:
             self._pods.pop(node, None)
             self._used.pop(node, None)
+            self._runs.pop(node, None)
 
     def dump(self) -> dict[str, Any]:
         """Return everything as JSON types."""
+        self._settle_all()
         return {"seconds": self._seconds, "period": self._period, "pods": self._pods, "used": self._used}
 
     def load(self, dumped: dict[str, Any]) -> None:
@@ -174,7 +207,7 @@ class Sums:
         self._pods = {
             node: {uid: _pod(*fields) for uid, fields in pods.items()} for node, pods in dumped["pods"].items()
         }
-        self._period, self._used = None, {}
+        self._period, self._used, self._runs = None, {}, {}
         if dumped["seconds"] == self._seconds:
             self._period = dumped["period"]
             self._used = {

@@ -1,6 +1,6 @@
 """What a node is checked for: a window that has ended, if one has, and its pods; one row of arrays for each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -48,7 +48,11 @@ class Check(NamedTuple):
 
 
 def due(
-    at_us: int, last_window: Window | None, last_check: int | None, pods: Mapping[str, Pod], settings: Predict
+    at_us: int,
+    last_window: Window | None,
+    last_check: int | None,
+    pods_now: Callable[[], Mapping[str, Pod]],
+    settings: Predict,
 ) -> Check | None:
     """Return what a node is checked for: a window that has ended or, every few seconds, a change; else None.
 
@@ -56,7 +60,7 @@ def due(
         at_us: Event time.
         last_window: The node's newest window; None: it has none.
         last_check: When it was last checked, in units of `check_seconds`; None: never.
-        pods: The node's by UID.
+        pods_now: Returns the node's pods by UID.
         settings: Lengths of windows, and pauses between checks.
     """
     second = at_us // 1_000_000
@@ -66,6 +70,7 @@ def due(
     is_due = last_check not in (None, second // settings.check_seconds)
     if not has_ended and not is_due:
         return None
+    pods = pods_now()
     closed = Closed.of(last_window, pods) if has_ended else None
     return Check(at_us, closed, [pod.row for pod in pods.values() if pod.there])
 

@@ -61,8 +61,9 @@ class PredictionPartition:
         refused: Index and reason of each message of the last fold that no other fold reads and that is invalid.
     """
 
-    def __init__(self, settings: Settings, number: int) -> None:
-        self.settings, self.number = settings, number
+    def __init__(self, settings: Settings, number: int, memo: decode.Memo | None = None) -> None:
+        """Start without any node; `memo` has what the partition's own fold has decoded."""
+        self.settings, self.number, self._memo = settings, number, memo
         self._names = Names(settings.prefix)
         self.withheld = 0
         self.quota = Quota(settings.process)
@@ -98,7 +99,7 @@ class PredictionPartition:
         Returns:
             What to publish, in the order of what it came of.
         """
-        items, refused = decode.messages(messages, "", self._federation.subject)
+        items, refused = decode.messages(messages, "", self._federation.subject, take=self._memo)
         self.refused = [(index, reason) for index, reason in refused if messages[index][0] == self._federation.subject]
         outputs: list[Output] = []
         usage = window.usage_of([item for item in items if isinstance(item, Block)])
@@ -138,9 +139,13 @@ class PredictionPartition:
         if not self.settings.predict.enabled:
             return
         window_now = self._windows.get(block.node)
-        for pod, cpu, memory in self._pods.use(block, self._watermark.second):
+        if (repeat := self._pods.repeat(block, self._watermark.second)) is not None:
             if window_now is not None:
-                window_now.add_pod(pod.uid, pod.priority, cpu, memory)
+                window_now.repeat(block, repeat)
+        else:
+            for pod, cpu, memory in self._pods.use(block, self._watermark.second):
+                if window_now is not None:
+                    window_now.add_pod(pod.uid, pod.priority, cpu, memory)
         if window_now is not None:
             window_now.reports += 1
 
@@ -150,7 +155,7 @@ class PredictionPartition:
         outputs += self._advance(head, block.message_index)
         at_us = head.at_us + head.step_us * (head.samples - 1)
         last_window, last_check = self._windows.get(head.node), self._last_checks.get(head.node)
-        check = due(at_us, last_window, last_check, self._pods.of(head.node), self.settings.predict)
+        check = due(at_us, last_window, last_check, lambda: self._pods.of(head.node), self.settings.predict)
         self._open(head.node, at_us)
         self._pending[head.node] = _Pending(block, self._nodes.slot(head), at_us, check)
         cpu, memory = usage

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from processors.prediction.tier import pod_sum, priority
 from processors.rows.quota import Quota
+from processors.workload.roster import Roster
 from schemas.messages.facts import PodFacts
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 
@@ -93,6 +94,21 @@ class Pod:
         self.ending = facts.terminating
 
 
+@dataclass(slots=True, eq=False)
+class Repeat:
+    """The running pods of a node that lists the same ones second after second.
+
+    Attributes:
+        roster: What it lists.
+        pods: Those of them that run.
+        newest: The newest second that is not in the pods yet, and its event second; None: all is in.
+    """
+
+    roster: Roster
+    pods: list[Pod]
+    newest: tuple[PodUsageBlock, int] | None = None
+
+
 class Pods:
     """Pods by node; slots of those that are gone are used again by none until `keep`.
 
@@ -106,6 +122,7 @@ class Pods:
         self._quota = quota
         self.made: dict[str, int] = {}
         self._nodes: dict[str, dict[str, Pod]] = {}
+        self._repeats: dict[str, Repeat] = {}
         self.slots = 0
 
     @property
@@ -115,15 +132,18 @@ class Pods:
 
     def of(self, node: str) -> dict[str, Pod]:
         """Return a node's pods by UID."""
+        self._settle(node)
         return self._nodes.get(node, {})
 
     def all(self) -> Iterator[Pod]:
         """Yield every pod, node by node."""
-        for pods in self._nodes.values():
-            yield from pods.values()
+        for node in self._nodes:
+            yield from self.of(node).values()
 
     def learn(self, facts: PodFacts, second: int) -> None:
         """Take in a pod's facts in an event second of the partition; an older version changes nothing."""
+        self._settle(facts.node)
+        self._repeats.pop(facts.node, None)
         pods = self._nodes.setdefault(facts.node, {})
         pod = pods.get(facts.pod)
         if pod is not None and facts.version < pod.version:
@@ -140,24 +160,46 @@ class Pods:
 
     def use(self, block: PodUsageBlock, second: int) -> Iterator[tuple[Pod, float | None, float | None]]:
         """Take in what was used, in an event second of the partition; yields each running pod with cores and bytes."""
+        self._settle(block.node)
+        self._repeats.pop(block.node, None)
         pods = self._nodes.setdefault(block.node, {})
         columns = zip(block.pods, block.containers, block.cpu_cores, block.memory_bytes, strict=True)
-        listed: set[str] = set()
+        listed: dict[str, Pod] = {}
+        refused = self._quota.refused_pods
         for index, (uid, containers, cpu, memory) in enumerate(columns):
             if not containers:
                 continue
-            listed.add(uid)
             pod = pods.get(uid)
             if pod is None:
                 pod = self._new(block.node, uid, second, block.at_us)
                 if pod is None:
                     continue
                 pod.workload = block.workloads[index] or ""
+            listed[uid] = pod
             pod.heard, pod.running, pod.used_cpu, pod.used_memory = second, True, cpu, memory
             yield pod, cpu, memory
         for uid, pod in pods.items():
             if pod.running and uid not in listed:
                 pod.running, pod.used_cpu, pod.used_memory = False, None, None
+        if refused == self._quota.refused_pods and all(pods.get(uid) is pod for uid, pod in listed.items()):
+            self._repeats[block.node] = Repeat(Roster(block), list(listed.values()))
+
+    def repeat(self, block: PodUsageBlock, second: int) -> Repeat | None:
+        """Take in a second that lists the same pods as the one before; None: it does not, and nothing was taken in."""
+        repeat = self._repeats.get(block.node)
+        if repeat is None or not repeat.roster.lists(block):
+            return None
+        repeat.newest = block, second
+        return repeat
+
+    def _settle(self, node: str) -> None:
+        """Let a node's pods know their newest usage."""
+        repeat = self._repeats.get(node)
+        if repeat is None or repeat.newest is None:
+            return
+        (block, second), repeat.newest = repeat.newest, None
+        for index, pod in zip(repeat.roster.running, repeat.pods, strict=True):
+            pod.heard, pod.used_cpu, pod.used_memory = second, block.cpu_cores[index], block.memory_bytes[index]
 
     def _new(self, node: str, uid: str, second: int, created_us: int) -> Pod | None:
         """Return a new pod; None: there are too many of its node, or of all."""
@@ -183,8 +225,10 @@ class Pods:
         """
         slots: list[int] = []
         for node in list(self._nodes):
-            pods, is_present = {} if node in gone else self._nodes[node], node in present
+            pods, is_present = {} if node in gone else self.of(node), node in present
             kept = {uid: pod for uid, pod in pods.items() if pod.heard >= oldest or (is_present and pod.version >= 0)}
+            if len(kept) < len(pods) or not kept:
+                self._repeats.pop(node, None)
             if not kept:
                 del self._nodes[node]
                 continue
@@ -198,7 +242,7 @@ class Pods:
 
     def dump(self) -> dict[str, list[dict[str, Any]]]:
         """Return everything as JSON types."""
-        return {node: [asdict(pod) for pod in pods.values()] for node, pods in self._nodes.items()}
+        return {node: [asdict(pod) for pod in self.of(node).values()] for node in self._nodes}
 
     def load(self, dumped: dict[str, list[dict[str, Any]]], slots: int, made: dict[str, int]) -> None:
         """Take over what `dump` returned.
@@ -213,5 +257,6 @@ class Pods:
         used = {pod["slot"] for pod in listed}
         if len(used) != len(listed) or not used <= set(range(slots)):
             raise ValueError(f"state has {len(listed)} pods that do not fit into {slots} slots, each into its own")
+        self._repeats = {}
         self._nodes = {node: {pod["uid"]: Pod(**pod) for pod in pods} for node, pods in dumped.items()}
         self.slots, self.made = slots, dict(made)

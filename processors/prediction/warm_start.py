@@ -53,23 +53,31 @@ class WarmStart:
 
     def adopt(self, pods: Pods, statistics: statistic.State) -> None:
         """Let pods that have not inherited yet do so, in place."""
+        from_past: dict[int, int] = {}
+        from_donor: dict[int, int] = {}
         for pod in pods.all():
             if not pod.workload:
                 continue
-            if not pod.settled:
-                self._inherit(pod.workload, pod.slot, statistics)
-                pod.settled = True
-            self._donors.setdefault(pod.workload, pod.slot)
+            donor = self._donors.setdefault(pod.workload, pod.slot)
+            if pod.settled:
+                continue
+            pod.settled = True
+            if donor != pod.slot:
+                from_donor[pod.slot] = donor
+            elif (row := self._past_of.get(pod.workload)) is not None:
+                from_past[pod.slot] = row
+        # A donor inherits from the past only, so that comes first.
+        self._inherit(statistics, from_past, self._past)
+        self._inherit(statistics, from_donor, statistics)
 
-    def _inherit(self, workload: str, slot: int, statistics: statistic.State) -> None:
-        own = np.array([slot])
+    @staticmethod
+    def _inherit(statistics: statistic.State, sources: Mapping[int, int], source: statistic.State) -> None:
+        """Copy rows of `source` to slots, in place; `sources` has the row of each slot."""
+        slots, rows = (np.array(list(numbers), dtype=np.intp) for numbers in (sources.keys(), sources.values()))
         # A node whose clock is a little behind the others' has closed a window of it already.
-        if (statistics.moments.weight[slot] > 1.0).any():
-            return
-        if (donor := self._donors.get(workload)) is not None:
-            table.put(statistics, own, table.take(statistics, np.array([donor])))
-        elif (row := self._past_of.get(workload)) is not None:
-            table.put(statistics, own, table.take(self._past, np.array([row])))
+        new = ~(statistics.moments.weight[slots] > 1.0).any(axis=1)
+        if new.any():
+            table.put(statistics, slots[new], table.take(source, rows[new]))
 
     def turn(self, old: tuple[float, float], new: tuple[float, float]) -> None:
         """Let pasts fade with other half-lives; see `statistic.turn`."""

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from processors import decode
 from processors.decode import Block
+from processors.prediction.pod import Repeat
+from processors.workload.roster import Run
+from schemas.messages.telemetry import PodUsageBlock
 
 Array = NDArray[np.float64]
 
@@ -45,27 +48,67 @@ class Window:
     Attributes:
         number: Which window of event time it is; none before the first block.
         node: Usage of the whole node.
-        pods: Usage of each pod, by UID.
-        priorities: Class of each of them, as `priority.Priority`; one may be gone when the window is over.
         reports: Blocks of pod usage in it; without any, the node's pods are not known.
     """
 
-    __slots__ = ("node", "number", "pods", "priorities", "reports")
+    __slots__ = ("_pods", "_priorities", "_run", "_running", "node", "number", "reports")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.node = Series.empty()
-        self.pods: dict[str, Series] = {}
-        self.priorities: dict[str, int] = {}
+        self._pods: dict[str, Series] = {}
+        self._priorities: dict[str, int] = {}
+        self._run: Run | None = None
+        self._running: list[tuple[str, int]] = []
         self.reports = 0
+
+    @property
+    def pods(self) -> dict[str, Series]:
+        """Usage of each pod, by UID."""
+        self._settle()
+        return self._pods
+
+    @property
+    def priorities(self) -> dict[str, int]:
+        """Class of each pod, as `priority.Priority`; one may be gone when the window is over."""
+        self._settle()
+        return self._priorities
 
     def add_pod(self, pod: str, priority: int, cpu: float | None, memory: float | None) -> None:
         """Take in a second of a pod."""
-        self.priorities[pod] = priority
-        series = self.pods.get(pod)
+        self._settle()
+        self._priorities[pod] = priority
+        self._series(pod).add(cpu, memory)
+
+    def resume(self, reports: int, priorities: dict[str, int], pods: dict[str, Series]) -> None:
+        """Go on with what a window had."""
+        self.reports, self._priorities, self._pods = reports, priorities, pods
+
+    def repeat(self, block: PodUsageBlock, repeat: Repeat) -> None:
+        """Take in a second of a node that lists the same pods as in the one before; their classes are the same too."""
+        if self._run is None or self._run.roster is not repeat.roster:
+            self._settle()
+            self._run, self._running = Run(repeat.roster, block), [(pod.uid, pod.priority) for pod in repeat.pods]
+        else:
+            self._run.add(block)
+
+    def _series(self, pod: str) -> Series:
+        series = self._pods.get(pod)
         if series is None:
-            series = self.pods[pod] = Series.empty()
-        series.add(cpu, memory)
+            series = self._pods[pod] = Series.empty()
+        return series
+
+    def _settle(self) -> None:
+        """Hand the seconds of the run over to its pods."""
+        run, self._run = self._run, None
+        if run is None:
+            return
+        cpu, memory = (np.ascontiguousarray(values.T) for values in (run.cpu, run.memory))
+        for row, (pod, priority) in enumerate(self._running):
+            self._priorities[pod] = priority
+            series = self._series(pod)
+            series.cpu.frombytes(cpu[row].tobytes())
+            series.memory.frombytes(memory[row].tobytes())
 
 
 def usage_of(blocks: Sequence[Block]) -> Iterator[tuple[float | None, float | None]]:
@@ -138,11 +181,11 @@ def load(names: list[Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Wind
     try:
         for node, number, reports, pods, priorities in names:
             window = windows[node] = Window(number)
-            window.reports, window.priorities = reports, dict(priorities)
-            if window.priorities.keys() != set(pods):
+            if priorities.keys() != set(pods):
                 raise ValueError("state has other classes than pods")
             window.node = Series(next(pieces), next(pieces))
-            window.pods = {pod: Series(next(pieces), next(pieces)) for pod in pods}
+            series = {pod: Series(next(pieces), next(pieces)) for pod in pods}
+            window.resume(reports, dict(priorities), series)
     except StopIteration:
         raise ValueError("state has fewer series than windows") from None
     if next(pieces, None) is not None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from processors.partition.output import Output
 from processors.prediction.fold import PredictionPartition
 from processors.rows import snapshot
+from processors.workload.roster import Roster
 from schemas import codec
 from schemas.messages.base import Message
 from schemas.messages.facts import NodeFacts, PodFacts
@@ -110,6 +111,19 @@ def recording(seed: int, pace: int, steps: int = 60) -> Stream:
 def undisturbed(seed: int, pace: int) -> list[tuple[str, bytes]]:
     """Return what the recording gives when it is folded at once."""
     return lines(PredictionPartition(configured(**FAST), 0).fold(recording(seed, pace)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_seconds_that_list_the_same_pods_are_worth_the_same_together_and_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def folded() -> tuple[list[tuple[str, bytes]], bytes]:
+        partition = PredictionPartition(configured(**FAST), 0)
+        return lines(partition.fold(recording(seed, 1))), partition.snapshot()
+
+    together = folded()
+    monkeypatch.setattr(Roster, "lists", lambda *_: False)
+    assert folded() == together
 
 
 def _block(node: str, index: int, step: int, second: int, random: np.random.Generator) -> SampleBlock:

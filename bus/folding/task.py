@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from bus.folding.worker import Worker
 from bus.publishing.batch import MAXIMUM_BYTES, Row
 from bus.reading.linger import Linger
 from bus.stream import Stream
@@ -20,7 +21,7 @@ class OutputRow:
 
 
 class Fold(Protocol):
-    """State into which messages are folded."""
+    """State into which messages are folded, by one thread at a time."""
 
     def fold(self, messages: Sequence[tuple[str, bytes]]) -> tuple[Sequence[OutputRow], Sequence[InvalidMessage]]:
         """Fold (stored subject, payload) pairs in stream order.
@@ -104,10 +105,11 @@ class Shared:
     Attributes:
         linger: How long they collect messages.
         turn: Held by the patient task that folds.
+        worker: The thread in which they fold.
     """
 
-    def __init__(self) -> None:
-        self.linger, self.turn = Linger(), asyncio.Lock()
+    def __init__(self, worker: Worker | None = None) -> None:
+        self.linger, self.turn, self.worker = Linger(), asyncio.Lock(), worker or Worker()
 
 
 class Chunk(NamedTuple):

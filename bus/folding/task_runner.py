@@ -45,6 +45,8 @@ _PATIENCE_SECONDS = 5.0
 _LAST_SAVE_SECONDS = 2.0
 _LONG_SECONDS = 1.0
 _FULL_REASON = "the bucket of checkpoints is full: raise nats checkpoints_max_bytes; until then more is replayed"
+_LONG_FOLD_SECONDS = 10.0
+SLOW = "folding {} messages takes long: this machine has too little CPU time for what runs on it"
 _PATIENCE = 10  # a patient task collects so many times as long as others
 
 FOLD = Histogram(
@@ -72,6 +74,7 @@ class TaskRunner:
         self, client: Client, live: Live, health: Health, task: Task, fold: Fold, journal: Journal, shared: Shared
     ) -> None:
         """Prepare the task; nothing is sent before `run`."""
+        self._worker = shared.worker
         self._linger, self._turn = shared.linger, shared.turn if task.patient else contextlib.nullcontext()
         self._client, self._live, self._health, self.task = client, live, health, task
         self._state, self._journal = fold, journal
@@ -165,7 +168,7 @@ class TaskRunner:
             return
         try:
             async with asyncio.timeout(_LAST_SAVE_SECONDS):
-                state = self._unsaved() if lease.held else None
+                state = await self._unsaved() if lease.held else None
                 if state is not None:
                     await self._save(state)
                 await lease.release()
@@ -187,7 +190,7 @@ class TaskRunner:
         if checkpoint is not None:
             try:
                 async with self._turn:
-                    self._state.restore(checkpoint.body)
+                    await self._worker.run(self._state.restore, checkpoint.body)
             except Exception as error:  # noqa: BLE001 # replay rebuilds the state after any exception
                 log.warning("checkpoint.set_aside", extra={"part": self.task.name, "reason": repr(error)})
                 self._state.clear()
@@ -230,7 +233,7 @@ class TaskRunner:
                         due = loop.time()
                 due = min(due, loop.time() + self._pause_between_checkpoints())
                 if loop.time() >= due:
-                    self._save_soon()
+                    await self._save_soon()
                     due = loop.time() + self._pause_between_checkpoints()
 
     def _pause_between_checkpoints(self) -> float:
@@ -242,9 +245,8 @@ class TaskRunner:
             if self.task.patient:
                 await asyncio.sleep(0)  # other tasks that are ready run first
             self._consistent = False
-            begin = time.perf_counter()
-            outputs, invalid = self._doubt.fold(self._state, messages)
-            FOLD.observe(time.perf_counter() - begin)
+            async with self._health.within(self.task.consumer, _LONG_FOLD_SECONDS, SLOW.format(len(messages))):
+                outputs, invalid = await self._worker.run(self._timed_fold, messages)
         FOLDED.inc(len(messages))
         self._account.receive(len(messages))
         self._account.add("refused", len(invalid))
@@ -255,19 +257,26 @@ class TaskRunner:
             await self._rows.store(messages, outputs, source)
         self.sequence, self._stored_us, self._consistent = messages[-1].sequence, messages[-1].stored_us, True
 
-    def _save_soon(self) -> None:
+    def _timed_fold(self, messages: Sequence[Received]) -> careful.Result:
+        begin = time.perf_counter()
+        try:
+            return self._doubt.fold(self._state, messages)
+        finally:
+            FOLD.observe(time.perf_counter() - begin)
+
+    async def _save_soon(self) -> None:
         """Write a checkpoint while folding goes on, unless the last one is still being written."""
         if self._saving is None or self._saving.done():
-            state = self._unsaved()
+            state = await self._unsaved()
             self._saving = None if state is None else asyncio.create_task(self._save(state))
 
-    def _unsaved(self) -> Checkpoint | None:
+    async def _unsaved(self) -> Checkpoint | None:
         """Return the checkpoint to write; None: there is no state, or it is saved."""
         # No sequence describes the state of a fold that was interrupted. The fold is replayed instead.
         if self.sequence == self._saved or not self._consistent or self._source is None:
             return None
         try:
-            body = self._state.snapshot()
+            body = await self._worker.run(self._state.snapshot)
         except Exception as error:  # noqa: BLE001 # without a checkpoint the next holder replays more
             CHECKPOINTS.labels("failed").inc()
             log.warning("checkpoint.save_failed", extra={"part": self.task.name, "reason": repr(error)})

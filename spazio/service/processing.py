@@ -10,7 +10,9 @@ among all measurements.
 import asyncio
 import gc
 import logging
+import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from bus import errors, stream
@@ -18,6 +20,7 @@ from bus.client import Client
 from bus.folding import journal
 from bus.folding.task import Journal, Shared, Task
 from bus.folding.task_runner import TaskRunner
+from bus.folding.worker import Worker
 from bus.folding.worker_pool import WorkerPool
 from bus.health import Health
 from processors.decode import Memo
@@ -26,6 +29,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import folding
 from spazio.service.folding import ProcessorFold
+from spazio.service.liveness import loop_guard
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +38,8 @@ AGGREGATE, FEDERATION, FORECAST, PREDICTION = "aggregate", "federation", "foreca
 # A fold creates thousands of objects without reference cycles. With the default threshold of 700 the collector searches
 # for cycles several times per fold, which takes 7 % of the process's time.
 _OBJECTS_BEFORE_COLLECTION = 50_000
+# Longest time for which a fold keeps the event loop from reading; Python's default is 5 ms.
+_SWITCH_SECONDS = 0.001
 
 
 async def run(client: Client, live: Live, health: Health) -> None:
@@ -41,7 +47,8 @@ async def run(client: Client, live: Live, health: Health) -> None:
     names = Names(live.current.prefix)
     gc.freeze()
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
-    shared = Shared()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    shared = Shared(Worker(live.current.http.busy_seconds, partial(loop_guard.end, "a fold does not end")))
     works = {work.task.name: work for work in _works(client, live, await _shards(client, names))}
     runners = [TaskRunner(client, live, health, work.task, work.fold, work.journal, shared) for work in works.values()]
 

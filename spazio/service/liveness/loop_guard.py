@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 _REPORT_SECONDS = 2.0
 
 
-def end() -> None:
+def end(reason: str = "the event loop stands still") -> None:
     """End this process with status 1, after the stacks of all threads; a blocked standard error does not delay it."""
-    reporting = threading.Thread(target=_tell, daemon=True)
+    reporting = threading.Thread(target=_tell, args=(reason,), daemon=True)
     reporting.start()
     reporting.join(_REPORT_SECONDS)
     os._exit(1)
 
 
-def _tell() -> None:
-    log.critical("service.stuck", extra={"reason": "the event loop stands still; the stacks of all threads follow"})
+def _tell(reason: str) -> None:
+    log.critical("service.stuck", extra={"reason": f"{reason}; the stacks of all threads follow"})
     faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
 
 

@@ -1,0 +1,62 @@
+"""The thread in which a process folds, so that its event loop keeps leases, answers and reads meanwhile.
+
+There is one thread for all tasks: folds compute, so that more threads would only take turns. A task waits for its turn
+behind the folds that were handed in before.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class Worker:
+    """Runs functions one after another in a thread."""
+
+    def __init__(self, stuck_seconds: float = 600.0, stuck: Callable[[], None] = lambda: None) -> None:
+        """Prepare the thread; it starts with the first function.
+
+        Args:
+            stuck_seconds: Longest time that one function may take.
+            stuck: Called if one takes longer; a thread cannot be ended, only its process.
+        """
+        self._stuck_seconds, self._stuck = stuck_seconds, stuck
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="fold")
+
+    async def run(
+        self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """Run a function in the thread and return its result.
+
+        A caller that is cancelled waits until the function has ended, since it may change what the caller cleans up.
+        """
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+
+        def begin() -> Result:
+            loop.call_soon_threadsafe(watch)
+            return function(*args, **kwargs)
+
+        def watch() -> None:
+            if not future.done():
+                timers.append(loop.call_later(self._stuck_seconds, self._stuck))
+
+        submitted = self._pool.submit(begin)
+        future = asyncio.wrap_future(submitted)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not submitted.cancel():  # it runs
+                while not future.done():
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.wait([future])
+                if not future.cancelled():
+                    future.exception()  # no caller reads it
+            raise
+        finally:
+            for timer in timers:
+                timer.cancel()

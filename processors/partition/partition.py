@@ -44,6 +44,8 @@ class Partition:
         self._names = Names(settings.prefix)
         self._state = PartitionState(settings)
         self._params = self._state.params
+        smoothing = settings.smoothing
+        self._smoothed_slots = -(-smoothing.nodes_max // settings.nats.partitions) if smoothing.publish else 0
 
     @property
     def nodes(self) -> int:
@@ -145,13 +147,14 @@ class Partition:
             workloads.outvoted(rows, [entry.oversized for entry in entries]),
         )
         indices = [entry.block.message_index for entry in entries]
-        outputs = self._report(fields, result, due, indices, self._models(heads, state))
+        outputs = self._report(rows, fields, result, due, indices, self._models(heads, state))
         if room is not None:
             workloads.tell(rows, room, due)
         return outputs
 
     def _report(
         self,
+        slots: NDArray[np.intp],
         published: report.ReportFields,
         result: chain.Result,
         due: NDArray[np.bool_],
@@ -164,8 +167,9 @@ class Partition:
         self._state.withheld += int(np.count_nonzero(unknown))
         chosen = np.flatnonzero(due & ~unknown)
         availabilities = report.availabilities(chosen, published, result, self._params.features)
-        publish = self._settings.smoothing.publish
-        if not publish and not self._settings.model.publish_local:
+        # By slot, which does not depend on how messages are grouped.
+        shown = np.flatnonzero(slots < self._smoothed_slots)
+        if not shown.size and not self._settings.model.publish_local:
             return [
                 output
                 for row, fields in zip(chosen.tolist(), availabilities, strict=True)
@@ -173,7 +177,10 @@ class Partition:
             ]
         outputs: list[Output] = []
         waiting = set(chosen.tolist())
-        smoothed = report.smoothed(published.heads, result.smoothed) if publish else [None] * len(models)
+        smoothed: list[dict[str, Any] | None] = [None] * len(models)
+        heads = [published.heads[row] for row in shown.tolist()]
+        for row, values in zip(shown.tolist(), report.smoothed(heads, result.smoothed[shown]), strict=True):
+            smoothed[row] = values
         blocks = zip(published.heads, indices, smoothed, models, strict=True)
         for row, (head, index, fields, model) in enumerate(blocks):
             if fields is not None:

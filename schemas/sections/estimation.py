@@ -35,6 +35,13 @@ class Smoothing(Section):
         description="Publish the smoothed blocks. Without them the table `smoothed` stays empty, and the server stores "
         "less.",
     )
+    nodes_max: int = Field(
+        100,
+        ge=0,
+        description="Number of nodes whose smoothed blocks are published: of each partition its share, the nodes that "
+        "it saw first. Smoothed blocks are as large as samples, and availability does not need them. The default "
+        "covers small clusters, and a choice of nodes to look at in large ones.",
+    )
 
 
 class ModelSettings(Section):

@@ -33,6 +33,8 @@ SERVICES: dict[str, list[str]] = {
     "metrics": ["sink", "metrics"],
     "extender": ["sink", "extender"],
 }
+# What yields when there is too little CPU time: rows can be written later, availability must be fresh.
+_NICE = {"history": 5}
 _LOAD = {"load": ["load"]}
 _SINKS = ("cache", "history", "metrics", "extender")
 # Producers end first, so that their last measurements are folded and written; the server ends last.
@@ -157,7 +159,7 @@ class _Up:
             note.unlink(missing_ok=True)
             command = [sys.executable, "-m", "spazio", *arguments]
             notes = [note, *([self._scheduler_note] if name == "extender" else [])]
-            self._add(Recipe(name, command, partial(child.noted, notes), self._environ(name)))
+            self._add(Recipe(name, command, partial(child.noted, notes), self._environ(name), nice=_NICE.get(name, 0)))
         await self._until_ready()
         await screen.show(addresses.read(self._settings), addresses.located(self._settings))
 

@@ -41,6 +41,7 @@ class Recipe:
         environ: Its whole environment; None: that of this process.
         log_file: File for its output; None: the output of this process.
         answers: Tells whether the child at an HTTP address is healthy; default: by its `/healthz`.
+        nice: How far it yields to the others when there is too little CPU time for all.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Recipe:
     environ: Mapping[str, str] | None = None
     log_file: Path | None = None
     answers: Callable[[str], Awaitable[bool]] = probe.page
+    nice: int = 0
 
 
 class Child:
@@ -178,7 +180,8 @@ async def listening(port: int) -> str:
 async def _start(recipe: Recipe) -> asyncio.subprocess.Process:
     parent = os.getpid()
 
-    def end_with_parent() -> None:
+    def prepare() -> None:
+        os.nice(recipe.nice)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # the parent died between fork and prctl
             os._exit(1)
@@ -192,5 +195,5 @@ async def _start(recipe: Recipe) -> asyncio.subprocess.Process:
             stdout=output,
             stderr=output,
             start_new_session=True,  # Ctrl-C reaches it only through the supervisor
-            preexec_fn=end_with_parent,
+            preexec_fn=prepare,
         )

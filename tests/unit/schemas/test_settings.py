@@ -35,7 +35,7 @@ OTHER: dict[str, Any] = {
     "runtime_containerd_socket": Path("/c.sock"), "runtime_bundles": (Path("/a"), Path("/b")),
     "runtime_usage": False, "runtime_buffer_events": 9, "kube_config": Path("/k"), "kube_context": "c", "kube_page": 3,
     "kube_watch_seconds": 22, "kube_price_label": "p", "kube_save_seconds": 23,
-    "smoothing_form": "dynamic_ema", "smoothing_window": 9, "smoothing_publish": False,
+    "smoothing_form": "dynamic_ema", "smoothing_window": 9, "smoothing_publish": False, "smoothing_nodes_max": 7,
     "model_variant": "carico", "model_features": ("memory", "cpu"), "model_rank": 2, "model_tau_seconds": 11.5,
     "model_global_weight": 0.0, "model_silent_seconds": 12, "model_publish_local": True,
     "policy_slowdown": 1.7, "policy_eviction_bytes": 98, "policy_whole": False,

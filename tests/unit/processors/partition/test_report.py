@@ -12,6 +12,7 @@ from processors.partition import report
 from processors.partition.partition import Partition
 from schemas import codec
 from schemas.messages.estimate import Availability
+from schemas.messages.telemetry import SmoothedBlock
 from schemas.settings import load
 from tests.support import telemetry
 
@@ -55,3 +56,15 @@ def test_rows_hold_short_numbers_and_read_back_as_they_were_written() -> None:
         for name in ("available", "lower", "upper", "signal", *DIGITS):
             assert row[name] == round(row[name], DIGITS.get(name, 4))
         assert all(value == round(value, 6) for value in [*row["usage"].values(), *row["free"].values()])
+
+
+def test_smoothed_blocks_are_published_for_the_first_nodes_of_a_partition_only() -> None:
+    settings = load({"smoothing_nodes_max": "3", "nats_partitions": "2"}, environ={})
+    messages = [telemetry.stored(telemetry.block(f"n{number}", second)) for second in range(3) for number in (2, 0, 1)]
+    whole, pieces = Partition(settings, 0), Partition(settings, 0)
+    outputs = whole.fold(messages)[0]
+    smoothed = [output.message.node for output in outputs if isinstance(output.message, SmoothedBlock)]
+    assert set(smoothed) == {"n2", "n0"}
+    assert len(smoothed) == 6
+    again = [output for message in messages for output in pieces.fold([message])[0]]
+    assert [output.message for output in again] == [output.message for output in outputs]

@@ -28,6 +28,7 @@ def configs(settings: Settings, channels: Channels = CHANNELS) -> list[api.Strea
         max_age=bus.telemetry_max_age_seconds,
         max_bytes=bus.telemetry_max_bytes,
         duplicate_window=min(bus.duplicate_window_seconds, bus.telemetry_max_age_seconds),
+        compression=api.StoreCompression.S2,
         allow_direct=True,
         metadata={"spazio.partitions": str(shards)},
     )
@@ -38,6 +39,7 @@ def configs(settings: Settings, channels: Channels = CHANNELS) -> list[api.Strea
         max_age=bus.estimates_max_age_seconds,
         max_bytes=bus.estimates_max_bytes,
         duplicate_window=min(bus.duplicate_window_seconds, bus.estimates_max_age_seconds),
+        compression=api.StoreCompression.S2,
         allow_direct=True,
         allow_atomic=True,
     )

@@ -109,7 +109,8 @@ class Shared:
     """
 
     def __init__(self, worker: Worker | None = None) -> None:
-        self.linger, self.turn, self.worker = Linger(), asyncio.Lock(), worker or Worker()
+        self.worker = worker or Worker()
+        self.linger, self.turn = Linger(self.worker.busy_seconds), asyncio.Lock()
 
 
 class Chunk(NamedTuple):

@@ -6,6 +6,7 @@ behind the folds that were handed in before.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
@@ -26,6 +27,17 @@ class Worker:
         """
         self._stuck_seconds, self._stuck = stuck_seconds, stuck
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fold")
+        self._waiting, self._busy, self._since = 0, 0.0, 0.0
+
+    def busy_seconds(self) -> float:
+        """Return for how long there has been a function that ran or waited."""
+        return self._busy + (time.monotonic() - self._since if self._waiting else 0.0)
+
+    def _count(self, change: int) -> None:
+        now = time.monotonic()
+        if self._waiting:
+            self._busy += now - self._since
+        self._waiting, self._since = self._waiting + change, now
 
     async def run(
         self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
@@ -45,6 +57,7 @@ class Worker:
             if not future.done():
                 timers.append(loop.call_later(self._stuck_seconds, self._stuck))
 
+        self._count(1)
         submitted = self._pool.submit(begin)
         future = asyncio.wrap_future(submitted)
         try:
@@ -58,5 +71,6 @@ class Worker:
                     future.exception()  # no caller reads it
             raise
         finally:
+            self._count(-1)
             for timer in timers:
                 timer.cancel()

@@ -1,8 +1,9 @@
 """How long to collect messages before they are folded: the busier the process, the longer.
 
-A fold takes the same millisecond for one message as for a hundred, and each atomic batch costs the server a folder. An
-idle process folds at once. A busy process collects for an imperceptible time, so that it folds larger batches less
-often. A process near its limit collects longer: the time it saves then reduces the total delay.
+A fold takes the same millisecond for one message as for a hundred, and each atomic batch costs the server a folder. So
+every process collects for an imperceptible time. A process near its limit collects longer: the time it saves then
+reduces the total delay. What counts is how long folds run or wait for their turn: where other processes take the CPU,
+the limit is near although this one uses little of it.
 """
 
 import time
@@ -10,17 +11,15 @@ from collections.abc import Callable
 from itertools import pairwise
 
 _LOOK_SECONDS = 0.5
-# Shares of a core, and the seconds to wait; interpolated linearly.
-_STEPS = ((0.1, 0.0), (0.4, 0.05), (0.65, 0.05), (0.85, 0.25))
+# Shares of time in which there is a fold, and the seconds to wait; interpolated linearly.
+_STEPS = ((0.0, 0.05), (0.2, 0.1), (0.6, 0.15), (0.9, 0.4))
 
 
 class Linger:
     """The collection time for all tasks of a process."""
 
-    def __init__(
-        self, spent: Callable[[], float] = time.process_time, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Start as idle; `spent` returns CPU seconds of this process, `clock` seconds."""
+    def __init__(self, spent: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
+        """Start as idle; `spent` returns the seconds in which there was a fold, `clock` seconds."""
         self._spent, self._clock = spent, clock
         self._looked, self._before = clock(), spent()
         self._share = 0.0

@@ -4,7 +4,8 @@ What Kubernetes says of a pod comes first, then what the node's agent could tell
 is of no class. Facts come once per change, often before the pod runs, so they are remembered until the pod is gone.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from schemas.messages.facts import PodFacts
@@ -78,17 +79,22 @@ class Tally(NamedTuple):
     aged: bool
 
 
-class _Pod(NamedTuple):
+class PodClass(NamedTuple):
+    """A pod's class, and the kind that it declares, by the version of its facts."""
+
     version: int
     workload: str
     kind: Kind | None = None
+
+
+_NONE: Mapping[str, PodClass] = MappingProxyType({})
 
 
 class Facts:
     """What Kubernetes has said of the pods of each node; at most as many a node as one block may list."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, dict[str, _Pod]] = {}
+        self._nodes: dict[str, dict[str, PodClass]] = {}
         self._newest_us: dict[str, int] = {}
 
     def learn(self, facts: PodFacts) -> None:
@@ -103,17 +109,11 @@ class Facts:
             return
         if len(known) >= MAXIMUM_PODS:
             del known[next(iter(known))]
-        known[facts.pod] = _Pod(facts.version, facts.workload, facts.kind)
+        known[facts.pod] = PodClass(facts.version, facts.workload, facts.kind)
 
-    def of(self, node: str, pod: str) -> str | None:
-        """Return the pod's workload class, or None if nothing is known of the pod."""
-        found = self._nodes.get(node, {}).get(pod)
-        return found.workload if found else None
-
-    def kind(self, node: str, pod: str) -> Kind | None:
-        """Return the kind that the pod declares, or None."""
-        found = self._nodes.get(node, {}).get(pod)
-        return found.kind if found else None
+    def pods(self, node: str) -> Mapping[str, PodClass]:
+        """Return what is known of a node's pods, by UID."""
+        return self._nodes.get(node, _NONE)
 
     def forget(self, nodes: set[str], known: Container[str], now_us: int, age_us: int) -> None:
         """Drop nodes that are gone, and those that are not known and of which nothing was said for so long."""
@@ -129,10 +129,36 @@ class Facts:
         """Take over what `dump` returned."""
         self._nodes = {
             # What an older program stored has no kinds.
-            node: {pod: _Pod(*stored) for pod, stored in pods.items()}
+            node: {pod: PodClass(*stored) for pod, stored in pods.items()}
             for node, pods in dumped["nodes"].items()
         }
         self._newest_us = dict(dumped["newest_us"])
+
+
+class _Sums:
+    """A `Sum` in the making."""
+
+    __slots__ = (
+        "batch", "bytes", "cores", "counted", "held", "memories", "running", "serving", "stalled", "starting", "young",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.running = self.counted = self.memories = self.held = self.serving = self.batch = 0
+        self.cores = self.bytes = self.stalled = 0.0
+        self.starting = self.young = (0, 0.0, 0.0)
+
+    @property
+    def sum(self) -> Sum:
+        return Sum(
+            self.running,
+            (self.counted, self.memories),
+            (self.cores, self.bytes),
+            self.stalled,
+            self.held,
+            self.starting,
+            self.young,
+            (self.serving, self.batch),
+        )
 
 
 def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
@@ -143,42 +169,65 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
     rest of the system are taken to stall as much as they run.
     """
     pressure = any(value is not None for value in block.cpu_pressure)
-    sums: dict[str, Sum] = {}
+    sums: dict[str, _Sums] = {}
     total = 0.0 if pressure else (block.system_cpu_cores or 0.0)
     all_cores = all_memory = 0.0
     ages = block.ages or (OLD_SECONDS,) * len(block.pods)
     kinds = block.kinds or (None,) * len(block.pods)
-    for index, pod in enumerate(block.pods):
-        cores, memory, throttled = block.cpu_cores[index], block.memory_bytes[index], block.throttled[index] or 0.0
-        all_cores, all_memory = all_cores + (cores or 0.0), all_memory + (memory or 0.0)
-        if pressure:
-            waited = max(0.0, (block.cpu_pressure[index] or 0.0) - throttled)
-            stalled = waited * max(1.0, cores or 0.0)
-        else:
-            stalled = cores or 0.0
+    known = facts.pods(block.node)
+    for pod, containers, workload, cpu, memory, pressed, throttled, age, kind in zip(
+        block.pods,
+        block.containers,
+        block.workloads,
+        block.cpu_cores,
+        block.memory_bytes,
+        block.cpu_pressure,
+        block.throttled,
+        ages,
+        kinds,
+        strict=True,
+    ):
+        cores, quota = cpu or 0.0, throttled or 0.0
+        all_cores += cores
+        all_memory += memory or 0.0
+        stalled = max(0.0, (pressed or 0.0) - quota) * max(1.0, cores) if pressure else cores
         total += stalled
-        if not block.containers[index]:
+        if not containers:
             continue
-        name = facts.of(block.node, pod) or block.workloads[index] or UNNAMED
-        before = sums.get(name) or Sum()
-        kind = facts.kind(block.node, pod) or kinds[index]
-        age = ages[index]
-        grown = cores is not None and age >= _WHOLE_SECONDS
-        own = (1, cores or 0.0, stalled)
-        sums[name] = Sum(
-            before.running + 1,
-            (before.counted[0] + grown, before.counted[1] + (memory is not None)),
-            (before.used[0] + (cores or 0.0) * grown, before.used[1] + (memory or 0.0)),
-            before.stalled + stalled * grown,
-            before.held + (grown and throttled > _HELD_BACK),
-            _more(before.starting, own) if grown and age < _STARTING_SECONDS else before.starting,
-            _more(before.young, own) if grown and _STARTING_SECONDS <= age < _YOUNG_SECONDS else before.young,
-            (before.declared[0] + (kind == "serving"), before.declared[1] + (kind == "batch")),
-        )
+        own = known.get(pod)
+        name = (own.workload if own else None) or workload or UNNAMED
+        if (into := sums.get(name)) is None:
+            into = sums[name] = _Sums()
+        into.running += 1
+        if memory is not None:
+            into.memories += 1
+            into.bytes += memory
+        if declared := (own.kind if own else None) or kind:
+            into.serving += declared == "serving"
+            into.batch += declared == "batch"
+        if cpu is None or age < _WHOLE_SECONDS:
+            continue
+        into.counted += 1
+        into.cores += cores
+        into.stalled += stalled
+        into.held += quota > _HELD_BACK
+        if age < _STARTING_SECONDS:
+            into.starting = _more(into.starting, (1, cores, stalled))
+        elif age < _YOUNG_SECONDS:
+            into.young = _more(into.young, (1, cores, stalled))
     rest = block.system_cpu_cores, block.system_memory_bytes
     used = all_cores, all_memory
     return Tally(
-        block.node, block.at_us, block.span_us, churn, sums, total, pressure, used, rest, block.ages is not None
+        block.node,
+        block.at_us,
+        block.span_us,
+        churn,
+        {name: into.sum for name, into in sums.items()},
+        total,
+        pressure,
+        used,
+        rest,
+        block.ages is not None,
     )
 
 

@@ -182,6 +182,9 @@ async def _start(recipe: Recipe) -> asyncio.subprocess.Process:
 
     def prepare() -> None:
         os.nice(recipe.nice)
+        # A session is a group of its own for the scheduler, within which alone `nice` counts.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(recipe.nice))
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # the parent died between fork and prctl
             os._exit(1)

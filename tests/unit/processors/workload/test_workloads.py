@@ -278,13 +278,13 @@ def test_facts_are_bounded_per_node() -> None:
     known = Facts()
     for number in range(MAXIMUM_PODS + 5):
         known.learn(facts("n", f"u{number}", "w", number))
-    assert known.of("n", "u4") is None
-    assert known.of("n", "u5") == "w"
+    assert "u4" not in known.pods("n")
+    assert known.pods("n")["u5"].workload == "w"
     again = Facts()
     again.load(known.dump())
-    assert again.of("n", f"u{MAXIMUM_PODS + 4}") == "w"
+    assert again.pods("n")[f"u{MAXIMUM_PODS + 4}"].workload == "w"
     known.forget({"n"}, {}, 0, 1)
-    assert known.of("n", "u5") is None
+    assert not known.pods("n")
 
 
 number = st.one_of(st.none(), st.floats(0, 1e18), st.sampled_from([0.0, 1e-300, 1e18]))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from bus.folding.shedding import Shedding
 from bus.folding.worker import Worker
 from bus.publishing.batch import MAXIMUM_BYTES, Row
 from bus.reading.linger import Linger
@@ -106,10 +107,11 @@ class Shared:
         linger: How long they collect messages.
         turn: Held by the patient task that folds.
         worker: The thread in which they fold.
+        shedding: What they leave out when the machine cannot keep up.
     """
 
-    def __init__(self, worker: Worker | None = None) -> None:
-        self.worker = worker or Worker()
+    def __init__(self, worker: Worker | None = None, shedding: Shedding | None = None) -> None:
+        self.worker, self.shedding = worker or Worker(), shedding or Shedding()
         self.linger, self.turn = Linger(self.worker.busy_seconds), asyncio.Lock()
 
 

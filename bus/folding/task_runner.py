@@ -24,6 +24,7 @@ from bus.api import FULL
 from bus.folding import careful, resumption
 from bus.folding.checkpoint import Checkpoint, Store
 from bus.folding.publication import Publication
+from bus.folding.shedding import Thinning
 from bus.folding.task import Fold, Journal, Shared, Task
 from bus.health import UNSTORED, Health
 from bus.publishing import dead
@@ -85,14 +86,14 @@ class TaskRunner:
         self._checkpoints = f"checkpoints of {task.name}"
         self._source: Stream | None = None
         self._account = LEDGER.account("process", task.source)
+        self._thinning = Thinning(shared.shedding, task.name, health, self._account, patient=task.patient)
         self._rows = Publication(client, journal, self._names, timeout_seconds=self._timeout)
         self._doubt = careful.Doubt()
         self._saved = self._stored_us = 0
         self._consistent = True
         self._leave = asyncio.Event()
-        self._pause = 0.0
         self._saving: asyncio.Task[None] | None = None
-        self.since = 0.0
+        self.since = self._pause = 0.0
         self.sequence = self.lag = 0
 
     @property
@@ -157,6 +158,7 @@ class TaskRunner:
             raise
         finally:
             self.since = 0.0
+            self._thinning.end()
             await self._end(lease)
             self._state.clear()
 
@@ -225,6 +227,8 @@ class TaskRunner:
                 linger = self._linger.seconds(process.tick_seconds) * (_PATIENCE if self.task.patient else 1)
                 messages = await reader.read(linger_seconds=linger, timeout_seconds=_READ_SECONDS)
                 if messages:
+                    if not self.refolding:
+                        messages = await self._thinning.thinned(reader, messages)
                     await self._fold(messages, source)
                 self.lag = reader.pending
                 if behind and messages and not self.lag:
@@ -258,11 +262,8 @@ class TaskRunner:
         self.sequence, self._stored_us, self._consistent = messages[-1].sequence, messages[-1].stored_us, True
 
     def _timed_fold(self, messages: Sequence[Received]) -> careful.Result:
-        begin = time.perf_counter()
-        try:
+        with FOLD.time():
             return self._doubt.fold(self._state, messages)
-        finally:
-            FOLD.observe(time.perf_counter() - begin)
 
     async def _save_soon(self) -> None:
         """Write a checkpoint while folding goes on, unless the last one is still being written."""

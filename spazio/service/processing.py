@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from bus import errors, stream
 from bus.client import Client
 from bus.folding import journal
+from bus.folding.shedding import Shedding
 from bus.folding.task import Journal, Shared, Task
 from bus.folding.task_runner import TaskRunner
 from bus.folding.worker import Worker
@@ -38,6 +39,8 @@ AGGREGATE, FEDERATION, FORECAST, PREDICTION = "aggregate", "federation", "foreca
 # A fold creates thousands of objects without reference cycles. With the default threshold of 700 the collector searches
 # for cycles several times per fold, which takes 7 % of the process's time.
 _OBJECTS_BEFORE_COLLECTION = 50_000
+# Kinds whose next message says the same a second later.
+_BLOCKS = ("samples", "pods", "edge")
 # Longest time for which a fold keeps the event loop from reading; Python's default is 5 ms.
 _SWITCH_SECONDS = 0.001
 
@@ -48,7 +51,9 @@ async def run(client: Client, live: Live, health: Health) -> None:
     gc.freeze()
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    shared = Shared(Worker(live.current.http.busy_seconds, partial(loop_guard.end, "a fold does not end")))
+    shared = Shared(
+        Worker(live.current.http.busy_seconds, partial(loop_guard.end, "a fold does not end")), Shedding(_BLOCKS)
+    )
     works = {work.task.name: work for work in _works(client, live, await _shards(client, names))}
     runners = [TaskRunner(client, live, health, work.task, work.fold, work.journal, shared) for work in works.values()]
 

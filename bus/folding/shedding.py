@@ -1,0 +1,170 @@
+"""What a processor leaves out when its machine cannot keep up, so that availability stays fresh.
+
+A task that is behind and catches up, as after an outage, leaves nothing out: its rows stay exact. One that stays behind
+cannot keep up. Then, in this order, tasks that nothing waits for fold few of their batches, and the others fold the
+newest block of each node in a batch and leave out the older ones. Only blocks are left out, of which the next one says
+the same a second later; facts and events are always folded. What is left out is counted as skipped. Within a minute after the
+last delay everything is folded again.
+"""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from prometheus_client import Counter
+
+from bus.accounting.ledger import Account
+from bus.health import Health
+from bus.reading.progress import Received
+from bus.reading.reader import Reader
+from schemas.subject import kind_and_node
+
+_BEHIND_SECONDS = 3.0
+_PATIENT_BEHIND_SECONDS = 20.0
+_OBSERVED_SECONDS = 4.0
+_CATCHES_UP = 0.25  # seconds gained a second; less is not worth to wait for
+_CALM_SECONDS = 20.0
+_THINNED = 4  # of so many batches a patient task folds one
+NONE, PREDICTIONS, BLOCKS = range(3)
+_PART = "overload"
+_READ_SECONDS = 0.5
+_MOST = 20_000  # messages that are kept at most before they are folded
+_LEFT_OUT = {
+    PREDICTIONS: f"predictions are made of one of {_THINNED} batches",
+    BLOCKS: "predictions are made of few blocks, and availability of the newest block of each node",
+}
+_MEND = "this machine has too little CPU time for its nodes: add cores or a processor, or let it have fewer nodes"
+
+
+def behind_seconds(messages: Sequence[Received], pending: int) -> float:
+    """Return how far the first of some messages is behind the newest of its stream, in seconds.
+
+    The server's own times count, whatever the clock here says; those that are still to come are taken to be as close
+    together as these.
+    """
+    span = max(0, messages[-1].stored_us - messages[0].stored_us) / 1e6
+    return span * (1 + max(0, pending) / len(messages))
+
+
+SKIPPED = Counter("spazio_messages_skipped_total", "messages left out because the machine cannot keep up", ["part"])
+
+
+class _Delay:
+    """How far a kind of task is behind, and whether it catches up."""
+
+    def __init__(self, bound_seconds: float) -> None:
+        self._bound = bound_seconds
+        self._behind: dict[str, float] = {}
+        self._since = self._before = 0.0
+
+    def stays(self, task: str, seconds: float, now: float) -> bool:
+        """Take in how far a task is behind; tell whether the worst has been behind for a while without catching up."""
+        self._behind[task] = seconds
+        worst = max(self._behind.values())
+        if worst <= self._bound:
+            self._since = 0.0
+            return False
+        if not self._since:
+            self._since, self._before = now, worst
+        elif (passed := now - self._since) >= _OBSERVED_SECONDS:
+            gained, self._since, self._before = (self._before - worst) / passed, now, worst
+            return gained < _CATCHES_UP
+        return False
+
+    def end(self, task: str) -> None:
+        self._behind.pop(task, None)
+
+
+class Shedding:
+    """What all tasks of a process leave out now.
+
+    Attributes:
+        level: `NONE`, `PREDICTIONS` or `BLOCKS`.
+    """
+
+    def __init__(self, blocks: Collection[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
+        """Leave out nothing; `blocks` are the kinds of which a later message says the same as the one before."""
+        self._blocks, self._clock = frozenset(blocks), clock
+        self._delays = {False: _Delay(_BEHIND_SECONDS), True: _Delay(_PATIENT_BEHIND_SECONDS)}
+        self._batches: dict[str, int] = {}
+        self._last = 0.0
+        self.level = NONE
+
+    @property
+    def reason(self) -> str:
+        """What is left out and what would mend it; empty: nothing is."""
+        return f"{_LEFT_OUT[self.level]}; {_MEND}" if self.level else ""
+
+    def observe(self, task: str, seconds: float, health: Health, *, patient: bool) -> None:
+        """Take in how far a task is behind."""
+        now, before = self._clock(), self.level
+        if self._delays[patient].stays(task, seconds, now):
+            self._last = now
+            self.level = max(self.level, PREDICTIONS) if patient else min(self.level + 1, BLOCKS)
+        elif self.level and now - self._last > _CALM_SECONDS:
+            self._last, self.level = now, self.level - 1
+        if self.level:
+            health.degrade(_PART, self.reason)
+        elif before:
+            health.recover(_PART)
+
+    def end(self, task: str) -> None:
+        """Forget a task that this process does not hold any more."""
+        for delay in self._delays.values():
+            delay.end(task)
+
+    def kept(self, task: str, messages: Sequence[Received], *, patient: bool) -> list[Received]:
+        """Return the messages to fold. The last one stays, so that the task has a position."""
+        if not self.sheds(patient=patient):
+            return list(messages)
+        if patient:
+            self._batches[task] = number = self._batches.get(task, 0) + 1
+            newest: Collection[int] = () if number % _THINNED else range(len(messages))
+        else:
+            newest = {message.subject: index for index, message in enumerate(messages)}.values()
+        wanted, last = set(newest), len(messages) - 1
+        return [
+            message
+            for index, message in enumerate(messages)
+            if index in wanted or index == last or kind_and_node(message.subject)[0] not in self._blocks
+        ]
+
+    def sheds(self, *, patient: bool) -> bool:
+        """Tell whether tasks of this kind leave something out."""
+        return self.level >= (PREDICTIONS if patient else BLOCKS)
+
+
+class Thinning:
+    """What one task leaves out of what it reads."""
+
+    def __init__(self, shedding: Shedding, task: str, health: Health, account: Account, *, patient: bool) -> None:
+        """Describe the task; `account` is the one in which it counts messages."""
+        self._shedding, self._task, self._patient = shedding, task, patient
+        self._health, self._account = health, account
+
+    async def thinned(self, reader: Reader, messages: list[Received]) -> list[Received]:
+        """Return what is to be folded of messages that were read; while something is left out, read up to the newest.
+
+        Raises:
+            Lost, StreamRecreated, SetBack: As `Reader.read`.
+        """
+        behind = behind_seconds(messages, reader.pending)
+        self._shedding.observe(self._task, behind, self._health, patient=self._patient)
+        kept = self._kept(messages)
+        while self._shedding.sheds(patient=self._patient) and reader.pending > len(messages) and len(kept) < _MOST:
+            messages = await reader.read(timeout_seconds=_READ_SECONDS)
+            if not messages:
+                break
+            kept = self._kept(kept + messages)
+        return kept
+
+    def _kept(self, messages: Sequence[Received]) -> list[Received]:
+        kept = self._shedding.kept(self._task, messages, patient=self._patient)
+        if skipped := len(messages) - len(kept):
+            SKIPPED.labels(self._task).inc(skipped)
+            self._account.receive(skipped)
+            self._account.add("skipped", skipped)
+        return kept
+
+    def end(self) -> None:
+        """Forget how far the task was behind."""
+        self._shedding.end(self._task)

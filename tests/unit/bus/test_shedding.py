@@ -1,0 +1,77 @@
+"""What is left out when a machine cannot keep up: nothing while it catches up, then predictions, then older blocks."""
+
+from bus.folding.shedding import BLOCKS, NONE, PREDICTIONS, Shedding, behind_seconds
+from bus.health import Health
+from bus.reading.progress import Received
+
+BLOCK, FACTS = "spazio.part.0.samples.n{}", "spazio.part.0.podfacts.n{}"
+
+
+class Process:
+    """A process whose tasks are behind."""
+
+    def __init__(self) -> None:
+        self.now, self.health = 1.0, Health()
+        self.shedding = Shedding(("samples",), lambda: self.now)
+
+    def run(self, seconds: int, behind: float, gain: float = 0.0, *, patient: bool = False) -> int:
+        for second in range(seconds):
+            self.now += 1
+            self.shedding.observe("0", max(0.0, behind - gain * second), self.health, patient=patient)
+        return self.shedding.level
+
+
+def read(*subjects: str) -> list[Received]:
+    return [Received(subject, index + 1, b"", (index + 1) * 1_000_000) for index, subject in enumerate(subjects)]
+
+
+def test_how_far_a_task_is_behind_counts_what_is_still_to_come() -> None:
+    messages = read(*(BLOCK.format(node) for node in range(5)))
+    assert behind_seconds(messages, 0) == 4
+    assert behind_seconds(messages, 10) == 12
+    assert behind_seconds(messages, -1) == 4
+
+
+def test_a_task_that_catches_up_leaves_nothing_out_however_far_it_is_behind() -> None:
+    process = Process()
+    assert process.run(120, 300.0, gain=2.5) == NONE
+    assert not process.health.problems
+
+
+def test_a_task_that_stays_behind_sheds_predictions_first_and_then_blocks_and_all_comes_back() -> None:
+    process = Process()
+    assert process.run(60, 2.0) == NONE
+    assert process.run(6, 10.0) == PREDICTIONS
+    assert "predictions" in process.health.problems["overload"]
+    assert "add cores" in process.health.problems["overload"]
+    assert process.run(6, 12.0) == BLOCKS
+    assert "newest block" in process.health.problems["overload"]
+    assert process.run(22, 0.5) == PREDICTIONS
+    assert process.run(22, 0.5) == NONE
+    assert not process.health.problems
+
+
+def test_predictions_that_stay_behind_never_cost_availability_a_block() -> None:
+    assert Process().run(200, 60.0, patient=True) == PREDICTIONS
+
+
+def test_facts_and_the_last_message_are_always_folded_and_of_blocks_the_newest() -> None:
+    process = Process()
+    messages = read(
+        BLOCK.format(1), FACTS.format(1), BLOCK.format(2), BLOCK.format(1), FACTS.format(2), BLOCK.format(1)
+    )
+    assert process.shedding.kept("0", messages, patient=False) == messages
+    process.run(20, 10.0)
+    assert [message.sequence for message in process.shedding.kept("0", messages, patient=False)] == [2, 3, 5, 6]
+    batches = [process.shedding.kept("0", messages, patient=True) for _ in range(4)]
+    assert [[message.sequence for message in batch] for batch in batches] == [[2, 5, 6]] * 3 + [[1, 2, 3, 4, 5, 6]]
+
+
+def test_a_task_that_went_to_another_replica_does_not_hold_the_level() -> None:
+    process = Process()
+    process.run(20, 10.0)
+    process.shedding.end("0")
+    for _ in range(90):
+        process.now += 1
+        process.shedding.observe("1", 0.1, process.health, patient=False)
+    assert process.shedding.level == NONE

@@ -89,8 +89,9 @@ def trees(root: Path) -> list[Path]:
     """
     if (root / "cgroup.controllers").exists():
         return [root]
-    unified = [tree for tree in (root / "unified",) if tree.is_dir()]
-    return unified + [tree for tree in map(root.joinpath, _V1_TREES) if tree.is_dir()][:1]
+    version_1 = next((tree for tree in map(root.joinpath, _V1_TREES) if tree.is_dir()), None)
+    unified = root / "unified" if (root / "unified").is_dir() else None
+    return [tree for tree in (unified, version_1) if tree is not None]
 
 
 def is_pause(container: str, proc: Path) -> bool | None:

@@ -6,9 +6,10 @@ It runs on every node, so it must stay small: no numpy, no DataFrame, no command
 import asyncio
 import contextlib
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import ParamSpec, Protocol
 
 # nats-py loads aiohttp for WebSockets if it is installed; the agent does not speak them and saves 10 MB.
 sys.modules.setdefault("aiohttp", None)  # type: ignore[arg-type] # None makes the import fail, as documented
@@ -35,6 +36,8 @@ from spazio.service.service import Context
 _FLUSH_SECONDS = 2.0
 _EVENTS_IN_FLIGHT = 64  # a burst waits for one acknowledgement, not for one after the other
 _USAGE_BLOCKS = 120  # kept while the server is away; one of 200 pods has 30 kB
+
+P = ParamSpec("P")
 
 
 class Refine(Protocol):
@@ -95,14 +98,20 @@ async def work(context: Context, refine: Refine) -> None:
         rescan_seconds=settings.runtime.rescan_seconds,
     )
 
-    def in_loop(put: Callable[[int, bytes], None]) -> Callable[[int, bytes], None]:
-        def hand_over(seq: int, payload: bytes) -> None:
+    def in_loop(put: Callable[P, None]) -> Callable[P, None]:
+        def hand_over(*arguments: P.args, **named: P.kwargs) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended; so will the threads
-                loop.call_soon_threadsafe(put, seq, payload)
+                loop.call_soon_threadsafe(partial(put, *arguments, **named))
 
         return hand_over
 
-    threads = _threads(settings, boot, follower, in_loop(publisher.put_block), in_loop(publisher.put_usage))
+    hand_usages = in_loop(publisher.put_usages)
+
+    def keep_usage(seq: int, payload: bytes) -> None:
+        if publisher.keep_usage(seq, payload):
+            hand_usages()
+
+    threads = _threads(settings, boot, follower, in_loop(publisher.put_block), keep_usage)
     for thread in threads:
         thread.start()
     try:
@@ -115,6 +124,7 @@ async def work(context: Context, refine: Refine) -> None:
     finally:
         for thread in threads:
             thread.stop()
+        publisher.put_usages()
         await _flush(*publisher.outboxes)
         if kept is not None:
             await kept.finish(publisher.events)
@@ -155,6 +165,7 @@ class _Publisher:
         self._blocks = _outbox(context, sealer, refine.kind, sample.buffer_blocks)
         self._usages = _outbox(context, sealer, "pods", min(sample.buffer_blocks, _USAGE_BLOCKS))
         self.events = _outbox(context, sealer, "containers", runtime.buffer_events, _EVENTS_IN_FLIGHT)
+        self._kept_usages: deque[tuple[int, bytes]] = deque()
 
     @property
     def outboxes(self) -> tuple[Outbox, ...]:
@@ -162,16 +173,30 @@ class _Publisher:
         return self._blocks, self._usages, self.events
 
     def put_block(self, seq: int, payload: bytes) -> None:
-        """Take a block of samples."""
+        """Take a block of samples, and send the kept usage before it."""
+        self.put_usages()
         if refined := self._refine.block(payload):
             kind = self._refine.kind
             self._blocks.put(
                 self._names.node(kind, self._node), refined, self._refine.identity(self._node, self._boot, seq)
             )
 
-    def put_usage(self, seq: int, payload: bytes) -> None:
-        """Take a block of what each pod used."""
-        self._usages.put(self._names.node("pods", self._node), payload, f"pods:{self._node}:{self._boot}:{seq}")
+    def keep_usage(self, seq: int, payload: bytes) -> bool:
+        """Keep a block of what each pod used until the block of samples 50 ms later; may be called in any thread.
+
+        Each message that is sent by itself wakes this process and the server twice, which costs more than to make it.
+
+        Returns:
+            An earlier one still waits, so no samples come: call `put_usages`.
+        """
+        self._kept_usages.append((seq, payload))
+        return len(self._kept_usages) > 1
+
+    def put_usages(self) -> None:
+        """Send the kept blocks of usage."""
+        while self._kept_usages:
+            seq, payload = self._kept_usages.popleft()
+            self._usages.put(self._names.node("pods", self._node), payload, f"pods:{self._node}:{self._boot}:{seq}")
 
     def put_event(self, event: ContainerEvent) -> None:
         """Take an event of a container."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from producers.containers.sources import turn
+
 MODIFY = 0x0000_0002
 CLOSE_WRITE = 0x0000_0008
 MOVED_FROM = 0x0000_0040
@@ -107,7 +109,7 @@ def parse(data: bytes) -> Iterator[Event]:
 async def attend(
     queue: Inotify, take: Callable[[list[Event]], None], look: Callable[[], None], look_seconds: float
 ) -> None:
-    """Call `take` with events as soon as they come, and `look` now and every `look_seconds`, until cancelled.
+    """Call `take` with events as soon as they come, and `look` now and at every common turn, until cancelled.
 
     Raises:
         Exception: An exception of one of the two.
@@ -126,7 +128,7 @@ async def attend(
     try:
         while True:
             look()
-            await asyncio.wait({failed}, timeout=look_seconds)
+            await asyncio.wait({failed}, timeout=turn.pause(loop.time(), look_seconds))
             if failed.done():
                 failed.result()
     finally:

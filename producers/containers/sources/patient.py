@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from producers.containers.sources import turn
 from producers.containers.sources.source import Sink, Source
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class Patient:
             if shortage != self._logged:
                 self._logged = shortage
                 log.log(self._level, "containers.waiting", extra={"source": self.name, "reason": shortage})
-            await asyncio.sleep(self._look_seconds)
+            await asyncio.sleep(turn.pause(asyncio.get_running_loop().time(), self._look_seconds))
         if self._logged:
             self._logged = ""
             log.info("containers.found", extra={"source": self.name})

@@ -111,15 +111,16 @@ def _folders(folders: tuple[Path, ...]) -> tuple[State, str]:
 
 
 def _socket(path: Path) -> tuple[State, str]:
-    with socket.socket(socket.AF_UNIX) as link:
-        link.setblocking(False)
-        try:
+    try:
+        os.stat(path)  # noqa: PTH116 - every second, and mostly it is absent; a socket would cost five times as much
+        with socket.socket(socket.AF_UNIX) as link:
+            link.setblocking(False)
             link.connect(str(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return "absent", f"no socket {path}"
-        except OSError as error:
-            if error.errno != errno.EAGAIN:  # its queue of connections is full
-                return "refused", f"{path} cannot be reached: {error.strerror or error}"
+    except (FileNotFoundError, NotADirectoryError):
+        return "absent", f"no socket {path}"
+    except OSError as error:
+        if error.errno != errno.EAGAIN:  # its queue of connections is full
+            return "refused", f"{path} cannot be reached: {error.strerror or error}"
     return "usable", str(path)
 
 

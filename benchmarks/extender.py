@@ -1,11 +1,11 @@
-"""Cost of the extender for a scheduler: `python -m benchmarks.extender [--nodes 5000] [--pods 2000] [--http]`.
+"""Cost of the extender for a scheduler: `python -m benchmarks.extender [--nodes 5000] [--pods 2000] [--beside 1000]`.
 
 One client sends requests over one connection, as kube-scheduler does: for each pod, with its own UID, filter with the
 names of all nodes and then prioritize with the feasible ones. The result has the time of both requests at the client,
 from the first byte sent to the last one read, pods per second, and CPU of the service. The time excludes the encoding
 of requests. By default the service is `spazio sink extender` with its own server and a filled cache; with `--http` a
 selector that passes all nodes replaces the real one, which leaves only the HTTP side. With `--graded` every node gets a
-score, not just one.
+score, not just one. With `--beside N` the same machine runs `spazio up --nodes N` meanwhile, everything on.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,9 @@ from spazio.service import addresses
 
 _WARM = 100
 _START_SECONDS = 60.0
+_SWING_SECONDS = 30.0
 _CACHE_SECONDS = 86_400
+_DISORDER = 64.0
 
 
 class Everything:
@@ -129,19 +131,27 @@ def requests(names: list[str], uid: str) -> tuple[bytes, bytes]:
 
 def ask(address: str, pid: int, names: list[str], pods: int) -> dict[str, Any]:
     """Send the requests of pods one after the other; return seconds and rates."""
-    client = Client(address)
-    passed, scored = names, 0
+    client, random = Client(address), np.random.default_rng(7)
+    passed, scored, unanswered = names, 0, 0
     took = np.empty(pods)
     cpu = began = 0.0
     for number in range(-_WARM, pods):
         if number == 0:
             cpu, began = cpu_seconds(pid), time.monotonic()
-        filtering, ranking = requests(names, str(uuid.UUID(int=number % (1 << 64))))
+        # The scheduler's workers filter nodes side by side, so names come almost, but never quite, in the same order.
+        order = np.argsort(np.arange(len(names)) + random.uniform(0, _DISORDER, len(names)))
+        filtering, ranking = requests(
+            [names[index] for index in order.tolist()], str(uuid.UUID(int=number % (1 << 64)))
+        )
         since = time.perf_counter()
         answer = client.ask(filtering)
         between = time.perf_counter()
         # If the service refuses nodes, prioritize gets only the others.
         filtered = json.loads(answer)
+        if filtered["Error"]:  # no reservation could be written in time; kube-scheduler tries the pod again later
+            if number >= 0:
+                took[number], unanswered = between - since, unanswered + 1
+            continue
         if len(filtered["NodeNames"]) != len(names):
             passed = filtered["NodeNames"]
             ranking = requests(passed, str(uuid.UUID(int=number % (1 << 64))))[1]
@@ -154,6 +164,7 @@ def ask(address: str, pid: int, names: list[str], pods: int) -> dict[str, Any]:
     return {
         "nodes": len(names),
         "pods": pods,
+        "unanswered": unanswered,
         "passed": len(passed),
         "scored": scored,
         "p50_seconds": round(float(np.quantile(took, 0.5)), 6),
@@ -216,6 +227,23 @@ def service(names: list[str], *, graded: bool) -> Iterator[tuple[str, int]]:
         )
 
 
+@contextmanager
+def beside(nodes: int) -> Iterator[None]:
+    """Run `spazio up --nodes N` for the duration of a `with` block, which begins once it is in full swing."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        command = [sys.executable, "-m", "spazio", "up", "--nodes", str(nodes), "--data-dir", folder]
+        environ = os.environ | {"SPAZIO_EXTENDER_PORT": "0"}
+        with process([*command, "--nats-port", "0", "--http-port", "0"], environ) as up:
+            until = time.monotonic() + _START_SECONDS
+            while not (Path(folder) / "addresses.json").exists():
+                assert up.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            time.sleep(_SWING_SECONDS)
+            assert up.poll() is None
+            yield
+
+
 async def _fill(settings: Settings, names: list[str]) -> None:
     """Write the rows of the cache and of the watch for nodes with room for many pods."""
     own, random = Names(settings.prefix), np.random.default_rng(7)
@@ -246,6 +274,7 @@ def main() -> None:
     options.add_argument("--pods", type=int, default=2000)
     options.add_argument("--http", action="store_true", help="measure only the HTTP side")
     options.add_argument("--graded", action="store_true", help="score all nodes")
+    options.add_argument("--beside", type=int, default=0, help="nodes of a whole system on the same machine")
     options.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.serve:
@@ -253,8 +282,8 @@ def main() -> None:
         return
     names = [f"worker-{number:05d}.region-1.example" for number in range(chosen.nodes)]
     running = http_alone(graded=chosen.graded) if chosen.http else service(names, graded=chosen.graded)
-    with running as (address, pid):
-        print(json.dumps(ask(address, pid, names, chosen.pods), indent=2))
+    with beside(chosen.beside) if chosen.beside else nullcontext(), running as (address, pid):
+        print(json.dumps({"beside": chosen.beside} | ask(address, pid, names, chosen.pods), indent=2))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinks.extender.candidate import Array, Mask
+from sinks.extender.name_list import NameList
+from sinks.extender.state import name_table
+from sinks.extender.state.name_table import NameTable
 
 _FIRST = 64
+_MISSING = -1
 
 
 class Rows:
@@ -34,6 +38,8 @@ class Rows:
         self._fills = dict(fills)
         self._columns = {name: np.full(_FIRST, fill) for name, fill in fills.items()}
         self._users: Counter[str] = Counter()
+        self._table: NameTable | None = None
+        self._is_table_made = False
         self._size = _FIRST
 
     def __len__(self) -> int:
@@ -82,6 +88,7 @@ class Rows:
         else:
             row = self._append(node)
         self._of[node] = row
+        self._is_table_made = False
         return row
 
     def rows(self, nodes: Sequence[str]) -> NDArray[np.intp]:
@@ -89,6 +96,12 @@ class Rows:
 
         Names come from requests, so a new row for each would let a client fill the memory with invented ones.
         """
+        if isinstance(nodes, NameList) and (table := self._names_table()) is not None:
+            rows = table.find(nodes, _MISSING)
+            missing = rows == _MISSING
+            if missing.any():
+                rows[missing] = self._no_node()
+            return rows
         try:
             if len(nodes) > 1:  # a single call for all nodes is fastest
                 return np.fromiter(itemgetter(*nodes)(self._of), np.intp, len(nodes))
@@ -100,11 +113,18 @@ class Rows:
         """Clear and free a node's row; returns the row."""
         row = self._of.pop(node, None)
         if row is not None:
+            self._is_table_made = False
             for name, fill in self._fills.items():
                 self._columns[name][row] = fill
             self.names[row] = ""
             self._free.append(row)
         return row
+
+    def _names_table(self) -> NameTable | None:
+        """Return a table of all nodes, made at the first request after a change; None: it cannot be made."""
+        if not self._is_table_made:
+            self._table, self._is_table_made = name_table.of(list(self._of), list(self._of.values())), True
+        return self._table
 
     def _no_node(self) -> int:
         """Return the row of all nodes that have none."""

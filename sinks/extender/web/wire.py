@@ -5,6 +5,8 @@ Go fields, and unset fields are null. Go matches keys case-insensitively, and so
 names and UIDs to an extender with its own node cache (`nodeCacheCapable: true`), and whole Node and Pod objects to any
 other; the reply then returns the passing objects unchanged.
 
+A list of names, which is most of a body, is left as it is (`name_list`), and returned as it is if all nodes pass.
+
 Two errors are easy to make, because the scheduler does not report them. A filter reply without a list means that no
 node passes, so replies always have a list. If a score is not an integer, the scheduler drops the whole reply to
 prioritize.
@@ -16,10 +18,14 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from sinks.extender import name_list
+from sinks.extender.name_list import NameList
 from sinks.extender.web.selector import Filtered
 
 MOST_SCORE = 10  # MaxExtenderPriority
 
+_LISTING = b'"NodeNames":'
+_NO_FAILURES = b',"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
 _INT64 = 1 << 63
 _SHOWN = 80
 
@@ -40,7 +46,7 @@ class Question:
     """
 
     pod: Mapping[str, Any]
-    names: list[str]
+    names: Sequence[str]
     named: bool
     nodes: Mapping[str, Any] | None
 
@@ -75,6 +81,8 @@ def question(body: bytes) -> Question:
     Raises:
         Malformed: The body is invalid.
     """
+    if (asked := _listed(body)) is not None:
+        return asked
     content = _content(body, "ExtenderArgs")
     pod = _object(content, "Pod", "ExtenderArgs")
     names: Any = _field(content, "NodeNames")
@@ -93,6 +101,9 @@ def filtered(asked: Question, answer: Filtered) -> bytes:
     """Return an ExtenderFilterResult in the form of the request."""
     if answer.error:
         return unanswered(answer.error)
+    names, all_pass = asked.names, answer.passing is asked.names and not answer.failed and not answer.unresolvable
+    if isinstance(names, NameList) and all_pass:
+        return b'{"Nodes":null,"NodeNames":%b%b' % (names.sent, _NO_FAILURES)
     nodes = None
     if asked.nodes is not None:
         passing = set(answer.passing)
@@ -199,6 +210,19 @@ def preempted(asked: Preemption, victims: Mapping[str, Sequence[str]]) -> bytes:
             }
         }
     )
+
+
+def _listed(body: bytes) -> Question | None:
+    """Decode a body that ends with a list of names; None: it is another, has keys in another case, or is invalid."""
+    try:
+        rest, names = name_list.split(body, _LISTING)
+        content = from_json(rest, allow_inf_nan=False, cache_strings="keys")
+    except ValueError:
+        return None
+    pod, nodes, listing = (content.get(key, content) for key in ("Pod", "Nodes", "NodeNames"))
+    if listing is not None or nodes is not None or not isinstance(pod, dict) or pod is content:
+        return None
+    return Question(pod, names, named=True, nodes=None)
 
 
 def _content(body: bytes, kind: str) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""Finds thousands of names at once: a hash table in arrays, whose every step is taken for all names together.
+
+Names are compared as integers of eight bytes, so that what is found is exactly what was asked; the hash only says where
+to look.
+"""
+
+from collections.abc import Sequence
+from itertools import chain, repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinks.extender import name_list
+from sinks.extender.name_list import NameList, Words
+
+_EMPTY = -1
+_SPACE = 4  # places a name
+_MOST_STEPS = 32  # beyond which somebody chose the names
+_FACTOR = 0x9E37_79B9_7F4A_7C15
+
+
+class NameTable:
+    """Rows by name; made once for all names."""
+
+    def __init__(self, names: NameList, rows: NDArray[np.intp]) -> None:
+        """Take at least one name, all distinct, and their rows.
+
+        Raises:
+            ValueError: Too many names have the same hash.
+        """
+        self._words, self._lengths, self._rows = names.words, names.lengths, rows
+        self._bits = max(6, (_SPACE * len(names)).bit_length())
+        self._table = np.full(1 << self._bits, _EMPTY, np.intp)
+        waiting, places = np.arange(len(names)), self._places(names.words)
+        for _ in range(_MOST_STEPS):
+            free = self._table[places] == _EMPTY
+            self._table[places[free]] = waiting[free]  # of several names at one place, the last one stays
+            left = self._table[places] != waiting
+            waiting, places = waiting[left], self._next(places[left])
+            if not len(waiting):
+                return
+        raise ValueError("too many names have the same hash")
+
+    def find(self, names: NameList, missing: int) -> NDArray[np.intp]:
+        """Return (names,) the row of each; `missing` where the table does not have it."""
+        found = np.full(len(names), missing, np.intp)
+        # A name with more words than every known one has another length, too.
+        nothing = np.zeros(len(names), np.uint64)
+        words = [word for word, _ in zip(chain(names.words, repeat(nothing)), self._words, strict=False)]
+        waiting, places = np.arange(len(names)), self._places(words)
+        for _ in range(_MOST_STEPS):
+            candidates = self._table[places]
+            used = candidates != _EMPTY
+            if not used.all():
+                waiting, places, candidates = waiting[used], places[used], candidates[used]
+            same = self._lengths[candidates] == names.lengths[waiting]
+            for own, asked in zip(self._words, words, strict=True):
+                same &= own[candidates] == asked[waiting]
+            if same.all():
+                found[waiting] = self._rows[candidates]
+                break
+            found[waiting[same]] = self._rows[candidates[same]]
+            waiting, places = waiting[~same], self._next(places[~same])
+        return found
+
+    def _places(self, words: Words) -> NDArray[np.intp]:
+        """Return (names,) where to look first."""
+        mixed = np.zeros(len(words[0]), np.uint64)
+        for word in words:
+            mixed = (mixed ^ word) * np.uint64(_FACTOR)
+            mixed ^= mixed >> np.uint64(32)
+        return (mixed >> np.uint64(64 - self._bits)).astype(np.intp)
+
+    def _next(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
+        return (places + 1) & ((1 << self._bits) - 1)
+
+
+def of(names: Sequence[str], rows: Sequence[int]) -> NameTable | None:
+    """Return a table of distinct names; None: there is none, one of them is not plain, or they do not fit."""
+    listed = name_list.of(names)
+    if listed is None:
+        return None
+    try:
+        return NameTable(listed, np.array(rows, np.intp))
+    except ValueError:
+        return None

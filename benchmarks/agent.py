@@ -23,7 +23,7 @@ from bus import server
 from schemas import settings as all_settings
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_SIX = ("cpu", "meminfo", "pressure", "diskstats", "netdev", "loadavg")
+SIX = ("cpu", "meminfo", "pressure", "diskstats", "netdev", "loadavg")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -98,7 +98,7 @@ def measure(seconds: float) -> dict[str, Any]:
             if shutil.which("prometheus-node-exporter") is None:
                 return _result(watched, seconds)
             first, second = server.free_port(0), server.free_port(0)
-            with process(exporter(first, ())) as every, process(exporter(second, _SIX)) as six:
+            with process(exporter(first, ())) as every, process(exporter(second, SIX)) as six:
                 time.sleep(2)
                 with scraped(first), scraped(second):
                     return _result(watched | {"exporter": every.pid, "exporter_six": six.pid}, seconds)

@@ -1,4 +1,8 @@
-"""Cost of many pods for the agent: CPU of one core and resident memory, with and without their usage and events.
+"""Cost of pods for the agent: CPU of one core and resident memory, with and without their usage and events.
+
+`python -m benchmarks.pods SECONDS COUNT...` (60 s of 0, 50 and 200 pods) prints a row for each number of pods, and ends
+with status 1 if the agent with everything on is over its budget. node_exporter with the six collectors that read the
+agent's files runs beside, scraped ten times a second, where it is installed.
 
 The pods have the cgroups of a kubelet and its runtime: `kubepods/burstable/pod<uid>/<id>` in every mounted hierarchy, a
 pause container and one more, half of them with a CPU quota. The agents run side by side against an embedded server:
@@ -6,6 +10,7 @@ once with pods that sleep, once with pods that wake up twice a second, for which
 """
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -17,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.agent import cpu_seconds, process, resident_bytes
+from benchmarks.agent import SIX, cpu_seconds, exporter, process, resident_bytes, scraped
 from bus import server
 from schemas import settings as all_settings
 from schemas.sections.measurement import Sample
@@ -29,6 +34,11 @@ _AGENTS: dict[str, dict[str, str]] = {
     "samples only": {"SPAZIO_RUNTIME_USAGE": "false", "SPAZIO_CONTAINERS": "none"},
 }
 _TOP = "kubepods-benchmark"
+_COUNTS = (0, 50, 200)
+_WARM_SECONDS = 8.0
+# What the agent may take on a virtual machine of two cores: without pods, and for each pod more.
+_SHARE, _ASLEEP_SHARE, _AWAKE_SHARE = 0.007, 0.00006, 0.00015
+_RESIDENT_BYTES, _POD_BYTES = 48 << 20, 64 << 10
 
 
 def hierarchies(root: Path) -> list[Path]:
@@ -72,8 +82,16 @@ def _container(trees: list[Path], path: str, command: list[str], *, limited: boo
     return running
 
 
+def budget(count: int, *, awake: bool) -> dict[str, float]:
+    """Return the most that the agent may take with so many pods: a share of a core, and bytes."""
+    return {
+        "core_share": round(_SHARE + count * (_AWAKE_SHARE if awake else _ASLEEP_SHARE), 5),
+        "resident_bytes": _RESIDENT_BYTES + count * _POD_BYTES,
+    }
+
+
 def measure(count: int, seconds: float, *, awake: bool) -> dict[str, Any]:
-    """Run the agents; return shares of a core and bytes."""
+    """Run the agents, and node_exporter if it is installed; return shares of a core and bytes."""
     with tempfile.TemporaryDirectory() as folder, pods(Sample().cgroup, Path(folder), count, awake=awake):
         port = server.free_port(0)
         settings = all_settings.load({"data_dir": folder, "nats_port": str(port)}, environ={})
@@ -86,7 +104,12 @@ def measure(count: int, seconds: float, *, awake: bool) -> dict[str, Any]:
             for name, own in _AGENTS.items():
                 named = {**environ, **own, "SPAZIO_SAMPLE_NODE": name.replace(" ", "-")}
                 agents[name] = running.enter_context(process([sys.executable, "-m", "spazio", "agent"], named)).pid
-            time.sleep(8)
+            if shutil.which("prometheus-node-exporter") is not None:
+                listening = server.free_port(0)
+                agents["node_exporter"] = running.enter_context(process(exporter(listening, SIX))).pid
+                time.sleep(1)
+                running.enter_context(scraped(listening))
+            time.sleep(_WARM_SECONDS)
             before = {name: cpu_seconds(pid) for name, pid in agents.items()}
             began = time.monotonic()
             time.sleep(seconds)
@@ -100,8 +123,20 @@ def measure(count: int, seconds: float, *, awake: bool) -> dict[str, Any]:
             }
 
 
+def main() -> int:
+    """Measure each number of pods; return 1 if the agent is over its budget in one of them."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60
+    counts = [int(argument) for argument in sys.argv[2:]] or _COUNTS
+    is_over = False
+    for count, awake in itertools.product(counts, (False, True)):
+        if awake and not count:
+            continue
+        result, most = measure(count, seconds, awake=awake), budget(count, awake=awake)
+        over = [name for name, value in most.items() if result["everything"][name] > value]
+        print(json.dumps(result | {"budget": most, "over": over}), flush=True)
+        is_over = is_over or bool(over)
+    return 1 if is_over else 0
+
+
 if __name__ == "__main__":
-    numbers = [float(argument) for argument in sys.argv[1:3]]
-    for awake in (False, True):
-        result = measure(int(numbers[0]) if numbers else 200, numbers[1] if len(numbers) > 1 else 60, awake=awake)
-        print(json.dumps(result, indent=2), flush=True)
+    sys.exit(main())

@@ -127,24 +127,25 @@ class Connection(Tapped):
         """Tell whether the user may publish to a subject, as far as its credential says."""
         return self._own is None or self._own.may_publish(subject)
 
-    def _check(self, subject: str) -> None:
-        """Refuse at once what the server would refuse without an answer."""
-        if self._own is not None and not self._own.may_publish(subject):
+    def _checked(self, subject: str) -> str:
+        """Return the subject as the user's account names it; refuse what the server would refuse without an answer."""
+        if self._own is None:
+            return subject
+        if not self._own.may_publish(subject):
             denied = self._own.denied("publish", subject)
             if text := self.denials.add(subject, str(denied)):
                 log.error("nats.denied", extra={"reason": text})
             raise denied
+        return self._own.subject(subject)
 
     async def publish(self, subject: str, *arguments: Any, **named: Any) -> None:
         """Publish a message, as `Client.publish`; raise `Denied` if the user may not."""
-        self._check(subject)
-        await super().publish(subject, *arguments, **named)
+        await super().publish(self._checked(subject), *arguments, **named)
 
     async def request(self, subject: str, *arguments: Any, **named: Any) -> Msg:
         """Send a request and wait for its answer, as `Client.request`; raise `Denied` if the user may not."""
-        self._check(subject)
         with _cancellable():
-            return await super().request(subject, *arguments, **named)
+            return await super().request(self._checked(subject), *arguments, **named)
 
     async def flush(self, *arguments: Any, **named: Any) -> None:
         """Wait until the server has received everything sent, as `Client.flush`."""

@@ -3,7 +3,8 @@
 A role may do what its service needs and nothing else. Nodes are in an account of their own, from which the server
 passes on exactly the telemetry subjects. So an answer to a node stays in that account: otherwise a node could publish
 its own block with a reply subject that belongs to others, and the server would store the acknowledgement there, since
-it does not check permissions of replies. Each role has an inbox of its own, so that none hears the answers to another.
+it does not check permissions of replies. Most services have an account each for the same reason. Each role has an inbox
+of its own, so that none hears the answers to another.
 """
 
 import hashlib
@@ -24,7 +25,9 @@ LOCAL = "local"
 CHECKPOINTS = Store("CHECKPOINTS", "checkpoints of processor state")
 
 INBOX = "_INBOX"
-FLOW = "flow"  # behind the prefix: requests for the accounts of all services
+API = "$JS.API."
+API_APART = "$JS.spazio.API."  # in the account of a role; other clients ask so too if told the domain "spazio"
+FLOW = "flow"  # behind the prefix: requests for the ledgers of all services; one token more: the answers
 _LONGEST_INBOX_TOKEN = 64  # a longer one is hashed, so that subject and reply fit into one line of the protocol
 _LONGEST_TOKEN = 240  # a credential holds the token six times and has to fit into one line of the protocol
 
@@ -52,12 +55,27 @@ class Role:
         purpose: Who uses it, and for what.
         grant: Returns what it may do under a prefix.
         within_nodes: It belongs to the account of nodes.
+        apart: It has an account of its own, which imports from that of the streams what it may publish.
     """
 
     name: str
     purpose: str
     grant: Callable[[Names], Grant]
     within_nodes: bool = False
+    apart: bool = False
+
+    def allowed(self, names: Names) -> Grant:
+        """Return what it may do under a prefix, by the subjects of its account."""
+        grant = self.grant(names)
+        return grant._replace(publish=tuple(map(apart, grant.publish))) if self.apart else grant
+
+
+def apart(subject: str) -> str:
+    """Return the subject that stands for one of the main account's in the account of a role.
+
+    Requests to the JetStream API have another one, since each account answers `$JS.API` itself.
+    """
+    return API_APART + subject[len(API) :] if subject.startswith(API) else subject
 
 
 def node(names: Names, name: str) -> Grant:
@@ -111,7 +129,7 @@ def _inbox(role: str) -> str:
 
 
 def _api(*verbs: str) -> tuple[str, ...]:
-    return tuple(f"$JS.API.{verb}" for verb in verbs)
+    return tuple(f"{API}{verb}" for verb in verbs)
 
 
 def _reading(names: Names, stores: Iterable[Store]) -> tuple[str, ...]:
@@ -157,7 +175,8 @@ def _process(names: Names) -> Grant:
         "DIRECT.GET.>",
     )
     published = (*estimates, names.model, names.subspace, _dead(names), _objects(names), "$SRV.>", *requests)
-    return Grant(published, (_inbox("process"), "$SRV.>", names.of("process", "*"), names.model))
+    heard = (_inbox("process"), "$SRV.>", names.of("process", "*"), names.model)
+    return Grant(published, heard, answers=True)
 
 
 def _cache(names: Names) -> Grant:
@@ -221,11 +240,11 @@ def _local(names: Names) -> Grant:
 
 
 def _service(grant: Callable[[Names], Grant]) -> Callable[[Names], Grant]:
-    """Return what a service may do that also answers requests for its accounts."""
+    """Return what a service may do that also answers requests for its ledger."""
 
     def granted(names: Names) -> Grant:
         own = grant(names)
-        return Grant(own.publish, (*own.subscribe, names.of(FLOW)), answers=True)
+        return own._replace(publish=(*own.publish, names.of(FLOW, "*")), subscribe=(*own.subscribe, names.of(FLOW)))
 
     return granted
 
@@ -236,13 +255,18 @@ def _admin(_: Names) -> Grant:
 
 ROLES: tuple[Role, ...] = (
     Role("process", "processors: fold telemetry, publish estimates, create streams and buckets", _service(_process)),
-    Role("cache", "cache sink: writes the scheduler cache", _service(_cache)),
-    Role("history", "history sink: reads the streams", _service(_history)),
-    Role("metrics", "metrics sink: reads estimates", _service(_estimates_reader("metrics"))),
-    Role("extender", "extender: reads the cluster's state, writes reservations and decisions", _service(_extender)),
-    Role("kubernetes", "Kubernetes sink: reads estimates", _service(_estimates_reader("kubernetes"))),
-    Role("watch", "cluster watch: publishes facts of nodes and pods", _service(_watch)),
-    Role("load", "simulated nodes: telemetry of any node", _service(_load)),
+    Role("cache", "cache sink: writes the scheduler cache", _service(_cache), apart=True),
+    Role("history", "history sink: reads the streams", _service(_history), apart=True),
+    Role("metrics", "metrics sink: reads estimates", _service(_estimates_reader("metrics")), apart=True),
+    Role(
+        "extender",
+        "extender: reads the cluster's state, writes reservations and decisions",
+        _service(_extender),
+        apart=True,
+    ),
+    Role("kubernetes", "Kubernetes sink: reads estimates", _service(_estimates_reader("kubernetes")), apart=True),
+    Role("watch", "cluster watch: publishes facts of nodes and pods", _service(_watch), apart=True),
+    Role("load", "simulated nodes: telemetry of any node", _service(_load), apart=True),
     Role(READER, "people and programs that read everything and write nothing", _reader),
     Role(ADMIN, "everything within the account: doctor, backup, repairs", _admin),
     Role(REGION, "leaf server of a region: telemetry of any node, nothing else", _region, within_nodes=True),

@@ -62,6 +62,7 @@ class Credential:
         self._exact = frozenset(self.publish)
         self._patterns = [each for each in self.publish if "*" in each or each.endswith(">")]
         self._answers = bool(own.get("resp"))
+        self._apart = any(each.startswith(role.API_APART) for each in self.publish)
         self.may_publish.cache_clear()
 
     def sign(self, nonce: str) -> bytes:
@@ -91,8 +92,13 @@ class Credential:
                 return each.removesuffix(".>")
         return role.INBOX
 
+    def subject(self, subject: str) -> str:
+        """Return the subject by which the user's account reaches one of the account that has the streams."""
+        return role.apart(subject) if self._apart else subject
+
     def _may_publish(self, subject: str) -> bool:
         """Tell whether the user may publish to a subject."""
+        subject = self.subject(subject)
         if not self.publish or subject in self._exact or (self._answers and subject.startswith(role.INBOX)):
             return True
         return any(role.matches(each, subject) for each in self._patterns)

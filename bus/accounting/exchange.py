@@ -1,12 +1,16 @@
 """How programs ask for the ledgers of all services: one request on a subject, which every service answers.
 
-No stream stores it. A service that may not listen there works on; its accounts are only missing in the answers.
+No stream stores it. The request holds a token, and the answers come on the request's subject with this token behind
+it: services are in other accounts than who asks, and a reply subject could be one to which the asker may not publish. A
+service that may not listen there works on; its accounts are only missing in the answers.
 """
 
 import asyncio
 import json
 import logging
 import os
+import re
+import secrets
 import socket
 from typing import NamedTuple
 
@@ -20,6 +24,7 @@ from bus.accounting.ledger import LEDGER, Statement
 log = logging.getLogger(__name__)
 
 _MOST = 10_000
+_TOKEN = re.compile(rb"[0-9a-f]{1,64}")
 
 
 class Report(NamedTuple):
@@ -35,7 +40,7 @@ async def serve(client: Client, subject: str, service: str) -> None:
     """Answer requests for this process's ledger as long as the connection lives; a failure is only logged."""
 
     async def answer(message: Msg) -> None:
-        if not message.reply:
+        if not _TOKEN.fullmatch(message.data):
             return
         body = {
             "service": service,
@@ -44,7 +49,7 @@ async def serve(client: Client, subject: str, service: str) -> None:
             "accounts": [statement._asdict() for statement in LEDGER.statements()],
         }
         try:
-            await message.respond(json.dumps(body).encode())
+            await client.publish(f"{subject}.{message.data.decode()}", json.dumps(body).encode())
         except (nats.errors.Error, OSError) as error:
             log.debug("ledger.answer_failed", extra={"reason": repr(error)})
 
@@ -63,7 +68,7 @@ async def ask(client: Client, subject: str, *, wait_seconds: float) -> list[Repo
     reports: list[Report] = []
 
     async def collect(message: Msg) -> None:
-        if len(reports) >= _MOST or not message.data:  # nothing: no service listens
+        if len(reports) >= _MOST:
             return
         try:
             body = json.loads(message.data)
@@ -73,9 +78,10 @@ async def ask(client: Client, subject: str, *, wait_seconds: float) -> list[Repo
         except (ValueError, KeyError, TypeError):
             log.warning("ledger.unreadable", extra={"subject": subject})
 
-    listening = await client.subscribe(client.new_inbox(), cb=collect)
+    token = secrets.token_hex(16)
+    listening = await client.subscribe(f"{subject}.{token}", cb=collect)
     try:
-        await client.publish(subject, reply=listening.subject)
+        await client.publish(subject, token.encode())
         await asyncio.sleep(wait_seconds)
     finally:
         await listening.unsubscribe()

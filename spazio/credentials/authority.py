@@ -1,6 +1,7 @@
 """A folder of credentials: keys of operator and accounts, what was issued with them, and the server's part of it.
 
     operator.nk account.nk nodes.nk system.nk   seeds of the signing keys; who has one may issue anything below it
+    <role>.nk                                   the same, for the account of one role
     server.conf                                 public: accounts, and what is revoked; nats-server includes it
     leaf.conf                                   public: the same for the leaf servers of regions: nodes only
     issued.json                                 public: the keys of every user, and the signed accounts
@@ -35,7 +36,10 @@ LEAF = "leaf.conf"
 _PUBLIC = "# Who may do what: include this in the configuration of {}. It holds no secret.\n"
 READER = "reader.creds"  # only where `spazio up` runs: for other programs of its user
 _ISSUED = "issued.json"
-_KEYS = {"operator": claims.OPERATOR, "account": claims.ACCOUNT, "nodes": claims.ACCOUNT, "system": claims.ACCOUNT}
+_APART = tuple(each for each in roles.ROLES if each.apart)
+_KEYS = {"operator": claims.OPERATOR} | dict.fromkeys(
+    ("account", "nodes", "system", *(each.name for each in _APART)), claims.ACCOUNT
+)
 
 
 class Unusable(ValueError):
@@ -107,8 +111,8 @@ class Authority:
             rotate: Make a new key. The old credential stays valid until it is retired.
         """
         file = path or self._folder / "roles" / f"{role.name}.creds"
-        account = "nodes" if role.within_nodes else "account"
-        return self._issue(role.name, role.grant(self._names), account, file, rotate=rotate)
+        account = role.name if role.apart else "nodes" if role.within_nodes else "account"
+        return self._issue(role.name, role.allowed(self._names), account, file, rotate=rotate)
 
     def node(self, name: str, *, rotate: bool = False) -> Path:
         """Issue a node's credential, unless there is one; return its file.
@@ -163,10 +167,13 @@ class Authority:
         self._sign_account("operator", "spazio", claims.operator(system.public))
         self._sign_account("account", "spazio", main)
         self._sign_account("nodes", "spazio-nodes", nodes)
+        for each in _APART:
+            self._sign_account(each.name, f"spazio-{each.name}", self._apart(each))
         self._sign_account("system", "spazio-system", claims.account())
         # A leaf server passes on what nodes publish; with the imports it would answer itself.
         self._sign_account("leaf", "spazio-nodes", claims.account(revoked=self._revoked), key="nodes")
-        self._write(self._folder / SERVER, _PUBLIC.format("nats-server") + self._trusted("account", "nodes", "system"))
+        accounts = [name for name in _KEYS if name != "operator"]
+        self._write(self._folder / SERVER, _PUBLIC.format("nats-server") + self._trusted(*accounts))
         named = f"SPAZIO_NODES_ACCOUNT: {self._keys['nodes'].public}\n"
         self._write(self._folder / LEAF, _PUBLIC.format("a leaf server") + named + self._trusted("leaf", "system"))
         issued = {"users": self._users, "revoked": self._revoked, "accounts": self._accounts}
@@ -211,19 +218,33 @@ class Authority:
             self._accounts[name] = claims.sign(self._keys["operator"], public, shown, body, self._at)
 
     def _exports(self) -> list[dict[str, Any]]:
-        """Return what nodes may reach in the main account: to publish telemetry, and to hear the global model."""
-        telemetry = [
-            {"name": kind, "subject": self._names.of(kind, "*"), "type": "service", "response_type": "Singleton"}
-            for kind in TELEMETRY_KINDS
-        ]
-        return [*telemetry, {"name": "model", "subject": self._names.model, "type": "stream"}]
+        """Return what other accounts may reach in the main account: what their users may publish and hear."""
+        subjects = [self._names.of(kind, "*") for kind in TELEMETRY_KINDS]
+        subjects += [subject for each in _APART for subject in each.grant(self._names).publish]
+        widest = [subject for subject in dict.fromkeys(subjects) if not _within_another(subject, subjects)]
+        heard = [{"name": each, "subject": each, "type": "stream"} for each in (self._names.model, self._flow)]
+        return [*map(_service, widest), *heard]
 
     def _imports(self) -> list[dict[str, Any]]:
-        return [
-            {"name": each["name"], "subject": each["subject"], "type": each["type"], "account": self.account}
-            | ({"local_subject": each["subject"]} if each["type"] == "service" else {})
-            for each in self._exports()
-        ]
+        """Return what nodes import: to publish telemetry, and to hear the global model."""
+        telemetry = [self._service_import(self._names.of(kind, "*")) for kind in TELEMETRY_KINDS]
+        return [*telemetry, self._stream_import(self._names.model)]
+
+    def _apart(self, role: Role) -> dict[str, Any]:
+        """Return the claims of a role's account, which imports what it may publish, and requests for its ledger."""
+        imports = [self._service_import(subject) for subject in role.grant(self._names).publish]
+        return claims.account(revoked=self._revoked, imports=[*imports, self._stream_import(self._flow)])
+
+    @property
+    def _flow(self) -> str:
+        return self._names.of(roles.FLOW)
+
+    def _service_import(self, subject: str) -> dict[str, Any]:
+        own = {"name": subject, "subject": subject, "local_subject": roles.apart(subject)}
+        return {**own, "type": "service", "account": self.account}
+
+    def _stream_import(self, subject: str) -> dict[str, Any]:
+        return {"name": subject, "subject": subject, "type": "stream", "account": self.account}
 
     def _key(self, name: str, kind: int) -> Key:
         file = self._folder / f"{name}.nk"
@@ -258,3 +279,14 @@ class Authority:
             file.parent.mkdir(exist_ok=True, mode=0o700)
         # A damaged credential is issued again, a damaged signing key is lost.
         private_file.replace(file, text, durable=file.parent == self._folder)
+
+
+def _service(subject: str) -> dict[str, Any]:
+    """Return an export of requests on a subject; one for messages has many answers."""
+    answers = "Stream" if ".MSG.NEXT." in subject else "Singleton"
+    return {"name": subject, "subject": subject, "type": "service", "response_type": answers}
+
+
+def _within_another(subject: str, subjects: Iterable[str]) -> bool:
+    """Tell whether one of the other subjects includes a subject; an account exports none twice."""
+    return any(other != subject and roles.matches(other, subject) for other in subjects)

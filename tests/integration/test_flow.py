@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from bus.accounting import exchange, ledger
 from bus.accounting.ledger import Ledger
@@ -80,26 +82,35 @@ async def test_without_any_answer_the_ledger_does_not_add_up(
     assert "no service answers" in json.loads(capsys.readouterr().out)["faults"][0]
 
 
+async def answering(client: Client, answer: Callable[[str], Awaitable[None]]) -> None:
+    """Call a function with the subject of the answer to each request for ledgers."""
+
+    async def answered(message: Msg) -> None:
+        await answer(f"{message.subject}.{message.data.decode()}")
+
+    await client.subscribe(NAMES.of("flow"), cb=answered)
+
+
 async def test_two_different_answers_of_one_service_are_both_reported(client: Client) -> None:
     statement = ledger.Statement("a", "S", 0, 1, True, 1, {}, 0, 0)._asdict()
 
-    async def answer(message: object) -> None:
+    async def answer(subject: str) -> None:
         for count in (2, 1):
             accounts = [statement | {"outcomes": {"taken": count}}]
             body = {"service": "s", "host": "h", "pid": 1, "accounts": accounts}
-            await message.respond(json.dumps(body).encode())  # type: ignore[attr-defined]
+            await client.publish(subject, json.dumps(body).encode())
 
-    await client.subscribe(NAMES.of("flow"), cb=answer)
+    await answering(client, answer)
     assert len(await exchange.ask(client, NAMES.of("flow"), wait_seconds=0.2)) == 2
 
 
 async def test_an_answer_that_is_none_is_left_out(client: Client) -> None:
     for body in (b"", b"{", b'{"accounts": [{}]}', b"[]"):
 
-        async def answer(message: object, body: bytes = body) -> None:
-            await message.respond(body)  # type: ignore[attr-defined]
+        async def answer(subject: str, body: bytes = body) -> None:
+            await client.publish(subject, body)
 
-        await client.subscribe(NAMES.of("flow"), cb=answer)
+        await answering(client, answer)
     assert await exchange.ask(client, NAMES.of("flow"), wait_seconds=0.2) == []
     assert ledger.LEDGER.statements() is not None
 
@@ -109,12 +120,12 @@ async def test_names_in_answers_are_shown_as_they_are_written_and_asked_for_only
 ) -> None:
     statement = ledger.Statement("evil\x1b[2J", "", 0, 1, True, 1, {"taken": 1}, 0, 0)._asdict()
 
-    async def answer(message: object) -> None:
+    async def answer(subject: str) -> None:
         accounts = [statement | {"stream": name} for name in ("two words", "a.b", "a/b", ">", "\r\nPUB x 0\r\n", "")]
         body = {"service": "s", "host": "h", "pid": 1, "accounts": accounts}
-        await message.respond(json.dumps(body).encode())  # type: ignore[attr-defined]
+        await client.publish(subject, json.dumps(body).encode())
 
-    await client.subscribe(NAMES.of("flow"), cb=answer)
+    await answering(client, answer)
     assert await flow.show(settings, json_output=False) == 0
     shown = capsys.readouterr().out
     assert "two words" in shown

@@ -67,7 +67,7 @@ def contract(node: str) -> list[str]:
     ]
 
 
-SUBJECTS = list(dict.fromkeys([*contract("n1"), *contract("n2"), *API, *OTHERS]))
+SUBJECTS = list(dict.fromkeys([*contract("n1"), *contract("n2"), *API, *map(role.apart, API), *OTHERS]))
 OWN = [f"spazio.{kind}.n1" for kind in TELEMETRY_KINDS]
 
 
@@ -176,7 +176,7 @@ async def test_what_a_node_publishes_reaches_those_who_listen_in_the_main_accoun
 
 @pytest.mark.parametrize("name", [name for name in ROLES if name != role.ADMIN])
 async def test_the_server_refuses_each_role_what_its_grant_lacks_and_nothing_more(running: Secured, name: str) -> None:
-    granted = ROLES[name].grant(NAMES)
+    granted = ROLES[name].allowed(NAMES)
     thief = await attacker(running, name, granted.subscribe[0].removesuffix(".>"))
     wanted = [subject for subject in SUBJECTS if not subject.startswith("$SYS")]
     refused = await thief.publish(wanted, b"?")  # no request: the API refuses it
@@ -185,6 +185,34 @@ async def test_the_server_refuses_each_role_what_its_grant_lacks_and_nothing_mor
     assert allowed, "a role may do something"
     others = [f"_INBOX_{other}.>" for other in ROLES if other != name]
     assert await thief.subscribe(others) == {inbox.lower() for inbox in others}
+    await thief.client.close()
+
+
+APART = [each.name for each in role.ROLES if each.apart]
+
+
+@pytest.mark.parametrize("name", APART)
+async def test_the_answer_to_a_role_s_request_reaches_nothing_whatever_reply_subject_it_names(
+    running: Secured, admin: Connection, name: str
+) -> None:
+    """The server checks the subject of a request only, and would purge a stream for an empty answer."""
+    targets = [f"$JS.API.STREAM.{verb}.{kept}" for verb in ("DELETE", "PURGE") for kept in STREAMS]
+    targets += [f"$JS.API.CONSUMER.CREATE.{kept}" for kept in STREAMS]
+    targets += [*contract("n2"), "_INBOX_process.x", "_INBOX_admin.x", "spazio.process.x", "$SRV.PING"]
+    await admin.jetstream().publish("spazio.dead.x", b"letter")
+    before = await states(admin)
+    granted = ROLES[name].allowed(NAMES).publish
+    asked = [each for each in granted if ".API." in each and "CREATE" not in each and "PURGE" not in each]
+    thief = await attacker(running, name, f"_INBOX_{name}")
+    for pattern in asked:
+        kept = STREAMS[0]
+        request = pattern.replace("*", kept, 1).replace("*", "c").replace(">", "spazio.nothing")
+        for target in targets:
+            for reply in {target, role.apart(target)} - {*granted}:
+                await thief.client.publish(request, b'{"seq":1000000}', reply=reply)
+    assert len(await stream.missing(admin, running.settings("admin"))) == 0
+    await thief.refusals()
+    assert await states(admin) == before
     await thief.client.close()
 
 
@@ -337,7 +365,9 @@ async def test_services_answer_nobody_on_a_subject_that_is_no_inbox(running: Sec
         for client in (cache, process):
             await client.flush()
         reader = await attacker(running, "reader")
-        await reader.client.publish(NAMES.of(role.FLOW), reply="$KV.SPAZIO_AVAILABILITY.asked")
+        await reader.client.publish(NAMES.of(role.FLOW), b"a", reply="$KV.SPAZIO_AVAILABILITY.asked")
+        for token in (b"", b"*", b"a.b", b"$KV", b"a" * 65):
+            await reader.client.publish(NAMES.of(role.FLOW), token, reply="$KV.SPAZIO_AVAILABILITY.asked")
         await reader.client.publish("$SRV.PING.asked", reply="$O.SPAZIO_CHECKPOINTS.C.asked")
         await reader.client.flush()
         assert [each.service for each in await exchange.ask(admin, NAMES.of(role.FLOW), wait_seconds=0.2)] == ["cache"]

@@ -29,6 +29,8 @@ _HEARTBEAT_SECONDS = 1.0
 _RETRY_SECONDS = 0.25
 _KEEP_SECONDS = 0.1
 _PATIENCE_SECONDS = 1.0  # a cluster never answers a request sent while it had no leader
+# What no version of a lease has differently: a consumer that does is a stranger's, and keeps every replica out.
+_OWN = ("durable_name", "deliver_subject", "ack_policy", "deliver_policy", "priority_groups", "priority_policy")
 _WAITING = 4096  # open requests of standby replicas at most
 
 
@@ -254,8 +256,17 @@ class Lease:
             "priority_policy": "pinned_client",
             "priority_timeout": _nanoseconds(self._failover),
         }
+        request = {"stream_name": self.stream, "config": config}
         verb = f"CONSUMER.CREATE.{self.stream}.{self.consumer}"
-        await api.request(self._client, verb, {"stream_name": self.stream, "config": config}, self._timeout)
+        try:
+            await api.request(self._client, verb, request, self._timeout)
+        except api.Refused as refused:
+            present = (await self._info())["config"]
+            if not (foreign := [key for key in _OWN if present.get(key) != config.get(key)]):
+                raise
+            log.warning("lease.replaced", extra={"consumer": self.consumer, "reason": f"{foreign}: {refused}"})
+            await api.request(self._client, f"CONSUMER.DELETE.{self.stream}.{self.consumer}", {}, self._timeout)
+            await api.request(self._client, verb, request, self._timeout)
 
     async def _ask(self, inbox: Tap, terms: dict[str, object]) -> None:
         request = {"batch": 1, "group": _GROUP, **terms}

@@ -251,6 +251,42 @@ async def test_processors_fold_publish_lease_checkpoint_and_report(running: Secu
         await service.stop()
 
 
+@pytest.mark.parametrize("push", [False, True])
+async def test_a_stranger_s_consumer_with_the_name_of_a_lease_is_replaced(
+    running: Secured, admin: Connection, caplog: pytest.LogCaptureFixture, *, push: bool
+) -> None:
+    """The server takes a name in the request's body, so whoever reads a stream can create such a consumer."""
+    name = f"taken-{push}"
+    config = api.ConsumerConfig(
+        name=name,
+        ack_policy=api.AckPolicy.EXPLICIT,
+        deliver_subject="_INBOX_admin.nobody" if push else None,
+    )
+    body = json.dumps({"stream_name": NAMES.telemetry, "config": config.as_dict()}).encode()
+    thief = await attacker(running, "history", "_INBOX_history")
+    made = json.loads(
+        (await thief.client.request(role.apart(f"$JS.API.CONSUMER.CREATE.{NAMES.telemetry}"), body, timeout=2)).data
+    )
+    assert made["name"] == name
+    await thief.client.close()
+
+    async def covered() -> int:
+        return 0
+
+    await admin.jetstream().publish("spazio.subspace", b"{}")
+    async with connection.connect(running.settings("process"), "process") as client:
+        lease = Lease(
+            *(client, NAMES.telemetry, name, ["spazio.subspace"]),
+            failover_seconds=5,
+            timeout_seconds=1,
+            covered=covered,
+        )
+        async with lease:
+            await asyncio.wait_for(lease.acquire(), 5)
+            assert lease.held
+    assert "lease.replaced" in [record.getMessage() for record in caplog.records]
+
+
 @pytest.mark.parametrize("name", ["reader", "local"])
 async def test_readers_see_which_processor_does_what(running: Secured, name: str) -> None:
     async with (

@@ -3,8 +3,8 @@
 A task that is behind and catches up, as after an outage, leaves nothing out: its rows stay exact. One that stays behind
 cannot keep up. Then, in this order, tasks that nothing waits for fold few of their batches, and the others fold the
 newest block of each node in a batch and leave out the older ones. Only blocks are left out, of which the next one says
-the same a second later; facts and events are always folded. What is left out is counted as skipped. Within a minute after the
-last delay everything is folded again.
+the same a second later; facts and events are always folded. What is left out is counted as skipped. Within a minute
+after the last delay everything is folded again.
 """
 
 import time

@@ -138,16 +138,10 @@ class PredictionPartition:
             self._sums.take(block)
         if not self.settings.predict.enabled:
             return
-        window_now = self._windows.get(block.node)
-        if (repeat := self._pods.repeat(block, self._watermark.second)) is not None:
-            if window_now is not None:
-                window_now.repeat(block, repeat)
-        else:
-            for pod, cpu, memory in self._pods.use(block, self._watermark.second):
-                if window_now is not None:
-                    window_now.add_pod(pod.uid, pod.priority, cpu, memory)
-        if window_now is not None:
-            window_now.reports += 1
+        repeat = self._pods.repeat(block, self._watermark.second)
+        used = [] if repeat is not None else list(self._pods.use(block, self._watermark.second))
+        if (window_now := self._windows.get(block.node)) is not None:
+            window_now.take(block, repeat, used)
 
     def _block(self, block: Block, usage: tuple[float | None, float | None]) -> list[Output]:
         head = block.message

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from processors import decode
 from processors.decode import Block
-from processors.prediction.pod import Repeat
+from processors.prediction.pod import Pod, Repeat
 from processors.workload.roster import Run
 from schemas.messages.telemetry import PodUsageBlock
 
@@ -84,8 +84,17 @@ class Window:
         """Go on with what a window had."""
         self.reports, self._priorities, self._pods = reports, priorities, pods
 
-    def repeat(self, block: PodUsageBlock, repeat: Repeat) -> None:
-        """Take in a second of a node that lists the same pods as in the one before; their classes are the same too."""
+    def take(
+        self, block: PodUsageBlock, repeat: Repeat | None, used: Iterable[tuple[Pod, float | None, float | None]]
+    ) -> None:
+        """Take in a second of the node's pods: of the same ones as in the second before, or what each has used."""
+        self.reports += 1
+        if repeat is not None:
+            self._repeat(block, repeat)
+        for pod, cpu, memory in used:
+            self.add_pod(pod.uid, pod.priority, cpu, memory)
+
+    def _repeat(self, block: PodUsageBlock, repeat: Repeat) -> None:
         if self._run is None or self._run.roster is not repeat.roster:
             self._settle()
             self._run, self._running = Run(repeat.roster, block), [(pod.uid, pod.priority) for pod in repeat.pods]

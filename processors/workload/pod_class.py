@@ -147,8 +147,31 @@ class _Sums:
         self.cores = self.bytes = self.stalled = 0.0
         self.starting = self.young = (0, 0.0, 0.0)
 
+    def add(
+        self, kind: Kind | None, cores: float | None, memory: float | None, stalled: float, quota: float, age: int
+    ) -> None:
+        """Add a running pod; its cpu counts if the pod has run for a whole second."""
+        self.running += 1
+        if memory is not None:
+            self.memories += 1
+            self.bytes += memory
+        if kind is not None:
+            self.serving += kind == "serving"
+            self.batch += kind == "batch"
+        if cores is None or age < _WHOLE_SECONDS:
+            return
+        self.counted += 1
+        self.cores += cores
+        self.stalled += stalled
+        self.held += quota > _HELD_BACK
+        if age < _STARTING_SECONDS:
+            self.starting = _more(self.starting, (1, cores, stalled))
+        elif age < _YOUNG_SECONDS:
+            self.young = _more(self.young, (1, cores, stalled))
+
     @property
     def sum(self) -> Sum:
+        """What was added."""
         return Sum(
             self.running,
             (self.counted, self.memories),
@@ -175,18 +198,11 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
     ages = block.ages or (OLD_SECONDS,) * len(block.pods)
     kinds = block.kinds or (None,) * len(block.pods)
     known = facts.pods(block.node)
-    for pod, containers, workload, cpu, memory, pressed, throttled, age, kind in zip(
-        block.pods,
-        block.containers,
-        block.workloads,
-        block.cpu_cores,
-        block.memory_bytes,
-        block.cpu_pressure,
-        block.throttled,
-        ages,
-        kinds,
-        strict=True,
-    ):
+    columns = (
+        block.pods, block.containers, block.workloads, block.cpu_cores, block.memory_bytes, block.cpu_pressure,
+        block.throttled, ages, kinds,
+    )  # fmt: skip
+    for pod, containers, workload, cpu, memory, pressed, throttled, age, kind in zip(*columns, strict=True):
         cores, quota = cpu or 0.0, throttled or 0.0
         all_cores += cores
         all_memory += memory or 0.0
@@ -198,37 +214,11 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
         name = (own.workload if own else None) or workload or UNNAMED
         if (into := sums.get(name)) is None:
             into = sums[name] = _Sums()
-        into.running += 1
-        if memory is not None:
-            into.memories += 1
-            into.bytes += memory
-        if declared := (own.kind if own else None) or kind:
-            into.serving += declared == "serving"
-            into.batch += declared == "batch"
-        if cpu is None or age < _WHOLE_SECONDS:
-            continue
-        into.counted += 1
-        into.cores += cores
-        into.stalled += stalled
-        into.held += quota > _HELD_BACK
-        if age < _STARTING_SECONDS:
-            into.starting = _more(into.starting, (1, cores, stalled))
-        elif age < _YOUNG_SECONDS:
-            into.young = _more(into.young, (1, cores, stalled))
+        into.add((own.kind if own else None) or kind, cpu, memory, stalled, quota, age)
     rest = block.system_cpu_cores, block.system_memory_bytes
     used = all_cores, all_memory
-    return Tally(
-        block.node,
-        block.at_us,
-        block.span_us,
-        churn,
-        {name: into.sum for name, into in sums.items()},
-        total,
-        pressure,
-        used,
-        rest,
-        block.ages is not None,
-    )
+    by_class, aged = {name: into.sum for name, into in sums.items()}, block.ages is not None
+    return Tally(block.node, block.at_us, block.span_us, churn, by_class, total, pressure, used, rest, aged)
 
 
 def _more(sums: tuple[int, float, float], own: tuple[int, float, float]) -> tuple[int, float, float]:

@@ -6,10 +6,11 @@ behind the folds that were handed in before.
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -48,8 +49,11 @@ class Worker:
         """
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []
+        turn = _Turn()
 
         def begin() -> Result:
+            if not turn.take():
+                raise _Dropped
             loop.call_soon_threadsafe(watch)
             return function(*args, **kwargs)
 
@@ -58,19 +62,36 @@ class Worker:
                 timers.append(loop.call_later(self._stuck_seconds, self._stuck))
 
         self._count(1)
-        submitted = self._pool.submit(begin)
-        future = asyncio.wrap_future(submitted)
+        future = loop.run_in_executor(self._pool, begin)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            if not submitted.cancel():  # it runs
-                while not future.done():
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await asyncio.wait([future])
-                if not future.cancelled():
-                    future.exception()  # no caller reads it
+            future.add_done_callback(_read)
+            while not turn.take() and not future.done():  # it runs
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([future])
             raise
         finally:
             self._count(-1)
             for timer in timers:
                 timer.cancel()
+
+
+class _Dropped(Exception):
+    """The caller was cancelled before its function began."""
+
+
+class _Turn:
+    """Belongs to who takes it first: the thread, which then runs the function, or the caller, which then drops it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        return self._lock.acquire(blocking=False)
+
+
+def _read(future: asyncio.Future[Any]) -> None:
+    """Read the exception of a function whose caller is gone, so that it is not reported as forgotten."""
+    if not future.cancelled():
+        future.exception()

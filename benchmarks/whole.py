@@ -1,0 +1,168 @@
+"""The whole of spazio with everything on, as a user starts it: `python -m benchmarks.whole NODES SECONDS [-- OPTIONS]`.
+
+`spazio up --nodes NODES` runs in a folder of its own, after `--` with more of its options. The result has each
+process's share of a core and memory, the age of availability as it reaches a subscriber, how many nodes it was of, what
+a message takes in the streams, what the history wrote, and everything that should not happen: messages skipped, leases
+lost, connections dropped, errors in the log.
+
+The age is from a block's last sample to the arrival of the row, so at least the time from the last sample to the next.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.agent import cpu_seconds, resident_bytes
+from bus import connection
+from schemas import settings as all_settings
+from schemas.settings import Settings
+from schemas.subject import Names
+from spazio.service import addresses
+
+_READY_SECONDS, _STOP_SECONDS = 60.0, 30.0
+_WARM_SECONDS = 30.0
+_COUNTED = {
+    "messages_folded": "spazio_messages_folded_total",
+    "messages_skipped": "spazio_messages_skipped_total",
+    "leases_lost": "spazio_leases_lost_total",
+    "connections_lost": "spazio_nats_disconnects_total",
+    "history_rows": "spazio_history_rows_total",
+}
+
+
+@contextmanager
+def running(settings: Settings, nodes: int, options: list[str]) -> Iterator[Path]:
+    """Run `spazio up` for the duration of a `with` block; yields its log."""
+    folder = settings.data.dir
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
+    ports = ["--data-dir", str(folder), "--nats-port", "0", "--http-port", "0"]
+    command = [sys.executable, "-m", "spazio", "up", "--nodes", str(nodes), *ports, *options]
+    log = folder.parent / "up.log"
+    with log.open("wb") as output:
+        up = subprocess.Popen(command, env=environ, stdout=output, stderr=output)
+    try:
+        deadline = time.monotonic() + _READY_SECONDS
+        while not addresses.read(settings).get("pids", {}).get("load"):
+            if up.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"spazio up did not start:\n{log.read_text()}")
+            time.sleep(0.2)
+        yield log
+    finally:
+        up.send_signal(signal.SIGINT)
+        up.wait(_STOP_SECONDS)
+
+
+async def observe(settings: Settings, seconds: float) -> dict[str, Any]:
+    """Observe a running `spazio up`, after a while for it to settle."""
+    names, ages, nodes = Names(settings.prefix), list[float](), Counter[str]()
+    own = addresses.located(settings)
+    async with connection.connect(own, "benchmark") as client:
+        await asyncio.sleep(_WARM_SECONDS)
+
+        async def take(message: Msg) -> None:
+            row = json.loads(message.data)
+            ages.append(time.time() - row["at_us"] / 1e6)
+            nodes[row["node"]] += 1
+
+        following = await client.subscribe(names.of("availability", "*"), cb=take)
+        pids: dict[str, int] = addresses.read(settings)["pids"]
+        before, stored, counts = (
+            {name: cpu_seconds(pid) for name, pid in pids.items()},
+            await _stored(client, names),
+            _counts(settings),
+        )
+        began = time.monotonic()
+        await asyncio.sleep(seconds)
+        elapsed = time.monotonic() - began
+        shares = {name: round((cpu_seconds(pid) - before[name]) / elapsed, 3) for name, pid in pids.items()}
+        added = {name: value - counts.get(name, 0.0) for name, value in _counts(settings).items()}
+        streams = {name: value - stored[name] for name, value in (await _stored(client, names)).items()}
+        await following.unsubscribe()
+    times = np.array(ages) if ages else np.array([np.nan])
+    return {
+        "core_shares": shares,
+        "resident_bytes": {name: resident_bytes(pid) for name, pid in pids.items()},
+        "availability_age_p50_seconds": round(float(np.quantile(times, 0.5)), 3),
+        "availability_age_p99_seconds": round(float(np.quantile(times, 0.99)), 3),
+        "nodes_with_availability": len(nodes),
+        "messages_a_second": {name: round(value / elapsed) for name, value in streams.items()},
+        **{name: round(value) for name, value in added.items()},
+    }
+
+
+async def _stored(client: Client, names: Names) -> dict[str, int]:
+    """Return the newest sequence of the streams."""
+    js = client.jetstream()
+    return {name: (await js.stream_info(name)).state.last_seq for name in (names.telemetry, names.estimates)}
+
+
+async def sizes(settings: Settings) -> dict[str, float]:
+    """Return the mean size of a stored message of each stream, in bytes, before compression."""
+    names = Names(settings.prefix)
+    async with connection.connect(addresses.located(settings), "benchmark") as client:
+        js = client.jetstream()
+        states = {name: (await js.stream_info(name)).state for name in (names.telemetry, names.estimates)}
+    return {name: round(state.bytes / max(1, state.messages)) for name, state in states.items()}
+
+
+def _counts(settings: Settings) -> dict[str, float]:
+    """Return the sums of what the services count."""
+    total: dict[str, float] = defaultdict(float)
+    for name in addresses.read(settings)["pids"].keys() - {"nats", "up"}:
+        address = json.loads((settings.data.dir / "run" / f"{name}.json").read_text())["http"]
+        page = urllib.request.urlopen(f"{address}/metrics", timeout=10).read().decode()
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                total[sample.name] += sample.value
+    return {name: total[metric] for name, metric in _COUNTED.items()}
+
+
+def measure(nodes: int, seconds: float, options: list[str]) -> dict[str, Any]:
+    """Run everything and return the figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = all_settings.load({"data_dir": str(Path(folder) / "data")}, environ={})
+        with running(settings, nodes, options) as log:
+            result = asyncio.run(observe(settings, seconds))
+            result["bytes_a_message"] = asyncio.run(sizes(settings))
+            data = settings.data.dir
+            result["disk_bytes"] = {
+                name: sum(path.stat().st_size for path in (data / name).rglob("*") if path.is_file())
+                for name in ("nats", "history")
+            }
+            problems = Counter(
+                f"{line['service']} {line['event']}"
+                for line in map(json.loads, filter(lambda text: text.startswith("{"), log.read_text().splitlines()))
+                if line["level"] in ("error", "critical")
+            )
+    return {"nodes": nodes, "seconds": seconds, "options": options, **result, "errors": dict(problems)}
+
+
+def main() -> None:
+    """Print the figures as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("nodes", type=int, nargs="?", default=1000)
+    parser.add_argument("seconds", type=float, nargs="?", default=60.0)
+    parser.add_argument("options", nargs="*", help="options of `spazio up`, after --")
+    asked = parser.parse_args()
+    print(json.dumps(measure(asked.nodes, asked.seconds, asked.options), indent=2))
+
+
+if __name__ == "__main__":
+    main()

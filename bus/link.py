@@ -32,13 +32,13 @@ class NoTls(nats.errors.Error):
     """The server offers no TLS, and only one with TLS will do."""
 
 
-class _TimingParser(Parser):
-    """The client's parser, which also notes when data arrive from the server."""
+class _CountingParser(Parser):
+    """The client's parser, which also counts the pieces of data that arrive from the server."""
 
-    heard = 0.0
+    pieces = 0
 
     async def parse(self, data: bytes = b"") -> None:
-        self.heard = asyncio.get_running_loop().time()
+        self.pieces += 1
         await super().parse(data)
 
 
@@ -66,12 +66,12 @@ class Connection(Tapped):
         self.left_out: set[str] = set()
         self.closed = asyncio.Event()
         self.attempted = 0.0
-        self._ps: _TimingParser = _TimingParser(self)
+        self._ps: _CountingParser = _CountingParser(self)
 
     @property
-    def heard(self) -> float:
-        """Time of the event loop at which data last arrived from the server; it grows while the connection works."""
-        return self._ps.heard
+    def heard(self) -> int:
+        """Number of pieces of data that have arrived from the server; it grows while the connection works."""
+        return self._ps.pieces
 
     def abort(self) -> None:
         """Drop the connection now. Closing it would first wait for a hanging server to accept the buffered data."""

@@ -1,11 +1,11 @@
 """Checks that a connection which reports to be connected really is.
 
 The server may hang, the network may drop packets, or the client's reader may have died. None of that shows until a
-request gets no answer, so the watchdog sends a ping once nothing has arrived for a few seconds. If two in a row get no
-answer, and nothing else arrives, the connection is dead: the service becomes degraded and reconnects. The service
-ends, for its supervisor to restart it, only where a restart may help: when the client does not try to connect, or when
-several connections die one after another. A client that tries without success waits, as it does while the server is
-down; a restart would lose the messages that a producer has buffered.
+request gets no answer, so the watchdog sends a ping every few seconds. If two in a row get no answer, and nothing else
+arrives from the server, the connection is dead: the service becomes degraded and reconnects. The service ends, for its
+supervisor to restart it, only where a restart may help: when the client does not try to connect, or when several
+connections die one after another. A client that tries without success waits, as it does while the server is down;
+a restart would lose the messages that a producer has buffered.
 """
 
 import asyncio
@@ -56,15 +56,14 @@ async def watch(client: Connection, health: Health, nats: Nats) -> None:
     silent = deaths = 0
     away: float | None = None
     while True:
-        began = loop.time()
-        due = began + seconds
+        began, heard = loop.time(), client.heard
         _report(client, health)
         if not client.is_connected:
             away, silent = began if away is None else away, 0
             if began - max(client.attempted, away) > stuck_seconds:
                 raise Hopeless(f"the NATS client has not tried to connect for {stuck_seconds:g} s")
-        elif began - client.heard < seconds or await connection.alive(client, seconds) or client.heard >= began:
-            away, silent, deaths, due = None, 0, 0, client.heard + seconds
+        elif await connection.alive(client, seconds) or client.heard != heard:
+            away, silent, deaths = None, 0, 0
             health.recover(PART)
         elif client.is_connected:
             away, silent = None, silent + 1
@@ -78,7 +77,7 @@ async def watch(client: Connection, health: Health, nats: Nats) -> None:
             await client.force_reconnect()
         # A ping that got no answer has used up this time; the next one follows at once.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(due):
+            async with asyncio.timeout_at(began + seconds):
                 await connection.unless_closed(client)
 
 

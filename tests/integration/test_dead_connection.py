@@ -203,21 +203,6 @@ async def test_a_network_that_swallows_everything_is_left_for_a_new_connection(
         assert received == [b"again"]
 
 
-async def test_a_connection_on_which_data_arrive_gets_no_pings_besides(
-    settings: Settings, nats_server: NatsServer
-) -> None:
-    async with proxy(nats_server) as between, guarded(quick(settings, between.url)) as (client, health, _):
-        await answers(client)
-        between.asked = b""
-        for _ in range(20):  # a second, while a quiet connection is pinged every 0.3 s
-            await client.request("$SYS.REQ.USER.INFO", b"", timeout=1)
-            await asyncio.sleep(0.05)
-        assert between.asked.count(b"PING") == 0
-        await asyncio.sleep(1)
-        assert between.asked.count(b"PING") >= 2
-        assert not health.problems
-
-
 async def test_a_flush_waits_for_what_was_published_before_it(settings: Settings, nats_server: NatsServer) -> None:
     async with proxy(nats_server) as between, connection.connect(quick(settings, between.url), "test") as client:
         between.asked = b""

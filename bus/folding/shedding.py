@@ -82,7 +82,12 @@ class Shedding:
     """
 
     def __init__(self, blocks: Collection[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
-        """Leave out nothing; `blocks` are the kinds of which a later message says the same as the one before."""
+        """Begin without leaving anything out.
+
+        Args:
+            blocks: Kinds of which a later message says the same as the one before; empty: nothing is ever left out.
+            clock: Returns seconds.
+        """
         self._blocks, self._clock = frozenset(blocks), clock
         self._delays = {False: _Delay(_BEHIND_SECONDS), True: _Delay(_PATIENT_BEHIND_SECONDS)}
         self._batches: dict[str, int] = {}
@@ -96,6 +101,8 @@ class Shedding:
 
     def observe(self, task: str, seconds: float, health: Health, *, patient: bool) -> None:
         """Take in how far a task is behind."""
+        if not self._blocks:
+            return
         now, before = self._clock(), self.level
         if self._delays[patient].stays(task, seconds, now):
             self._last = now

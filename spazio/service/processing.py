@@ -52,7 +52,8 @@ async def run(client: Client, live: Live, health: Health) -> None:
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
     sys.setswitchinterval(_SWITCH_SECONDS)
     shared = Shared(
-        Worker(live.current.http.busy_seconds, partial(loop_guard.end, "a fold does not end")), Shedding(_BLOCKS)
+        Worker(live.current.http.busy_seconds, partial(loop_guard.end, "a fold does not end")),
+        Shedding(_BLOCKS if live.current.process.shed else ()),
     )
     works = {work.task.name: work for work in _works(client, live, await _shards(client, names))}
     runners = [TaskRunner(client, live, health, work.task, work.fold, work.journal, shared) for work in works.values()]

@@ -55,6 +55,7 @@ async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> d
         "nats_telemetry_max_bytes": str(keep_bytes),
         "nats_estimates_max_bytes": str(16 << 30),
         "smoothing_publish": "false",
+        "process_shed": "false",
         "simulated_nodes": str(nodes),
         "simulated_kinds": "samples",
         "log_format": "json",

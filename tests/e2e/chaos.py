@@ -432,6 +432,7 @@ async def run(
         "nats_telemetry_max_bytes": str(16 << 30),
         "nats_estimates_max_bytes": str(16 << 30),
         "cache_expiry_seconds": "3600",
+        "process_shed": "false",  # what is left out for lack of CPU time is in no replay
         "simulated_nodes": str(nodes),
         "simulated_seed": str(seed),
         "simulated_kinds": kinds,

@@ -76,7 +76,7 @@ OTHER: dict[str, Any] = {
     "history_dir": Path("/srv/h"), "history_flush_seconds": 19, "history_retention_seconds": 20,
     "history_ahead_seconds": 3601, "history_max_bytes": 4099, "history_node_messages_per_minute": 6001,
     "history_buffer_rows": 2000, "cache_expiry_seconds": 21, "log_level": "debug", "log_format": "json",
-    "process_aggregate": False, "simulated_nodes": 25, "simulated_seed": 26, "simulated_speed": 2.5,
+    "process_aggregate": False, "process_shed": False, "simulated_nodes": 25, "simulated_seed": 26, "simulated_speed": 2.5,
     "simulated_seconds": 27.5, "simulated_metrics": ("pods", "cpu_util"),
     "simulated_start_us": 28, "simulated_kinds": ("samples", "pods"), "simulated_churn_per_minute": 29,
     "simulated_follow": True, "simulated_wave_seconds": 30.5, "simulated_prepared_seconds": 31,

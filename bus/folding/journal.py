@@ -10,6 +10,7 @@ from nats.js.errors import APIError, NotFoundError
 from bus.api import WRONG_LAST_SEQUENCE
 from bus.publishing import batch
 from bus.publishing.batch import Fenced, Row
+from bus.publishing.group_commit import GroupCommit
 from bus.reading import setback
 from bus.reading.reader import Reader
 from bus.reading.setback import Mark, SetBack
@@ -29,9 +30,20 @@ class Batches:
 
     most = batch.MAXIMUM_ROWS
 
-    def __init__(self, client: Client, stream: str, subject: str, *, timeout_seconds: float) -> None:
-        """Name the stream of the rows, and the subject of the cursor in it."""
+    def __init__(
+        self, client: Client, stream: str, subject: str, *, timeout_seconds: float, group: GroupCommit | None = None
+    ) -> None:
+        """Describe where rows go.
+
+        Args:
+            client: Connection.
+            stream: Stream of the rows.
+            subject: Subject of the cursor in it.
+            timeout_seconds: Time limit for one attempt.
+            group: What stores them together with those of other tasks; None: a group of its own.
+        """
         self._client, self._stream, self._subject, self._timeout = client, stream, subject, timeout_seconds
+        self._group = group or GroupCommit(client, stream)
         self._expected = self.partial = 0
 
     async def covered(self, source: Stream) -> int:
@@ -55,14 +67,8 @@ class Batches:
             stored_us=stored_us or None,
             partial=partial or None,
         )
-        self._expected = await batch.publish(
-            self._client,
-            self._stream,
-            rows,
-            Row(self._subject, codec.encode(cursor)),
-            self._expected,
-            timeout_seconds=self._timeout,
-        )
+        row = Row(self._subject, codec.encode(cursor))
+        self._expected = await self._group.publish(rows, row, self._expected, timeout_seconds=self._timeout)
 
 
 class Singles:

@@ -7,7 +7,8 @@ folded from an outdated cursor gets `Fenced`, and none of its rows is stored.
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import nats.errors
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 MAXIMUM_ROWS = 999
 MAXIMUM_BYTES = 8 << 20  # of the payloads of a batch, so that a slow link stores it within an attempt
+_EXPECTED = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
 _RETRY_SECONDS = 0.2
 _ATTEMPT_SECONDS = 2.0  # an answer lost in a failover never arrives; a second attempt is harmless
 _SCAN_SECONDS = 2.0
@@ -84,7 +86,7 @@ async def swap(client: Client, row: Row, expected: int, timeout_seconds: float) 
     """
     if (found := excess(row.subject, len(row.payload), client.max_payload)) is not None:
         raise Refused(found.reason, 0)
-    headers = {api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(expected)}
+    headers = {_EXPECTED: str(expected)}
     if row.ttl_seconds:
         headers[api.Header.MSG_TTL.value] = str(row.ttl_seconds)
     reply = await client.request(row.subject, row.payload, timeout=timeout_seconds, headers=headers)
@@ -157,8 +159,33 @@ def _cursor(payload: bytes, source: Stream) -> Cursor | None:
     return cursor
 
 
+class Batch(NamedTuple):
+    """Rows and the cursor behind them; `expected` is the last sequence of the cursor's subject, 0: it has none."""
+
+    rows: Sequence[Row]
+    cursor: Row
+    expected: int
+
+    @property
+    def messages(self) -> int:
+        """Number of messages."""
+        return len(self.rows) + 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of all payloads."""
+        return sum(len(row.payload) for row in self.rows) + len(self.cursor.payload)
+
+
 async def publish(
-    client: Client, stream: str, rows: Sequence[Row], cursor: Row, expected: int, *, timeout_seconds: float
+    client: Client,
+    stream: str,
+    rows: Sequence[Row],
+    cursor: Row,
+    expected: int,
+    *,
+    timeout_seconds: float,
+    doubtful: bool = False,
 ) -> int:
     """Store rows and cursor in one atomic batch; the batch is sent again until the server answers.
 
@@ -169,6 +196,7 @@ async def publish(
         cursor: Last message of the batch; its payload differs from all earlier ones of its subject.
         expected: Last sequence of the cursor's subject; 0: none.
         timeout_seconds: Time limit for one attempt.
+        doubtful: An attempt without an answer was made before, so the batch may be stored.
 
     Returns:
         The cursor's new sequence.
@@ -182,66 +210,105 @@ async def publish(
         raise ValueError(f"{len(rows)} rows do not fit one atomic batch of {MAXIMUM_ROWS} and its cursor")
     while True:
         try:
-            return await _attempt(client, stream, rows, cursor, expected, min(timeout_seconds, _ATTEMPT_SECONDS))
+            if doubtful:
+                await asyncio.sleep(_RETRY_SECONDS)
+                if (sequence := await _found(client, stream, cursor, expected)) is not None:
+                    return sequence
+                doubtful = False
+            (sequence,) = await attempt(client, stream, [Batch(rows, cursor, expected)], timeout_seconds)
         except Fenced:
             # If the cursor has expired from its stream, no other replica has moved it.
-            if not expected or (await last(client, stream, cursor.subject)).sequence:
+            if doubtful or not expected or (await last(client, stream, cursor.subject)).sequence:
                 raise
             expected = 0
-            continue
         except nats.errors.MaxPayloadError:
             raise
         except (nats.errors.Error, TimeoutError, OSError) as error:
             log.debug("batch.retried", extra={"stream": stream, "reason": repr(error)})
-        RETRIED.inc()
-        await asyncio.sleep(_RETRY_SECONDS)
-        # If the answer was lost after the batch was stored, the stored cursor is this one.
-        try:
-            stored = await last(client, stream, cursor.subject)
-        except (nats.errors.Error, TimeoutError, OSError):
-            continue
-        if stored.payload == cursor.payload:
-            return stored.sequence
-        if stored.sequence != expected:
-            raise Fenced(f"{cursor.subject} is at {stored.sequence}, not at {expected}")
+            doubtful = True
+            RETRIED.inc()
+        else:
+            return sequence
 
 
-async def _attempt(
-    client: Client, stream: str, rows: Sequence[Row], cursor: Row, expected: int, timeout_seconds: float
-) -> int:
+async def _found(client: Client, stream: str, cursor: Row, expected: int) -> int | None:
+    """Return the sequence of a cursor that is stored although its answer was lost; None: it is not stored.
+
+    Raises:
+        Fenced: Its subject has another cursor than before.
+        BusError: The server did not answer; also TimeoutError.
+    """
+    stored = await last(client, stream, cursor.subject)
+    if stored.payload == cursor.payload:
+        return stored.sequence
+    if stored.sequence != expected:
+        raise Fenced(f"{cursor.subject} is at {stored.sequence}, not at {expected}")
+    return None
+
+
+async def attempt(client: Client, stream: str, batches: Sequence[Batch], timeout_seconds: float) -> list[int]:
+    """Store several batches as one, all or nothing, and return the sequences of their cursors.
+
+    Args:
+        client: Connection.
+        stream: Stream of all the subjects; it allows atomic batches.
+        batches: With at most `MAXIMUM_ROWS` + 1 messages together; each has another cursor.
+        timeout_seconds: Time limit.
+
+    Raises:
+        Fenced: The subject of a cursor has another sequence; nothing is stored.
+        MaxPayloadError: A row is too large for the server; nothing is stored.
+        BusError: They may or may not be stored; also TimeoutError.
+    """
     identity = client.new_inbox().rsplit(".", 1)[-1]
     if not client.is_connected:
         raise nats.errors.ConnectionReconnectingError
+    cursor, expected = batches[-1].cursor, batches[-1].expected
     # The client's own `publish` checks and builds each message separately, which costs several times as much. The
     # request below also flushes these frames.
-    await client._send_command(_frames(rows, identity, client.max_payload))  # noqa: SLF001 # see above
-    headers = {api.Header.BATCH_ID.value: identity, api.Header.BATCH_SEQUENCE.value: str(len(rows) + 1)}
+    await client._send_command(_frames(batches, identity, client.max_payload))  # noqa: SLF001 # see above
+    total = sum(batch.messages for batch in batches)
+    headers = {api.Header.BATCH_ID.value: identity, api.Header.BATCH_SEQUENCE.value: str(total)}
     if cursor.ttl_seconds:
         headers[api.Header.MSG_TTL.value] = str(cursor.ttl_seconds)
     headers[api.Header.BATCH_COMMIT.value] = "1"
-    headers[api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value] = str(expected)
+    headers[_EXPECTED] = str(expected)
     headers[api.Header.EXPECTED_STREAM.value] = stream
-    reply = await client.request(cursor.subject, cursor.payload, timeout=timeout_seconds, headers=headers)
+    limit = min(timeout_seconds, _ATTEMPT_SECONDS)
+    reply = await client.request(cursor.subject, cursor.payload, timeout=limit, headers=headers)
     answer: Mapping[str, object] = json.loads(reply.data)
     error = answer.get("error")
     if isinstance(error, dict):
         if error.get("err_code") in WRONG_LAST_SEQUENCE:
-            raise Fenced(f"{cursor.subject} is not at {expected} any more")
+            raise Fenced(
+                " or ".join(f"{batch.cursor.subject} is not at {batch.expected} any more" for batch in batches)
+            )
         raise nats.errors.Error(f"batch refused: {error}")
-    sequence = answer["seq"]
-    assert isinstance(sequence, int)  # a positive acknowledgement always has it
-    return sequence
+    newest = answer["seq"]
+    assert isinstance(newest, int)  # a positive acknowledgement always has it
+    before = newest - total
+    return [before + end for end in accumulate(batch.messages for batch in batches)]
 
 
-def _frames(rows: Sequence[Row], identity: str, largest: int) -> bytes:
-    """Return the protocol frames of all rows."""
+def _frames(batches: Sequence[Batch], identity: str, largest: int) -> bytes:
+    """Return the protocol frames of all messages but the last cursor."""
     begin = f"NATS/1.0\r\n{api.Header.BATCH_ID.value}: {identity}\r\n{api.Header.BATCH_SEQUENCE.value}: "
     frames: list[bytes] = []
-    for number, (subject, payload, ttl_seconds) in enumerate(rows, 1):
+    for number, (row, expected) in enumerate(_messages(batches), 1):
+        subject, payload, ttl_seconds = row
         expiry = f"{api.Header.MSG_TTL.value}: {ttl_seconds}\r\n" if ttl_seconds else ""
-        header = f"{begin}{number}\r\n{expiry}\r\n"
+        condition = "" if expected is None else f"{_EXPECTED}: {expected}\r\n"
+        header = f"{begin}{number}\r\n{expiry}{condition}\r\n"
         whole = len(header) + len(payload)
         if whole > largest:
             raise nats.errors.MaxPayloadError
         frames += (f"HPUB {subject} {len(header)} {whole}\r\n{header}".encode(), payload, b"\r\n")
     return b"".join(frames)
+
+
+def _messages(batches: Sequence[Batch]) -> Iterator[tuple[Row, int | None]]:
+    """Yield all messages but the last cursor, each with the sequence that its subject must have, if it is a cursor."""
+    for position, batch in enumerate(batches, 1):
+        yield from ((row, None) for row in batch.rows)
+        if position < len(batches):
+            yield batch.cursor, batch.expected

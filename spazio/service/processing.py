@@ -24,6 +24,7 @@ from bus.folding.task_runner import TaskRunner
 from bus.folding.worker import Worker
 from bus.folding.worker_pool import WorkerPool
 from bus.health import Health
+from bus.publishing.group_commit import GroupCommit
 from processors.decode import Memo
 from schemas.live import Live
 from schemas.settings import Settings
@@ -72,8 +73,10 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
     settings = live.current
     names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
 
+    group = GroupCommit(client, names.estimates)
+
     def batches(name: str) -> journal.Batches:
-        return journal.Batches(client, names.estimates, names.of("cursor", name), timeout_seconds=timeout)
+        return journal.Batches(client, names.estimates, names.of("cursor", name), timeout_seconds=timeout, group=group)
 
     memo = Memo() if _predicts(settings) else None
     for number in range(shards):

@@ -1,11 +1,14 @@
 """Atomic batches: all rows and the cursor, or nothing."""
 
+import asyncio
+
 import pytest
 from nats.aio.client import Client
 
 from bus import api as api_of
 from bus import errors
 from bus.publishing import batch
+from bus.publishing.group_commit import GroupCommit
 from bus.stream import Stored
 from tests.behaviour.conftest import Bus
 from tests.support.raw import Answer, Puller, api, consumer, error, info, places, publish, stream
@@ -128,3 +131,70 @@ async def test_a_swap_that_the_stream_does_not_allow_is_refused_with_the_reason(
     await stream(client)
     with pytest.raises(api_of.Refused, match="per-message TTL"):
         await batch.swap(client, batch.Row("s.a", b"1", 60), 0, 2)
+
+
+def rows(name: str, count: int = 3) -> list[batch.Row]:
+    return [batch.Row(f"s.{name}", b"%d" % number) for number in range(count)]
+
+
+async def test_batches_of_several_callers_are_stored_as_one(client: Client) -> None:
+    await stream(client, allow_atomic=True, allow_direct=True)
+    group = GroupCommit(client, "S")
+    names = ("a", "b", "c")
+    for turn in range(3):
+        before = [await batch.last(client, "S", f"s.cursor-{name}") for name in names]
+        sequences = await asyncio.gather(
+            *(
+                group.publish(
+                    rows(name), batch.Row(f"s.cursor-{name}", b"%d" % turn), stored.sequence, timeout_seconds=2
+                )
+                for name, stored in zip(names, before, strict=True)
+            )
+        )
+        assert sequences == [12 * turn + 4, 12 * turn + 8, 12 * turn + 12]
+        for name, sequence in zip(names, sequences, strict=True):
+            assert await batch.last(client, "S", f"s.cursor-{name}") == Stored(b"%d" % turn, sequence)
+    js = client.jetstream()
+    batches = [(await js.get_msg("S", seq=number)).headers or {} for number in range(25, 37)]
+    assert len({headers["Nats-Batch-Id"] for headers in batches}) == 1
+
+
+async def test_of_several_callers_only_the_one_whose_cursor_has_moved_is_fenced(client: Client) -> None:
+    await stream(client, allow_atomic=True, allow_direct=True)
+    moved = await batch.publish(client, "S", [], batch.Row("s.cursor-b", b"other"), 0, timeout_seconds=2)
+    group = GroupCommit(client, "S")
+    results = await asyncio.gather(
+        *(group.publish(rows(name), batch.Row(f"s.cursor-{name}", b"1"), 0, timeout_seconds=2) for name in "abc"),
+        return_exceptions=True,
+    )
+    assert isinstance(results[1], batch.Fenced)
+    assert (await info(client))["last_seq"] == moved + 8
+    for name, sequence in (("a", results[0]), ("c", results[2])):
+        assert isinstance(sequence, int)
+        assert await batch.last(client, "S", f"s.cursor-{name}") == Stored(b"1", sequence)
+
+
+async def test_batches_that_together_are_too_many_messages_are_stored_one_after_another(client: Client) -> None:
+    await stream(client, allow_atomic=True, allow_direct=True)
+    group = GroupCommit(client, "S")
+    counts = [600, 399, 1, 999]
+    sequences = await asyncio.gather(
+        *(
+            group.publish(rows(str(number), count), batch.Row(f"s.cursor-{number}", b"1"), 0, timeout_seconds=5)
+            for number, count in enumerate(counts)
+        )
+    )
+    assert (await info(client))["last_seq"] == sum(counts) + len(counts)
+    assert sequences == [601, 1001, 1003, 2003]
+
+
+async def test_a_caller_that_is_gone_before_its_turn_stores_nothing(client: Client) -> None:
+    await stream(client, allow_atomic=True, allow_direct=True)
+    group = GroupCommit(client, "S")
+    await group.publish(rows("a"), batch.Row("s.cursor-a", b"1"), 0, timeout_seconds=2)
+    leaving = asyncio.create_task(group.publish(rows("b"), batch.Row("s.cursor-b", b"1"), 0, timeout_seconds=2))
+    staying = asyncio.create_task(group.publish(rows("c"), batch.Row("s.cursor-c", b"1"), 0, timeout_seconds=2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert await staying == 8
+    assert (await info(client))["last_seq"] == 8

@@ -6,7 +6,7 @@ from nats.aio.client import Client
 from nats.js import api
 
 from bus.publishing import batch
-from bus.publishing.batch import Row
+from bus.publishing.batch import Batch, Row
 
 ROWS = [
     Row("spazio.availability.n", b'{"v":1}'),
@@ -30,15 +30,19 @@ class Recorder(Client):
 
 async def test_frames_are_what_the_client_writes_for_each_row() -> None:
     client = Recorder()
-    for number, row in enumerate(ROWS, 1):
+    cursor = Row("spazio.cursor.0", b"{}")
+    for number, row in enumerate([*ROWS, cursor, *ROWS], 1):
         headers = {api.Header.BATCH_ID.value: "id", api.Header.BATCH_SEQUENCE.value: str(number)}
         if row.ttl_seconds:
             headers[api.Header.MSG_TTL.value] = str(row.ttl_seconds)
+        if row is cursor:
+            headers[api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value] = "7"
         await client.publish(row.subject, row.payload, headers=headers)
     # The client leaves two spaces where there is no reply.
-    assert batch._frames(ROWS, "id", 1 << 20) == client.sent.replace(b"  ", b" ")
+    batches = [Batch(ROWS, cursor, 7), Batch(ROWS, Row("spazio.cursor.1", b"{}"), 8)]
+    assert batch._frames(batches, "id", 1 << 20) == client.sent.replace(b"  ", b" ")
 
 
 def test_a_row_beyond_what_the_server_takes_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(nats.errors.MaxPayloadError):
-        batch._frames([*ROWS, Row("spazio.availability.n", bytes(1000))], "id", 1000)
+        batch._frames([Batch([*ROWS, Row("spazio.availability.n", bytes(1000))], ROWS[0], 0)], "id", 1000)

@@ -17,7 +17,10 @@ _REREAD: ContextVar[Callable[[], Settings]] = ContextVar("reread")
 # Sections that every service has.
 PIPELINE = ("data", "nats", "http", "log")
 
-_SPELLINGS = {"nats_url": ("--nats", "--nats-url")}
+_SPELLINGS = {
+    "nats_url": ("--nats", "--nats-url"),
+    "process_replicas": ("--processors", "--process-replicas"),
+}
 # Short options of a command for the fields of one section.
 _SHORT = {
     "load": ("simulated", ("nodes", "seed", "speed", "seconds", "start_us", "kinds", "follow")),

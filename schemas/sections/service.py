@@ -49,6 +49,20 @@ class Process(Section):
         description="Seconds without a request after which a replica loses its partitions to the others. A live "
         "replica asks at least three times in that time. A shorter limit could take partitions from a busy replica.",
     )
+    replicas: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Processors that `spazio up` starts. Each folds its share of the partitions, on one core; start "
+        "another when `spazio_messages_skipped_total` grows and a core is free. Elsewhere start `spazio process` so "
+        "many times.",
+    )
+    replica: int = Field(
+        1,
+        ge=1,
+        description="Number of this processor among those that share a data folder. It names the file with its "
+        "address there; `spazio up` sets it.",
+    )
     nodes_max: int = Field(
         0,
         ge=0,

@@ -154,14 +154,20 @@ class _Up:
         if not self._url:
             await self._start_server()
         services = SERVICES | (_LOAD if self._settings.simulated.nodes else {})
-        for name, arguments in services.items():
-            note = self._folder / "run" / f"{name}.json"
-            note.unlink(missing_ok=True)
-            command = [sys.executable, "-m", "spazio", *arguments]
-            notes = [note, *([self._scheduler_note] if name == "extender" else [])]
-            self._add(Recipe(name, command, partial(child.noted, notes), self._environ(name), nice=_NICE.get(name, 0)))
+        for service, arguments in services.items():
+            for replica in range(1, 1 + (self._settings.process.replicas if service == "process" else 1)):
+                self._add_service(service, arguments, replica)
         await self._until_ready()
         await screen.show(addresses.read(self._settings), addresses.located(self._settings))
+
+    def _add_service(self, service: str, arguments: list[str], replica: int) -> None:
+        name = addresses.child(service, replica)
+        note = self._folder / "run" / f"{name}.json"
+        note.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "spazio", *arguments]
+        notes = [note, *([self._scheduler_note] if service == "extender" else [])]
+        environ, nice = self._environ(service, replica), _NICE.get(service, 0)
+        self._add(Recipe(name, command, partial(child.noted, notes), environ, nice=nice))
 
     async def _start_server(self) -> None:
         program, port = server.find(), server.free_port(self._settings.nats.port)
@@ -217,14 +223,14 @@ class _Up:
         made = self._children[recipe.name] = Child(recipe, self._publish, patience)
         self._tasks[recipe.name] = asyncio.create_task(made.run(), name=recipe.name)
 
-    def _environ(self, name: str) -> dict[str, str]:
+    def _environ(self, name: str, replica: int) -> dict[str, str]:
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
         http = self._settings.http if name == "metrics" else self._settings.http.model_copy(update={"port": 0})
         credential = self._access.of(name, self._settings)
         nats = self._settings.nats.model_copy(update={"url": self._url, "credentials": credential})
-        return base | reload.fixed(
-            self._settings.model_copy(update={"nats": nats, "http": http, "extender": self._extender}), self._file
-        )
+        process = self._settings.process.model_copy(update={"replica": replica})
+        update = {"nats": nats, "http": http, "extender": self._extender, "process": process}
+        return base | reload.fixed(self._settings.model_copy(update=update), self._file)
 
     def _reload(self) -> None:
         """Apply the settings that may change, and have every service apply them."""
@@ -275,7 +281,7 @@ class _Up:
                 helping.cancel()
         log.info("up.stopping")
         for names, seconds in _ENDING:
-            here = [name for name in names if name in self._children]
+            here = [name for name in self._children if name.partition("-")[0] in names]
             for name in here:
                 self._tasks[name].cancel()
             await asyncio.gather(*(self._children[name].end(seconds) for name in here))

@@ -50,6 +50,11 @@ def admitted(settings: Settings, service: str) -> Settings:
     return located(settings, service) if settings.nats_url == read(settings).get("nats") else settings
 
 
+def child(service: str, replica: int) -> str:
+    """Return the name of a service's process among those of `spazio up`; only processors have several."""
+    return f"{service}-{replica}" if service == "process" and replica > 1 else service
+
+
 def credential(reader: Path, service: str, settings: Settings) -> Path:
     """Return the credential of a service or role beside that of readers; that one, if there is no other."""
     own = reader.parent / "roles" / f"{service}.creds"

@@ -94,7 +94,7 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
     health, connected = Health(), loop.create_future()
     monitor = _listen(settings, health, lambda: _alive(loop, connected))
     guard = LoopGuard(loop, settings.http)
-    note = settings.data.dir / "run" / f"{name}.json"
+    note = settings.data.dir / "run" / f"{addresses.child(name, settings.process.replica)}.json"
     working = asyncio.create_task(_work(name, live, work, streams, health, connected))
     guarding = asyncio.create_task(_guard(settings, health, connected))
     stopping = asyncio.create_task(stop.wait())

@@ -202,14 +202,14 @@ def test_a_signal_ends_everything_within_five_seconds_and_the_next_start_goes_on
 @pytest.mark.slow
 @pytest.mark.alone
 def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tmp_path: Path) -> None:
-    with up(tmp_path / "data") as running:
+    with up(tmp_path / "data", "--processors", "2") as running:
         until(running.top, 10, "this host in the cache")
-        for name in (*SERVICES, "nats"):
+        for name in (*SERVICES, "process-2", "nats"):
             old = running.pid(name)
             os.kill(old, signal.SIGKILL)
             until(partial(again, running, name, old), 15, f"{name} again")
         lines = running.log.read_text()
-        for name in (*SERVICES, "nats"):
+        for name in (*SERVICES, "process-2", "nats"):
             assert re.search(rf'child\.ended.*"child": "{name}".*SIGKILL', lines), name
         until(lambda: any(row["age_seconds"] < 3 for row in running.top()), 20, "fresh numbers")
         time.sleep(6)  # past one flush of the history, in real time since everything here is real

@@ -30,7 +30,7 @@ from schemas.settings import Settings
 from spazio.command import up
 from spazio.service import addresses, host
 from spazio.service.host import Finding
-from spazio.terminal import clean, contradiction
+from spazio.terminal import clean, contradiction, readiness, retention
 
 _SECONDS = 3.0
 _PROBE_SECONDS = 0.8  # for connecting, for the greeting and for all streams, within the 3 s of all checks
@@ -67,7 +67,9 @@ def checks(settings: Settings) -> Checks:
         "nats server": partial(nats_server, settings),
         "streams": partial(streams, settings),
         "names": partial(names, settings),
+        retention.NAME: partial(retention.check, settings, _PROBE_SECONDS),
         "pipeline": partial(pipeline, settings),
+        readiness.NAME: partial(readiness.check, settings, _PROBE_SECONDS),
         "nodes": partial(contradiction.check, settings, _PROBE_SECONDS),
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
-from spazio.terminal import clean, latest
+from spazio.terminal import clean, latest, retention
 
 _FIRST_SECONDS = 8.0
 _LEARNING_SECONDS = 60.0
@@ -21,6 +21,7 @@ _BINDING = {
     "pods": "the limit of pods comes first",
 }
 _NAMED = 3
+_ASKED_SECONDS = 2.0
 
 
 async def show(addresses: dict[str, Any], settings: Settings) -> None:
@@ -47,6 +48,8 @@ async def show(addresses: dict[str, Any], settings: Settings) -> None:
     row = await _settled(settings)
     missing = f"no numbers after {_FIRST_SECONDS:.0f} s: `spazio doctor` shows what is missing"
     text = [missing] if row is None else sentences(row, settings)
+    if warning := await asyncio.to_thread(retention.warning, settings, _ASKED_SECONDS):
+        text.append(warning)
     print("".join(f"  {clean.text(line)}\n" for line in text), flush=True)
 
 

@@ -1,0 +1,51 @@
+"""The doctor's words on what the services of `spazio up` report of themselves."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+from schemas.settings import Settings
+from spazio.service import addresses
+from spazio.service.host import Finding
+
+NAME = "services"
+_LONGEST = 1 << 16
+
+
+def check(settings: Settings, seconds: float) -> Finding:
+    """Ask every service for its problems, such as what a processor leaves out because it cannot keep up.
+
+    Args:
+        settings: All settings; the data folder names the services.
+        seconds: Time limit for each.
+    """
+    services = addresses.read(settings).get("services")
+    if not isinstance(services, dict) or not services:
+        return Finding(NAME, None, "not checked: no `spazio up` runs", "their problems stay unknown", "see pipeline")
+    problems = [problem for name, address in sorted(services.items()) for problem in _problems(name, address, seconds)]
+    if problems:
+        return Finding(NAME, False, "; ".join(problems), "see there", "do what it says, or read the service's log")
+    return Finding(NAME, True, f"{len(services)} services report no problem")
+
+
+def _problems(name: str, address: object, seconds: float) -> Iterator[str]:
+    """Yield the problems of one service, each as a sentence; nothing of one that wants a password."""
+    if not isinstance(address, str) or not address.startswith("http://"):
+        return
+    try:
+        with urllib.request.urlopen(f"{address}/readyz", timeout=seconds) as answer:  # noqa: S310 # http, as checked
+            answer.read(_LONGEST)
+    except urllib.error.HTTPError as error:
+        if error.code == 503:
+            yield from (f"{name}: {part}: {reason}" for part, reason in _reported(error.read(_LONGEST)))
+    except (OSError, ValueError):
+        yield f"{name}: {address} does not answer"
+
+
+def _reported(body: bytes) -> Iterator[tuple[str, str]]:
+    try:
+        problems = json.loads(body)["problems"]
+        yield from ((str(part), str(reason)) for part, reason in problems.items())
+    except (ValueError, LookupError, TypeError, AttributeError):
+        yield "readyz", "its answer cannot be read"

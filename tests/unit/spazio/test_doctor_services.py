@@ -1,0 +1,108 @@
+"""What the doctor says of the streams' retention, and of what services report of themselves."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from nats.aio.client import Client
+
+from bus import retention as held
+from bus import server
+from schemas import settings as all_settings
+from schemas.settings import Settings
+from schemas.subject import Names
+from spazio.service import addresses
+from spazio.terminal import readiness, retention
+
+
+def given(folder: Path, **flags: str) -> Settings:
+    return all_settings.load({"data_dir": str(folder), **flags}, environ={})
+
+
+async def test_streams_that_fill_up_sooner_than_they_should_are_named_with_the_size_that_helps(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await asyncio.to_thread(retention.check, settings, 1)).found.startswith("not known yet")
+    assert not await asyncio.to_thread(retention.warning, settings, 1)
+    monkeypatch.setattr(held, "_LEAST_SECONDS", 0.1)
+    subject = Names().node("samples", "a")
+    for _ in range(3):
+        await client.jetstream().publish(subject, bytes(900_000))
+        await asyncio.sleep(0.1)
+    (telemetry,) = await held.read(client, settings, 1)
+    assert telemetry.stream == "SPAZIO_TELEMETRY"
+    assert telemetry.seconds == pytest.approx(settings.nats.telemetry_max_bytes / telemetry.bytes_per_second)
+    assert telemetry.wanted_bytes == round(3600 * telemetry.bytes_per_second)
+    finding = await asyncio.to_thread(retention.check, settings, 1)
+    assert finding.ok is None
+    assert finding.cost
+    assert "not 60 minutes" in finding.found
+    assert "nats telemetry_max_bytes to" in finding.mend
+    warning = await asyncio.to_thread(retention.warning, settings, 1)
+    assert "SPAZIO_TELEMETRY" in warning
+    assert "telemetry_max_bytes" in warning
+
+
+def test_without_a_server_the_retention_is_unknown(tmp_path: Path) -> None:
+    settings = given(tmp_path, nats_url=f"nats://127.0.0.1:{server.free_port(0)}")
+    finding = retention.check(settings, 0.3)
+    assert (finding.ok, finding.found) == (None, "not checked: no server answers")
+    assert not retention.warning(settings, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(3, "3 s"), (119, "119 s"), (3600, "60 minutes"), (7200, "2 hours"), (1e6, "12 days")]
+)
+def test_durations_are_in_words(seconds: float, words: str) -> None:
+    assert retention.duration(seconds) == words
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    """Answer every request alike; yields the address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+        thread.join()
+
+
+def test_problems_that_services_report_are_repeated_with_the_name_of_the_service(tmp_path: Path) -> None:
+    settings = given(tmp_path)
+    assert readiness.check(settings, 1).ok is None
+    problems = {"ready": False, "problems": {"overload": "predictions are left out: stop something"}}
+    with answering(503, json.dumps(problems).encode()) as busy, answering(200, b"{}") as well:
+        addresses.write(tmp_path, {"services": {"process": busy, "cache": well, "secret": "https://127.0.0.1:1"}})
+        finding = readiness.check(settings, 1)
+        assert finding.ok is False
+        assert finding.found == "process: overload: predictions are left out: stop something"
+        addresses.write(tmp_path, {"services": {"cache": well}})
+        assert readiness.check(settings, 1).ok is True
+    finding = readiness.check(settings, 1)
+    assert finding.ok is False
+    assert "does not answer" in finding.found
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"problems": 3}', b"\xff"])
+def test_an_answer_that_makes_no_sense_is_a_problem_and_no_crash(tmp_path: Path, body: bytes) -> None:
+    with answering(503, body) as odd:
+        addresses.write(tmp_path, {"services": {"process": odd}})
+        finding = readiness.check(given(tmp_path), 1)
+    assert finding.ok is False
+    assert "cannot be read" in finding.found

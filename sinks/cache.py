@@ -16,7 +16,7 @@ from bus import stream, subscription
 from bus.accounting.ledger import LEDGER
 from bus.client import Client
 from bus.health import UNSTORED, Health
-from bus.publishing import batch
+from bus.publishing import batch, coverage
 from bus.publishing.bounds import Bounds
 from bus.reading.reader import Reader
 from bus.subscription import Decoded, Subscription
@@ -57,7 +57,7 @@ async def _follow(client: Client, settings: Settings, health: Health) -> None:
     estimates = await stream.describe(client, names.estimates)
     bucket, subject = f"KV_{names.availability_bucket}", names.of("cache", "cursor")
     bounds = Bounds(client, names, "cache", timeout_seconds=timeout)
-    position, expected, _ = await batch.covered(client, bucket, subject, estimates)
+    position, expected, _ = await coverage.covered(client, bucket, subject, estimates)
     wanted = [names.of("availability", "*")]
     reader = Reader(client, names.estimates, wanted, after=position, newest=True, timeout_seconds=timeout, bound=True)
     bury = subscription.bury(client, names, "cache", names.estimates, timeout_seconds=timeout)

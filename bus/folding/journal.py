@@ -8,7 +8,7 @@ from nats.js import api
 from nats.js.errors import APIError, NotFoundError
 
 from bus.api import WRONG_LAST_SEQUENCE
-from bus.publishing import batch
+from bus.publishing import batch, coverage
 from bus.publishing.batch import Fenced, Row
 from bus.publishing.group_commit import GroupCommit
 from bus.reading import setback
@@ -48,7 +48,7 @@ class Batches:
 
     async def covered(self, source: Stream) -> int:
         """Return the input sequence up to which rows are stored; 0: none."""
-        stored = await batch.covered(self._client, self._stream, self._subject, source)
+        stored = await coverage.covered(self._client, self._stream, self._subject, source)
         self._expected, self.partial = stored.expected, stored.partial
         return stored.sequence
 

@@ -19,12 +19,7 @@ from prometheus_client import Counter
 
 from bus.api import WRONG_LAST_SEQUENCE, Refused
 from bus.publishing.bounds import excess
-from bus.reading import setback
-from bus.reading.reader import Reader
-from bus.reading.setback import Mark, SetBack
-from bus.stream import Stored, Stream
-from schemas import codec
-from schemas.messages.estimate import Cursor
+from bus.stream import Stored
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +28,6 @@ MAXIMUM_BYTES = 8 << 20  # of the payloads of a batch, so that a slow link store
 _EXPECTED = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
 _RETRY_SECONDS = 0.2
 _ATTEMPT_SECONDS = 2.0  # an answer lost in a failover never arrives; a second attempt is harmless
-_SCAN_SECONDS = 2.0
 
 RETRIED = Counter("spazio_batches_retried_total", "atomic batches sent again because no answer came")
 
@@ -48,20 +42,6 @@ class Row(NamedTuple):
     subject: str
     payload: bytes
     ttl_seconds: int = 0
-
-
-class Covered(NamedTuple):
-    """What a cursor says.
-
-    Attributes:
-        sequence: The input sequence up to which rows are stored; 0: none.
-        expected: Last sequence of the cursor's subject; 0: it has none.
-        partial: Rows stored of the message behind it.
-    """
-
-    sequence: int
-    expected: int
-    partial: int = 0
 
 
 async def last(client: Client, stream: str, subject: str, timeout_seconds: float = 5) -> Stored:
@@ -100,65 +80,6 @@ async def swap(client: Client, row: Row, expected: int, timeout_seconds: float) 
     return sequence
 
 
-async def covered(client: Client, stream: str, subject: str, source: Stream) -> Covered:
-    """Return up to which sequence an input is folded.
-
-    Args:
-        client: Connection.
-        stream: Stream that holds the cursor.
-        subject: Subject of the cursor.
-        source: The input.
-
-    Returns:
-        What the newest cursor says. Invalid cursors and cursors of other inputs are ignored, so rows are never
-        duplicated.
-    """
-    newest = await last(client, stream, subject)
-    if not newest.sequence:
-        return Covered(0, 0)
-    if (cursor := await _covering(client, newest.payload, source)) is not None:
-        return Covered(cursor.sequence, newest.sequence, cursor.partial or 0)
-    log.warning("cursor.set_aside", extra={"subject": subject, "sequence": newest.sequence})
-    found: Cursor | None = None
-    async with Reader(client, stream, [subject]) as reader:
-        while reader.position < newest.sequence:
-            for message in await reader.read(timeout_seconds=_SCAN_SECONDS):
-                found = _cursor(message.data, source) or found
-    if found is None:
-        return Covered(0, newest.sequence)
-    return Covered(found.sequence, newest.sequence, found.partial or 0)
-
-
-async def _covering(client: Client, payload: bytes, source: Stream) -> Cursor | None:
-    """Return a cursor, set back to what its input still has of what it covers; None: it is no cursor of this input.
-
-    Raises:
-        BusError: The server did not answer; also TimeoutError.
-    """
-    try:
-        cursor = codec.decode(Cursor, payload)
-    except codec.Refused:
-        return None
-    if not cursor.stored_us or cursor.created != source.identity:
-        return _cursor(payload, source)
-    try:
-        await setback.check(client, source.name, Mark(cursor.sequence, cursor.stored_us), _ATTEMPT_SECONDS)
-    except SetBack as error:
-        log.warning("cursor.set_back", extra={"stream": source.name, "reason": str(error)})
-        return cursor.model_copy(update={"sequence": error.kept.sequence, "partial": None})
-    return cursor
-
-
-def _cursor(payload: bytes, source: Stream) -> Cursor | None:
-    try:
-        cursor = codec.decode(Cursor, payload)
-    except codec.Refused:
-        return None
-    if cursor.created != source.identity or cursor.sequence > source.last:
-        return None
-    return cursor
-
-
 class Batch(NamedTuple):
     """Rows and the cursor behind them; `expected` is the last sequence of the cursor's subject, 0: it has none."""
 
@@ -187,7 +108,7 @@ async def publish(
     timeout_seconds: float,
     doubtful: bool = False,
 ) -> int:
-    """Store rows and cursor in one atomic batch; the batch is sent again until the server answers.
+    """Store rows and cursor in one atomic batch, sent again until the server answers; return the cursor's sequence.
 
     Args:
         client: Connection.
@@ -198,16 +119,12 @@ async def publish(
         timeout_seconds: Time limit for one attempt.
         doubtful: An attempt without an answer was made before, so the batch may be stored.
 
-    Returns:
-        The cursor's new sequence.
-
     Raises:
         Fenced: The cursor's subject has another sequence.
         MaxPayloadError: A row is too large for the server that the client is connected to now; see `bounds`.
         ValueError: There are too many rows.
     """
-    if len(rows) > MAXIMUM_ROWS:
-        raise ValueError(f"{len(rows)} rows do not fit one atomic batch of {MAXIMUM_ROWS} and its cursor")
+    check(rows)
     while True:
         try:
             if doubtful:
@@ -244,6 +161,16 @@ async def _found(client: Client, stream: str, cursor: Row, expected: int) -> int
     if stored.sequence != expected:
         raise Fenced(f"{cursor.subject} is at {stored.sequence}, not at {expected}")
     return None
+
+
+def check(rows: Sequence[Row]) -> None:
+    """Refuse more rows than fit one batch with a cursor.
+
+    Raises:
+        ValueError: There are too many.
+    """
+    if len(rows) > MAXIMUM_ROWS:
+        raise ValueError(f"{len(rows)} rows do not fit one atomic batch of {MAXIMUM_ROWS} and its cursor")
 
 
 async def attempt(client: Client, stream: str, batches: Sequence[Batch], timeout_seconds: float) -> list[int]:

@@ -43,8 +43,7 @@ class GroupCommit:
 
         A caller that is cancelled does not know whether its batch is stored.
         """
-        if len(rows) > batch.MAXIMUM_ROWS:
-            raise ValueError(f"{len(rows)} rows do not fit one atomic batch of {batch.MAXIMUM_ROWS} and its cursor")
+        batch.check(rows)
         entry = _Entry(Batch(rows, cursor, expected), timeout_seconds, asyncio.get_running_loop().create_future())
         self._waiting.append(entry)
         if sum(waiting.batch.messages for waiting in self._waiting) >= _ENOUGH:

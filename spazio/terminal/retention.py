@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from bus import connection, errors, retention
-from bus.retention import Retention
+from bus import connection, errors
+from bus.accounting import retention
+from bus.accounting.retention import Retention
 from schemas.settings import Settings
 from spazio.service.host import Finding
 

@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from bus import stream
 from bus.folding import checkpoint
 from bus.health import Health
-from bus.publishing import batch, dead
+from bus.publishing import batch, coverage, dead
 from bus.publishing.outbox import Outbox
 from bus.reading.progress import Received
 from bus.reading.reader import Reader
@@ -153,12 +153,12 @@ async def test_a_batch_with_an_outdated_cursor_stores_nothing(client: Client) ->
     assert (await stream.describe(client, NAMES.estimates)).last == first
     assert await attempt(3, first) == first + 6
     assert await attempt(4, first + 6) == first + 12
-    position, sequence, _ = await batch.covered(client, NAMES.estimates, subject, source("c", 100))
+    position, sequence, _ = await coverage.covered(client, NAMES.estimates, subject, source("c", 100))
     assert (position, sequence) == (4, first + 12)
-    assert await batch.covered(client, NAMES.estimates, subject, source("other", 100)) == (0, sequence, 0)
+    assert await coverage.covered(client, NAMES.estimates, subject, source("other", 100)) == (0, sequence, 0)
     for garbage in (b"nonsense", codec.encode(Cursor(stream="s", created="c", sequence=10**9))):
         await client.jetstream().publish(subject, garbage)
-        position, sequence, _ = await batch.covered(client, NAMES.estimates, subject, source("c", 100))
+        position, sequence, _ = await coverage.covered(client, NAMES.estimates, subject, source("c", 100))
         assert position == 4
         assert sequence == (await stream.describe(client, NAMES.estimates)).last
 

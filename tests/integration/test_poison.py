@@ -13,7 +13,7 @@ from bus.folding.journal import Batches
 from bus.folding.task import Fold, OutputRow, Shared, Task
 from bus.folding.task_runner import TaskRunner
 from bus.health import Health
-from bus.publishing import batch
+from bus.publishing import coverage
 from bus.publishing.batch import Row
 from bus.reading.reader import Reader
 from schemas.codec import InvalidMessage
@@ -89,7 +89,7 @@ async def folded(client: Client, sequence: int) -> None:
     source = await stream.describe(client, NAMES.telemetry)
     async with asyncio.timeout(20):
         while (  # noqa: ASYNC110 # a stream sends no notice
-            await batch.covered(client, NAMES.estimates, NAMES.of("cursor", "totals"), source)
+            await coverage.covered(client, NAMES.estimates, NAMES.of("cursor", "totals"), source)
         ).sequence < sequence:
             await asyncio.sleep(0.02)
 

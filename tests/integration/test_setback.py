@@ -13,7 +13,7 @@ from bus import stream
 from bus.folding.checkpoint import Checkpoint, Store
 from bus.folding.resumption import find
 from bus.health import Health
-from bus.publishing import batch
+from bus.publishing import batch, coverage
 from bus.publishing.batch import Row
 from bus.reading.reader import Reader
 from bus.reading.setback import Mark, SetBack, last_until
@@ -100,7 +100,7 @@ async def test_cursors_and_checkpoints_hold_as_far_as_the_server_kept_their_inpu
     await store.save("0", Checkpoint(source.identity, late.sequence, b"late", late.stored_us, 8))
     cursor = Cursor(stream=source.name, created=source.identity, sequence=late.sequence, stored_us=late.stored_us)
     await batch.publish(client, NAMES.estimates, [], Row(subject, codec.encode(cursor)), 0, timeout_seconds=1)
-    assert (await batch.covered(client, NAMES.estimates, subject, source))[0] == 5
+    assert (await coverage.covered(client, NAMES.estimates, subject, source))[0] == 5
     found = await find(client, Store(client, NAMES.checkpoints, timeout_seconds=1), "0", source, 5, 1)
     assert found is not None
     assert (found.sequence, found.body) == (5, b"early")

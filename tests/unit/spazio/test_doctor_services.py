@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from nats.aio.client import Client
 
-from bus import retention as held
 from bus import server
+from bus.accounting import retention as held
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names

@@ -1,21 +1,17 @@
 """`spazio sql`: DuckDB over the history, one statement or a prompt, while the pipeline runs."""
 
-import base64
 import contextlib
 import io
 import json
-import math
 import sys
 from collections.abc import Iterator
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import cast
-from uuid import UUID
 
 import duckdb
 
 from sinks.history import sandbox, view
+from spazio import plain
 from spazio.terminal import clean
 
 _HELP = """\
@@ -82,42 +78,8 @@ def _print(connection: duckdb.DuckDBPyConnection, query: str, json_output: bool)
             rows.show(max_rows=_SHOWN_ROWS if terminal else _ALL, max_width=None if terminal else 10_000)
         sys.stdout.write(clean.lines(table.getvalue()))
         return
-    names = _distinct(rows.columns)
-    print(json.dumps([dict(zip(names, map(_finite, row), strict=True)) for row in rows.fetchall()], default=_plain))
-
-
-def _distinct(names: list[str]) -> list[str]:
-    """Number repeated names, so that each is a key of its own."""
-    return [name if name not in names[:at] else f"{name}_{names[:at].count(name)}" for at, name in enumerate(names)]
-
-
-def _finite(value: object) -> object:
-    """Return None for numbers that JSON cannot represent, also inside lists and structs."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return {_key(key): _finite(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-
-def _key(key: object) -> str:
-    """Return the key of a map as text, as JSON needs it."""
-    return key.isoformat() if isinstance(key, datetime | date | time) else str(key)
-
-
-def _plain(value: object) -> object:
-    """Convert a value that JSON cannot represent."""
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, UUID):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} has no form in JSON; cast it in SQL")
+    names = plain.distinct(rows.columns)
+    print(json.dumps([dict(zip(names, map(plain.value, row), strict=True)) for row in rows.fetchall()]))
 
 
 def _prompt(connection: duckdb.DuckDBPyConnection, json_output: bool, unrestricted: bool) -> int:

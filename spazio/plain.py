@@ -1,0 +1,49 @@
+"""Values of SQL as values of JSON."""
+
+import base64
+import math
+from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Number repeated names, so that each is a key of its own."""
+    return [name if name not in names[:at] else f"{name}_{names[:at].count(name)}" for at, name in enumerate(names)]
+
+
+def value(given: object) -> object:
+    """Return a value that JSON represents; None for numbers that it cannot, also inside lists and structs.
+
+    Raises:
+        TypeError: The type has no form in JSON.
+    """
+    if given is None or isinstance(given, str | bool | int):
+        return given
+    if isinstance(given, float):
+        return given if math.isfinite(given) else None
+    if isinstance(given, list | tuple):
+        return [value(item) for item in given]
+    if isinstance(given, dict):
+        return {_key(key): value(item) for key, item in given.items()}
+    return _scalar(given)
+
+
+def _scalar(given: object) -> object:
+    if isinstance(given, datetime | date | time):
+        return given.isoformat()
+    if isinstance(given, timedelta):
+        return given.total_seconds()
+    if isinstance(given, Decimal):
+        return float(given)
+    if isinstance(given, bytes):
+        return base64.b64encode(given).decode()
+    if isinstance(given, UUID):
+        return str(given)
+    raise TypeError(f"a {type(given).__name__} has no form in JSON; cast it in SQL")
+
+
+def _key(key: object) -> str:
+    """Return the key of a map as text, as JSON needs it."""
+    return key.isoformat() if isinstance(key, datetime | date | time) else str(key)

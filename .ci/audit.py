@@ -35,6 +35,8 @@ _SPDX = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
+# Read from the licence file of packages whose metadata names none.
+_READ = {"axe-playwright-python": "MIT"}
 
 
 def licence(package: metadata.PackageMetadata) -> str:
@@ -49,7 +51,7 @@ def licence(package: metadata.PackageMetadata) -> str:
     if named:
         return " AND ".join(_SPDX.get(each, each) for each in named)
     first = package["License"].strip().partition("\n")[0] if "License" in package else ""
-    return _SPDX.get(first, first) or "unknown"
+    return _SPDX.get(first, first) or _READ.get(package["Name"], "unknown")
 
 
 def allowed(expression: str) -> bool:

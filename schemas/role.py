@@ -220,6 +220,11 @@ def _load(names: Names) -> Grant:
     return Grant((*_telemetry(names), *requests), (_inbox("load"),))
 
 
+def _dashboard(names: Names) -> Grant:
+    reading = _reader(names)
+    return reading._replace(subscribe=(_inbox("dashboard"), names.of(">"), "$KV.>"))
+
+
 def _reader(names: Names) -> Grant:
     # Clients give consumers names. On the streams of leases such a consumer could replace one.
     named = [store for store in channel.stores() if store not in (channel.TELEMETRY, channel.ESTIMATES)]
@@ -265,6 +270,7 @@ ROLES: tuple[Role, ...] = (
         apart=True,
     ),
     Role("kubernetes", "Kubernetes sink: reads estimates", _service(_estimates_reader("kubernetes")), apart=True),
+    Role("dashboard", "dashboard: reads everything and writes nothing", _service(_dashboard)),
     Role("watch", "cluster watch: publishes facts of nodes and pods", _service(_watch), apart=True),
     Role("load", "simulated nodes: telemetry of any node", _service(_load), apart=True),
     Role(READER, "people and programs that read everything and write nothing", _reader),

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from schemas.sections.bus import Data, Http, Log, Nats
+from schemas.sections.dashboard import Dashboard
 from schemas.sections.estimation import Estimate, ModelSettings, Policy, Smoothing
 from schemas.sections.generator import Replay, Simulated
 from schemas.sections.measurement import CONTAINER_SOURCES, Edge, Kube, Runtime, Sample
@@ -74,6 +75,7 @@ class Settings(Section):
     cache: Cache = Cache()
     extender: Extender = Extender()
     output: Output = Output()
+    dashboard: Dashboard = Dashboard()
     simulated: Simulated = Simulated()
     replay: Replay = Replay()
     log: Log = Log()

@@ -47,7 +47,7 @@ def metrics(settings: Settings) -> int:
 @with_settings(*PIPELINE, "cache", "extender", "kube", "model_variant", "history_dir")
 def extender(settings: Settings) -> int:
     """Answer kube-scheduler: which nodes a pod may go to, and which is best."""
-    from spazio.service import extender as command
+    from spazio.service.composition import extender as command
 
     return command.run(settings)
 
@@ -56,6 +56,15 @@ def extender(settings: Settings) -> int:
 @with_settings(*PIPELINE, "output", "kube")
 def kubernetes(settings: Settings) -> int:
     """Write to Kubernetes: extended resources, NodeMetrics, floors of HorizontalPodAutoscalers."""
-    from spazio.service import kubernetes as command
+    from spazio.service.composition import kubernetes as command
+
+    return command.run(settings)
+
+
+@app.command()
+@with_settings(*PIPELINE, "cache", "dashboard", "history_dir")
+def dashboard(settings: Settings) -> int:
+    """Serve pages for a browser: cluster, nodes, pipeline, and SQL over the history."""
+    from spazio.service.composition import dashboard as command
 
     return command.run(settings)

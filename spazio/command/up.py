@@ -32,11 +32,12 @@ SERVICES: dict[str, list[str]] = {
     "history": ["sink", "history"],
     "metrics": ["sink", "metrics"],
     "extender": ["sink", "extender"],
+    "dashboard": ["sink", "dashboard"],
 }
 # What yields when there is too little CPU time: rows can be written later, availability must be fresh.
 _NICE = {"history": 5}
 _LOAD = {"load": ["load"]}
-_SINKS = ("cache", "history", "metrics", "extender")
+_SINKS = ("cache", "history", "metrics", "extender", "dashboard")
 # Producers end first, so that their last measurements are folded and written; the server ends last.
 _ENDING = ((("load", "agent"), 1.0), (("process",), 1.4), (_SINKS, 1.4), (("nats",), 0.8))
 _START_SECONDS = 15.0
@@ -121,9 +122,12 @@ class _Up:
         self._children: dict[str, Child] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closing = False
-        self._scheduler_note = self._folder / "run" / addresses.SCHEDULER
-        own = settings.extender
-        self._extender = own.model_copy(update={"port": server.free_port(own.port, option="--extender-port")})
+        notes = (("extender", addresses.SCHEDULER), ("dashboard", addresses.DASHBOARD))
+        self._notes = {name: self._folder / "run" / file for name, file in notes}
+        self._ports = {
+            name: own.model_copy(update={"port": server.free_port(own.port, option=f"--{name}-port")})
+            for name, own in (("extender", settings.extender), ("dashboard", settings.dashboard))
+        }
 
     async def run(self) -> int:
         stop = asyncio.Event()
@@ -165,9 +169,8 @@ class _Up:
         note = self._folder / "run" / f"{name}.json"
         note.unlink(missing_ok=True)
         command = [sys.executable, "-m", "spazio", *arguments]
-        notes = [note, *([self._scheduler_note] if service == "extender" else [])]
-        environ, nice = self._environ(service, replica), _NICE.get(service, 0)
-        self._add(Recipe(name, command, partial(child.noted, notes), environ, nice=nice))
+        ready = partial(child.noted, [note, *([self._notes[service]] if service in self._notes else [])])
+        self._add(Recipe(name, command, ready, self._environ(service, replica), nice=_NICE.get(service, 0)))
 
     async def _start_server(self) -> None:
         program, port = server.find(), server.free_port(self._settings.nats.port)
@@ -229,7 +232,7 @@ class _Up:
         credential = self._access.of(name, self._settings)
         nats = self._settings.nats.model_copy(update={"url": self._url, "credentials": credential})
         process = self._settings.process.model_copy(update={"replica": replica})
-        update = {"nats": nats, "http": http, "extender": self._extender, "process": process}
+        update = {"nats": nats, "http": http, "process": process, **self._ports}
         return base | reload.fixed(self._settings.model_copy(update=update), self._file)
 
     def _reload(self) -> None:
@@ -256,7 +259,8 @@ class _Up:
             "nats": self._url,
             "credentials": str(self._access.reader or ""),
             "http": self._children["metrics"].http if "metrics" in self._children else "",
-            "extender": self._scheduler(),
+            "dashboard": self._noted("dashboard"),
+            "extender": self._noted("extender"),
             "history": str(self._settings.history_dir / "history.duckdb"),
             "data": str(self._folder),
             "pids": {"up": os.getpid(), **{each.name: each.pid for each in self._children.values() if each.pid}},
@@ -269,10 +273,10 @@ class _Up:
         except OSError as error:
             log.warning("addresses.write_failed", extra={"reason": str(error)})
 
-    def _scheduler(self) -> str:
-        """Return the address of the extender for kube-scheduler, from the note that the extender writes."""
-        running = self._children.get("extender")
-        return (child.read(self._scheduler_note, running.pid) or "") if running else ""
+    def _noted(self, service: str) -> str:
+        """Return the address that a service has written into a note of its own; empty: it has not yet."""
+        running = self._children.get(service)
+        return (child.read(self._notes[service], running.pid) or "") if running else ""
 
     async def _close(self) -> None:
         self._closing = True

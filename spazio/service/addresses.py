@@ -11,6 +11,7 @@ from spazio import private_file
 
 _ON_NODES = ("agent", "edge")
 FILE = "addresses.json"
+DASHBOARD = "pages.json"  # the dashboard's address for a browser
 SCHEDULER = "scheduler.json"  # the extender's address for kube-scheduler
 
 

@@ -31,6 +31,7 @@ async def show(addresses: dict[str, Any], settings: Settings) -> None:
         "",
         "  spazio is measuring this machine.  Ctrl-C ends it; the next start goes on where it was.",
         "",
+        f"  dashboard  {addresses.get('dashboard')}   open it in a browser",
         f"  NATS       {settings.nats_shown}   subjects {settings.prefix}.>",
         *([f"  credential {addresses['credentials']}"] if addresses.get("credentials") else []),
         f"  metrics    {addresses.get('http')}/metrics",

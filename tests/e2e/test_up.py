@@ -28,7 +28,7 @@ from tests.e2e.pipeline import Up, alive, spazio, until, up
 from tests.support.placement import asked
 
 README = Path(__file__).parents[2] / "README.md"
-SERVICES = ("agent", "process", "cache", "history", "metrics", "extender")
+SERVICES = ("agent", "process", "cache", "history", "metrics", "extender", "dashboard")
 
 
 def ready(running: Up, service: str) -> bool:

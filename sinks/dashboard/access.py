@@ -1,0 +1,122 @@
+"""Who may open the dashboard: programs of this machine, or a browser with the token.
+
+On loopback a web page of a stranger could still ask through the reader's browser, by a name that resolves to 127.0.0.1.
+So the name in a request must be one of loopback's. A request that changes or costs something needs a content type that
+browsers send across sites only after asking.
+"""
+
+import hmac
+import ipaddress
+import secrets
+import ssl
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from schemas.sections.dashboard import Dashboard
+from schemas.settings import SettingsError
+
+COOKIE = "spazio-dashboard"
+_LEAST_CHARACTERS = 16
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+class Access:
+    """The rules of one dashboard."""
+
+    def __init__(self, settings: Dashboard) -> None:
+        """Read the token and the certificate.
+
+        Raises:
+            SettingsError: A file cannot be used, or other machines reach the address and there is no token.
+        """
+        self._token = _token(settings)
+        self.context = _context(settings)
+        if self._token is None and not settings.allow_anonymous and not is_loopback(settings.host):
+            raise SettingsError(
+                [
+                    f"dashboard host: anyone who reaches {settings.host} could read all telemetry; name a file with a "
+                    "secret with --dashboard-token-file, or set --dashboard-allow-anonymous true where only this "
+                    "machine reaches the port"
+                ]
+            )
+        # The cookie is not the token, so that a page's storage does not hold what opens other dashboards.
+        self._cookie = (
+            None if self._token is None else hmac.digest(secrets.token_bytes(32), self._token, "sha256").hex()
+        )
+
+    def refusal(self, request: web.Request) -> web.StreamResponse | None:
+        """Return the answer to a request that is not let in; None: it is.
+
+        Args:
+            request: The request; `?token=` in its address is exchanged for a cookie.
+        """
+        if self._token is None:
+            name = _host(request.host)
+            return (
+                None
+                if name in _LOCAL_NAMES
+                else _text(403, f"{name or 'a request without a host'} is not this machine")
+            )
+        given = request.query.get("token")
+        if given is not None and hmac.compare_digest(given.encode(), self._token):
+            answer = web.Response(status=303, headers={"Location": request.path})
+            assert self._cookie is not None
+            secure = self.context is not None
+            answer.set_cookie(COOKIE, self._cookie, httponly=True, samesite="Strict", secure=secure, path="/")
+            return answer
+        if hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), (self._cookie or "").encode()):
+            return None
+        return _text(401, "open /?token=SECRET once, with the secret of dashboard.token_file")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only programs of this machine (or container) reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _host(authority: str) -> str:
+    try:
+        return urlsplit(f"//{authority}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _token(settings: Dashboard) -> bytes | None:
+    if settings.token_file is None:
+        return None
+    try:
+        token = settings.token_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError([f"dashboard token-file: {settings.token_file} cannot be read: {error}"]) from error
+    if len(token) < _LEAST_CHARACTERS:
+        raise SettingsError(
+            [
+                f"dashboard token-file: {settings.token_file} holds {len(token)} characters, at least "
+                f"{_LEAST_CHARACTERS} are needed: head -c 24 /dev/urandom | base64 > {settings.token_file}"
+            ]
+        )
+    return token.encode()
+
+
+def _context(settings: Dashboard) -> ssl.SSLContext | None:
+    if settings.tls_cert is None:
+        if settings.tls_key is not None:
+            raise SettingsError(["dashboard tls-key: it is of no use without --dashboard-tls-cert"])
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            [f"dashboard tls-cert: {settings.tls_cert} and {settings.tls_key} cannot be used: {error}"]
+        ) from error
+    return context
+
+
+def _text(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n")

@@ -1,0 +1,117 @@
+// Routes, theme, keys and the state of the connection. An address is #/page/argument?key=value, so every view can be shared.
+
+import { h, note, replace } from "./dom.js";
+import { age } from "./format.js";
+import { get } from "./stream.js";
+import * as cluster from "./cluster.js";
+import * as node from "./node.js";
+import * as pipeline from "./pipeline.js";
+import * as placement from "./placement.js";
+import * as predictions from "./predictions.js";
+import * as sql from "./sql.js";
+
+const PAGES = { cluster, node, placement, predictions, pipeline, sql };
+const LINKS = [["cluster", "Cluster"], ["placement", "Placement"], ["predictions", "Predictions"], ["pipeline", "Pipeline"], ["sql", "SQL"]];
+const KEYS = [
+  ["/", "search"], ["j, k", "next, previous node"], ["Enter", "open the node"], ["Esc", "back to the cluster"],
+  ["g", "group by zone, type or not"], ["t", "dark or light"], ["1 – 5", "pages"], ["?", "these keys"],
+];
+
+let current = null;
+let state = "connecting";
+let since = Date.now();
+
+export function address() {
+  const [path, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [page = "cluster", ...rest] = path.split("/").map(decodeURIComponent);
+  return { page: page || "cluster", argument: rest.join("/"), search: new URLSearchParams(search) };
+}
+
+export function go(page, argument = "", search = {}) {
+  const parameters = new URLSearchParams(Object.entries(search).filter(([, value]) => value !== "" && value !== undefined && value !== null));
+  const tail = parameters.size ? `?${parameters}` : "";
+  return `#/${page}${argument ? `/${encodeURIComponent(argument)}` : ""}${tail}`;
+}
+
+// Changes parameters of the address without a new entry in the browser's history.
+export function keep(changes) {
+  const { page, argument, search } = address();
+  history.replaceState(null, "", go(page, argument, { ...Object.fromEntries(search), ...changes }));
+}
+
+function report(next) {
+  if (next !== state) since = Date.now();
+  state = next;
+  paintConnection();
+}
+
+function paintConnection() {
+  const element = document.getElementById("connection");
+  const text = state === "disconnected" ? `disconnected for ${age((Date.now() - since) / 1000)}` : state;
+  if (element.textContent !== text) element.textContent = text;
+  element.className = state;
+}
+
+function show() {
+  const { page, argument, search } = address();
+  const module = PAGES[page];
+  current?.close?.();
+  current = null;
+  const main = document.getElementById("main");
+  for (const link of document.querySelectorAll("#nav a")) {
+    link.toggleAttribute("aria-current", link.dataset.page === page);
+    if (link.dataset.page === page) link.setAttribute("aria-current", "page");
+  }
+  if (!module) {
+    replace(main, note("error", "There is no such page", location.hash));
+    return;
+  }
+  document.title = argument ? `${argument} · spazio` : `${page} · spazio`;
+  main.className = page;
+  current = module.open(main, { argument, search, report, go, keep, about });
+}
+
+function theme(next) {
+  document.documentElement.dataset.theme = next;
+  localStorage.setItem("spazio-theme", next);
+  current?.repaint?.();
+}
+
+function keys(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = event.target.closest?.("input, textarea, select");
+  if (event.key === "Escape") {
+    if (typing) event.target.blur();
+    else if (!document.getElementById("keys").open && address().page === "node") location.hash = go("cluster");
+    return;
+  }
+  if (typing) return;
+  const page = LINKS[Number(event.key) - 1];
+  if (page) location.hash = go(page[0]);
+  else if (event.key === "?") document.getElementById("keys").showModal();
+  else if (event.key === "t") theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+  else if (event.key === "/") {
+    const search = document.querySelector("main input[type=search], main textarea");
+    if (!search) return;
+    search.focus();
+  } else if (!current?.key?.(event.key)) return;
+  event.preventDefault();
+}
+
+function start() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = localStorage.getItem("spazio-theme") ?? (dark ? "dark" : "light");
+  replace(document.getElementById("nav"), LINKS.map(([page, title]) => h("a", { href: go(page), "data-page": page }, title)));
+  const dialog = document.getElementById("keys");
+  replace(dialog, h("h2", {}, "Keys"), h("dl", {}, KEYS.map(([key, what]) => [h("dt", {}, key), h("dd", {}, what)])),
+    h("button", { type: "button", onclick: () => dialog.close() }, "Close"));
+  document.getElementById("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  document.getElementById("help").addEventListener("click", () => dialog.showModal());
+  document.addEventListener("keydown", keys);
+  addEventListener("hashchange", show);
+  setInterval(paintConnection, 500);
+  show();
+}
+
+export const about = get("/api/about").catch(() => ({ expirySeconds: 30, slowdown: 2, host: "" }));
+start();

@@ -1,0 +1,100 @@
+// Charts over time by uPlot: one range for all of a page, shaded churn, stacked areas.
+
+const COLOURS = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
+
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+// Labels of the time axis: with seconds where they differ, with the day where it changes.
+function times(_, splits) {
+  const short = splits.length > 1 && splits[1] - splits[0] < 60;
+  return splits.map((at, index) => {
+    const date = new Date(at * 1000);
+    const text = date.toLocaleTimeString("en-GB", short ? {} : { hour: "2-digit", minute: "2-digit" });
+    const before = index ? new Date(splits[index - 1] * 1000) : date;
+    return before.getDate() === date.getDate() ? text : `${text}\n${date.toLocaleDateString("en-GB")}`;
+  });
+}
+
+export class Chart {
+  // series: [{label, colour, width, dash, fill, band, points}]; band names the series below it.
+  constructor(element, { title, series, format, height = 170, min, max, floor = 1e-6, stacked = false, shade = () => [], brush }) {
+    this.element = element;
+    this.options = { title, series, format, height, min, max, floor, stacked, shade, brush };
+    this.data = [[], ...series.map(() => [])];
+    this.range = null;
+    this.build();
+  }
+
+  build() {
+    this.plot?.destroy();
+    const { title, series, format, height, min, max, floor, stacked, shade, brush } = this.options;
+    const axis = { stroke: style("quiet"), grid: { stroke: style("line"), width: 1 }, ticks: { stroke: style("line"), width: 1 }, font: "11px system-ui" };
+    this.plot = new uPlot({
+      title, height, width: Math.max(200, this.element.clientWidth),
+      legend: { live: true },
+      cursor: { sync: { key: "spazio" }, drag: { x: true, y: false, setScale: false }, points: { size: 5 } },
+      scales: { x: { time: true, range: (_, low, high) => this.range ?? [low, high] }, y: { range: (_, low, high) => [min ?? Math.min(0, low ?? 0), max ?? Math.max((high ?? 0) * 1.08, floor)] } },
+      axes: [{ ...axis, space: 70, size: 34, values: times }, { ...axis, size: 72, values: (_, values) => values.map((value) => format(value)) }],
+      series: [{ value: (_, at) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) }, ...series.map((each, at) => ({
+        label: each.label,
+        stroke: style(each.colour ?? COLOURS[at % COLOURS.length]),
+        width: each.width ?? 1.5,
+        dash: each.dash,
+        fill: each.fill || stacked ? `${style(each.colour ?? COLOURS[at % COLOURS.length])}${stacked ? "b0" : "28"}` : undefined,
+        points: { show: each.points ?? false, size: 3 },
+        spanGaps: false,
+        value: (_, value, number, index) => this.value(value, number, index, format),
+      }))],
+      bands: stacked
+        ? series.slice(1).map((_, at) => ({ series: [at + 2, at + 1] }))
+        : series.flatMap((each, at) => (each.band === undefined ? [] : [{ series: [at + 1, each.band + 1], fill: `${style(each.colour ?? "c1")}22` }])),
+      hooks: {
+        drawClear: [(plot) => this.shade(plot, shade())],
+        setSelect: [(plot) => {
+          if (plot.select.width < 5 || !brush) return;
+          brush(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
+          plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        }],
+      },
+    }, this.drawn(), this.element);
+  }
+
+  value(value, number, index, format) {
+    if (value === null || value === undefined) return "–";
+    const raw = this.options.stacked && index !== null ? this.data[number][index] : value;
+    return raw === null || raw === undefined ? "–" : format(raw);
+  }
+
+  shade(plot, spans) {
+    const context = plot.ctx;
+    context.save();
+    context.fillStyle = style("shade");
+    for (const [from, to] of spans) {
+      const left = Math.max(plot.bbox.left, plot.valToPos(from, "x", true));
+      const right = Math.min(plot.bbox.left + plot.bbox.width, plot.valToPos(to, "x", true));
+      if (right > left) context.fillRect(left, plot.bbox.top, Math.max(1, right - left), plot.bbox.height);
+    }
+    context.restore();
+  }
+
+  drawn() {
+    if (!this.options.stacked) return this.data;
+    const sums = this.data[0].map(() => 0);
+    return [this.data[0], ...this.data.slice(1).map((column) => column.map((value, at) => { sums[at] += value ?? 0; return sums[at]; }))];
+  }
+
+  set(data, range) {
+    this.data = data;
+    this.range = range;
+    this.plot.setData(this.drawn(), true);
+  }
+
+  size() {
+    const width = Math.max(200, this.element.clientWidth);
+    if (width !== this.plot.width) this.plot.setSize({ width, height: this.options.height });
+  }
+
+  close() {
+    this.plot.destroy();
+  }
+}

@@ -1,0 +1,39 @@
+// Numbers and times as text.
+
+export const percent = (ratio) => (ratio === null || ratio === undefined ? "–" : `${(100 * ratio).toFixed(ratio < 0.0995 ? 1 : 0)} %`);
+
+export function amount(value, digits = 1) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (Math.abs(value) >= 10000) return Math.round(value).toLocaleString("en-US").replaceAll(",", " ");
+  if (Math.abs(value) >= 100) return value.toFixed(0);
+  return value.toFixed(digits);
+}
+
+export const whole = (value) => (value === null || value === undefined ? "–" : Math.floor(value).toLocaleString("en-US").replaceAll(",", " "));
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (Math.abs(value) >= 1024 && at < units.length - 1) {
+    value /= 1024;
+    at += 1;
+  }
+  return `${value.toFixed(at && Math.abs(value) < 100 ? 1 : 0)} ${units[at]}`;
+}
+
+export function age(seconds) {
+  if (!Number.isFinite(seconds)) return "–";
+  if (seconds < 0) return "0 s";
+  if (seconds < 99.5) return `${seconds.toFixed(seconds < 9.95 ? 1 : 0)} s`;
+  if (seconds < 5940) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} d`;
+}
+
+// What runs out first, in words.
+export const resource = (name) => ({ cpu: "CPU", memory: "memory", pods: "pod limit" })[name] ?? name;
+
+export const clock = (us) => (us ? new Date(us / 1000).toLocaleTimeString("en-GB") : "–");
+export const moment = (us) => (us ? new Date(us / 1000).toLocaleString("en-GB") : "–");
+export const quoted = (text) => `'${String(text).replaceAll("'", "''")}'`;

@@ -1,0 +1,225 @@
+"""The HTTP server of the dashboard: static files, events, queries.
+
+Pages load nothing from elsewhere and run no script but the files of this package, which the content security policy
+enforces. Nothing here changes any state but a connection's own.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from prometheus_client import Counter, Gauge
+
+from bus.client import Client
+from schemas.settings import Settings, SettingsError
+from schemas.subject import Names
+from sinks.dashboard import node_feed, pipeline
+from sinks.dashboard.access import Access
+from sinks.dashboard.cluster_feed import ClusterFeed
+from sinks.dashboard.history import History, Unanswerable
+
+log = logging.getLogger(__name__)
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+_STATIC = Path(__file__).with_name("static")
+_PING_SECONDS = 10.0
+_LOOK_SECONDS = 1.0  # for whether the page is still there
+_BODY_BYTES = 64 << 10
+_PIPELINE_SECONDS = 1.0
+_QUERIES = 2  # at once; DuckDB uses all cores for each
+
+VIEWERS = Gauge("spazio_dashboard_viewers", "open event streams of pages")
+REQUESTS = Counter("spazio_dashboard_requests_total", "requests of pages", ["path", "status"])
+
+
+class Dashboard:
+    """Answers the requests of pages."""
+
+    def __init__(self, client: Client, settings: Settings, history: History) -> None:
+        """Describe the sources.
+
+        Args:
+            client: Connection.
+            settings: All settings.
+            history: Reads the history.
+        """
+        self._client, self._settings, self._history = client, settings, history
+        self._names = Names(settings.prefix)
+        self._access = Access(settings.dashboard)
+        self._cluster = ClusterFeed(client, settings)
+        self._queries = asyncio.Semaphore(_QUERIES)
+        self._streams = 0
+        self._pipeline: tuple[float, bytes] | None = None
+        self._reading = asyncio.Lock()
+
+    def application(self) -> web.Application:
+        """Return the routes."""
+        app = web.Application(client_max_size=_BODY_BYTES, middlewares=[self._admit])
+        app.router.add_get("/", _index)
+        app.router.add_get("/healthz", _healthy)
+        app.router.add_get("/api/about", self._about)
+        app.router.add_get("/api/cluster", self._follow_cluster)
+        app.router.add_get("/api/node/{node}", self._follow_node)
+        app.router.add_get("/api/pipeline", self._show_pipeline)
+        app.router.add_post("/api/query", self._query)
+        app.router.add_static("/static", _STATIC)
+        return app
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[str]:
+        """Serve within a context; yields the address.
+
+        Raises:
+            SettingsError: The address cannot be listened on.
+        """
+        own = self._settings.dashboard
+        runner = web.AppRunner(self.application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        site = web.TCPSite(runner, own.host, own.port, ssl_context=self._access.context)
+        try:
+            await site.start()
+        except OSError as error:
+            await runner.cleanup()
+            raise SettingsError(
+                [
+                    f"dashboard port: cannot listen on {own.host}:{own.port}: {error.strerror or error}; choose "
+                    "another with --dashboard-port, 0 for any"
+                ]
+            ) from error
+        host, port = runner.addresses[0][:2]
+        try:
+            yield f"http{'s' if self._access.context else ''}://{f'[{host}]' if ':' in host else host}:{port}/"
+        finally:
+            await runner.cleanup()
+
+    @web.middleware
+    async def _admit(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        path = resource.canonical if resource is not None else "other"
+        answer: web.StreamResponse
+        try:
+            answer = (None if request.path == "/healthz" else self._access.refusal(request)) or await handler(request)
+        except web.HTTPException as error:
+            REQUESTS.labels(path, str(error.status)).inc()
+            error.headers.update(_HEADERS)
+            raise
+        REQUESTS.labels(path, str(answer.status)).inc()
+        if not answer.prepared:
+            answer.headers.update(_HEADERS)
+        return answer
+
+    async def _about(self, _: web.Request) -> web.Response:
+        settings = self._settings
+        return _json(
+            {
+                "prefix": settings.prefix,
+                "expirySeconds": settings.cache.expiry_seconds,
+                "slowdown": settings.slowdown,
+                "host": settings.sample.node_name,
+            }
+        )
+
+    async def _follow_cluster(self, request: web.Request) -> web.StreamResponse:
+        return await self._stream(request, self._cluster.follow())
+
+    async def _follow_node(self, request: web.Request) -> web.StreamResponse:
+        return await self._stream(request, node_feed.follow(self._client, self._names, request.match_info["node"]))
+
+    async def _stream(self, request: web.Request, events: AsyncIterator[bytes]) -> web.StreamResponse:
+        """Send events until the page is closed; a comment now and then shows that the connection lives."""
+        if self._streams >= self._settings.dashboard.viewers_max:
+            return web.Response(status=503, text="too many pages are open; close some\n")
+        headers = {**_HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        response = web.StreamResponse(headers=headers)
+        self._streams += 1
+        VIEWERS.set(self._streams)
+        try:
+            async with aclosing(events):  # type: ignore[type-var] # generators, which can be closed
+                await response.prepare(request)
+                await response.write(b": spazio\n\n")
+                await self._pass_on(events, request, response)
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the page is closed
+        finally:
+            self._streams -= 1
+            VIEWERS.set(self._streams)
+        return response
+
+    @staticmethod
+    async def _pass_on(events: AsyncIterator[bytes], request: web.Request, response: web.StreamResponse) -> None:
+        now = asyncio.get_running_loop().time
+        coming, written = asyncio.ensure_future(anext(events)), now()
+        try:
+            while request.transport is not None and not request.transport.is_closing():
+                done, _ = await asyncio.wait({coming}, timeout=_LOOK_SECONDS)
+                if not done:
+                    if now() - written > _PING_SECONDS:
+                        await response.write(b": ping\n\n")
+                        written = now()
+                    continue
+                try:
+                    event = coming.result()
+                except StopAsyncIteration:
+                    return
+                await response.write(event)
+                written = now()
+                coming = asyncio.ensure_future(anext(events))
+        finally:
+            coming.cancel()
+            await asyncio.wait({coming})
+
+    async def _show_pipeline(self, _: web.Request) -> web.Response:
+        """Answer with the state of the pipeline; pages that ask at the same time share one look."""
+        now = asyncio.get_running_loop().time
+        async with self._reading:
+            if self._pipeline is None or now() - self._pipeline[0] > _PIPELINE_SECONDS:
+                state = await pipeline.read(self._client, self._settings)
+                self._pipeline = now(), msgspec.json.encode(state)
+        return web.Response(body=self._pipeline[1], content_type="application/json")
+
+    async def _query(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/json":
+            return _json({"error": 'send JSON: {"sql": "SELECT …"}'}, status=415)
+        try:
+            statement = json.loads(await request.read())["sql"]
+        except (ValueError, LookupError, TypeError):
+            statement = None
+        if not isinstance(statement, str):
+            return _json({"error": 'send JSON: {"sql": "SELECT …"}'}, status=400)
+        own = self._settings.dashboard
+        async with self._queries:
+            try:
+                answer = await asyncio.to_thread(
+                    self._history.query, statement, rows=own.query_rows, seconds=own.query_seconds
+                )
+            except Unanswerable as reason:
+                return _json({"error": str(reason)})  # an answer for people; browsers log other states as errors
+        return _json(answer._asdict())
+
+
+async def _healthy(_: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+async def _index(_: web.Request) -> web.FileResponse:
+    return web.FileResponse(_STATIC / "index.html")
+
+
+def _json(content: object, *, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(content), status=status, content_type="application/json")

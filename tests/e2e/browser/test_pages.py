@@ -1,0 +1,155 @@
+"""The pages of the dashboard in a real Chromium, beside a real nats-server."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from nats.aio.client import Client
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from schemas import codec
+from schemas.settings import Settings
+from schemas.subject import Names
+from sinks import cluster
+from sinks.history import view
+from tests.support import telemetry
+from tests.support.pages import cache, rows, served
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ADDING = "cluster?group=binding&add=30&class=shop%2Fweb"
+PAGES = {
+    "light": (ADDING, "node/n1", "placement", "predictions", "pipeline", "sql"),
+    "dark": (ADDING, "node/n1", "pipeline"),
+}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"),
+]
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        running = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        await running.close()
+
+
+class Watched:
+    """A page, with all that it complains about and all that it loads from elsewhere."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page, self.complaints, own = page, list[str](), (f"{address}/", "data:", "blob:")
+        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: None if request.url.startswith(own) else self.complaints.append(request.url))
+
+
+async def opened(browser: Browser, address: str, path: str, *, width: int = 1280, scheme: str = "light") -> Watched:
+    page = await browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+    watched = Watched(page, address)
+    await page.goto(f"{address}/#/{path}")
+    return watched
+
+
+async def test_thousands_of_nodes_are_shown_with_the_same_numbers_as_elsewhere(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    known = rows(5000, names=["<script>document.title='stolen'</script>"])
+    await cache(client, known)
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "cluster?sort=node")
+        page = watched.page
+        cards = page.locator(".card strong")
+        await expect(cards.nth(0)).to_have_text("5 000")
+        await expect(cards.nth(1)).to_have_text(f"{sum(int(row.lower) for row in known):,}".replace(",", " "))
+        first, second = cluster.totals(known)[:2]
+        for total in (first, second):
+            shown = page.locator("tr", has_text=total.workload)
+            await expect(shown.locator("td").nth(3)).to_have_text(f"{int(total.available):,}".replace(",", " "))
+        await expect(page.get_by_role("link", name="<script>document.title='stolen'</script>")).to_be_visible()
+        assert "stolen" not in await page.title()
+
+        await page.keyboard.press("/")
+        await page.keyboard.type("node-00123")
+        await expect(page.locator("main table").last.locator("tbody tr")).to_have_count(1)
+        cell = page.locator("main table").last.locator("tbody td")
+        (row,) = [each for each in known if each.node == "node-00123"]
+        await expect(cell.nth(1)).to_have_text(str(int(row.lower)))
+        await expect(cell.nth(2)).to_have_text(f"{row.available:.1f}")
+        assert "q=node-00123" in page.url
+        await cache(client, [row.model_copy(update={"available": 77.5, "lower": 71.0})])
+        await expect(cell.nth(1)).to_have_text("71")
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("h1")).to_have_text("node-00123")
+        assert watched.complaints == []
+
+
+async def test_pods_to_be_added_go_where_the_lower_bounds_leave_room(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    await cache(client, rows(10))
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "cluster?class=shop%2Fweb&add=31")
+        answer = watched.page.locator(".answer")
+        await expect(answer).to_contain_text("30 of 31 pods of shop/web fit, on 10 nodes; 1 do not fit")
+        await watched.page.get_by_label("Number of pods to add").fill("30")
+        await expect(answer).to_contain_text("30 pods of shop/web fit, on 10 nodes")
+
+
+async def test_a_node_is_shown_live(browser: Browser, client: Client, settings: Settings) -> None:
+    view.create(settings.history_dir)
+    names, block = Names(), telemetry.block("n1", 0)
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "node/n1?range=60")
+        await expect(watched.page.locator(".note", has_text="Waiting for this node")).to_be_visible()
+        (row,) = rows(1, names=["n1"])
+        await client.publish(names.node("samples", "n1"), codec.encode(block))
+        await client.publish(names.node("availability", "n1"), codec.encode(row.model_copy(update={"lower": 17.0})))
+        await expect(watched.page.locator(".facts dd").first).to_have_text("17")
+        await expect(watched.page.locator(".note", has_text="Waiting for this node")).to_have_count(0)
+        assert await watched.page.locator("figure canvas").count() == 9
+        assert watched.complaints == []
+
+
+async def test_an_open_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    await cache(client, rows(10))
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "cluster")
+        await expect(watched.page.locator("#connection")).to_have_text("live")
+    await expect(watched.page.locator("#connection")).to_contain_text("disconnected for")
+    await cache(client, rows(12))
+    async with served(client, settings, port=int(address.rpartition(":")[2])):
+        await expect(watched.page.locator("#connection")).to_have_text("live", timeout=10_000)
+        await expect(watched.page.locator(".card strong").first).to_have_text("12")
+
+
+@pytest.mark.parametrize("scheme", PAGES)
+async def test_every_page_can_be_used_by_everybody_and_on_a_narrow_screen(
+    browser: Browser, client: Client, settings: Settings, scheme: str, tmp_path: Path
+) -> None:
+    view.create(settings.history_dir)
+    await cache(client, rows(50, names=["n1"]))
+    async with served(client, settings) as address:
+        for path in PAGES[scheme]:
+            watched = await opened(browser, address, path, width=390, scheme=scheme)
+            await expect(watched.page.locator("main h1").first).to_be_attached()
+            await asyncio.sleep(1)
+            overflow = await watched.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            await watched.page.set_viewport_size({"width": 1280, "height": 800})
+            results = await Axe().run(watched.page)
+            serious = [
+                (violation["id"], [node["html"][:120] for node in violation["nodes"]])
+                for violation in results.response["violations"]
+                if violation["impact"] in ("serious", "critical")
+            ]
+            assert (overflow, serious, watched.complaints) == (0, [], []), path
+            await watched.page.close()

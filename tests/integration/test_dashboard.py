@@ -1,0 +1,214 @@
+"""The dashboard's server against a real nats-server: who is let in, what pages get, and what a query may do."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from nats.aio.client import Client
+
+from schemas.sections.dashboard import Dashboard
+from schemas.settings import Settings, SettingsError
+from schemas.subject import Names
+from sinks import cluster
+from sinks.dashboard.access import Access
+from sinks.history import view
+from tests.support.pages import cache, rows, served
+
+SECRET = "a-secret-of-enough-letters"  # of a test
+
+
+@pytest.fixture
+async def web() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+        yield session
+
+
+async def events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[str, Any]]:
+    """Read the next events of a stream, without comments."""
+    found: list[tuple[str, Any]] = []
+    async with asyncio.timeout(15):
+        while len(found) < count:
+            lines = (await answer.content.readuntil(b"\n\n")).decode().splitlines()
+            if lines[0].startswith("event: "):
+                found.append((lines[0][7:], json.loads(lines[1][6:])))
+    return found
+
+
+async def query(web: aiohttp.ClientSession, address: str, sql: str) -> tuple[int, Any]:
+    async with web.post(f"{address}/api/query", json={"sql": sql}) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_a_page_gets_all_nodes_and_then_those_that_change(
+    client: Client, settings: Settings, web: aiohttp.ClientSession
+) -> None:
+    known = rows(60, names=["<script>alert(1)</script>"])
+    await cache(client, known)
+    async with served(client, settings) as address, web.get(f"{address}/api/cluster") as answer:
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        (kind, nodes), (_, facts), (_, totals) = await events(answer, 3)
+        assert (kind, nodes["full"], facts) == ("nodes", True, {})
+        by_name = {row[0]: dict(zip(nodes["columns"], row, strict=True)) for row in nodes["rows"]}
+        assert by_name.keys() == {row.node for row in known}
+        for row in known:
+            shown = by_name[row.node]
+            assert (shown["available"], shown["lower"], shown["binding"]) == (row.available, row.lower, row.binding)
+        assert totals["nodes"] == 60
+        assert totals["lower"] == sum(int(row.lower) for row in known)
+        of_class = {each["workload"]: each for each in totals["classes"]}
+        for total in cluster.totals(known):
+            assert of_class[total.workload]["available"] == total.available
+            assert of_class[total.workload]["fragmentation"] == total.fragmentation
+        await cache(client, [known[7].model_copy(update={"available": 99.5})])
+        while True:
+            ((kind, change),) = await events(answer, 1)
+            if kind == "nodes":
+                break
+        assert (change["full"], [row[:3:2] for row in change["rows"]]) == (False, [[known[7].node, 99.5]])
+
+
+async def test_a_page_of_a_node_gets_its_messages_and_no_other_s(
+    client: Client, settings: Settings, web: aiohttp.ClientSession
+) -> None:
+    names = Names()
+    async with served(client, settings) as address, web.get(f"{address}/api/node/a%2Eb") as answer:
+        await answer.content.readuntil(b"\n\n")
+        await asyncio.sleep(0.2)
+        await client.publish(names.node("samples", "other"), b'{"of":"other"}')
+        await client.publish(names.node("samples", "a.b"), b'{"of":\n"this"}')
+        await client.publish(names.node("availability", "a.b"), b'{"of":2}')
+        assert await events(answer, 2) == [("samples", {"of": "this"}), ("availability", {"of": 2})]
+
+
+async def test_the_pipeline_is_shown_with_its_dead_letters(
+    client: Client, settings: Settings, web: aiohttp.ClientSession
+) -> None:
+    headers = {"Spazio-Error": "it is <b>garbage</b>", "Spazio-Subject": "spazio.samples.x"}
+    await client.jetstream().publish("spazio.dead.samples.x", b"\xff<script>", headers=headers)
+    async with served(client, settings) as address, web.get(f"{address}/api/pipeline") as answer:
+        state = await answer.json()
+    assert state["errors"] == {}
+    assert {stream["name"] for stream in state["streams"]} >= {"SPAZIO_TELEMETRY", "SPAZIO_ESTIMATES", "SPAZIO_DEAD"}
+    (letter,) = state["letters"]
+    assert (letter["reason"], letter["bytes"], letter["data"]) == ("it is <b>garbage</b>", 9, "�<script>")
+
+
+async def test_queries_read_the_history_and_nothing_else(
+    client: Client, settings: Settings, web: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("of others")
+    async with served(client, settings, query_rows=3, query_seconds=1) as address:
+        status, content = await query(web, address, "SELECT 1")
+        assert (status, "no history" in content["error"]) == (200, True)
+        view.create(settings.history_dir)
+        assert await query(web, address, "SELECT count(*) AS n, count(*) FROM samples") == (
+            200,
+            {"columns": ["n", "count_star()"], "rows": [[0, 0]], "truncated": False},
+        )
+        status, content = await query(web, address, "SELECT 'NaN'::DOUBLE, range FROM range(5)")
+        assert (status, content["rows"], content["truncated"]) == (200, [[None, 0], [None, 1], [None, 2]], True)
+        for refused in (
+            f"SELECT * FROM read_text('{tmp_path}/secret')",
+            f"COPY (SELECT 1) TO '{tmp_path}/out'",
+            f"EXPLAIN ANALYZE COPY (SELECT 1) TO '{tmp_path}/out'",
+            f"ATTACH '{tmp_path}/other.db'",
+            "INSTALL httpfs",
+            "SELECT 1; SELECT 2",
+            "SELEC",
+            "",
+            "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b",
+        ):
+            status, content = await query(web, address, refused)
+            assert status == 200, refused
+            assert content["error"], refused
+        assert not (tmp_path / "out").exists()
+        for body, kind, status in (
+            (b"{", "application/json", 400),
+            (b'{"sql": 3}', "application/json", 400),
+            (b"[]", "application/json", 400),
+            (b'{"sql": "SELECT 1"}', "text/plain", 415),
+            (b'{"sql": "' + b" " * 70_000 + b'"}', "application/json", 413),
+        ):
+            async with web.post(f"{address}/api/query", data=body, headers={"Content-Type": kind}) as answer:
+                assert answer.status == status, body[:20]
+
+
+async def test_pages_load_nothing_from_elsewhere_and_run_no_script_but_their_own(
+    client: Client, settings: Settings, web: aiohttp.ClientSession
+) -> None:
+    async with served(client, settings) as address:
+        for path in ("/", "/static/app.js", "/api/about", "/static/none", "/nowhere", "/static/../web.py"):
+            async with web.get(address + path) as answer:
+                policy = answer.headers["Content-Security-Policy"]
+                assert "default-src 'none'" in policy
+                assert "unsafe" not in policy
+                assert answer.status == (404 if "no" in path or "web.py" in path else 200)
+
+
+async def test_a_name_that_only_resolves_to_this_machine_is_refused(
+    client: Client, settings: Settings, web: aiohttp.ClientSession
+) -> None:
+    async with served(client, settings) as address:
+        for host, status in (
+            ("evil.example", 403),
+            ("localhost", 200),
+            ("127.0.0.1:1", 200),
+            ("[::1]", 200),
+            ("", 403),
+        ):
+            async with web.get(f"{address}/api/about", headers={"Host": host}) as answer:
+                assert answer.status == status, host
+
+
+async def test_off_loopback_a_browser_needs_the_token_and_keeps_it_in_a_cookie(
+    client: Client, settings: Settings, web: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{SECRET}\n")
+    async with served(client, settings, token_file=file) as address:
+        for path in ("/", "/api/about", "/?token=wrong", "/static/app.js"):
+            async with web.get(address + path, allow_redirects=False) as answer:
+                assert answer.status == 401
+                assert SECRET not in await answer.text()
+        async with web.get(f"{address}/healthz") as answer:
+            assert answer.status == 200
+        async with web.get(f"{address}/?token={SECRET}", allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/")
+            cookie = answer.cookies["spazio-dashboard"]
+            assert SECRET not in cookie.value
+            assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
+        async with web.get(f"{address}/api/about", headers={"Host": "pages.example"}) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "example.org"])  # refused
+def test_off_loopback_it_does_not_start_without_a_token(host: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="token"):
+        Access(Dashboard(host=host))
+    short = tmp_path / "short"
+    short.write_text("short")
+    with pytest.raises(SettingsError, match="at least 16"):
+        Access(Dashboard(host=host, token_file=short))
+    with pytest.raises(SettingsError, match="cannot be read"):
+        Access(Dashboard(host=host, token_file=tmp_path / "none"))
+    Access(Dashboard(host=host, allow_anonymous=True))
+
+
+async def test_the_number_of_open_pages_is_bounded(
+    client: Client, settings: Settings, web: aiohttp.ClientSession
+) -> None:
+    async with served(client, settings, viewers_max=1) as address, web.get(f"{address}/api/node/a") as first:
+        assert first.status == 200
+        async with web.get(f"{address}/api/node/b") as second:
+            assert second.status == 503
+        first.close()
+        async with asyncio.timeout(5):
+            while True:
+                async with web.get(f"{address}/api/node/b") as third:
+                    if third.status == 200:
+                        return
+                await asyncio.sleep(0.05)

@@ -20,6 +20,6 @@ node=$(python -c 'import sys; from schemas.subject import token; print(token(sys
 # It has public keys only, and the server is another user.
 hand "$keys/server.conf" server accounts.conf 644
 hand "$keys/nodes/$node.creds" agent nats.creds 640
-for role in process cache history metrics extender; do
+for role in process cache history metrics extender dashboard; do
   hand "$keys/roles/$role.creds" "$role" nats.creds 640
 done

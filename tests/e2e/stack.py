@@ -21,7 +21,7 @@ from tests.e2e.pipeline import spazio
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("dockerd", "containerd", "runc", "docker", "docker-compose", "mmdebstrap", "busybox")
-SERVICES = ("nats", "agent", "process", "cache", "history", "metrics", "extender")
+SERVICES = ("nats", "agent", "process", "cache", "history", "metrics", "extender", "dashboard")
 NODE = "node-1.example"
 PROJECT = "spazio-test"
 USER = 12345  # owner of the history's folder; neither root nor the images' own

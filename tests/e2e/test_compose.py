@@ -110,7 +110,12 @@ def test_no_container_has_more_than_it_needs(running: Stack) -> None:
         for service in SERVICES
         if (bindings := running.inspect(service)["NetworkSettings"]["Ports"])
     }
-    assert published == {"nats": {"127.0.0.1"}, "metrics": {"127.0.0.1"}, "extender": {"127.0.0.1"}}
+    assert published == {
+        "nats": {"127.0.0.1"},
+        "metrics": {"127.0.0.1"},
+        "extender": {"127.0.0.1"},
+        "dashboard": {"127.0.0.1"},
+    }
 
 
 def test_each_service_has_its_own_credential_and_nobody_else_the_keys(running: Stack) -> None:

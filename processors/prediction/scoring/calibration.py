@@ -34,6 +34,8 @@ class Calibration:
 
     def __init__(self, resources: int, probability: float) -> None:
         self._before = self.today = conformal.empty(resources)
+        self._enforced: Table | None = None
+        self._probability = probability
         self._day = 0
         self.enforce(0, probability)
 
@@ -43,6 +45,9 @@ class Calibration:
         if day != self._day:  # also after a clock that was far ahead
             self._before = conformal.fade(Table(self._before.counts + self.today.counts), _KEPT)
             self.today, self._day = conformal.empty(self.today.counts.shape[1]), day
+        elif self.today is self._enforced and probability == self._probability:
+            return  # a table is replaced when something is learned
+        self._enforced, self._probability = self.today, probability
         learned = Table(self._before.counts + self.today.counts)
         self.stated = conformal.stated(learned, probability)
         # Nothing is given away on fewer predictions than it takes to vouch for the probability.

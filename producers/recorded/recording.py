@@ -80,6 +80,16 @@ class Recording:
         if unsized:
             raise block.unsized(str(unsized[0]))
 
+    def period_seconds(self) -> float:
+        """Return the usual time between two seconds in which a node has samples: 1 or more, by the first rows."""
+        query = (
+            "WITH first AS (SELECT node, at_us // 1000000 AS second FROM read_parquet(?) LIMIT ?), "
+            "steps AS (SELECT node, second - lag(second) OVER (PARTITION BY node ORDER BY second) AS step FROM "
+            "(SELECT DISTINCT node, second FROM first)) SELECT coalesce(median(step), 1) FROM steps"
+        )
+        (row,) = self._connection.execute(query, [str(self.prepared.path), _ROWS]).fetchall()
+        return max(1.0, float(row[0]))
+
     def leave_out_model(self, features: Sequence[str]) -> str:
         """Exclude the recorded global model if it has other features; return those features, empty: it stays.
 

@@ -127,7 +127,8 @@ class Replay(Section):
         1,
         ge=0,
         description="Recorded seconds by which nodes may run ahead of the global model. A live model is about one "
-        "second behind; larger values make a long recording faster.",
+        "second behind; larger values make a long recording faster. Nodes that report less often than each second "
+        "run ahead by at least 20 of their periods.",
     )
     ahead: int = Field(
         50_000,

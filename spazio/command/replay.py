@@ -137,7 +137,7 @@ class _Replay:
         self._over = False
         # A recording with global models needs no aggregation, and no waiting for a model.
         self._complete = "model" in opened.kinds
-        self._model = pace.Model(settings.replay.model_lag_seconds)
+        self._model = pace.Model(settings.replay.model_lag_seconds, opened.period_seconds())
 
     async def run(self) -> dict[str, Any]:
         """Publish everything, wait until it is processed, and return the result."""

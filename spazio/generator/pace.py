@@ -9,35 +9,49 @@ from producers.recorded.recording import Recorded
 
 _FIRST_MODEL_SECONDS, _MODEL_SECONDS = 10.0, 1.0
 _PIECE_US = 20_000
-# A block that ends in a second began in the second before. The sums of a second are complete when the next second
-# begins, and the model when the sums of the next second are. So the newest model is this far behind the end of a block.
+# A block that ends in a second began in the second before. The sums of a second are complete when the next second that
+# has blocks begins, and the model when the sums of the next such second are. So the newest model is this many periods
+# of the nodes behind the end of a block.
 _BEHIND = 3
-_LEAST_LAG = 1.0  # the first block of a second precedes the model that it triggers
+# A model takes a fraction of a second from the nodes back to them. Waiting that long for each block would make an hour
+# of half minutes as slow as one of seconds, so nodes that report less often than each second run ahead by more blocks.
+_SPARSE_LAG = 20
 
 
 class Model:
     """Event time of the newest global model."""
 
-    def __init__(self, lag_seconds: float) -> None:
-        self._lag = max(lag_seconds, _LEAST_LAG)
+    def __init__(self, lag_seconds: float, period_seconds: float = 1.0) -> None:
+        """Know of no model yet.
+
+        Args:
+            lag_seconds: How far nodes may run ahead of the model.
+            period_seconds: Time between two blocks of a node, at least 1.
+        """
+        # The first block of a period precedes the model that it triggers.
+        least = period_seconds if period_seconds <= 1 else _SPARSE_LAG * period_seconds
+        self._behind = int(_BEHIND * period_seconds) + max(lag_seconds, least)
         self._second, self._first = 0, float("inf")
         self._patience = _FIRST_MODEL_SECONDS
+        self._trust = _MODEL_SECONDS
         self._news = asyncio.Event()
 
     async def receive(self, message: Message) -> None:
         """Record a model."""
         self._second = json.loads(message.data)["at_us"] // 1_000_000
-        self._patience = _MODEL_SECONDS
+        self._patience = self._trust
         self._news.set()
 
     async def follow(self, second: float) -> None:
         """Wait until the model is close behind a time; briefly, since a pause in the recording produces no model.
 
+        Each wait in vain halves the next one, so nodes that report irregularly do not make a recording slow.
+
         Args:
             second: End of the next piece, in seconds; the first call gives the beginning of the recording.
         """
         self._first = min(self._first, int(second) - 1)
-        needed = int(second) - _BEHIND - self._lag
+        needed = int(second) - self._behind
         if not self._patience or needed < self._first or self._second >= needed:
             return
         try:
@@ -45,8 +59,9 @@ class Model:
                 while self._second < needed:
                     self._news.clear()
                     await self._news.wait()
+            self._trust = min(2 * self._trust, _MODEL_SECONDS)
         except TimeoutError:
-            self._patience = 0.0
+            self._patience, self._trust = 0.0, self._trust / 2
 
 
 def split(part: Sequence[Recorded]) -> list[list[Recorded]]:

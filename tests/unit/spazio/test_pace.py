@@ -69,3 +69,41 @@ def test_after_a_pause_in_the_recording_the_wait_is_short() -> None:
         return await waited(made, FIRST + 3600)
 
     assert virtual.run(replayed()) == pytest.approx(1)
+
+
+def test_nodes_that_report_each_half_minute_wait_neither_in_vain_nor_for_each_block() -> None:
+    period = 30
+
+    async def replayed() -> tuple[list[float], list[int]]:
+        made, pauses, behind = pace.Model(1.0, period), list[float](), list[int]()
+        coming: list[asyncio.Task[None]] = []
+        newest = FIRST
+        for step in range(100):
+            pauses.append(await waited(made, FIRST + step * period + 1))
+            newest = max([newest, *(done.result() for done in coming if done.done())])
+            behind.append(step - (newest - FIRST) // period)
+            if step >= 3:
+                coming.append(asyncio.create_task(_brought(made, FIRST + (step - 3) * period)))
+        await asyncio.gather(*coming)
+        return pauses, behind
+
+    pauses, behind = virtual.run(replayed())
+    assert max(pauses) < 1.1 * COMES_SECONDS
+    assert 0 < sum(pauses) < 10 * COMES_SECONDS
+    assert max(behind) <= 25
+
+
+async def _brought(made: pace.Model, second: int) -> int:
+    await later(made, second)
+    return second
+
+
+def test_models_that_always_come_too_late_cost_less_and_less() -> None:
+    async def replayed() -> float:
+        made, total = pace.Model(1.0), 0.0
+        for second in range(FIRST, FIRST + 200, 20):
+            total += await waited(made, second)
+            await made.receive(model(second - 19))
+        return total
+
+    assert virtual.run(replayed()) < 2.1

@@ -272,3 +272,20 @@ def test_factors_are_read_from_the_end_so_that_columns_may_hold_signs() -> None:
         Column("cpu_util", "a/b"),
         Column("memory_util", "m", 1 / 4e9),
     ]
+
+
+@pytest.mark.parametrize(("step", "period"), [(0.005, 1.0), (1, 1.0), (30, 30.0), (300, 300.0)])
+def test_the_period_of_a_recording_is_the_usual_step_of_its_nodes(tmp_path: Path, step: float, period: float) -> None:
+    rows = [(f"n{node}", 1_700_000_000 + index * step + node) for index in range(60) for node in range(3)]
+    trace = tmp_path / "trace.csv"
+    gap = ("n0", 1_700_000_000 + 200 * step)
+    trace.write_text("\n".join(["node,seconds,cpu_util", *(f"{node},{at},0.4" for node, at in [*rows, gap])]) + "\n")
+    with recording.opened([trace], Replay.model_validate(SIZES), tmp_path / "work") as opened:
+        assert opened.period_seconds() == period
+
+
+def test_one_row_is_a_recording_too(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("node,seconds,cpu_util\nn,1700000000,0.4\n")
+    with recording.opened([trace], Replay.model_validate(SIZES), tmp_path / "work") as opened:
+        assert opened.period_seconds() == 1.0

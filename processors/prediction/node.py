@@ -147,11 +147,11 @@ class Nodes:
         )
         table.put(self._state.report, slots, published)
         no_probability = np.full(len(slots), np.nan)
-        states = settings.model == "calibrated"
+        states, measured = settings.model == "calibrated", state.calibrated.weight[:, _WHOLE_NODE] > 0
         fields = report.ReportFields(
             at_us=at_us,
             capacity=capacity,
-            violation=self._calibration.stated_at(at_us, _WHOLE_NODE) if states else no_probability,
+            violation=self._calibration.stated_at(at_us, _WHOLE_NODE, measured) if states else no_probability,
             accuracy=accuracy.summary(table.take(self._state.accuracy, slots)),
             windows=state.windows,
         )

@@ -87,7 +87,7 @@ class Result(NamedTuple):
 def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
     """Return everything that is predicted of some nodes."""
     evidence = _evidence(nodes, pods, settings)
-    peaks = registry.peaks(evidence, settings)
+    peaks = _whole_where_unknown(registry.peaks(evidence, settings), nodes.capacity)
     node = _node(nodes, pods, evidence)
     shipped = _shipped(nodes, pods, evidence, settings)
     reclaimable = tier.reclaimable(node, peaks[:, :, PEAK_MODELS.index(settings.model)], shipped, settings)
@@ -101,6 +101,16 @@ def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
         tier.formulas(node, reclaimable, shipped, evidence.lists_pods, settings),
         batch.allocatable(nodes.capacity, reserved, nodes.system, held),
     )
+
+
+def _whole_where_unknown(peaks: Array, capacity: Array) -> Array:
+    """Return peaks where a model that predicts one resource of a group predicts the whole machine of the other.
+
+    So a node that measures CPU alone has predictions, and nothing of its memory is given away.
+    """
+    is_unknown = np.isnan(peaks)
+    one_is_known = ~is_unknown.all(axis=3, keepdims=True)
+    return np.where(is_unknown & one_is_known, capacity[:, None, None, :], peaks)
 
 
 def _evidence(nodes: Nodes, pods: Pods, settings: Predict) -> Evidence:

@@ -54,11 +54,16 @@ class Calibration:
         vouched = self.stated <= probability
         self.multiple = np.where(vouched, conformal.quantile(learned, probability), np.nan)
 
-    def stated_at(self, at_us: NDArray[np.int64], resources: list[int]) -> NDArray[np.float64]:
-        """Return the stated probability (nodes,) at a time of each (nodes,), the greatest of some resources."""
+    def stated_at(
+        self, at_us: NDArray[np.int64], resources: list[int], known: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Return the stated probability (nodes,) at a time of each (nodes,), the greatest of some resources.
+
+        What is not known (nodes, resources) of a node does not count, for its peak is the whole machine.
+        """
         probabilities = self.stated[conformal.time_of_day(at_us, len(self.stated))][:, resources]
-        greatest: NDArray[np.float64] = probabilities.max(axis=1)
-        return greatest
+        greatest: NDArray[np.float64] = np.where(known, probabilities, 0.0).max(axis=1)
+        return np.where(known.any(axis=1), greatest, 1.0)
 
     def dump(self) -> tuple[int, dict[str, NDArray[Any]]]:
         """Return the day, and everything else as arrays; of the counts those that are not 0, and where they are."""

@@ -457,3 +457,21 @@ def test_nothing_of_pods_piles_up_where_nobody_forecasts() -> None:
             partition.fold([stored(block("n", BEGIN + second, seq=second))])
         sizes.append(len(partition.snapshot()))
     assert sizes[2] < 1.2 * sizes[1]
+
+
+@pytest.mark.parametrize("missing", ["cpu_util", "memory_util"])
+def test_one_resource_is_enough_and_nothing_of_the_other_is_given_away(missing: str) -> None:
+    messages: Stream = []
+    for second in range(BEGIN, BEGIN + 100):
+        usage: dict[str, float | None] = dict.fromkeys(("cpu_util", "memory_util"), 0.3 + 0.01 * (second % 7))
+        messages.append(stored(block("a", second, **(usage | {missing: None}))))
+    made = predictions(PredictionPartition(configured(**FAST, predict_violation="0.5"), 0).fold(messages))
+    assert made
+    last = made[-1]
+    known, unknown = ("memory", "cpu") if missing == "cpu_util" else ("cpu", "memory")
+    assert 0 < getattr(last.peak, known) < getattr(last.capacity, known)
+    assert getattr(last.peak, unknown) == getattr(last.capacity, unknown)
+    assert getattr(last.reclaimable, unknown) == 0
+    assert last.violation == 0.5
+    assert last.accuracy
+    assert last.accuracy["calibrated"].settled > 0

@@ -72,6 +72,8 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
             if not prepared.rows:
                 return _fail(f"{paths[0]}: holds no samples")
             opened.check()
+            if lacking := _lacking(prepared.metrics):
+                clean.complain(lacking)
             features = choose(settings).features
             if others := opened.leave_out_model(features):
                 clean.complain(
@@ -106,6 +108,21 @@ def sentence(result: dict[str, Any]) -> str:
 def _fail(message: str) -> int:
     clean.complain(message)
     return 2
+
+
+def _lacking(metrics: Sequence[str]) -> str:
+    """Return what a recording with these metrics cannot give, in one sentence; empty: nothing.
+
+    >>> _lacking(["cpu_util"])
+    'the recording has no memory_util: peaks of cpu are predicted, but no availability is estimated'
+    """
+    resources = {"cpu": "cpu_util", "memory": "memory_util"}
+    absent = [metric for metric in resources.values() if metric not in metrics]
+    known = [name for name, metric in resources.items() if metric in metrics]
+    if not absent:
+        return ""
+    rest = f"peaks of {known[0]} are predicted, but" if known else "no peaks are predicted, and"
+    return f"the recording has no {' and no '.join(absent)}: {rest} no availability is estimated"
 
 
 def _report_faults(prepared: Prepared) -> None:

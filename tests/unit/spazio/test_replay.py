@@ -24,6 +24,7 @@ from schemas.subject import is_node_name
 from sinks.history import view
 from sinks.history.tables import pod
 from sinks.history.writer import Writer
+from spazio.command import replay
 from tests.support import telemetry
 from tests.support.history import append
 from tests.support.telemetry import NAMES, START, stored
@@ -289,3 +290,18 @@ def test_one_row_is_a_recording_too(tmp_path: Path) -> None:
     trace.write_text("node,seconds,cpu_util\nn,1700000000,0.4\n")
     with recording.opened([trace], Replay.model_validate(SIZES), tmp_path / "work") as opened:
         assert opened.period_seconds() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("metrics", "sentence"),
+    [
+        (["cpu_util", "memory_util", "pods"], ""),
+        (["cpu_util"], "no memory_util: peaks of cpu are predicted, but no availability"),
+        (["memory_util"], "no cpu_util: peaks of memory are predicted, but no availability"),
+        (["gpu_util"], "no cpu_util and no memory_util: no peaks are predicted, and no availability"),
+    ],
+)
+def test_a_replay_says_what_a_recording_cannot_give(metrics: list[str], sentence: str) -> None:
+    lacking = replay._lacking(metrics)
+    assert sentence in lacking
+    assert bool(lacking) == bool(sentence)

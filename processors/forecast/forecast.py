@@ -55,7 +55,7 @@ def forecasts(at_us: int, seen: Seen, *, chosen: str, target: float, fitted: int
         seen: The workloads, and what was observed of them.
         chosen: Name of the model that counts.
         target: Utilisation that is aimed at, above 0.
-        fitted: Workloads, those with most pods, that another model than the reference is asked about.
+        fitted: Workloads, those with most pods, that a model which fits each series is asked about.
 
     Returns:
         One forecast of each workload, in the order of `seen`.
@@ -99,7 +99,7 @@ def _ask(seen: Seen, chosen: str, fitted: int) -> dict[str, Array]:
     for name in model.available():
         if name not in (model.REFERENCE, chosen):
             continue
-        asked = np.array(largest if name == model.REFERENCE else largest[:fitted], dtype=np.intp)
+        asked = np.array(largest[:fitted] if model.is_fitted(name) else largest, dtype=np.intp)
         amounts[name] = np.full(seen.values.shape[:2], np.nan)
         flat = seen.values[asked].reshape(-1, len(seen.seconds))
         horizon = np.repeat(seen.horizon[asked], len(RESOURCES))

@@ -1,4 +1,4 @@
-"""The straight line of best fit through what was observed, carried on: the reference of predictive autoscaling.
+"""The straight line of best fit through what was observed, carried on, as proposed for predictive autoscaling.
 
 The proposal for a predictive horizontal pod autoscaler fits a line to past utilisation and reads it at now +
 initialization time. With observations y at times t, and dt, dy their deviations from their means, its slope is

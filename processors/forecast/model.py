@@ -7,11 +7,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.forecast import holt, linear
+from processors.forecast import holt, linear, smoothing
 
 Array = NDArray[np.float64]
 
-REFERENCE = "linear"
+REFERENCE = "smoothing"
 
 
 class Model(Protocol):
@@ -31,7 +31,11 @@ class Model(Protocol):
 
 
 # A model of your own goes in here, with the package that it needs.
-MODELS: Mapping[str, Model] = {REFERENCE: linear.forecast, "holt": holt.forecast}
+MODELS: Mapping[str, Model] = {
+    REFERENCE: smoothing.forecast,
+    "linear": linear.forecast,
+    "holt": holt.forecast,
+}
 _PACKAGES = {"holt": "statsmodels"}
 
 
@@ -40,12 +44,17 @@ def available() -> tuple[str, ...]:
     return tuple(name for name in MODELS if name not in _PACKAGES or find_spec(_PACKAGES[name]) is not None)
 
 
+def is_fitted(name: str) -> bool:
+    """Tell whether a model fits each series, which takes milliseconds, and so is asked about few of them."""
+    return name in _PACKAGES
+
+
 def missing(name: str) -> str | None:
     """Return why a model cannot be used, in one sentence; None: it can.
 
     >>> missing("linear")
     >>> missing("oracle")
-    'forecast model oracle is unknown; there are linear, holt'
+    'forecast model oracle is unknown; there are smoothing, linear, holt'
     """
     if name not in MODELS:
         return f"forecast model {name} is unknown; there are {', '.join(MODELS)}"

@@ -27,7 +27,7 @@ class Params(NamedTuple):
         model: Whose forecast is the chosen one.
         target: Utilisation that is aimed at, above 0.
         silent_seconds: Sums of a partition that are older are left out.
-        fitted: Workloads, those with most pods, that another model than the reference is asked about; a fit takes
+        fitted: Workloads, those with most pods, that a model which fits each series is asked about; a fit takes
             three milliseconds, there are two for each workload and period, and other folds wait meanwhile.
     """
 

@@ -225,10 +225,11 @@ class Forecast(Section):
         "HorizontalPodAutoscaler.",
     )
     model: str = Field(
-        "linear",
+        "smoothing",
         json_schema_extra=RELOAD,
-        description="Forecast model that decides; forecasts contain the values of all. The default needs no further "
-        "package; holt needs spazio[forecast].",
+        description="Forecast model that decides: smoothing, linear or holt; forecasts also contain the value of "
+        "smoothing. The default weighs exponential smoothing, trends and the last value by how each has done on the "
+        "workload. linear is a straight line through the history, and holt needs spazio[forecast].",
     )
     target: float = Field(
         0.8,

@@ -50,7 +50,7 @@ def test_a_ramp_is_carried_on_and_published_under_namespace_and_owner() -> None:
     assert not refused
     last = codec.decode(Forecast, made[-1].row.payload)
     assert made[-1].row.subject == "spazio.forecast.shop.Deployment=2Fmy_web"
-    assert (last.pods, last.model, last.raises, last.initialization_seconds) == (2, "linear", True, 60.0)
+    assert (last.pods, last.model, last.raises, last.initialization_seconds) == (2, "smoothing", True, 60.0)
     # 60 seconds of initialization are four periods ahead.
     assert last.forecast.cpu == pytest.approx(last.current.cpu + 0.4, rel=0.05)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors.forecast import desired, holt, linear, model
+from processors.forecast import desired, holt, linear, model, smoothing
 
 Array = NDArray[np.float64]
 
@@ -69,6 +69,77 @@ def test_one_observation_is_carried_on_level() -> None:
     assert linear.forecast(np.zeros(1), np.array([[3.0]]), np.array([600.0])).tolist() == [3.0]
 
 
+def relative_error(series: Array, horizon: int, window: int) -> float:
+    """Return the mean absolute error at several times of series (series, points), as a multiple of the last value's."""
+    own, last = [], []
+    for now in range(window, series.shape[1] - horizon, window // 2):
+        found = smoothing.forecast(
+            ago(window), series[:, now - window + 1 : now + 1], np.full(len(series), horizon * PERIOD)
+        )
+        truth = series[:, now + horizon]
+        own.append(np.abs(found - truth).mean())
+        last.append(np.abs(series[:, now] - truth).mean())
+    return float(np.mean(own) / np.mean(last))
+
+
+class TestSmoothing:
+    noise = np.random.default_rng(3).normal(0, 1, (80, 400))
+
+    @pytest.mark.parametrize(("horizon", "window"), [(4, 20), (20, 40), (40, 80)])
+    def test_it_is_better_than_the_last_value_on_noise_and_little_worse_on_a_random_walk(
+        self, horizon: int, window: int
+    ) -> None:
+        assert relative_error(50 + self.noise, horizon, window) < 0.82
+        assert relative_error(200 + np.cumsum(self.noise, axis=1), horizon, window) <= 1.06
+
+    def test_a_ramp_under_noise_is_carried_on(self) -> None:
+        assert relative_error(20 + 0.5 * np.arange(400) + self.noise, 20, 60) < 0.45
+
+    def test_a_step_is_no_slope(self) -> None:
+        values = np.where(np.arange(80) < 60, 5.0, 10.0)[None]
+        (found,) = smoothing.forecast(ago(80), values, np.array([600.0]))
+        assert found == pytest.approx(10, rel=0.1)
+
+    @given(values=amounts, horizon=st.floats(0, 600), scale=st.floats(1e-3, 1e9))
+    def test_the_unit_does_not_matter(self, values: list[float], horizon: float, scale: float) -> None:
+        given = np.array([values])
+        (found,) = smoothing.forecast(ago(len(values)), given, np.array([horizon]))
+        (scaled,) = smoothing.forecast(ago(len(values)), given * scale, np.array([horizon]))
+        assert scaled == pytest.approx(found * scale, rel=1e-6, abs=1e-9 * scale)
+
+    def test_levels_and_trends_are_those_of_the_recursion(self) -> None:
+        values = np.random.default_rng(4).uniform(1, 2, (3, 30))
+        values[1, 7:12] = np.nan
+        run = smoothing._run(values)
+        for row, series in enumerate(values):
+            for column, (alpha, beta, phi) in enumerate(smoothing._CANDIDATES):
+                level, trend = series[0], 0.0
+                for value in series[1:]:
+                    expected = level + phi * trend
+                    if np.isnan(value):
+                        level, trend = expected, phi * trend
+                        continue
+                    before, level = level, expected + alpha * (value - expected)
+                    trend = beta * (level - before) + (1 - beta) * phi * trend
+                assert run.level[-1, row, column] == pytest.approx(level)
+                assert run.trend[-1, row, column] == pytest.approx(trend)
+
+    def test_where_it_has_done_worse_than_the_last_value_that_one_counts(self) -> None:
+        """A wave whose half period is the horizon: what was level or rising is always wrong, the last value least."""
+        values = 10 + np.sign(np.sin(2 * np.pi * np.arange(64) / 16 + 0.1))[None]
+        run = smoothing._run(values)
+        (found,) = smoothing.forecast(ago(64), values, np.array([16 * PERIOD]))
+        assert found == run.level[-1, 0, 0] == values[0, -1]
+
+    def test_many_series_are_what_they_are_alone(self) -> None:
+        values = np.random.default_rng(5).uniform(1, 2, (600, 40))
+        horizon = np.full(600, 120.0)
+        together = smoothing.forecast(ago(40), values, horizon)
+        assert together[[0, 255, 256, 599]].tolist() == [
+            smoothing.forecast(ago(40), values[[row]], horizon[[row]])[0] for row in (0, 255, 256, 599)
+        ]
+
+
 @pytest.mark.skipif("holt" not in model.available(), reason="statsmodels is not installed")
 class TestHolt:
     def test_a_steady_rise_is_carried_on_and_at_most_fades(self) -> None:
@@ -106,10 +177,11 @@ def test_blocks_end_with_the_newest_observation_and_an_empty_one_lies_between_it
 
 def test_a_model_that_is_not_there_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "find_spec", lambda _name: None)
-    assert model.available() == ("linear",)
+    assert model.available() == ("smoothing", "linear")
     assert model.missing("linear") is None
     assert model.missing("holt") == (
-        "forecast model holt needs statsmodels, which is not installed (pip install 'spazio[forecast]'); linear is used"
+        "forecast model holt needs statsmodels, which is not installed (pip install 'spazio[forecast]'); "
+        "smoothing is used"
     )
 
 

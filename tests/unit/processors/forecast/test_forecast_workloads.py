@@ -52,7 +52,7 @@ def lead(chosen: str, flat: int, rise: float) -> int:
     return crossed - (first.at_us - at(0)) // 15_000_000
 
 
-@pytest.mark.parametrize(("chosen", "least"), [("linear", 40), ("holt", 32)])
+@pytest.mark.parametrize(("chosen", "least"), [("smoothing", 38), ("linear", 40), ("holt", 32)])
 def test_on_a_visible_ramp_the_forecast_crosses_the_target_an_initialization_time_ahead(
     chosen: str, least: int
 ) -> None:
@@ -62,7 +62,7 @@ def test_on_a_visible_ramp_the_forecast_crosses_the_target_an_initialization_tim
     assert least <= lead(chosen, 0, 0.06) <= 44
 
 
-@pytest.mark.parametrize(("chosen", "least"), [("linear", 3), ("holt", 28)])
+@pytest.mark.parametrize(("chosen", "least"), [("smoothing", 3), ("linear", 3), ("holt", 28)])
 def test_a_ramp_out_of_a_level_load_is_still_seen_before_it_crosses_the_target(chosen: str, least: int) -> None:
     """Level for 50 minutes, then to the target within 10: less than the time that pods take."""
     if chosen not in model.available():
@@ -80,7 +80,7 @@ def test_more_pods_under_the_same_load_are_no_fall() -> None:
     """Utilisation halves, and what all pods need together stays."""
     grown = [(0, at(period), {WEB: of(8.0, pods=10 if period < 30 else 20)}) for period in range(60)]
     (last,) = folded(single(), grown)[-1:]
-    assert last.forecasts["linear"][0] == pytest.approx(8.0)
+    assert last.forecasts["smoothing"][0] == pytest.approx(8.0)
     assert last.desired == 10
 
 
@@ -161,7 +161,7 @@ def test_what_says_nothing_is_missing_and_no_zero() -> None:
     messages = [(0, at(period), {WEB: of(5.0 if period % 3 else bad[period // 3 % 3])}) for period in range(40)]
     made = folded(single(), messages)
     assert made
-    assert all(one.forecasts["linear"][0] == pytest.approx(5.0) for one in made)
+    assert all(one.forecasts["smoothing"][0] == pytest.approx(5.0) for one in made)
 
 
 def test_without_requests_nothing_is_raised() -> None:
@@ -188,7 +188,7 @@ def test_a_clock_that_is_set_back_does_not_mix_times() -> None:
     made = folded(forecasts, [*steady(range(1000, 1040), 9.0), *steady(range(40), 5.0)])
     back = [one for one in made if one.at_us < at(1000)]
     assert len(back) > 20
-    assert [one.forecasts["linear"][0] for one in back] == [pytest.approx(5.0)] * len(back)
+    assert [one.forecasts["smoothing"][0] for one in back] == [pytest.approx(5.0)] * len(back)
 
 
 def test_the_initialization_time_is_remembered_and_bounded() -> None:
@@ -231,8 +231,8 @@ def test_only_the_largest_workloads_are_fitted_and_the_others_say_which_model_co
     ]
     made = [one for one in folded(single(model="holt", fitted=2), messages) if one.at_us == at(22)]
     assert {one.workload.name: one.model for one in made if one.model == "holt"} == {"w5": "holt", "w4": "holt"}
-    assert {one.model for one in made} == {"holt", "linear"}
-    assert all("linear" in one.forecasts for one in made)
+    assert {one.model for one in made} == {"holt", "smoothing"}
+    assert all("smoothing" in one.forecasts for one in made)
 
 
 def test_a_partition_that_does_not_exist_is_refused() -> None:

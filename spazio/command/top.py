@@ -1,7 +1,6 @@
 """`spazio top`: a live table of nodes, and under it one of workload classes over the whole cluster."""
 
 import asyncio
-import contextlib
 import json
 import time
 from typing import Any
@@ -14,7 +13,8 @@ from schemas.settings import Settings
 from sinks import cluster
 from spazio.terminal import clean, latest, partitions, table
 
-_ONCE_SECONDS = 3.0
+_ONCE_SECONDS = 10.0
+_FIRST_SECONDS = 3.0  # for the first report, on a pipeline that has just started
 _REFRESH_SECONDS = 0.5
 
 
@@ -33,20 +33,18 @@ def run(settings: Settings, *, once: bool, json_output: bool, classes: bool = Fa
 
 
 async def _once(settings: Settings, json_output: bool, classes: bool) -> int:
-    rows: list[Availability] = []
     async with latest.follow(settings) as nodes:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_ONCE_SECONDS):
-                before = -1
-                while not rows or len(rows) > before:  # the contents of the cache arrive in parts
-                    before, rows = len(rows), await nodes.read(0.3)
+        rows = await nodes.read_all(_ONCE_SECONDS) or await nodes.read(_FIRST_SECONDS)
+        unread = max(0, nodes.unread)
     now = time.time()
     if json_output:
         print(json.dumps(classes_document(rows) if classes else nodes_document(rows, now)))
     else:
         console = Console()
-        console.print(table.page(rows, now, console.width))
-    return 0
+        console.print(table.page(rows, now, console.width, unread=unread))
+    if unread:
+        clean.complain(f"{len(rows)} of {len(rows) + unread} nodes were read in {_ONCE_SECONDS:.0f} s")
+    return int(unread > 0)
 
 
 async def _follow(settings: Settings) -> int:

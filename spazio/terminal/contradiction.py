@@ -10,7 +10,6 @@ from spazio.terminal import latest
 
 _NAME = "nodes"
 _MOST = 10  # names in one line
-_QUIET_SECONDS = 0.2
 
 
 def check(settings: Settings, seconds: float) -> Finding:
@@ -35,10 +34,7 @@ def check(settings: Settings, seconds: float) -> Finding:
 
 async def _rows(settings: Settings, seconds: float) -> list[Availability]:
     async with asyncio.timeout(seconds), latest.follow(settings) as nodes:
-        before, rows = -1, list[Availability]()
-        while len(rows) > before:  # the contents of the cache arrive in parts
-            before, rows = len(rows), await nodes.read(_QUIET_SECONDS)
-        return rows
+        return await nodes.read_all(seconds)
 
 
 def _listed(names: list[str]) -> str:

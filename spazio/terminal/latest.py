@@ -1,6 +1,7 @@
 """The newest availability of each node, followed live, for `top` and for the start screen."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,8 @@ from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from schemas.subject import Names
 
+_PART_SECONDS = 0.3
+
 
 class Unreachable(RuntimeError):
     """No pipeline answers."""
@@ -24,14 +27,25 @@ class Nodes:
     def __init__(self, changes: Subscription[Availability], expiry_seconds: float) -> None:
         self._changes, self._expiry = changes, expiry_seconds
         self._rows: dict[str, Availability] = {}
+        self.unread = -1  # messages that the server has and that have not arrived; -1: not known yet
 
     async def read(self, timeout_seconds: float) -> list[Availability]:
         """Wait for changes at most `timeout_seconds` and return all nodes that have not expired, by name."""
         batch = await self._changes.read(timeout_seconds=timeout_seconds)
+        self.unread = batch.pending
         self._rows |= {each.message.node: each.message for each in batch.messages}
         oldest = (time.time() - self._expiry) * 1e6
         self._rows = {node: row for node, row in self._rows.items() if row.at_us >= oldest}
         return [self._rows[node] for node in sorted(self._rows)]
+
+    async def read_all(self, timeout_seconds: float) -> list[Availability]:
+        """Read until nothing is left to read, or the time is up; `unread` tells which."""
+        rows: list[Availability] = []
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                while self.unread:
+                    rows = await self.read(_PART_SECONDS)
+        return rows
 
 
 @asynccontextmanager

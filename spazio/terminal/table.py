@@ -35,7 +35,9 @@ class _Column(NamedTuple, Generic[Row]):
     least: int = 0
 
 
-def page(rows: list[Availability], now: float, width: int = 120, height: int | None = None) -> Group:
+def page(
+    rows: list[Availability], now: float, width: int = 120, height: int | None = None, *, unread: int = 0
+) -> Group:
     """Return both tables for a terminal.
 
     Args:
@@ -43,10 +45,11 @@ def page(rows: list[Availability], now: float, width: int = 120, height: int | N
         now: Seconds since the epoch.
         width: Columns of the terminal.
         height: Lines of the terminal; None: unlimited.
+        unread: Nodes whose rows have not arrived yet.
     """
     totals = cluster.totals(rows)
     if height is None:
-        return Group(nodes(rows, now, width), *([classes(totals, width)] if totals else []))
+        return Group(nodes(rows, now, width, unread=unread), *([classes(totals, width)] if totals else []))
     if not totals:
         return Group(nodes(rows, now, width, max(1, height - _NODE_LINES)))
     lines = height - _NODE_LINES - _CLASS_LINES
@@ -54,8 +57,8 @@ def page(rows: list[Availability], now: float, width: int = 120, height: int | N
     return Group(nodes(rows, now, width, max(1, lines - shown)), classes(totals, width, shown))
 
 
-def nodes(rows: list[Availability], now: float, width: int, most: int | None = None) -> Table:
-    """Return the table of nodes with at most so many rows."""
+def nodes(rows: list[Availability], now: float, width: int, most: int | None = None, *, unread: int = 0) -> Table:
+    """Return the table of nodes with at most so many rows, of which `unread` have not arrived yet."""
     bar = next(length for least, length in _BARS if width >= least)
     columns: list[_Column[Availability]] = [
         _Column("node", lambda row: _name(row.node), left=True),
@@ -72,7 +75,8 @@ def nodes(rows: list[Availability], now: float, width: int, most: int | None = N
         _Column("prior", lambda row: f"{row.prior:.0%}", least=90),
         _Column("age", lambda row: _age(row, now)),
     ]
-    made = _table(f"spazio: {_count(len(rows), 'node')}", columns, rows[:most], width)
+    title = f"spazio: {len(rows)} of {_count(len(rows) + unread, 'node')}"
+    made = _table(title, columns, rows[:most], width)
     if not rows:
         made.caption = "no node has reported in the last half minute"
     elif most is not None and len(rows) > most:

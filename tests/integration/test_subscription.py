@@ -156,9 +156,8 @@ async def test_top_passes_over_deleted_keys_and_what_is_no_row(client: Client, s
     for key, payload in (("a", row("a")), ("gone", b""), ("bad", b"{"), ("liar", row("a", 9))):
         await client.jetstream().publish(f"{bucket}.{key}", payload)
     async with latest.follow(settings) as nodes:
-        rows = await nodes.read(5)
-        while not rows:
-            rows = await nodes.read(5)
+        rows = await nodes.read_all(10)
+        assert nodes.unread == 0
     assert [(each.node, each.available) for each in rows] == [("a", 1)]
     assert await dead(client) == []
 

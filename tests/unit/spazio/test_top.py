@@ -99,6 +99,14 @@ def test_a_screen_is_never_too_low_for_both_tables(height: int) -> None:
     assert any("n0" in line for line in lines)
 
 
+def test_the_title_says_how_many_of_the_nodes_were_read() -> None:
+    assert any("3 of 3 nodes" in line for line in shown([row(name) for name in "abc"], 80))
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(table.page([row("a")], NOW, 80, unread=60))
+    assert "1 of 61 nodes" in capture.get()
+
+
 def test_a_screen_that_is_high_enough_shows_all() -> None:
     rows = [row(f"n{node}") for node in range(5)]
     assert not any("more;" in line for line in shown(rows, 80, 24))

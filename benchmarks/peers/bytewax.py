@@ -68,6 +68,7 @@ class Chained:
             self._report.since_us,
             result.free,
             self._chain.amount,
+            self._chain.running / self._chain.cores,
             None,
             lambda _index, _room: [],
             lambda _index, _room: {},

@@ -201,7 +201,7 @@ class Written:
             return None
         if math.isnan(usage[0]) or math.isnan(usage[1]):
             return None
-        return self._say(read, usage, expected, room, churn=churn, settling=settling)
+        return self._say(read, running, usage, expected, room, churn=churn, settling=settling)
 
     def _follow(
         self,
@@ -378,7 +378,15 @@ class Written:
         return True
 
     def _say(
-        self, read: SampleBlock, usage: list[float], expected: Expected, room: Room, *, churn: bool, settling: bool
+        self,
+        read: SampleBlock,
+        running: float,
+        usage: list[float],
+        expected: Expected,
+        room: Room,
+        *,
+        churn: bool,
+        settling: bool,
     ) -> bytes:
         """Follow `report.availabilities`."""
         free = []
@@ -407,6 +415,7 @@ class Written:
             free=dict(zip(FEATURES[:2], free, strict=True)),
             limits={name: round(amount, 4) for name, amount in zip(FEATURES, self._limits, strict=False)},
             since_us=self._published.since_us,
+            cpu_used=None if math.isnan(running) else _ratio(running / read.cpus),
         )
         return codec.encode(message)
 

@@ -140,6 +140,7 @@ class Partition:
             published.since_us,
             free,
             state.amount,
+            state.running / state.cores,
             room,
             workloads.listed,
             workloads.mixed,

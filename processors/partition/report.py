@@ -98,6 +98,7 @@ class ReportFields(NamedTuple):
         since_us: (nodes,) since when binding and mode are what they are.
         free: (nodes, resources) share that pods may still take.
         limits: (nodes, resources) cores and bytes of which it is a share.
+        cpu_used: (nodes,) share of the CPUs in use, mean of the second; NaN: not known.
         room: Room by class; None: no class is known.
         listed: Names and columns of a node's classes in `room`, by its index, in the order of the message.
         mixed: Weights of a node's mix in `room`, by its index.
@@ -110,6 +111,7 @@ class ReportFields(NamedTuple):
     since_us: NDArray[np.int64]
     free: Array
     limits: Array
+    cpu_used: Array
     room: Room | None
     listed: Callable[[int, Room], list[tuple[str, int]]]
     mixed: Callable[[int, Room], dict[str, float]]
@@ -145,6 +147,8 @@ def availabilities(
     fields["usage"] = _named(features, _ratios(result.usage[rows]))
     fields["free"] = _named(RESOURCES, _ratios(published.free[rows]))
     fields["limits"] = _named(RESOURCES, _rounded(published.limits[rows], 4))
+    used = _ratios(published.cpu_used[rows])
+    fields["cpu_used"] = [None if math.isnan(share) else share for share in used.tolist()]
     names = tuple(fields)
     for index, *values in zip(rows.tolist(), *fields.values(), strict=True):
         fields_of_node = dict(zip(names, values, strict=True))

@@ -139,7 +139,13 @@ class Availability(Message):
         bool, Field(description="containers are starting or ending; estimators do not learn, for half a minute at most")
     ]
     prior: Annotated[Ratio, Field(description="share of the cost that is assumed, not this node's evidence")]
-    usage: Annotated[dict[str, Ratio], Field(description="smoothed usage per feature")]
+    usage: Annotated[
+        dict[str, Ratio],
+        Field(
+            description="smoothed usage per feature; `cpu` is the saturation: CPUs in use and wanted, as a share of "
+            "what the allowed slowdown admits"
+        ),
+    ]
     explained: Annotated[Ratio, Field(description="share of the model's energy in its first direction")]
     gap: Annotated[Ratio, Field(description="second over first eigenvalue of the model; near 1: no single direction")]
     free: Annotated[
@@ -179,6 +185,9 @@ class Availability(Message):
         ),
     ] = None
     since_us: Annotated[Microseconds, Field(description="when binding or mode last changed")]
+    cpu_used: Annotated[
+        Ratio | None, Field(description="share of the CPUs in use, mean of the second; absent: not known")
+    ] = None
 
 
 class Cursor(Message):

@@ -100,15 +100,25 @@ def _of_nodes(live: list[Availability]) -> Iterator[Metric]:
             family.add_metric([row.node], value(row) / 1e6 if field == "at_us" else float(value(row)))
         yield family
     usage = GaugeMetricFamily("spazio_usage_ratio", "smoothed usage", labels=["node", "feature"])
+    used = GaugeMetricFamily("spazio_cpu_used_ratio", "share of the CPUs in use", labels=["node"])
+    saturation = GaugeMetricFamily(
+        "spazio_cpu_saturation_ratio",
+        "CPUs in use and wanted, as a share of what the allowed slowdown admits",
+        labels=["node"],
+    )
     free = GaugeMetricFamily("spazio_free_ratio", "share that pods may still take", labels=["node", "resource"])
     binding = GaugeMetricFamily("spazio_binding", "1 for what runs out first", labels=["node", "resource"])
     for row in live:
         binding.add_metric([row.node, row.binding], 1)
+        if row.cpu_used is not None:
+            used.add_metric([row.node], row.cpu_used)
+        if (saturated := row.usage.get("cpu")) is not None:
+            saturation.add_metric([row.node], saturated)
         for feature, ratio in row.usage.items():
             usage.add_metric([row.node, feature], ratio)
         for resource, ratio in (row.free or {}).items():
             free.add_metric([row.node, resource], ratio)
-    yield from (usage, free, binding)
+    yield from (usage, used, saturation, free, binding)
     yield from _of_faulty(live)
 
 

@@ -43,6 +43,9 @@ AVAILABILITY: Schema = {
     "classes": pl.List(_ROOM),
     "kinds": column.TEXTS,
     "mix": column.AMOUNTS,
+    # `usage_cpu` under the name of what it is: CPUs in use and wanted. `cpu_used` is what `top` shows as cpu.
+    "cpu_used": pl.Float64,
+    "cpu_saturation": pl.Float64,
 }
 MODEL: Schema = {
     "scope": pl.String,
@@ -72,6 +75,7 @@ def availabilities(messages: Sequence[Availability]) -> pl.DataFrame:
     for resource in ("cpu", "memory"):
         spread[f"free_{resource}"] = [(message.free or {}).get(resource) for message in messages]
         spread[f"limit_{resource}"] = [(message.limits or {}).get(resource) for message in messages]
+    spread["cpu_saturation"] = spread["usage_cpu"]
     spread["kinds"] = [_field(message.classes, "kind") for message in messages]
     listed = [_listed(message.classes, _ROOM) for message in messages]
     return column.frame(messages, AVAILABILITY, classes=listed, **spread)

@@ -165,6 +165,7 @@ FULL: dict[str, Message] = {
         churn=False,
         prior=0.5,
         usage={"cpu": 0.25},
+        cpu_used=0.5,
         explained=0.9,
         gap=0.1,
         limits={"cpu": 1.4, "memory": 1e9},

@@ -113,6 +113,13 @@ def test_a_screen_that_is_high_enough_shows_all() -> None:
     assert shown(rows, 80, 24) == shown(rows, 80)
 
 
+def test_cpu_is_what_is_in_use_and_saturation_stands_beside_it() -> None:
+    lines = shown([row("a", usage={"cpu": 0.76}, cpu_used=1.0)], 130)
+    assert lines[2].split()[5:8] == ["cpu", "satur.", "memory"]
+    (line,) = [line for line in lines if line.lstrip().startswith("a ")]
+    assert line.index("100%") < line.index("76%")
+
+
 def test_a_node_without_a_number_says_so() -> None:
     lines = shown([row("a", usage={"cpu": 1.0}, free={"cpu": 0.0, "memory": 0.0})], 80)
     assert any("no data" in line for line in lines)

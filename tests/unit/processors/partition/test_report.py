@@ -45,6 +45,22 @@ def test_estimates_are_the_same_bytes_whether_smoothed_rows_are_published_or_not
     assert len(both) > len(alone) > 100
 
 
+def test_the_cpu_in_use_is_told_apart_from_its_saturation() -> None:
+    told = [telemetry.stored(telemetry.block("n", second, cpu_util=1.0, cpu_pressure=0.5)) for second in range(5)]
+    outputs, _ = Partition(load({}, environ={}), 0).fold(told)
+    rows = [output.message for output in outputs if isinstance(output.message, Availability)]
+    assert {row.cpu_used for row in rows} == {1.0}
+    assert rows[-1].usage["cpu"] == pytest.approx(0.75)
+
+
+def test_the_cpu_in_use_is_absent_in_a_second_that_did_not_measure_it() -> None:
+    blocks = [telemetry.block("n", second, cpu_util=None if second == 3 else 0.5) for second in range(4)]
+    settings = load({"estimate_report_seconds": "1"}, environ={})
+    outputs, _ = Partition(settings, 0).fold([*map(telemetry.stored, blocks)])
+    rows = [output.message for output in outputs if isinstance(output.message, Availability)]
+    assert [row.cpu_used for row in rows] == [0.5] * 3 + [None]
+
+
 def test_rows_hold_short_numbers_and_read_back_as_they_were_written() -> None:
     told: list[dict[str, Any]] = []
     for subject, payload in rows():

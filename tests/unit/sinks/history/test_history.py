@@ -54,7 +54,9 @@ def seconds_of(directory: Path) -> list[int]:
 def test_every_kind_of_row_is_written_and_read_back(tmp_path: Path) -> None:
     target = writer(tmp_path)
     append(target, *_message(0))
-    outputs, _ = Partition(load({}, environ={}), 0).fold([stored(block("n", second)) for second in range(3)])
+    outputs, _ = Partition(load({}, environ={}), 0).fold(
+        [stored(block("n", second, cpu_util=0.25)) for second in range(3)]
+    )
     for sequence, output in enumerate(outputs, 10):
         append(target, output.subject, sequence, codec.encode(output.message))
     assert target.rows == 10 + 30 + sum("smoothed" not in output.subject for output in outputs)
@@ -64,9 +66,11 @@ def test_every_kind_of_row_is_written_and_read_back(tmp_path: Path) -> None:
     assert query(tmp_path, "SELECT count(*) FROM smoothed") == [(30,)]
     assert query(tmp_path, "SELECT DISTINCT scope, partition, nodes FROM models") == [("partition", 0, 1)]
     available = query(
-        tmp_path, "SELECT available, binding, usage_cpu, epoch_us(time) - at_us FROM availability LIMIT 1"
+        tmp_path,
+        "SELECT available, binding, cpu_used, usage_cpu = cpu_saturation, epoch_us(time) - at_us "
+        "FROM availability LIMIT 1",
     )
-    assert available[0][1:] == ("cpu", 0.0, 0)
+    assert available[0][1:] == ("cpu", 0.25, True, 0)
 
 
 def test_an_empty_history_has_every_table_and_column(tmp_path: Path) -> None:

@@ -41,10 +41,13 @@ FREE = {"cpu": 0.5, "memory": 0.27}
 
 
 def test_a_node_and_its_classes_have_gauges() -> None:
-    lines = page(row("a", free=FREE, classes={"shop/web": room()}))
+    lines = page(row("a", free=FREE, classes={"shop/web": room()}, usage={"cpu": 0.75}, cpu_used=1.0))
     for line in (
         'spazio_available_pods{node="a"} 12.5',
         'spazio_churn{node="a"} 1.0',
+        'spazio_cpu_used_ratio{node="a"} 1.0',
+        'spazio_cpu_saturation_ratio{node="a"} 0.75',
+        'spazio_usage_ratio{feature="cpu",node="a"} 0.75',
         'spazio_free_ratio{node="a",resource="memory"} 0.27',
         'spazio_class_available_pods{class="shop/web",node="a"} 2.7',
         'spazio_class_available_pods_lower{class="shop/web",node="a"} 1.5',

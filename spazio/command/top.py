@@ -1,6 +1,7 @@
 """`spazio top`: a live table of nodes, and under it one of workload classes over the whole cluster."""
 
 import asyncio
+import contextlib
 import json
 import time
 from typing import Any
@@ -12,10 +13,12 @@ from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from sinks import cluster
 from spazio.terminal import clean, latest, partitions, table
+from spazio.terminal.browser import keys, view
 
 _ONCE_SECONDS = 10.0
 _FIRST_SECONDS = 3.0  # for the first report, on a pipeline that has just started
 _REFRESH_SECONDS = 0.5
+_PAUSE_SECONDS = 0.1  # between reads: rows of many nodes come by the millisecond
 
 
 def run(settings: Settings, *, once: bool, json_output: bool, classes: bool = False, parts: bool = False) -> int:
@@ -48,13 +51,42 @@ async def _once(settings: Settings, json_output: bool, classes: bool) -> int:
 
 
 async def _follow(settings: Settings) -> int:
+    console = Console()
     async with latest.follow(settings) as nodes:
-        console = Console()
-        with Live(console=console, auto_refresh=False, screen=console.is_terminal) as display:
-            while True:
-                rows = await nodes.read(_REFRESH_SECONDS)
-                height = console.height if console.is_terminal else None
-                display.update(table.page(rows, time.time(), console.width, height), refresh=True)
+        if not console.is_terminal:
+            with Live(console=console, auto_refresh=False) as display:
+                while True:
+                    rows = await nodes.read(_REFRESH_SECONDS)
+                    display.update(table.page(rows, time.time(), console.width), refresh=True)
+        shown = view.View(own=settings.sample.node_name)
+        async with keys.pressed() as pressed:
+            with Live(console=console, auto_refresh=False, screen=True) as display:
+                reading = asyncio.create_task(_read(nodes, shown))
+                try:
+                    await _show(nodes, shown, pressed, display)
+                finally:
+                    reading.cancel()
+                    await asyncio.wait({reading})
+    return 0
+
+
+async def _read(nodes: latest.Nodes, shown: view.View) -> None:
+    while True:
+        shown.take(await nodes.read(_REFRESH_SECONDS))
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _show(nodes: latest.Nodes, shown: view.View, pressed: asyncio.Queue[str], display: Live) -> None:
+    """Draw the view after each key, and every half second, until the user leaves."""
+    console = display.console
+    while not shown.ended:
+        page = shown.page(time.time(), console.width, console.height, silent_seconds=nodes.silent_seconds)
+        display.update(page, refresh=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REFRESH_SECONDS):
+                shown.press(await pressed.get())
+        while not pressed.empty():
+            shown.press(pressed.get_nowait())
 
 
 def nodes_document(rows: list[Availability], now: float) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from bus import connection, errors, subscription
@@ -24,8 +24,14 @@ class Unreachable(RuntimeError):
 class Nodes:
     """The contents of the scheduler cache, updated as it changes."""
 
-    def __init__(self, changes: Subscription[Availability], expiry_seconds: float) -> None:
-        self._changes, self._expiry = changes, expiry_seconds
+    def __init__(
+        self,
+        changes: Subscription[Availability],
+        expiry_seconds: float,
+        connected: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._changes, self._expiry, self._connected = changes, expiry_seconds, connected
+        self._heard = time.monotonic()
         self._rows: dict[str, Availability] = {}
         self.unread = -1  # messages that the server has and that have not arrived; -1: not known yet
 
@@ -34,9 +40,18 @@ class Nodes:
         batch = await self._changes.read(timeout_seconds=timeout_seconds)
         self.unread = batch.pending
         self._rows |= {each.message.node: each.message for each in batch.messages}
+        if self._connected():
+            self._heard = time.monotonic()
+        else:  # the last known rows stay, and their age says how old they are
+            return [self._rows[node] for node in sorted(self._rows)]
         oldest = (time.time() - self._expiry) * 1e6
         self._rows = {node: row for node, row in self._rows.items() if row.at_us >= oldest}
         return [self._rows[node] for node in sorted(self._rows)]
+
+    @property
+    def silent_seconds(self) -> float | None:
+        """For how long there has been no connection; None: there is one."""
+        return None if self._connected() else time.monotonic() - self._heard
 
     async def read_all(self, timeout_seconds: float) -> list[Availability]:
         """Read until nothing is left to read, or the time is up; `unread` tells which."""
@@ -65,7 +80,8 @@ async def dial(settings: Settings) -> AsyncIterator[Connection]:
     try:
         yield client
     finally:
-        await client.close()
+        with contextlib.suppress(OSError):  # the server has gone without a goodbye
+            await client.close()
 
 
 @asynccontextmanager
@@ -84,4 +100,4 @@ async def follow(settings: Settings) -> AsyncIterator[Nodes]:
         reader = Reader(client, f"KV_{bucket}", [f"$KV.{bucket}.>"], newest=True)
         # Refused messages are deleted keys or those of other writers; the cache sink writes nothing else.
         async with Subscription(reader, subscription.of(Availability), subscription.ignore) as changes:
-            yield Nodes(changes, settings.cache.expiry_seconds)
+            yield Nodes(changes, settings.cache.expiry_seconds, lambda: client.is_connected)

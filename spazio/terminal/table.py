@@ -36,7 +36,13 @@ class _Column(NamedTuple, Generic[Row]):
 
 
 def page(
-    rows: list[Availability], now: float, width: int = 120, height: int | None = None, *, unread: int = 0
+    rows: list[Availability],
+    now: float,
+    width: int = 120,
+    height: int | None = None,
+    *,
+    unread: int = 0,
+    selected: str = "",
 ) -> Group:
     """Return both tables for a terminal.
 
@@ -46,19 +52,28 @@ def page(
         width: Columns of the terminal.
         height: Lines of the terminal; None: unlimited.
         unread: Nodes whose rows have not arrived yet.
+        selected: Node under the cursor, which stays on the screen; empty: there is no cursor.
     """
     totals = cluster.totals(rows)
     if height is None:
         return Group(nodes(rows, now, width, unread=unread), *([classes(totals, width)] if totals else []))
     if not totals:
-        return Group(nodes(rows, now, width, max(1, height - _NODE_LINES)))
+        return Group(nodes(rows, now, width, max(1, height - _NODE_LINES), selected=selected))
     lines = height - _NODE_LINES - _CLASS_LINES
     shown = min(len(totals), max(_LEAST_CLASSES, lines - len(rows)))
-    return Group(nodes(rows, now, width, max(1, lines - shown)), classes(totals, width, shown))
+    return Group(nodes(rows, now, width, max(1, lines - shown), selected=selected), classes(totals, width, shown))
 
 
-def nodes(rows: list[Availability], now: float, width: int, most: int | None = None, *, unread: int = 0) -> Table:
-    """Return the table of nodes with at most so many rows, of which `unread` have not arrived yet."""
+def nodes(
+    rows: list[Availability],
+    now: float,
+    width: int,
+    most: int | None = None,
+    *,
+    unread: int = 0,
+    selected: str = "",
+) -> Table:
+    """Return the table of nodes with at most so many rows around the selected one; `unread` have not arrived yet."""
     bar = next(length for least, length in _BARS if width >= least)
     columns: list[_Column[Availability]] = [
         _Column("node", lambda row: _name(row.node), left=True),
@@ -77,12 +92,22 @@ def nodes(rows: list[Availability], now: float, width: int, most: int | None = N
         _Column("age", lambda row: _age(row, now)),
     ]
     title = f"spazio: {len(rows)} of {_count(len(rows) + unread, 'node')}"
-    made = _table(title, columns, rows[:most], width)
+    begin = _begin([row.node for row in rows], most, selected)
+    shown = rows[begin:][:most]
+    made = _table(title, columns, shown, width, [row.node for row in shown].index(selected) if selected else None)
     if not rows:
         made.caption = "no node has reported in the last half minute"
     elif most is not None and len(rows) > most:
-        made.caption = f"{len(rows) - most} more; `spazio top --once` shows all"
+        places = f"{begin + 1} to {begin + len(shown)}"
+        made.caption = places if selected else f"{len(rows) - most} more; `spazio top --once` shows all"
     return made
+
+
+def _begin(names: list[str], most: int | None, selected: str) -> int:
+    """Return the first of at most so many rows, so that the selected one is in the middle as far as possible."""
+    if most is None or not selected:
+        return 0
+    return max(0, min(names.index(selected) - most // 2, len(names) - most))
 
 
 def classes(totals: list[cluster.Total], width: int, most: int | None = None) -> Table:
@@ -117,14 +142,16 @@ def _age(row: Availability, now: float) -> str | Text:
     return Text(f"{max(-999_999, min(999_999, row.clock)):+.0f} s off", style="red")
 
 
-def _table(title: str, columns: list[_Column[Row]], rows: Sequence[Row], width: int) -> Table:
+def _table(
+    title: str, columns: list[_Column[Row]], rows: Sequence[Row], width: int, marked: int | None = None
+) -> Table:
     made = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     shown = [column for column in columns if width >= column.least]
     for number, column in enumerate(shown):
         # Only the first column may shrink; its text does not wrap but ends in an ellipsis.
         made.add_column(column.heading, justify="left" if column.left else "right", no_wrap=number > 0)
-    for row in rows:
-        made.add_row(*(column.cell(row) for column in shown))
+    for number, row in enumerate(rows):
+        made.add_row(*(column.cell(row) for column in shown), style="reverse" if number == marked else None)
     return made
 
 

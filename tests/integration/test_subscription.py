@@ -162,6 +162,19 @@ async def test_top_passes_over_deleted_keys_and_what_is_no_row(client: Client, s
     assert await dead(client) == []
 
 
+async def test_top_keeps_its_rows_and_counts_while_the_server_is_away(
+    client: Client, settings: Settings, nats_server: NatsServer
+) -> None:
+    await client.jetstream().publish(f"$KV.{NAMES.availability_bucket}.a", row("a"))
+    brief = settings.model_copy(update={"cache": settings.cache.model_copy(update={"expiry_seconds": 2})})
+    async with latest.follow(brief) as nodes:
+        assert len(await nodes.read_all(10)) == 1
+        assert nodes.silent_seconds is None
+        nats_server.kill()
+        await soon(lambda: (nodes.silent_seconds or 0.0) > 2.5)
+        assert len(await nodes.read(0.1)) == 1
+
+
 async def test_each_message_is_handed_out_or_buried_once_although_the_server_is_killed(
     client: Client, settings: Settings, nats_server: NatsServer
 ) -> None:

@@ -1,0 +1,112 @@
+"""Rules, dashboards and runbook agree with each other and name what there is."""
+
+import json
+import re
+from collections.abc import Iterable
+from itertools import combinations
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from schemas import settings as all_settings
+from sinks.metrics.prediction import Ages, Outlooks
+from tests.support.prometheus import DASHBOARDS, ROOT, RULES, alerts
+
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
+CODE = [
+    path.read_text()
+    for package in ("bus", "kube", "producers", "processors", "sinks", "spazio")
+    for path in (ROOT / package).rglob("*.py")
+]
+BOARDS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for path in DASHBOARDS}
+
+
+def metrics() -> set[str]:
+    """Return the names of all metrics; those of predictions are put together where they are made."""
+    written = {name for text in CODE for name in re.findall(r'"(spazio_[a-z0-9_]+)"', text)}
+    return written | {family.name for family in Outlooks(Ages(1, 1, 1)).collect()}
+
+
+def named(text: str) -> set[str]:
+    return {name.removesuffix("_bucket") for name in re.findall(r"\bspazio_[a-z0-9_]+", text)}
+
+
+def test_every_metric_that_is_asked_for_exists() -> None:
+    texts = [RULES.read_text(), RUNBOOK, *(path.read_text() for path in DASHBOARDS)]
+    assert {name for text in texts for name in named(text)} - metrics() == set()
+    assert len(DASHBOARDS) == 4
+
+
+def test_every_alert_has_a_section_of_the_runbook_and_says_what_is_wrong() -> None:
+    sections = re.findall(r"^### (\w+)$", RUNBOOK, re.MULTILINE)
+    assert sections == [rule["alert"] for rule in alerts()]
+    for rule in alerts():
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["annotations"].keys() == {"summary", "runbook_url"}
+        assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
+    for section in re.split(r"^### \w+$", RUNBOOK, flags=re.MULTILINE)[1:]:
+        assert re.search(r"\n\n\w.+\n\n- \*\*Look:\*\* .+\n- \*\*Do:\*\* .+\n", section), section
+
+
+def test_the_runbook_names_events_and_settings_that_there_are() -> None:
+    settings = {f"{section}.{field}" for section, field, _ in all_settings.options()}
+    words = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", RUNBOOK))
+    assert {word for word in words - settings if not any(f'"{word}"' in text for text in CODE)} == set()
+    assert words & settings
+    assert words - settings
+
+
+def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
+    return (
+        one["x"] < other["x"] + other["w"]
+        and other["x"] < one["x"] + one["w"]
+        and one["y"] < other["y"] + other["h"]
+        and other["y"] < one["y"] + one["h"]
+    )
+
+
+def distinct(values: Iterable[object]) -> bool:
+    found = list(values)
+    return len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_dashboard_is_one_that_grafana_shows_whole(name: str) -> None:
+    board = BOARDS[name]
+    assert board["uid"] == f"spazio-{name}"
+    assert "id" not in board  # Grafana gives it
+    assert board["title"]
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    panels = board["panels"]
+    assert distinct(panel["id"] for panel in panels)
+    assert distinct(panel["title"] for panel in panels)
+    for panel in panels:
+        assert panel["type"] in ("timeseries", "stat", "table")
+        assert panel["description"].endswith(".")
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
+        assert distinct(target["refId"] for target in panel["targets"])
+        for target in panel["targets"]:
+            assert target["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            assert set(re.findall(r"\$(\w+)", target["expr"])) <= variables | {"__rate_interval"}
+    assert not [pair for pair in combinations((panel["gridPos"] for panel in panels), 2) if overlap(*pair)]
+
+
+def test_prometheus_finds_every_pod_that_the_manifests_mark() -> None:
+    (job,) = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"]
+    rules = {tuple(rule["source_labels"]): rule for rule in job["relabel_configs"]}
+    (port,) = rules["__meta_kubernetes_pod_container_port_name",]["regex"].split("|")
+    (label,) = (re.compile(rule["regex"]) for rule in job["relabel_configs"] if rule.get("target_label") == "service")
+    found = set()
+    for path in sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml")):
+        for thing in yaml.safe_load_all(path.read_text()):
+            pod = ((thing or {}).get("spec") or {}).get("template")
+            if pod and pod["metadata"].get("annotations", {}).get("prometheus.io/scrape") == "true":
+                (container,) = pod["spec"]["containers"]
+                (chosen,) = (one for one in container["ports"] if one["name"] == port)
+                assert str(chosen["containerPort"]) == pod["metadata"]["annotations"]["prometheus.io/port"]
+                matched = label.fullmatch(pod["metadata"]["labels"]["app.kubernetes.io/name"])
+                assert matched
+                found.add(matched[1])
+    assert found == {"agent", "cache", "extender", "history", "kubernetes", "metrics", "process", "watch"}

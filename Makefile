@@ -70,11 +70,15 @@ pins:
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate pyproject.toml -o requirements-agent.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --group pyproject.toml:audit -o requirements-audit.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra processors --group peers --constraint requirements.txt pyproject.toml -o requirements-peers.txt
-kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-scheduler .tools/kube/kwok
+kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-scheduler .tools/kube/kwok .tools/kube/helm .tools/kube/kustomize
 .tools/kube/etcd: $(KUBE)/etcd/go.mod $(KUBE)/etcd/go.sum
 	$(GO_BUILD) -C $(KUBE)/etcd -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
 .tools/kube/kwok: $(KUBE)/kwok/go.mod $(KUBE)/kwok/go.sum
 	$(GO_BUILD) -C $(KUBE)/kwok -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kwok/cmd/kwok
+.tools/kube/helm: $(KUBE)/helm/go.mod $(KUBE)/helm/go.sum
+	$(GO_BUILD) -C $(KUBE)/helm -ldflags '-s -w' -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
+.tools/kube/kustomize: $(KUBE)/helm/go.mod $(KUBE)/helm/go.sum
+	$(GO_BUILD) -C $(KUBE)/helm -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kustomize/kustomize/v5
 .tools/kube/kube-%: $(KUBE)/kubernetes/go.mod $(KUBE)/kubernetes/go.sum
 	$(GO_BUILD) -C $(KUBE)/kubernetes -ldflags '-s -w $(KUBE_STAMP)' -o $(CURDIR)/$@ k8s.io/kubernetes/cmd/kube-$*
 clean:

@@ -1,0 +1,65 @@
+{{- /* Key of an object or of a patch: kind, namespace, name. */ -}}
+{{- define "spazio.key" -}}
+{{ .kind }}/{{ .metadata.namespace }}/{{ .metadata.name }}
+{{- end -}}
+
+{{- /* "yes" if an object belongs to a component that is not enabled. */ -}}
+{{- define "spazio.skipped" -}}
+{{- $name := .object.metadata.name -}}
+{{- range $component, $values := .components -}}
+{{- if not $values.enabled -}}
+{{- $own := printf "spazio-%s" $component -}}
+{{- if or (eq $name $own) (hasPrefix (printf "%s-" $own) $name) (and (eq $component "kubernetes") (eq $.object.kind "CustomResourceDefinition")) -}}
+yes
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Puts the networks of the control plane where the manifests have their placeholder; changes the policy. */ -}}
+{{- define "spazio.network" -}}
+{{- $blocks := list -}}
+{{- range .cidrs -}}
+{{- $blocks = append $blocks (dict "ipBlock" (dict "cidr" .)) -}}
+{{- end -}}
+{{- range list "ingress" "egress" -}}
+{{- $side := ternary "from" "to" (eq . "ingress") -}}
+{{- range (get $.object.spec . | default list) -}}
+{{- if eq (get . $side | toJson) `[{"ipBlock":{"cidr":"192.0.2.1/32"}}]` -}}
+{{- $_ := set . $side $blocks -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Puts the values of a component into its Deployment, StatefulSet or DaemonSet; changes the object. */ -}}
+{{- define "spazio.workload" -}}
+{{- $values := .values -}}
+{{- $pod := .object.spec.template.spec -}}
+{{- $container := first $pod.containers -}}
+{{- $image := get .images (ternary "agent" (ternary "nats" "full" (eq .component "nats")) (eq .component "agent")) -}}
+{{- if $image -}}{{- $_ := set $container "image" $image -}}{{- end -}}
+{{- with $values.replicas -}}{{- $_ := set $.object.spec "replicas" . -}}{{- end -}}
+{{- with $values.resources -}}{{- $_ := set $container "resources" (mergeOverwrite $container.resources .) -}}{{- end -}}
+{{- with $values.nodeSelector -}}{{- $_ := set $pod "nodeSelector" . -}}{{- end -}}
+{{- with $values.tolerations -}}{{- $_ := set $pod "tolerations" . -}}{{- end -}}
+{{- $names := list -}}
+{{- range .images.pullSecrets -}}{{- $names = append $names (dict "name" .) -}}{{- end -}}
+{{- if $names -}}{{- $_ := set $pod "imagePullSecrets" $names -}}{{- end -}}
+{{- $settings := deepCopy ($values.settings | default dict) -}}
+{{- if $values.bind -}}{{- $_ := set $settings "SPAZIO_EXTENDER_BIND" "true" -}}{{- end -}}
+{{- $env := $container.env | default list -}}
+{{- range $name, $value := $settings -}}{{- $env = append $env (dict "name" $name "value" $value) -}}{{- end -}}
+{{- if $env -}}{{- $_ := set $container "env" $env -}}{{- end -}}
+{{- with $values.storage -}}
+{{- range $.object.spec.volumeClaimTemplates -}}
+{{- include "spazio.claim" (dict "object" . "storage" $values.storage) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Puts size and class into a claim; changes the object. */ -}}
+{{- define "spazio.claim" -}}
+{{- with .storage.size -}}{{- $_ := set $.object.spec.resources.requests "storage" . -}}{{- end -}}
+{{- with .storage.className -}}{{- $_ := set $.object.spec "storageClassName" . -}}{{- end -}}
+{{- end -}}

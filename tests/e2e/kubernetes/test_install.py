@@ -1,0 +1,95 @@
+"""The Helm chart on a real API server: installed, upgraded, and removed without a trace."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl, missing
+from tests.e2e.kubernetes.writing import path_of
+from tests.support.charts import CHART, helm, rendered
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing("helm")), reason=missing("helm"))]
+
+# What the API server itself keeps, and makes again.
+_ITS_OWN = ("events", "leases", "endpoints", "endpointslices", "apiservices", "flowschemas", "ipaddresses")
+
+
+async def everything(kubectl: Kubectl) -> set[str]:
+    """Return the paths of all objects of a cluster."""
+    groups = (await kubectl.call("GET", "/apis"))["groups"]
+    found = set[str]()
+    for version in ("/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)):
+        resources = (await kubectl.call("GET", version))["resources"]
+        for name in (one["name"] for one in resources if "list" in one["verbs"] and one["name"] not in _ITS_OWN):
+            items = (await kubectl.call("GET", f"{version}/{name}"))["items"]
+            found |= {f"{name} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}" for one in items}
+    return found
+
+
+async def finish_deletions(kubectl: Kubectl) -> None:
+    """Do what controllers would: let go of claims that no pod uses, and of empty namespaces."""
+    for claim in await kubectl.list("persistentvolumeclaims"):
+        path = f"/api/v1/namespaces/{claim['metadata']['namespace']}/persistentvolumeclaims/{claim['metadata']['name']}"
+        if "deletionTimestamp" in claim["metadata"]:
+            await kubectl.call("PATCH", path, {"metadata": {"finalizers": None}}, patch="merge-patch+json")
+    for space in await kubectl.list("namespaces"):
+        if "deletionTimestamp" in space["metadata"]:
+            space["spec"]["finalizers"] = []
+            await kubectl.call("PUT", f"/api/v1/namespaces/{space['metadata']['name']}/finalize", space)
+
+
+async def run(plane: ControlPlane, command: str, *arguments: str, values: dict[str, Any] | None = None) -> str:
+    """Run helm on the cluster for the release `spazio`, whose record is in the namespace `default`."""
+    config: Path = plane.kubeconfig()
+    given = (command, "spazio", *arguments, "--namespace", "default")
+    answer = await asyncio.to_thread(helm, *given, values=values, kubeconfig=config)
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+async def test_what_is_installed_is_what_is_rendered_and_nothing_is_left(plane: ControlPlane, kubectl: Kubectl) -> None:
+    before = await everything(kubectl)
+    small = {"profile": "small"}
+    notes = await run(plane, "install", str(CHART), values=small)
+    assert "credentials/kubernetes.yaml" in notes
+    process = "/apis/apps/v1/namespaces/spazio/deployments/spazio-process"
+    assert (await kubectl.call("GET", process))["spec"]["replicas"] == 1
+    made = {name for name in await everything(kubectl) - before if not name.startswith("secrets default/")}
+    assert len(made) == len(rendered(**small))
+
+    # An image, a setting, more replicas, and a component less.
+    values = {
+        "images": {"full": "spazio:0.1.1"},
+        "settings": {"SPAZIO_LOG_LEVEL": "debug"},
+        "components": {"kubernetes": {"enabled": False}},
+    }
+    await run(plane, "upgrade", str(CHART), values=values)
+    wanted = rendered(**values)
+    after = await kubectl.call("GET", process)
+    assert after["spec"]["replicas"] == 2
+    assert after["spec"]["template"]["spec"]["containers"][0]["image"] == "spazio:0.1.1"
+    for thing in wanted.values():
+        there = await kubectl.call("GET", path_of(thing))
+        assert there["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"
+    left = {name for name in await everything(kubectl) - before if not name.startswith("secrets default/")}
+    assert len(left) == len(wanted)
+    assert not [name for name in left if "spazio-kubernetes" in name or "nodemetrics" in name]
+
+    await run(plane, "uninstall")
+    await finish_deletions(kubectl)
+    assert await everything(kubectl) == before
+
+
+@pytest.mark.parametrize("profile", ["production"])
+async def test_the_api_server_takes_every_object_of_a_profile(
+    plane: ControlPlane, kubectl: Kubectl, profile: str
+) -> None:
+    await run(plane, "install", str(CHART), values={"profile": profile})
+    for thing in rendered(profile=profile).values():
+        there = await kubectl.call("GET", path_of(thing))
+        assert there["kind"] == thing["kind"], json.dumps(there)
+    nats = await kubectl.call("GET", "/apis/apps/v1/namespaces/spazio/statefulsets/spazio-nats")
+    assert (nats["spec"]["replicas"], nats["spec"]["podManagementPolicy"]) == (3, "Parallel")

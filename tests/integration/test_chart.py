@@ -1,0 +1,194 @@
+"""The Helm chart makes what kustomize makes, and its values change what they say and nothing else."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from tests.support.charts import CHART, MISSING, OVERLAYS, Objects, built, helm, rendered, written
+from tests.support.prometheus import DASHBOARDS, RULES
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+
+PROCESS = ("Deployment", "spazio", "spazio-process")
+NATS = ("StatefulSet", "spazio", "spazio-nats")
+
+
+@functools.cache
+def _standard() -> Objects:
+    return rendered()
+
+
+def changed(values: dict[str, Any]) -> dict[tuple[str, str, str], tuple[Any, Any]]:
+    """Return the objects that values change, before and after; None: there is no such object."""
+    before, after = _standard(), rendered(**values)
+    return {
+        key: (before.get(key), after.get(key))
+        for key in before.keys() | after.keys()
+        if before.get(key) != after.get(key)
+    }
+
+
+def container(found: Objects, key: tuple[str, str, str]) -> dict[str, Any]:
+    (only,) = found[key]["spec"]["template"]["spec"]["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def unfolded(thing: Any) -> Any:
+    """Return an object with all expressions on one line: kustomize breaks long lines, which CEL does not notice."""
+    if isinstance(thing, list):
+        return [unfolded(each) for each in thing]
+    if not isinstance(thing, dict):
+        return thing
+    return {key: " ".join(value.split()) if key == "expression" else unfolded(value) for key, value in thing.items()}
+
+
+@pytest.mark.parametrize("profile", OVERLAYS)
+def test_chart_and_overlay_make_the_same_objects(profile: str) -> None:
+    chart, overlay = rendered(profile=profile), built(profile)
+    assert chart.keys() == overlay.keys()
+    assert [key for key in chart if unfolded(chart[key]) != unfolded(overlay[key])] == []
+
+
+def test_the_standard_profile_is_the_manifests() -> None:
+    assert _standard() == written()
+
+
+def test_profiles_differ_as_their_table_says() -> None:
+    small, standard, production = (built(profile) for profile in ("small", "standard", "production"))
+    assert [found[PROCESS]["spec"]["replicas"] for found in (small, standard, production)] == [1, 2, 3]
+    assert [found[NATS]["spec"]["replicas"] for found in (small, standard, production)] == [1, 1, 3]
+    for space in ("spazio", "spazio-agents"):
+        assert production["ConfigMap", space, "spazio"]["data"]["SPAZIO_NATS_REPLICAS"] == "3"
+    budgets = {
+        key[2]: one["spec"].get("minAvailable", one["spec"].get("maxUnavailable"))
+        for key, one in production.items()
+        if key[0] == "PodDisruptionBudget"
+    }
+    assert budgets == {"spazio-extender": 1, "spazio-nats": 1, "spazio-process": 1}
+    assert small["PodDisruptionBudget", "spazio", "spazio-extender"]["spec"]["minAvailable"] == 0
+    spread = production[NATS]["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert [(one["topologyKey"].rpartition("/")[2], one["whenUnsatisfiable"]) for one in spread] == [
+        ("hostname", "DoNotSchedule"),
+        ("zone", "ScheduleAnyway"),
+    ]
+
+
+def test_images_are_replaced_everywhere_and_pull_secrets_named() -> None:
+    images = {"full": "r/spazio:2.0", "agent": "r/agent@sha256:" + "0" * 64, "nats": "r/nats:2.16"}
+    found = rendered(images=images | {"pullSecrets": ["pull"]})
+    workloads = {key: one for key, one in found.items() if "template" in one.get("spec", {})}
+    for key, one in workloads.items():
+        kind = {"spazio-agent": "agent", "spazio-nats": "nats"}.get(key[2], "full")
+        assert container(found, key)["image"] == images[kind]
+        assert one["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+    assert len(workloads) == 9
+
+
+def test_a_component_can_be_changed_alone() -> None:
+    process = {
+        "replicas": 5,
+        "resources": {"limits": {"memory": "4Gi"}},
+        "nodeSelector": {"pool": "infra"},
+        "tolerations": [{"operator": "Exists"}],
+        "settings": {"SPAZIO_LOG_LEVEL": "debug"},
+    }
+    ((key, (before, after)),) = changed({"components": {"process": process}}).items()
+    assert key == PROCESS
+    pod = after["spec"]["template"]["spec"]
+    assert (after["spec"]["replicas"], pod["nodeSelector"]) == (5, {"pool": "infra"})
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    (own,), (old,) = pod["containers"], before["spec"]["template"]["spec"]["containers"]
+    assert own["env"] == [{"name": "SPAZIO_LOG_LEVEL", "value": "debug"}]
+    assert own["resources"] == old["resources"] | {"limits": {"memory": "4Gi"}}
+
+
+def test_settings_reach_all_components_and_addresses_all_policies() -> None:
+    found = changed(
+        {"settings": {"SPAZIO_LOG_LEVEL": "debug"}, "controlPlane": {"cidrs": ["10.0.0.1/32", "10.0.0.2/32"]}}
+    )
+    policies = {key[2] for key in found if key[0] == "NetworkPolicy"}
+    assert policies == {"spazio-extender", "spazio-kubernetes", "spazio-watch"}
+    settings = [after["data"]["SPAZIO_LOG_LEVEL"] for key, (_, after) in found.items() if key[0] == "ConfigMap"]
+    assert settings == ["debug", "debug"]
+    assert len(found) == 5
+    for key in found:
+        if key[0] == "NetworkPolicy":
+            assert "192.0.2.1" not in yaml.safe_dump(found[key][1])
+            assert "10.0.0.2/32" in yaml.safe_dump(found[key][1])
+
+
+def test_volumes_have_the_size_and_class_that_is_asked_for() -> None:
+    storage = {"storage": {"size": "7Gi", "className": "fast"}}
+    found = rendered(components={"nats": storage, "history": storage})
+    (claim,) = found[NATS]["spec"]["volumeClaimTemplates"]
+    for spec in (claim["spec"], found["PersistentVolumeClaim", "spazio", "spazio-history"]["spec"]):
+        assert (spec["resources"]["requests"]["storage"], spec["storageClassName"]) == ("7Gi", "fast")
+
+
+@pytest.mark.parametrize("name", ["agent", "cache", "extender", "history", "kubernetes", "metrics", "nats", "process"])
+def test_a_component_that_is_left_out_takes_everything_of_its_own_with_it(name: str) -> None:
+    found = changed({"components": {name: {"enabled": False}}})
+    assert all(after is None for _, after in found.values())
+    kinds = {key[0] for key in found}
+    assert "NetworkPolicy" in kinds
+    assert kinds & {"Deployment", "StatefulSet", "DaemonSet"}
+    own = (f"spazio-{name}", f"spazio-{name}-nodes", f"spazio-{name}-floors")
+    assert {key[2] for key in found} <= {*own, *(["nodemetrics.spazio.io"] if name == "kubernetes" else [])}
+    assert ("ServiceAccount" in kinds) == (name in ("extender", "kubernetes"))
+
+
+def test_binding_brings_its_right_and_is_off_otherwise() -> None:
+    found = changed({"components": {"extender": {"bind": True}}})
+    assert {key[::2] for key in found} == {
+        ("ClusterRole", "spazio-extender-bind"),
+        ("ClusterRoleBinding", "spazio-extender-bind"),
+        ("Deployment", "spazio-extender"),
+    }
+    (extender,) = found["Deployment", "spazio", "spazio-extender"][1]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "SPAZIO_EXTENDER_BIND", "value": "true"} in extender["env"]
+
+
+def test_monitoring_has_the_rules_and_dashboards_of_the_project() -> None:
+    on = {"podMonitor": True, "rules": True, "dashboards": True, "labels": {"release": "p"}, "runbook": "https://r/x"}
+    found = {key[0]: after for key, (_, after) in changed({"monitoring": on}).items()}
+    assert found.keys() == {"PodMonitor", "PrometheusRule", "ConfigMap"}
+    text = RULES.read_text().replace("runbook_url: docs/runbook.md", "runbook_url: https://r/x")
+    assert found["PrometheusRule"]["spec"] == yaml.safe_load(text)
+    assert found["ConfigMap"]["data"] == {f"spazio-{path.name}": path.read_text() for path in DASHBOARDS}
+    assert all(one["metadata"]["labels"]["release"] == "p" for one in found.values())
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"profile": "large"}, "profile"),
+        ({"image": "x"}, "image"),
+        ({"images": {"full": "spazio:latest"}}, "images/full"),
+        ({"images": {"full": "spazio"}}, "images/full"),
+        ({"components": {"kubernetes": {"replicas": 2}}}, "components/kubernetes"),
+        ({"components": {"process": {"replicas": 0}}}, "replicas"),
+        ({"settings": {"SPAZIO_NATS_REPLICAS": 3}}, "SPAZIO_NATS_REPLICAS"),
+        ({"settings": {"LOG_LEVEL": "debug"}}, "settings"),
+        ({"controlPlane": {"cidrs": ["10.0.0.1"]}}, "cidrs"),
+        ({"controlPlane": {"cidrs": []}}, "cidrs"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused_by_name(values: dict[str, Any], told: str) -> None:
+    answer = helm("template", "spazio", str(CHART), values=values)
+    assert answer.returncode != 0
+    assert told in answer.stderr.replace(".", "/")
+
+
+def test_the_chart_has_no_fault_that_helm_knows_and_can_be_packed_whole(tmp_path: Path) -> None:
+    assert helm("lint", "--strict", str(CHART)).returncode == 0
+    packed = helm("package", str(CHART), "--destination", str(tmp_path))
+    assert packed.returncode == 0, packed.stderr
+    (archive,) = tmp_path.glob("spazio-*.tgz")
+    answer = helm("template", "spazio", str(archive), values={"profile": "production"})
+    assert answer.returncode == 0, answer.stderr
+    # Links of the chart lead out of its folder, and the archive has what they lead to.
+    assert len(answer.stdout.split("\nkind: ")) == len(built("production")) + 1

@@ -8,7 +8,7 @@ KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/kube
 KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
 GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' nice go build
 
-.PHONY: install up test test-all check format bench evaluate-truth peers audit pins docs kube-tools clean
+.PHONY: install up test test-all check format bench evaluate-truth peers audit release-check pins docs kube-tools clean
 .DEFAULT_GOAL := install
 
 .venv/.run: requirements.txt pyproject.toml
@@ -62,6 +62,8 @@ peers: .venv-peers/.run
 	.venv-peers/bin/python -m benchmarks.peers
 audit: .venv/.dev .venv-audit/.run
 	$(BIN)/python .ci/audit.py
+release-check: .venv/.dev
+	$(BIN)/python .ci/release.py
 docs: .venv/.run
 	$(BIN)/spazio schema --out docs
 pins:

@@ -109,4 +109,4 @@ def test_prometheus_finds_every_pod_that_the_manifests_mark() -> None:
                 matched = label.fullmatch(pod["metadata"]["labels"]["app.kubernetes.io/name"])
                 assert matched
                 found.add(matched[1])
-    assert found == {"agent", "cache", "extender", "history", "kubernetes", "metrics", "process", "watch"}
+    assert found == {"agent", "cache", "dashboard", "extender", "history", "kubernetes", "metrics", "process", "watch"}

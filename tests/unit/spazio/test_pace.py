@@ -76,7 +76,7 @@ def test_nodes_that_report_each_half_minute_wait_neither_in_vain_nor_for_each_bl
 
     async def replayed() -> tuple[list[float], list[int]]:
         made, pauses, behind = pace.Model(1.0, period), list[float](), list[int]()
-        coming: list[asyncio.Task[None]] = []
+        coming: list[asyncio.Task[int]] = []
         newest = FIRST
         for step in range(100):
             pauses.append(await waited(made, FIRST + step * period + 1))

@@ -1,0 +1,121 @@
+"""What the dashboard costs, and how fast its pages are: `python -m benchmarks.dashboard [NODES] [SECONDS]`.
+
+First `spazio up --nodes NODES` runs with everything on: the dashboard's share of a core while nobody looks, and with
+three pages open (two of the cluster, one of a node). Then, where Chromium is installed, a page opens
+with 5,000 nodes: the time until all are shown, and the longest task while it is scrolled and updated.
+"""
+
+import argparse
+import asyncio
+import json
+import shutil
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from playwright.async_api import async_playwright
+
+from benchmarks.agent import cpu_seconds, resident_bytes
+from benchmarks.whole.__main__ import running
+from bus import connection, stream
+from schemas import settings as all_settings
+from schemas.settings import Settings
+from spazio.service import addresses
+from tests.conftest import NatsServer
+from tests.support.pages import cache, rows, served
+
+_WARM_SECONDS = 20.0
+_NODES = 5000
+_SCROLLS, _SCROLL_SECONDS = 40, 0.1
+_TASKS = """() => { window.tasks = []; new PerformanceObserver((list) => window.tasks.push(
+  ...list.getEntries().map((entry) => entry.duration))).observe({type: 'longtask', buffered: true}); }"""
+
+
+async def _share(pid: int, seconds: float) -> float:
+    before, began = cpu_seconds(pid), time.monotonic()
+    await asyncio.sleep(seconds)
+    return round((cpu_seconds(pid) - before) / (time.monotonic() - began), 4)
+
+
+async def _read(session: aiohttp.ClientSession, address: str) -> None:
+    async with session.get(address, timeout=aiohttp.ClientTimeout(total=None)) as answer:
+        async for _ in answer.content.iter_any():
+            pass
+
+
+async def cost(settings: Settings, seconds: float) -> dict[str, Any]:
+    """Return the dashboard's shares of a core, and its memory, beside a running `spazio up`."""
+    await asyncio.sleep(_WARM_SECONDS)
+    found = addresses.read(settings)
+    pid, address = found["pids"]["dashboard"], found["dashboard"].rstrip("/")
+    alone = await _share(pid, seconds)
+    async with aiohttp.ClientSession() as session:
+        pages = ("cluster", "cluster", "node/sim-00000")
+        reading = [asyncio.create_task(_read(session, f"{address}/api/{page}")) for page in pages]
+        await asyncio.sleep(5)
+        watched = await _share(pid, seconds)
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+    return {"core_share_alone": alone, "core_share_three_pages": watched, "resident_bytes": resident_bytes(pid)}
+
+
+async def browse(folder: Path) -> dict[str, Any]:
+    """Open the cluster page with many nodes in Chromium; empty: there is none."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        return {}
+    nats = NatsServer(folder)
+    nats.start()
+    settings = all_settings.load({"nats_url": nats.url, "data_dir": str(folder / "data")}, environ={})
+    try:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(connection.connect(settings, "benchmark"))
+            await stream.ensure(client, settings)
+            known = rows(_NODES)
+            await cache(client, known)
+            address = await stack.enter_async_context(served(client, settings))
+            playwright = await stack.enter_async_context(async_playwright())
+            browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+            page = await browser.new_page(viewport={"width": 1440, "height": 900})
+            began = time.monotonic()
+            await page.goto(f"{address}/#/cluster")
+            await page.get_by_text(f"{_NODES:,}".replace(",", " "), exact=True).first.wait_for()
+            shown = time.monotonic() - began
+            painted = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000")
+            await page.evaluate(_TASKS)
+            for number in range(_SCROLLS):
+                await page.mouse.wheel(0, 120 if number < _SCROLLS / 2 else -120)
+                await cache(client, known[number * 40 : number * 40 + 40])
+                await asyncio.sleep(_SCROLL_SECONDS)
+            tasks = await page.evaluate("window.tasks")
+            await browser.close()
+    finally:
+        nats.kill()
+    return {
+        "first_paint_seconds": round(painted, 3),
+        "all_nodes_shown_seconds": round(shown, 3),
+        "longest_task_ms": round(max(tasks, default=0)),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("nodes", nargs="?", type=int, default=1000)
+    parser.add_argument("seconds", nargs="?", type=float, default=30)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = all_settings.load({"data_dir": str(Path(folder) / "data")}, environ={})
+        with running(settings, given.nodes, ["--dashboard-port", "0"]):
+            costs = asyncio.run(cost(settings, given.seconds))
+    with tempfile.TemporaryDirectory() as folder:
+        costs |= asyncio.run(browse(Path(folder)))
+    print(json.dumps({"nodes": given.nodes, **costs}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -14,13 +14,24 @@ from processors.prediction.scoring.conformal import Table
 from schemas.sections.prediction import Predict
 
 _DAY_SECONDS = 86_400
+_SHORTEST_SECONDS = 3 * 3600
+# Nodes that start together make their predictions at the same times. Intervals that do not divide the day let these
+# times move through it, so that each hour is learned of.
+_DRIFT = 10 / 9
 _KEPT = 0.9  # of the weight, each day: a week ago counts half
 
 
 def params(settings: Predict, waiting: int) -> conformal.Params:
-    """Return how the model learns, with so many predictions of a row waiting for their horizon."""
+    """Return how the model learns, with so many predictions of a row waiting for their horizon.
+
+    Mean and deviation follow usage over about the horizon: what lasts an hour says little of the next day's peak.
+    """
     horizon = settings.horizon_seconds
-    return conformal.Params(horizon_seconds=horizon, interval_seconds=horizon / waiting)
+    return conformal.Params(
+        half_life_seconds=min(max(horizon, _SHORTEST_SECONDS), _DAY_SECONDS),
+        horizon_seconds=horizon,
+        interval_seconds=_DRIFT * horizon / waiting,
+    )
 
 
 class Calibration:

@@ -26,7 +26,7 @@ Times = NDArray[np.int64]
 
 _DAY_US = 86_400 * 10**6
 _LOWEST, _WIDTH, _BINS = -5.0, 0.1, 500
-_POOLED = 20.0
+_POOLED, _MOST_POOLED = 20.0, 200.0
 _TAIL = 0.01
 _FIRST_SECONDS = 1.0
 
@@ -37,7 +37,7 @@ class Params:
 
     Attributes:
         half_life_seconds: Age at which a sample counts half in mean and variance. Shorter follows noise, longer misses
-            the turn of the day.
+            what of the day's turn is within the horizon.
         prior_seconds: Weight of the assumed deviation, in seconds of evidence.
         deviation: Standard deviation that is assumed of a new row, share of the limit.
         horizon_seconds: How far a prediction looks.
@@ -185,8 +185,9 @@ def upper(spread: Spread) -> Array:
 def quantile(table: Table, probability: float) -> Array:
     """Return z(p) (times of day, resources), the multiple of the scale that a share p of predictions rose above.
 
-    A time of day with little evidence borrows from the others, as much as 20 predictions weigh. Below one in a hundred
-    too few were seen to count: there the tail is taken as exponential, with the mean excess that was seen.
+    A time of day with little evidence borrows from the others: as much as 20 predictions weigh, and as many more as it
+    takes to see the probability twice, at most 200. Below one in a hundred too few were seen to count: there the tail
+    is taken as exponential, with the mean excess that was seen.
 
     Args:
         table: What was learned.
@@ -197,7 +198,7 @@ def quantile(table: Table, probability: float) -> Array:
     """
     if not 0.0 < probability < 1.0:
         raise ValueError(f"probability must be above 0 and below 1, not {probability}")
-    above = _above(table)
+    above = _above(table, _pooled(probability))
     wanted = max(probability, _TAIL)
     last = np.count_nonzero(above >= wanted, axis=2, keepdims=True) - 1
     high, low = (np.take_along_axis(above, np.clip(last + more, 0, _BINS), axis=2)[..., 0] for more in (0, 1))
@@ -216,7 +217,7 @@ def stated(table: Table, probability: float) -> Array:
     That of n predictions none rose above a peak shows no less than 1 in n + 1; 1 where nothing was learned.
     """
     own = table.counts.sum(axis=2)
-    least: Array = 1.0 / (own + np.minimum(own.sum(axis=0) - own, _POOLED) + 1.0)
+    least: Array = 1.0 / (own + np.minimum(own.sum(axis=0) - own, _pooled(probability)) + 1.0)
     return np.where(least < probability, probability, least)
 
 
@@ -230,12 +231,17 @@ def time_of_day(at_us: Times, times: int) -> NDArray[np.intp]:
     return np.asarray(at_us % _DAY_US * times // _DAY_US, dtype=np.intp)
 
 
-def _above(table: Table) -> Array:
+def _pooled(probability: float) -> float:
+    """Return how many predictions of all day a time of day borrows at most."""
+    return min(max(_POOLED, 2.0 / probability), _MOST_POOLED)
+
+
+def _above(table: Table, pooled: float) -> Array:
     """Return the share (times of day, resources, bins + 1) of z at or above each bin's lower edge."""
     all_day = table.counts.sum(axis=0)
     evidence = all_day.sum(axis=1, keepdims=True)
     shape = np.divide(all_day, evidence, out=np.full_like(all_day, np.nan), where=evidence > 0)
-    counts = table.counts + np.minimum(evidence, _POOLED) * shape
+    counts = table.counts + np.minimum(evidence, pooled) * shape
     above = np.zeros((*counts.shape[:2], _BINS + 1))
     above[..., :-1] = np.cumsum(counts[..., ::-1], axis=2)[..., ::-1]
     share: Array = above / above[..., :1]

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors.prediction.scoring import conformal
+from processors.prediction.scoring import calibration, conformal
 from processors.rows import table as arrays
+from schemas.sections.prediction import Predict
 
 Array = NDArray[np.float64]
 
@@ -87,7 +88,11 @@ def test_a_time_of_day_without_evidence_borrows_from_the_others() -> None:
     np.testing.assert_allclose(found, 3.05, atol=0.051)
     stated = conformal.stated(table, 0.001)[:, 0]
     assert stated[0] == pytest.approx(1 / 101)
-    assert stated[1] == pytest.approx(1 / 21)
+    assert stated[1] == pytest.approx(1 / 101)
+    assert conformal.stated(table, 0.2)[1, 0] == 0.2
+    crowd = taught(np.full(5000, 3.0))
+    assert conformal.stated(crowd, 0.01)[1, 0] == 0.01  # of 200 others
+    assert conformal.stated(crowd, 1e-4)[1, 0] == pytest.approx(1 / 201)
 
 
 @pytest.mark.parametrize("probability", [0.0, 1.0, -0.1, np.nan])
@@ -190,3 +195,42 @@ def test_faded_evidence_vouches_for_less() -> None:
     table = taught(np.full(1000, 3.0))
     assert (conformal.stated(conformal.fade(table, 0.5), 1e-6) > conformal.stated(table, 1e-6))[0].all()
     np.testing.assert_allclose(conformal.quantile(conformal.fade(table, 0.5), 0.1), conformal.quantile(table, 0.1))
+
+
+@pytest.mark.parametrize(("hours", "half_life_hours"), [(1, 3), (6, 6), (24, 24), (72, 24)])
+def test_mean_and_deviation_follow_usage_over_about_the_horizon(hours: int, half_life_hours: int) -> None:
+    params = calibration.params(Predict(horizon_seconds=hours * 3600), 8)
+    assert params.half_life_seconds == half_life_hours * 3600
+
+
+def test_nodes_that_start_together_learn_of_every_hour_at_a_horizon_of_a_day() -> None:
+    params = calibration.params(Predict(horizon_seconds=86_400), 8)
+    _, table = feed(noise(6, 6 * DAY, 2), params=params, slots=8)
+    assert (table.counts.sum(axis=(1, 2)) > 0).all()
+
+
+def test_a_single_node_is_vouched_for_at_a_horizon_of_a_day() -> None:
+    settings = Predict(horizon_seconds=86_400, violation=0.05)
+    params, learned = calibration.params(settings, 8), calibration.Calibration(1, settings.violation)
+    state = conformal.init(1, 1, slots=8)
+    for number, used in enumerate(noise(7, 5 * DAY, 1)):
+        at_us = np.array([(86_400 + number * STEP) * SECOND])
+        state, learned.today = conformal.update(state, learned.today, used, at_us, params=params)
+        learned.enforce(86_400 + number * STEP, settings.violation)
+    assert (learned.stated <= settings.violation).mean() > 0.9
+    assert conformal.peak(state, learned.multiple, params=params)[0, 0] < 0.9
+
+
+def test_what_is_in_force_follows_what_was_learned_and_the_wanted_probability() -> None:
+    learned = calibration.Calibration(1, 0.5)
+    learned.today = taught(np.linspace(0.0, 10.0, 100))
+    learned.enforce(10, 0.5)
+    half = learned.multiple[0, 0]
+    learned.enforce(11, 0.1)
+    assert learned.multiple[0, 0] > half + 3
+    learned.today = taught(np.linspace(5.0, 15.0, 100))
+    learned.enforce(12, 0.5)
+    assert learned.multiple[0, 0] > half + 4
+    learned.today = taught(np.full(100, 1.0))
+    learned.enforce(86_400 * 2, 0.5)  # a new day: what the old one taught fades
+    assert learned.today.counts.sum() == 0

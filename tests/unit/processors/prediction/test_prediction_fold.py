@@ -463,8 +463,9 @@ def test_nothing_of_pods_piles_up_where_nobody_forecasts() -> None:
 def test_one_resource_is_enough_and_nothing_of_the_other_is_given_away(missing: str) -> None:
     messages: Stream = []
     for second in range(BEGIN, BEGIN + 100):
-        usage: dict[str, Any] = dict.fromkeys(("cpu_util", "memory_util"), 0.3 + 0.01 * (second % 7))
-        messages.append(stored(block("a", second, **(usage | {missing: None}))))
+        share = 0.3 + 0.01 * (second % 7)
+        usage = {name: None if name == missing else share for name in ("cpu_util", "memory_util")}
+        messages.append(stored(block("a", second, samples=10, seq=None, **usage)))
     made = predictions(PredictionPartition(configured(**FAST, predict_violation="0.5"), 0).fold(messages))
     assert made
     last = made[-1]

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from schemas import role
+from schemas.messages.base import RELEASE
 from schemas.settings import Settings
 from spazio import sink
 from spazio.backup import command as keeping
@@ -16,10 +17,9 @@ from spazio.terminal import clean
 
 app = typer.Typer(
     name="spazio",
-    help="Measure nodes ten times a second and estimate how many more pods fit.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 app.add_typer(sink.app, name="sink")
 app.command("credentials")(credentials_cli.credentials)
@@ -31,10 +31,25 @@ app.command()(keeping.backup)
 app.command()(keeping.restore)
 
 
+def _show_version(wanted: bool) -> None:  # as the framework calls it
+    if wanted:
+        print(f"spazio {RELEASE}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[  # its callback prints it
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Measure nodes ten times a second and estimate how many more pods fit."""
+
+
 def main() -> int:
     """Run the command line and return its exit status."""
     try:
-        status = app(standalone_mode=False)
+        status = app(prog_name="spazio", standalone_mode=False)
     except typer.Exit as leaving:
         return leaving.exit_code
     except typer.Abort:

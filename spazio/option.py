@@ -27,6 +27,17 @@ _SHORT = {
     "up": ("simulated", ("nodes", "seed")),
     "replay": ("replay", ("map", "speed", "shift", "cpus", "memory_bytes", "step_seconds")),
 }
+# What `--help` lists, besides the short options of the command; `--help-all` lists the rest.
+_MAIN = frozenset(
+    ("data_dir", "nats_url", "nats_port", "nats_credentials", "http_port", "log_level", "history_dir", "extender_port")
+) | {"simulated_nodes", "process_replicas", "sample_node_name", "kube_kubeconfig"}
+_ALL = "--help-all"
+_ALL_HELP = "List all options, also those that are seldom needed."
+
+
+def _main(flat: str, command: str) -> bool:
+    """Tell whether `--help` lists an option."""
+    return flat in _MAIN or len(_spellings(flat, command)) > len(_spellings(flat))
 
 
 def _spellings(flat: str, command: str = "") -> tuple[str, ...]:
@@ -50,12 +61,18 @@ def parse(command: str, summary: str, arguments: Sequence[str]) -> Settings:
         SettingsError: The settings have faults.
     """
     parser = argparse.ArgumentParser(prog=f"spazio {command}", description=summary, allow_abbrev=False)
+    parser.add_argument(_ALL, action="store_true", help=_ALL_HELP)
+    everything = _ALL in arguments
     parser.add_argument("--config", type=Path, help="TOML file with settings  [SPAZIO_CONFIG]")
     for section, field, info in settings.options():
         flat = settings.option_name(section, field)
         text = _help(section, field, info).replace("%", "%%")
+        text = text if everything or _main(flat, command) else argparse.SUPPRESS
         parser.add_argument(*_spellings(flat), dest=flat, metavar="VALUE", help=text)
     given = vars(parser.parse_args(arguments))
+    if given.pop("help_all"):
+        parser.print_help()
+        raise SystemExit(0)
     return _load(given, given.pop("config"))
 
 
@@ -95,6 +112,13 @@ def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[...
     """
     import typer
 
+    def everything(context: typer.Context, wanted: bool) -> None:  # as the framework calls it
+        if wanted:
+            for option in context.command.params:
+                option.hidden = False  # type: ignore[attr-defined] # options have it
+            typer.echo(context.get_help())
+            raise typer.Exit
+
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         own = [part for part in signature(command).parameters.values() if part.name != "settings"]
         flats: list[str] = []
@@ -106,7 +130,13 @@ def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[...
                 annotation=Annotated[
                     Path | None, typer.Option(help="TOML file with settings  [SPAZIO_CONFIG]", show_default=False)
                 ],
-            )
+            ),
+            Parameter(
+                "help_all",
+                Parameter.KEYWORD_ONLY,
+                default=False,
+                annotation=Annotated[bool, typer.Option(_ALL, help=_ALL_HELP, is_eager=True, callback=everything)],
+            ),
         ]
         for section, field, info in settings.options():
             flat = settings.option_name(section, field)
@@ -118,6 +148,7 @@ def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[...
                 help=_help(section, field, info),
                 show_default=False,
                 metavar="VALUE",
+                hidden=not _main(flat, command.__name__),
             )
             extra.append(
                 Parameter(flat, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
@@ -125,6 +156,7 @@ def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[...
 
         @wraps(command)
         def wrapped(**given: Any) -> Any:
+            del given["help_all"]  # its callback has ended the command
             flags = {flat: given.pop(flat) for flat in flats}
             return command(settings=_load(flags, given.pop("config")), **given)
 

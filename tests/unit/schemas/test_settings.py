@@ -270,7 +270,7 @@ def test_the_parser_knows_short_names_a_file_and_the_environment(
     assert (loaded.nats.url, loaded.log.level, loaded.http.port) == ("n:1", "error", 3)
 
 
-@pytest.mark.parametrize(("arguments", "status"), [(["--prot", "1"], 2), (["--nats-por", "1"], 2), (["--help"], 0)])
+@pytest.mark.parametrize(("arguments", "status"), [(["--prot", "1"], 2), (["--nats-por", "1"], 2), (["--help-all"], 0)])
 def test_the_parser_refuses_unknown_and_shortened_options_and_explains_all(
     arguments: list[str], status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -280,6 +280,14 @@ def test_the_parser_refuses_unknown_and_shortened_options_and_explains_all(
     if not status:
         text = capsys.readouterr().out
         assert all("--" + flat.replace("_", "-") in text for flat in FIELDS)
+
+
+def test_help_lists_what_matters_and_names_the_option_that_lists_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        option.parse("agent", "Measure.", ["-h"])
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("--nats", "--data-dir", "--help-all"))
+    assert "--smoothing-form" not in text
 
 
 @pytest.mark.parametrize(

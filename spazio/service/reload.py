@@ -41,7 +41,8 @@ def again(settings: Live, adapt: Callable[[Settings], Settings] = lambda setting
         return None
     change = settings.apply(wanted)
     RELOADS.labels("applied").inc()
-    log.warning("settings.reloaded", extra={"applied": ",".join(change.applied) or "nothing"})
+    level = logging.WARNING if change.applied else logging.INFO
+    log.log(level, "settings.reloaded", extra={"applied": ",".join(change.applied) or "nothing"})
     if change.waiting:
         log.warning("settings.need_a_restart", extra={"settings": ",".join(change.waiting)})
     return change

@@ -63,7 +63,7 @@ def test_what_may_change_goes_through_a_file_and_the_rest_through_the_environmen
 
 
 def test_settings_are_read_again_from_the_options_and_the_file_of_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "spazio.toml"
     file.write_text('[log]\nlevel = "error"\n')
@@ -73,6 +73,9 @@ def test_settings_are_read_again_from_the_options_and_the_file_of_the_start(
     file.write_text('[log]\nlevel = "debug"\n[http]\nport = 4\n')
     assert reload.again(now) == Change(["log_level"], [])  # the option still wins over the file
     assert (now.current.log.level, now.current.http.port) == ("debug", 3)
+    caplog.clear()
+    assert reload.again(now) == Change([], [])
+    assert not [record for record in caplog.records if record.levelname != "INFO"]
 
 
 def test_settings_with_any_fault_are_refused_as_a_whole_with_all_faults(

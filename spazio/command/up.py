@@ -17,7 +17,7 @@ from schemas import settings as all_settings
 from schemas.live import Live
 from schemas.settings import Settings, SettingsError
 from spazio.credentials import embedded
-from spazio.service import addresses, child, logs, reload
+from spazio.service import addresses, child, logs, monitor, reload
 from spazio.service.child import Child, Recipe, Unstartable
 from spazio.service.liveness import probe
 from spazio.service.liveness.patience import Patience
@@ -51,6 +51,7 @@ def run(settings: Settings) -> int:
     for warning in all_settings.unknown_environment():
         log.warning("setting.ignored", extra={"reason": warning})
     try:
+        monitor.check(settings.http)  # now, and not by a service in the middle of the start
         with own(settings.data.dir, settings.data.min_free_bytes):
             return asyncio.run(_Up(settings).run())
     except (SettingsError, server.Unusable, Unstartable) as error:
@@ -162,6 +163,8 @@ class _Up:
             for replica in range(1, 1 + (self._settings.process.replicas if service == "process" else 1)):
                 self._add_service(service, arguments, replica)
         await self._until_ready()
+        if any(task.done() for task in self._tasks.values()):
+            return  # `run` says which one cannot go on
         await screen.show(addresses.read(self._settings), addresses.located(self._settings))
 
     def _add_service(self, service: str, arguments: list[str], replica: int) -> None:

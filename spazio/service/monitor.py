@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 
 from bus.health import Health
+from schemas.sections.bus import Http
+from schemas.settings import SettingsError
 from spazio.service.web.server import PageServer
 
 if TYPE_CHECKING:
@@ -17,6 +20,29 @@ if TYPE_CHECKING:
 _STUCK_SECONDS = 3.0
 
 disable_created_metrics()  # type: ignore[no-untyped-call] # creation times would double the page
+
+
+def check(http: Http) -> None:
+    """Find out whether the address of the pages is free.
+
+    Raises:
+        SettingsError: It is not.
+    """
+    family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
+    try:
+        socket.create_server((http.host, http.port), family=family).close()
+    except OSError as error:
+        raise unusable(http, error) from error
+
+
+def unusable(http: Http, error: OSError) -> SettingsError:
+    """Return the error of an address on which nothing can listen."""
+    return SettingsError(
+        [
+            f"http port: cannot listen on {http.host}:{http.port}: {error.strerror}; choose another with --http-port, "
+            "0 for any"
+        ]
+    )
 
 
 class Monitor:

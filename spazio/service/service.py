@@ -25,7 +25,7 @@ from schemas.subject import Names
 from spazio import private_file
 from spazio.service import addresses, logs, reload
 from spazio.service.liveness.loop_guard import LoopGuard
-from spazio.service.monitor import Monitor
+from spazio.service.monitor import Monitor, unusable
 from spazio.terminal import clean
 
 log = logging.getLogger(__name__)
@@ -139,9 +139,7 @@ def _listen(settings: Settings, health: Health, connected: Callable[[], bool]) -
     try:
         return Monitor(host, port, health, connected, access)
     except OSError as error:
-        raise SettingsError(
-            [f"http port: cannot listen on {host}:{port}: {error.strerror}; choose another with --http-port, 0 for any"]
-        ) from error
+        raise unusable(settings.http, error) from error
 
 
 def _alive(loop: asyncio.AbstractEventLoop, connected: asyncio.Future[Connection]) -> bool:

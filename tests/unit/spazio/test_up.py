@@ -1,0 +1,24 @@
+"""What `spazio up` refuses before it starts anything."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from schemas.settings import load
+from spazio.command import up
+
+
+def test_a_port_that_is_taken_ends_the_start_with_one_sentence_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        flags = {"http_port": str(port), "nats_port": "0", "extender_port": "0", "data_dir": str(tmp_path / "data")}
+        assert up.run(load(flags, environ={})) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"cannot listen on 127.0.0.1:{port}" in told.err
+    assert "--http-port" in told.err
+    assert len(told.err.splitlines()) == 1
+    assert not (tmp_path / "data").exists()

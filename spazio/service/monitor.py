@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import platform
 import socket
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
+from prometheus_client import REGISTRY, Gauge, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
 
 from bus.health import Health
+from schemas.messages.base import RELEASE
 from schemas.sections.bus import Http
 from schemas.settings import SettingsError
 from spazio.service.web.server import PageServer
@@ -18,6 +21,12 @@ if TYPE_CHECKING:
     from spazio.service.web.access import Access
 
 _STUCK_SECONDS = 3.0
+_INDEX = (
+    b"<!doctype html><title>spazio</title><h1>spazio</h1>"
+    b'<p><a href="/metrics">/metrics</a> <a href="/healthz">/healthz</a> <a href="/readyz">/readyz</a>\n'
+)
+_BUILD = Gauge("spazio_build_info", "1; the release of spazio and of Python", ["version", "python"])
+_BUILD.labels(RELEASE, platform.python_version()).set(1)
 
 disable_created_metrics()  # type: ignore[no-untyped-call] # creation times would double the page
 
@@ -76,10 +85,18 @@ class Monitor:
         """Stop answering."""
         self._server.close()
 
-    def page(self, path: str) -> tuple[int, str, bytes]:
-        """Return status, content type and body of a page."""
+    def page(self, path: str, accept: str) -> tuple[int, str, bytes]:
+        """Return status, content type and body of a page.
+
+        Args:
+            path: The page.
+            accept: Header of that name, by which Prometheus and OpenMetrics text are told apart.
+        """
+        if path == "/":
+            return 200, "text/html; charset=utf-8", _INDEX
         if path == "/metrics":
-            return 200, CONTENT_TYPE_LATEST, generate_latest()
+            encode, kind = choose_encoder(accept)
+            return 200, kind, encode(REGISTRY)
         if path == "/healthz":
             if not self._turns():
                 return 503, "text/plain", b"stuck\n"

@@ -1,6 +1,7 @@
 """An HTTP server for a few pages, in a thread of its own; over TLS and with passwords where `Access` says so."""
 
 import contextlib
+import gzip
 import logging
 import socket
 import ssl
@@ -10,6 +11,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client.exposition import gzip_accepted
+
 if TYPE_CHECKING:
     from spazio.service.web.access import Access  # only where there is a web configuration
 
@@ -18,7 +21,9 @@ log = logging.getLogger(__name__)
 _CLOSE_SECONDS = 1.0
 _MOST_CONNECTIONS = 64  # each has a thread
 
-Page = Callable[[str], tuple[int, str, bytes]]
+# From path and the header Accept to status, content type and body.
+Page = Callable[[str, str], tuple[int, str, bytes]]
+_LEAST_COMPRESSED_BYTES = 1000
 
 
 class _Closed(Exception):
@@ -34,7 +39,7 @@ class PageServer:
         Args:
             host: Address.
             port: Port; 0: any free one.
-            page: Returns status, content type and body of a path.
+            page: Returns status, content type and body of a path, for a header Accept.
             access: HTTPS and passwords; None: plain HTTP for everybody.
 
         Raises:
@@ -113,6 +118,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = 5
+    protocol_version = "HTTP/1.1"  # a scraper keeps its connection
     server: _Server
 
     def setup(self) -> None:
@@ -125,16 +131,23 @@ class _Handler(BaseHTTPRequestHandler):
         if access is not None:
             refusal = access.refusal(path, self.headers.get("Authorization"), self.connection)
         if refusal is None:
-            status, kind, body = self.server.page(path)
+            status, kind, body = self.server.page(path, self.headers.get("Accept", ""))
         else:
             status, kind, body = refusal[0], "text/plain", f"{refusal[1]}\n".encode()
         self.send_response(status)
         if status == HTTPStatus.UNAUTHORIZED:
             self.send_header("WWW-Authenticate", 'Basic realm="spazio"')
         self.send_header("Content-Type", kind)
+        self.send_header("Vary", "Accept, Accept-Encoding")
+        if len(body) >= _LEAST_COMPRESSED_BYTES and gzip_accepted(self.headers.get("Accept-Encoding", "")):
+            self.send_header("Content-Encoding", "gzip")
+            body = gzip.compress(body, compresslevel=1)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815 # the base class looks for this name
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class has this name
         log.debug("monitor.requested", extra={"request": format % args})

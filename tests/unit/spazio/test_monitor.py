@@ -1,0 +1,79 @@
+"""The pages of a service as a browser and Prometheus ask for them."""
+
+import asyncio
+import gzip
+import http.client
+import urllib.request
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from bus.health import Health
+from schemas.messages.base import RELEASE
+from spazio.service.monitor import Monitor
+
+Answer = tuple[dict[str, str], bytes]
+
+
+@pytest.fixture
+async def monitor() -> AsyncIterator[Monitor]:
+    made = Monitor("127.0.0.1", 0, Health(), lambda: True)
+    yield made
+    made.close()
+
+
+async def ask(monitor: Monitor, path: str, method: str = "GET", **headers: str) -> Answer:
+    request = urllib.request.Request(
+        monitor.address + path,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+        method=method,
+    )
+
+    def answered() -> Answer:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return dict(answer.headers), answer.read()
+
+    return await asyncio.to_thread(answered)
+
+
+async def test_the_root_links_to_every_page(monitor: Monitor) -> None:
+    headers, body = await ask(monitor, "/")
+    assert headers["Content-Type"].startswith("text/html")
+    for path in ("/metrics", "/healthz", "/readyz"):
+        assert f'href="{path}"'.encode() in body
+        await ask(monitor, path)
+
+
+async def test_head_has_the_headers_of_get_and_no_body(monitor: Monitor) -> None:
+    headers, body = await ask(monitor, "/healthz", "HEAD")
+    assert (headers["Content-Length"], body) == ("3", b"")
+
+
+async def test_a_connection_is_kept_for_the_next_scrape(monitor: Monitor) -> None:
+    def scraped() -> list[int]:
+        connection = http.client.HTTPConnection(monitor.address.removeprefix("http://"), timeout=5)
+        sockets = []
+        for _ in range(2):
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+            sockets.append(id(connection.sock))
+        connection.close()
+        return sockets
+
+    first, second = await asyncio.to_thread(scraped)
+    assert first == second != id(None)
+
+
+async def test_prometheus_gets_compressed_openmetrics_and_others_plain_text(monitor: Monitor) -> None:
+    plain_headers, plain = await ask(monitor, "/metrics")
+    assert plain_headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert "Content-Encoding" not in plain_headers
+    accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
+    headers, body = await ask(monitor, "/metrics", Accept=accept, Accept_Encoding="gzip")
+    assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert headers["Content-Encoding"] == "gzip"
+    assert len(body) < len(plain)
+    parsed = text_string_to_metric_families(gzip.decompress(body).decode())  # type: ignore[no-untyped-call]
+    families = {family.name: family for family in parsed}
+    assert families["spazio_build_info"].samples[0].labels["version"] == RELEASE

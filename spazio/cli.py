@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -260,7 +260,10 @@ def sql(
     statement: Annotated[
         str | None, typer.Argument(help="One SQL statement. Without it an interactive prompt opens.")
     ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print rows as a JSON array.")] = False,
+    form: Annotated[
+        Literal["table", "csv", "json"], typer.Option("--format", help="How rows are printed; csv has a heading.")
+    ] = "table",
+    json_output: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     unrestricted: Annotated[
         bool,
         typer.Option(
@@ -273,7 +276,16 @@ def sql(
     """Query the history with DuckDB, while the pipeline runs."""
     from spazio.command import sql as command
 
-    return command.run(settings.history_dir, statement, json_output=json_output, unrestricted=unrestricted)
+    if json_output and form == "csv":
+        sys.stderr.write("spazio: --json and --format csv exclude each other\n")
+        return 2
+    return command.run(
+        settings.history_dir,
+        statement,
+        json_output=json_output or form == "json",
+        csv_output=form == "csv",
+        unrestricted=unrestricted,
+    )
 
 
 @app.command()

@@ -1,11 +1,14 @@
 """`spazio sql`: DuckDB over the history, one statement or a prompt, while the pipeline runs."""
 
 import contextlib
+import csv
 import io
 import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 from typing import cast
 
 import duckdb
@@ -18,7 +21,12 @@ _HELP = """\
   Statements end with ; and may go over several lines.
   .tables   tables and their columns
   .help     this text
-  Ctrl-D    exit"""
+  quit      exit, as Ctrl-D"""
+_LEAVING = ("quit", "exit", ".quit", ".exit", ".q")
+_HISTORY = "SELECT view_name FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal AND NOT temporary"
+
+# Prints rows.
+_Output = Callable[[duckdb.DuckDBPyRelation], None]
 _TABLES = (
     "SELECT table_name AS \"table\", string_agg(column_name, ', ' ORDER BY column_index) AS columns "
     "FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1 ORDER BY 1"
@@ -27,7 +35,9 @@ _SHOWN_ROWS = 200
 _ALL = 1_000_000_000
 
 
-def run(directory: Path, statement: str | None, *, json_output: bool, unrestricted: bool = False) -> int:
+def run(
+    directory: Path, statement: str | None, *, json_output: bool, unrestricted: bool = False, csv_output: bool = False
+) -> int:
     """Execute a statement, or read statements; return the exit status.
 
     Args:
@@ -35,7 +45,9 @@ def run(directory: Path, statement: str | None, *, json_output: bool, unrestrict
         statement: SQL; None: read from the terminal, or from standard input if it is no terminal.
         json_output: Print rows as a JSON array.
         unrestricted: Let statements read and write any file, and load extensions.
+        csv_output: Print rows as CSV, with a heading.
     """
+    output = _print_json if json_output else _print_csv if csv_output else _print_table
     try:
         connection = view.connect(directory, restricted=not unrestricted)
     except (FileNotFoundError, duckdb.Error) as error:
@@ -43,21 +55,22 @@ def run(directory: Path, statement: str | None, *, json_output: bool, unrestrict
         return 1
     with connection:
         if statement is None and sys.stdin.isatty():
-            return _prompt(connection, json_output, unrestricted)
+            return _prompt(connection, output, unrestricted)
         text = sys.stdin.read() if statement is None else statement
-        return 0 if _execute(connection, text, json_output, unrestricted) else 1
+        return 0 if _execute(connection, text, output, unrestricted) else 1
 
 
-def _execute(connection: duckdb.DuckDBPyConnection, text: str, json_output: bool, unrestricted: bool) -> bool:
+def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, unrestricted: bool) -> bool:
     try:
         for statement in connection.extract_statements(text):
             if not unrestricted:
                 sandbox.check(statement)
+                _keep_history(connection, statement)
             try:
-                _print(connection, statement.query, json_output)
+                _print(connection, statement.query, output)
             except duckdb.IOException:
                 # Compaction has just replaced a file that the query had listed.
-                _print(connection, statement.query, json_output)
+                _print(connection, statement.query, output)
     except duckdb.PermissionException as error:
         clean.complain(f"{error}\nStatements only read the history; --unrestricted lets them do anything")
         return False
@@ -67,22 +80,55 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, json_output: bool
     return True
 
 
-def _print(connection: duckdb.DuckDBPyConnection, query: str, json_output: bool) -> None:
+def _keep_history(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> None:
+    """Refuse to drop or alter a view of the history: that would be reported as done, and only hide it here.
+
+    Raises:
+        duckdb.PermissionException: The statement names such a view.
+    """
+    if statement.type not in (duckdb.StatementType.DROP, duckdb.StatementType.ALTER):
+        return
+    views = {str(name).casefold() for (name,) in connection.execute(_HISTORY).fetchall()}
+    if named := sorted(views.intersection(re.findall(r"\w+", statement.query.casefold()))):
+        raise duckdb.PermissionException(f"Permission Error: {named[0]} is of the history, which statements only read")
+
+
+def _print(connection: duckdb.DuckDBPyConnection, query: str, output: _Output) -> None:
     # A statement without rows gives None, which the annotation of the library leaves out.
     rows = cast("duckdb.DuckDBPyRelation | None", connection.sql(query))
-    if rows is None:
-        return
-    if not json_output:
-        terminal = sys.stdout.isatty()
-        with contextlib.redirect_stdout(io.StringIO()) as table:
-            rows.show(max_rows=_SHOWN_ROWS if terminal else _ALL, max_width=None if terminal else 10_000)
-        sys.stdout.write(clean.lines(table.getvalue()))
-        return
+    if rows is not None and rows.columns != ["Success"]:
+        output(rows)
+
+
+def _print_table(rows: duckdb.DuckDBPyRelation) -> None:
+    terminal = sys.stdout.isatty()
+    with contextlib.redirect_stdout(io.StringIO()) as table:
+        rows.show(max_rows=_SHOWN_ROWS if terminal else _ALL, max_width=None if terminal else 10_000)
+    sys.stdout.write(clean.lines(table.getvalue()))
+
+
+def _print_csv(rows: duckdb.DuckDBPyRelation) -> None:
+    """Print a heading and rows; what is missing is empty, and lists and maps are JSON."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(rows.columns)
+    writer.writerows([_field(value) for value in row] for row in rows.fetchall())
+
+
+def _field(value: object) -> object:
+    if isinstance(value, str):
+        return clean.text(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    converted = plain.value(value)
+    return json.dumps(converted) if isinstance(converted, list | dict) else converted
+
+
+def _print_json(rows: duckdb.DuckDBPyRelation) -> None:
     names = plain.distinct(rows.columns)
     print(json.dumps([dict(zip(names, map(plain.value, row), strict=True)) for row in rows.fetchall()]))
 
 
-def _prompt(connection: duckdb.DuckDBPyConnection, json_output: bool, unrestricted: bool) -> int:
+def _prompt(connection: duckdb.DuckDBPyConnection, output: _Output, unrestricted: bool) -> int:
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 # adds a history and line editing to `input`
 
@@ -91,11 +137,13 @@ def _prompt(connection: duckdb.DuckDBPyConnection, json_output: bool, unrestrict
         if statement == ".help":
             print(_HELP)
         elif statement == ".tables":
-            _execute(connection, _TABLES, json_output, unrestricted)
+            _execute(connection, _TABLES, output, unrestricted)
         elif statement.startswith("."):
             print(f"there is no {statement}; .help lists the commands")
         else:
-            _execute(connection, statement, json_output, unrestricted)
+            began = monotonic()
+            _execute(connection, statement, output, unrestricted)
+            print(f"{monotonic() - began:.3f} s")
     return 0
 
 
@@ -110,6 +158,8 @@ def _statements() -> Iterator[str]:
             continue
         except EOFError:
             print()
+            return
+        if not lines and line.strip().rstrip(";").lower() in _LEAVING:
             return
         if not lines and line.strip().startswith("."):
             yield line.strip()

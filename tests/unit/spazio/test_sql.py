@@ -1,5 +1,6 @@
 """`spazio sql` as a program would use it."""
 
+import csv
 import io
 import json
 from pathlib import Path
@@ -90,6 +91,41 @@ def test_the_prompt_takes_statements_over_several_lines_and_dot_commands(
     assert "30" in shown.out
     assert ".nonsense" in shown.out
     assert "wrong" in shown.err
+
+
+def test_rows_are_printed_as_csv(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    statement = "SELECT node, NULL AS none, [1, 2] AS list, 'a,\"b' AS text, 0.5 AS half FROM samples LIMIT 1"
+    assert sql.run(history, statement, json_output=False, csv_output=True) == 0
+    assert list(csv.DictReader(io.StringIO(capsys.readouterr().out))) == [
+        {"node": "n", "none": "", "list": "[1, 2]", "text": 'a,"b', "half": "0.5"}
+    ]
+
+
+@pytest.mark.parametrize("statement", ["DROP VIEW samples", "ALTER VIEW Samples RENAME TO s"])
+def test_a_view_of_the_history_is_not_dropped_and_nothing_says_that_it_was(
+    history: Path, capsys: pytest.CaptureFixture[str], statement: str
+) -> None:
+    assert sql.run(history, statement, json_output=False) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "samples is of the history" in told.err
+    text = "CREATE TEMP TABLE t AS SELECT 1 AS a; DROP TABLE t; SELECT count(*) AS n FROM samples"
+    assert sql.run(history, text, json_output=False) == 0
+    told = capsys.readouterr()
+    assert "Success" not in told.out
+    assert "30" in told.out
+
+
+@pytest.mark.parametrize("leave", ["quit", "EXIT;", ".quit"])
+def test_quit_leaves_the_prompt(
+    history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], leave: str
+) -> None:
+    lines = iter(["SELECT 7 AS n;", leave, "SELECT 8 AS n;"])
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    assert sql.run(history, None, json_output=True) == 0
+    assert '[{"n": 7}]' in capsys.readouterr().out
+    assert next(lines) == "SELECT 8 AS n;"
 
 
 OUTSIDE = [

@@ -220,7 +220,10 @@ def watch(settings: Settings) -> int:
 @with_settings(*PIPELINE, "cache", "extender", "kube", "model_variant", "history_dir")
 def explain(
     settings: Settings,
-    pod: Annotated[Path, typer.Argument(help="YAML or JSON file with a Pod, or a workload with a pod template.")],
+    pod: Annotated[
+        Path,
+        typer.Argument(help="YAML or JSON file with Pods, or workloads with a pod template; - for standard input."),
+    ],
     json_output: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> int:
     """Rank nodes for a pod and show why; nothing is placed or reserved."""

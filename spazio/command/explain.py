@@ -1,17 +1,19 @@
 """`spazio explain POD.yaml`: what the extender would decide for a pod, and why, without a reservation.
 
-The file is a Pod, or a workload with a template of one (Deployment, StatefulSet, DaemonSet, Job, CronJob, ReplicaSet).
+A file may hold several documents: Pods, and workloads with a template of one (Deployment, StatefulSet, DaemonSet, Job,
+CronJob, ReplicaSet); others are passed over.
 It evaluates all nodes that the cluster watch knows, or else all that report. It does not repeat the in-tree filters
 of kube-scheduler (taints, selectors, affinity).
 """
 
 import asyncio
 import json
+import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -34,15 +36,30 @@ _MOST_SHOWN = 20
 
 
 def run(settings: Settings, path: Path, *, json_output: bool) -> int:
-    """Print the ranking; return the exit status: 0, 1 if no node is feasible, 2 if the pod cannot be evaluated."""
+    """Print a ranking for each pod; return 0, 1 if a pod has no feasible node, 2 if one cannot be evaluated."""
     try:
-        thing = read(path)
-        verdict = asyncio.run(_asked(settings, thing))
+        pods = read(path)
+        verdicts = asyncio.run(_asked(settings, [each.thing for each in pods]))
     except (ValueError, OSError, latest.Unreachable) as error:
         clean.complain(error)
         return 2
+    placements = [_placement(settings, verdict) for verdict in verdicts]
+    console = Console()
+    for each, placement in zip(pods, placements, strict=True):
+        if json_output:
+            print(json.dumps(json.loads(codec.encode(placement))))  # in ASCII, since it may go to a terminal
+        else:
+            show(placement, console)
+            if each.replicas > 1:
+                console.print(f"This is the first of {each.replicas} replicas; each one leaves less room for the next.")
+    if len(placements) > 1 and not json_output:
+        console.print(f"{len(placements)} pods, each evaluated as if it came alone.")
+    return 0 if all(placement.feasible for placement in placements) else 1
+
+
+def _placement(settings: Settings, verdict: Verdict) -> Decision:
     best = verdict.best()
-    placement = decision.make(
+    return decision.make(
         verdict,
         outcome="passed" if not verdict.strategies else "rejected" if best is None else "placed",
         index=best if verdict.strategies else None,
@@ -51,32 +68,44 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
         at_us=time.time_ns() // 1000,
         seconds=0.0,
     )
-    if json_output:
-        print(json.dumps(json.loads(codec.encode(placement))))  # in ASCII, since it may go to a terminal
-    else:
-        show(placement, Console())
-    return 0 if placement.feasible else 1
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Return the pod that a file describes, with the fields that the API server would fill in.
+class Described(NamedTuple):
+    """A pod that a file describes, and how many of it."""
+
+    thing: dict[str, Any]
+    replicas: int
+
+
+def read(path: Path) -> list[Described]:
+    """Return the pods that a file describes, with the fields that the API server would fill in; `-`: standard input.
 
     Raises:
         ValueError: It describes no pod; the message gives the reason.
         OSError: It cannot be read.
     """
     try:
-        documents = document.read_all(path.read_text())
+        documents = document.read_all(sys.stdin.read() if str(path) == "-" else path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not YAML: {error}") from None
     fault = "has no Pod, and no workload with a pod template"
-    for thing in documents:
+    pods = list[Described]()
+    for number, thing in enumerate(documents, 1):
         try:
             if isinstance(thing, dict) and (read_pod := _pod(thing)):
-                return read_pod
+                pods.append(Described(read_pod, _replicas(thing)))
         except ValueError as error:
-            fault = f"has no pod: {error}"
-    raise ValueError(f"{path} {fault}")
+            fault = f"has no pod: document {number}: {error}"
+    if not pods:
+        raise ValueError(f"{path} {fault}")
+    return pods
+
+
+def _replicas(thing: Mapping[str, Any]) -> int:
+    """Return how many pods a workload asks for; 1 where it does not say."""
+    spec = _mapping(thing, "spec")
+    wanted = spec.get("replicas", spec.get("parallelism"))
+    return wanted if isinstance(wanted, int) else 1
 
 
 def _pod(thing: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -110,14 +139,14 @@ def _mapping(thing: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value or {}
 
 
-async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:
-    """Read the cluster state that the extender has, and evaluate the pod.
+async def _asked(settings: Settings, things: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+    """Read the cluster state that the extender has, and evaluate each pod as if it came alone.
 
     Raises:
-        ValueError: The pod is invalid.
+        ValueError: A pod is invalid.
         Unreachable: There is no cluster state.
     """
-    asked, cluster_state = pod.parse(thing), ClusterState(settings)
+    asked, cluster_state = [pod.parse(thing) for thing in things], ClusterState(settings)
     async with latest.dial(settings) as client:
         followed = Followed(client, settings, cluster_state)
         following = asyncio.create_task(followed.run())
@@ -136,7 +165,8 @@ async def _asked(settings: Settings, thing: Mapping[str, Any]) -> Verdict:
     names = cluster_state.nodes()
     if not names:
         raise latest.Unreachable(f"{settings.nats_shown} knows no node: it has neither reports nor facts")
-    return Evaluator(settings.extender, cluster_state).evaluate(asked, names, time.time_ns() // 1000)
+    evaluator = Evaluator(settings.extender, cluster_state)
+    return [evaluator.evaluate(each, names, time.time_ns() // 1000) for each in asked]
 
 
 def show(placement: Decision, console: Console) -> None:
@@ -157,6 +187,7 @@ def show(placement: Decision, console: Console) -> None:
         for each in placement.ranked[:_MOST_SHOWN]:
             table.add_row(*(Text(clean.text(cell)) for cell in _cells(each, list(placement.strategies))))
         console.print(table)
+        say("score: 0 to 100 of each strategy, weighted; room: more such pods that fit; held: reserved of it", "dim")
     for reason, count in placement.refused.items():
         say("")
         say(f"{count} nodes: {reason}")

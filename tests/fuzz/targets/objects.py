@@ -86,7 +86,8 @@ def pod_file() -> Target:
 
             def once(data: bytes) -> None:
                 path.write_bytes(data)
-                placed.parse(explain.read(path))
+                for described in explain.read(path):
+                    placed.parse(described.thing)
 
             yield once
 

@@ -8,7 +8,7 @@ KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/kube
 KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
 GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' nice go build
 
-.PHONY: install up test test-all check format bench evaluate-truth peers audit release-check pins docs kube-tools clean
+.PHONY: install up test test-all check format bench evaluate-truth peers audit release-check site pins docs kube-tools clean
 .DEFAULT_GOAL := install
 
 .venv/.run: requirements.txt pyproject.toml
@@ -36,6 +36,13 @@ PEERS_PYTHON ?= $(shell for p in python3.12 python3.11; do $$p -c 'import venv, 
 	@test -n "$(PYTHON)" || { echo 'audit needs Python 3.11 or newer with its venv module; or name one: make PYTHON=... audit' >&2; exit 2; }
 	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
 	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.txt
+	@touch $@
+
+# What builds the pages of the documentation, in an environment of its own.
+.venv-site/.run: requirements-site.txt
+	@test -n "$(PYTHON)" || { echo 'site needs Python 3.11 or newer with its venv module; or name one: make PYTHON=... site' >&2; exit 2; }
+	@test -x .venv-site/bin/python || $(PYTHON) -m venv .venv-site
+	.venv-site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.txt
 	@touch $@
 
 install: .venv/.run
@@ -66,11 +73,14 @@ release-check: .venv/.dev
 	$(BIN)/python .ci/release.py
 docs: .venv/.run
 	$(BIN)/spazio schema --out docs
+site: .venv-site/.run
+	.venv-site/bin/python .ci/site.py
 pins:
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra all pyproject.toml -o requirements.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra all --group dev pyproject.toml -o requirements-dev.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate pyproject.toml -o requirements-agent.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --group pyproject.toml:audit -o requirements-audit.txt
+	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --group pyproject.toml:site -o requirements-site.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra processors --group peers --constraint requirements.txt pyproject.toml -o requirements-peers.txt
 kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-scheduler .tools/kube/kwok .tools/kube/helm .tools/kube/kustomize
 .tools/kube/etcd: $(KUBE)/etcd/go.mod $(KUBE)/etcd/go.sum
@@ -84,4 +94,4 @@ kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-schedul
 .tools/kube/kube-%: $(KUBE)/kubernetes/go.mod $(KUBE)/kubernetes/go.sum
 	$(GO_BUILD) -C $(KUBE)/kubernetes -ldflags '-s -w $(KUBE_STAMP)' -o $(CURDIR)/$@ k8s.io/kubernetes/cmd/kube-$*
 clean:
-	rm -rf .venv .venv-audit .venv-peers build .tools wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit .venv-peers .venv-site build .tools wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,8 +1,10 @@
 """Every link of every page leads to a file that there is, and to a heading of it."""
 
+import importlib.util
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +40,25 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         if not there.exists() or (anchor and anchor not in anchors(there)):
             broken.append(target)
     assert broken == []
+
+
+def site() -> Any:
+    spec = importlib.util.spec_from_file_location("site_pages", ROOT / ".ci" / "site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_shows_every_page_at_its_place_and_its_menu_names_only_pages(tmp_path: Path) -> None:
+    assert site().stage(tmp_path) > len(PAGES)
+    for page in PAGES:
+        assert (tmp_path / page.relative_to(ROOT)).read_text() == page.read_text()
+    menu = re.findall(r": (\S+\.md)$", (ROOT / ".ci" / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert [name for name in menu if not (tmp_path / name).is_file()] == []
+    guides = {str(page.relative_to(ROOT)) for page in PAGES if page.parent == ROOT / "docs"}
+    assert guides <= set(menu)
 
 
 def test_pages_are_found() -> None:

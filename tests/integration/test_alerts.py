@@ -203,6 +203,7 @@ def test_rules_and_the_configuration_of_a_cluster_are_valid(tmp_path: Path) -> N
     assert [entry["namespaces"]["names"] for entry in job.pop("kubernetes_sd_configs")] == [["spazio", "spazio-agents"]]
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
     (tmp_path / "spazio.rules.yml").write_text(RULES.read_text())
-    for kind, file in (("config", tmp_path / "prometheus.yml"), ("rules", RULES)):
+    beside = RULES.with_name("compose.yml")
+    for kind, file in (("config", tmp_path / "prometheus.yml"), ("config", beside), ("rules", RULES)):
         answer = subprocess.run(["promtool", "check", kind, str(file)], capture_output=True, text=True, check=False)
         assert answer.returncode == 0, answer.stdout + answer.stderr

@@ -110,3 +110,21 @@ def test_prometheus_finds_every_pod_that_the_manifests_mark() -> None:
                 assert matched
                 found.add(matched[1])
     assert found == {"agent", "cache", "dashboard", "extender", "history", "kubernetes", "metrics", "process", "watch"}
+
+
+def test_the_stack_has_a_prometheus_that_reads_all_services_and_both_listen_on_loopback() -> None:
+    stack = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    (job,) = yaml.safe_load((ROOT / "deploy/prometheus/compose.yml").read_text())["scrape_configs"]
+    (targets,) = (entry["targets"] for entry in job["static_configs"])
+    assert set(targets) == {f"{name}:9470" for name in stack.keys() - {"nats", "credentials"}}
+    added = yaml.safe_load((ROOT / "deploy/monitoring.yml").read_text())["services"]
+    assert added.keys() == {"prometheus", "grafana"}
+    for service in added.values():
+        assert re.search(r":v?\d+\.\d+\.\d+}$", service["image"])
+        assert all(port.startswith("${SPAZIO_PUBLISH:-127.0.0.1}:") for port in service["ports"])
+        mounts = [volume.split(":") for volume in service["volumes"]]
+        assert all((ROOT / mount[0]).is_dir() and mount[2] == "ro" for mount in mounts if mount[0].startswith("."))
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    provided = yaml.safe_load((ROOT / "deploy/grafana/provisioning/dashboards/spazio.yml").read_text())
+    (folder,) = (one["options"]["path"] for one in provided["providers"])
+    assert f"./deploy/grafana:{folder}:ro" in added["grafana"]["volumes"]

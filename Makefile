@@ -16,7 +16,7 @@ GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or new
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	@echo '$(CURDIR)' > .venv/lib/$$(ls .venv/lib | grep ^python | head -n 1)/site-packages/spazio.pth
-	@printf '#!%s\nimport sys\nfrom spazio.__main__ import main\nsys.exit(main())\n' '$(CURDIR)/$(BIN)/python' > $(BIN)/spazio && chmod +x $(BIN)/spazio
+	@printf '#!%s\nimport sys\nfrom spazio.__main__ import main\nsys.exit(main())\n' '$(CURDIR)/$(BIN)/python' > $(BIN)/spazio && chmod +x $(BIN)/spazio && ln -sf spazio $(BIN)/kubectl-spazio
 	@touch $@
 
 .venv/.dev: requirements-dev.txt .venv/.run

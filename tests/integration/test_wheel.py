@@ -30,6 +30,8 @@ def test_the_base_installation_runs_the_agent_away_from_the_checkout(wheel: Path
     for what in (pinned, ["--no-deps", str(wheel)]):
         subprocess.run([*install, "--disable-pip-version-check", *what], check=True)
     environ = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    plugin = subprocess.run(["kubectl-spazio", "agent", "--help"], env=environ, capture_output=True, check=False)
+    assert plugin.returncode == 0, plugin.stderr
     command = ["spazio", "agent", "--nats", "nats://127.0.0.1:9", "--log-format", "json", "--http-port", "0"]
     with subprocess.Popen(command, env=environ, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as agent:
         assert agent.stderr is not None

@@ -2,14 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from schemas import role
 from schemas.messages.base import RELEASE
 from schemas.settings import Settings
-from spazio import sink
+from spazio import queries, sink
 from spazio.backup import command as keeping
 from spazio.credentials import cli as credentials_cli
 from spazio.option import PIPELINE, with_settings
@@ -216,103 +216,8 @@ def watch(settings: Settings) -> int:
     return command.run(settings)
 
 
-@app.command()
-@with_settings(*PIPELINE, "cache", "extender", "kube", "model_variant", "history_dir")
-def explain(
-    settings: Settings,
-    pod: Annotated[
-        Path,
-        typer.Argument(help="YAML or JSON file with Pods, or workloads with a pod template; - for standard input."),
-    ],
-    json_output: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
-) -> int:
-    """Rank nodes for a pod and show why; nothing is placed or reserved."""
-    from spazio.command import explain as command
-    from spazio.service import addresses
-
-    return command.run(addresses.located(settings), pod, json_output=json_output)
-
-
-@app.command()
-@with_settings("data", "nats", "cache", "log")
-def top(
-    settings: Settings,
-    once: Annotated[bool, typer.Option("--once", help="Show the table once and exit.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="With --once: JSON for programs.")] = False,
-    classes: Annotated[bool, typer.Option("--classes", help="With --json: workload classes, not nodes.")] = False,
-    partitions: Annotated[
-        bool, typer.Option("--partitions", help="Show which processor holds which partition, and how far behind it is.")
-    ] = False,
-) -> int:
-    """Show live tables of nodes and of workload classes, or of partitions."""
-    from spazio.command import top as command
-    from spazio.service import addresses
-
-    if (json_output and not once) or (classes and (partitions or not json_output)):
-        sys.stderr.write("spazio: --json goes with --once, and --classes with both and without --partitions\n")
-        return 2
-    return command.run(
-        addresses.located(settings), once=once, json_output=json_output, classes=classes, parts=partitions
-    )
-
-
-@app.command()
-@with_settings("data", "history")
-def sql(
-    settings: Settings,
-    statement: Annotated[
-        str | None, typer.Argument(help="One SQL statement. Without it an interactive prompt opens.")
-    ] = None,
-    form: Annotated[
-        Literal["table", "csv", "json"], typer.Option("--format", help="How rows are printed; csv has a heading.")
-    ] = "table",
-    json_output: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    unrestricted: Annotated[
-        bool,
-        typer.Option(
-            "--unrestricted",
-            help="Turn the limits off: statements may read and write any file that you may, and load extensions. "
-            "Without it they only read the history.",
-        ),
-    ] = False,
-) -> int:
-    """Query the history with DuckDB, while the pipeline runs."""
-    from spazio.command import sql as command
-
-    if json_output and form == "csv":
-        sys.stderr.write("spazio: --json and --format csv exclude each other\n")
-        return 2
-    return command.run(
-        settings.history_dir,
-        statement,
-        json_output=json_output or form == "json",
-        csv_output=form == "csv",
-        unrestricted=unrestricted,
-    )
-
-
-@app.command()
-@with_settings("data", "nats", "containers", "sample", "runtime", "history", "log")
-def doctor(
-    settings: Settings,
-    json_output: Annotated[bool, typer.Option("--json", help="Print findings as a JSON array.")] = False,
-    flow: Annotated[
-        bool,
-        typer.Option(
-            "--flow",
-            help="Show instead what was published, read, stored and lost in the last hour; status 1 if it does not "
-            "add up.",
-        ),
-    ] = False,
-) -> int:
-    """Check what this machine offers, what is missing, and how to fix it."""
-    from spazio.command import doctor as command
-    from spazio.service import addresses
-    from spazio.terminal import flow as ledger
-
-    if flow:
-        return ledger.run(addresses.located(settings, role.ADMIN), json_output=json_output)
-    return command.run(addresses.located(settings, role.ADMIN), json_output=json_output)
+for _query in (queries.explain, queries.top, queries.sql, queries.doctor):
+    app.command()(_query)
 
 
 @app.command()

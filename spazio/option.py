@@ -103,6 +103,17 @@ def _load(flags: Mapping[str, str | None], config: Path | None) -> Settings:
     return settings.load(flags, config=config)
 
 
+def _show_all(context: Any, wanted: bool) -> None:  # as the framework calls it
+    """Print the help of a command with all options, and end it."""
+    import typer
+
+    if wanted:
+        for option in context.command.params:
+            option.hidden = False
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
 def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a typer command `--config`, `--prefix` and the options of sections or single settings.
 
@@ -111,13 +122,6 @@ def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[...
     All values arrive as text and are validated together, so that one run reports every fault.
     """
     import typer
-
-    def everything(context: typer.Context, wanted: bool) -> None:  # as the framework calls it
-        if wanted:
-            for option in context.command.params:
-                option.hidden = False  # type: ignore[attr-defined] # options have it
-            typer.echo(context.get_help())
-            raise typer.Exit
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         own = [part for part in signature(command).parameters.values() if part.name != "settings"]
@@ -135,7 +139,7 @@ def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[...
                 "help_all",
                 Parameter.KEYWORD_ONLY,
                 default=False,
-                annotation=Annotated[bool, typer.Option(_ALL, help=_ALL_HELP, is_eager=True, callback=everything)],
+                annotation=Annotated[bool, typer.Option(_ALL, help=_ALL_HELP, is_eager=True, callback=_show_all)],
             ),
         ]
         for section, field, info in settings.options():

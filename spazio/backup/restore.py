@@ -23,7 +23,7 @@ from spazio.backup import archive, history, server
 from spazio.backup.archive import Damaged, Reader
 from spazio.backup.save import CREDENTIALS, RUN, SETTINGS, Refused
 from spazio.backup.streams import Streams
-from spazio.command import up
+from spazio.service import data_folder
 from spazio.terminal import clean, latest
 
 _BUCKETS_BYTES = 1 << 30
@@ -73,7 +73,7 @@ def _check_prefix(settings: Settings, backup: Reader) -> None:
 async def _to_folder(settings: Settings, backup: Reader, force: bool) -> None:
     folder = settings.data.dir
     needed = settings.data.min_free_bytes + 2 * sum(entry.bytes for entry in backup.entries.values())
-    with up.own(folder, needed):
+    with data_folder.own(folder, needed):
         staged = _Staged(settings, backup, force)
         with staged.cleared():
             streams = Streams(backup, settings.nats)

@@ -1,14 +1,11 @@
 """`spazio up`: everything on this machine, from one command until Ctrl-C."""
 
 import asyncio
-import fcntl
 import logging
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +14,7 @@ from schemas import settings as all_settings
 from schemas.live import Live
 from schemas.settings import Settings, SettingsError
 from spazio.credentials import embedded
-from spazio.service import addresses, child, logs, monitor, reload
+from spazio.service import addresses, child, data_folder, logs, monitor, reload
 from spazio.service.child import Child, Recipe, Unstartable
 from spazio.service.liveness import probe
 from spazio.service.liveness.patience import Patience
@@ -52,7 +49,7 @@ def run(settings: Settings) -> int:
         log.warning("setting.ignored", extra={"reason": warning})
     try:
         monitor.check(settings.http)  # now, and not by a service in the middle of the start
-        with own(settings.data.dir, settings.data.min_free_bytes):
+        with data_folder.own(settings.data.dir, settings.data.min_free_bytes):
             return asyncio.run(_Up(settings).run())
     except (SettingsError, server.Unusable, Unstartable) as error:
         sys.stderr.write(f"spazio: {error}\n")
@@ -67,46 +64,6 @@ def _quiet(settings: Settings) -> Settings:
     if settings.log.level is not None:
         return settings
     return settings.model_copy(update={"log": settings.log.model_copy(update={"level": "warning"})})
-
-
-@contextmanager
-def own(folder: Path, min_free_bytes: int) -> Iterator[None]:
-    """Lock the data folder for this process.
-
-    Raises:
-        SettingsError: It cannot be written, is full, or is in use.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = (folder / "lock").open("a+")
-    except OSError as error:
-        raise SettingsError(
-            [f"data dir: {folder} cannot be written: {error.strerror}; choose another with --data-dir"]
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
-            raise SettingsError(
-                [f"data dir: {folder} is in use by process {holder}; stop it, or choose another with --data-dir"]
-            ) from error
-        free = shutil.disk_usage(folder).free
-        if free < min_free_bytes:
-            raise SettingsError(
-                [
-                    f"data dir: {folder} has {free >> 20} MB free, {min_free_bytes >> 20} are needed; "
-                    "free some, or choose another with --data-dir"
-                ]
-            )
-        try:
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
-        except OSError as error:
-            raise SettingsError([f"data dir: {folder} cannot be written: {error.strerror}"]) from error
-        yield
 
 
 class _Up:

@@ -26,7 +26,7 @@ RELEASE = loaded()
 
 def test_every_place_states_the_version_of_the_project() -> None:
     assert RELEASE.versions() == ""
-    assert len(RELEASE._STATED) == 14
+    assert len(RELEASE._STATED) == 15
 
 
 def test_another_version_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What the dashboard costs, and how fast its pages are: `python -m benchmarks.dashboard [NODES] [SECONDS]`.
+"""What the dashboard costs, and how fast its pages are: `python -m benchmarks.whole.dashboard [NODES] [SECONDS]`.
 
 First `spazio up --nodes NODES` runs with everything on: the dashboard's share of a core while nobody looks, and with
 three pages open (two of the cluster, one of a node). Then, where Chromium is installed, a page opens

@@ -1,0 +1,50 @@
+"""The data folder belongs to one process at a time."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from schemas.settings import SettingsError
+
+
+@contextmanager
+def own(folder: Path, min_free_bytes: int) -> Iterator[None]:
+    """Lock the data folder for this process.
+
+    Raises:
+        SettingsError: It cannot be written, is full, or is in use.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (folder / "lock").open("a+")
+    except OSError as error:
+        raise SettingsError(
+            [f"data dir: {folder} cannot be written: {error.strerror}; choose another with --data-dir"]
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise SettingsError(
+                [f"data dir: {folder} is in use by process {holder}; stop it, or choose another with --data-dir"]
+            ) from error
+        free = shutil.disk_usage(folder).free
+        if free < min_free_bytes:
+            raise SettingsError(
+                [
+                    f"data dir: {folder} has {free >> 20} MB free, {min_free_bytes >> 20} are needed; "
+                    "free some, or choose another with --data-dir"
+                ]
+            )
+        try:
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+        except OSError as error:
+            raise SettingsError([f"data dir: {folder} cannot be written: {error.strerror}"]) from error
+        yield

@@ -114,6 +114,21 @@ def _show_all(context: Any, wanted: bool) -> None:  # as the framework calls it
         raise typer.Exit
 
 
+def _parameter(section: str, field: str, info: Any, command: str) -> Parameter:
+    """Return the option of one setting, as a parameter of a command's function."""
+    import typer
+
+    flat = settings.option_name(section, field)
+    option = typer.Option(
+        *_spellings(flat, command),
+        help=_help(section, field, info),
+        show_default=False,
+        metavar="VALUE",
+        hidden=not _main(flat, command),
+    )
+    return Parameter(flat, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
+
+
 def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a typer command `--config`, `--prefix` and the options of sections or single settings.
 
@@ -147,16 +162,7 @@ def with_settings(*sections: str) -> Callable[[Callable[..., Any]], Callable[...
             if not {section, flat} & {*sections, "prefix"}:
                 continue
             flats.append(flat)
-            option = typer.Option(
-                *_spellings(flat, command.__name__),
-                help=_help(section, field, info),
-                show_default=False,
-                metavar="VALUE",
-                hidden=not _main(flat, command.__name__),
-            )
-            extra.append(
-                Parameter(flat, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
-            )
+            extra.append(_parameter(section, field, info, command.__name__))
 
         @wraps(command)
         def wrapped(**given: Any) -> Any:

@@ -4,6 +4,9 @@ import sys
 
 from schemas.settings import SettingsError
 
+# Packages of the extras, which a plain `pip install .` leaves out.
+_OPTIONAL = ("typer", "rich", "numpy", "polars", "duckdb", "pytz", "yaml")
+
 
 def main() -> int:
     """Run `spazio COMMAND …` and return its exit status."""
@@ -19,6 +22,15 @@ def main() -> int:
         many = "s" if len(error.faults) > 1 else ""
         sys.stderr.write(f"spazio: {len(error.faults)} fault{many} in the settings:\n")
         sys.stderr.writelines(f"  {fault}\n" for fault in error.faults)
+        return 2
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _OPTIONAL:
+            raise
+        sys.stderr.write(
+            f"spazio: this command needs the Python package {package}: pip install 'spazio[all]', or in a checkout "
+            "pip install '.[all]'\n"
+        )
         return 2
 
 

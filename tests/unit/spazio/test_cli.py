@@ -1,9 +1,11 @@
 """What the command line says of itself."""
 
+import sys
+
 import pytest
 
 from schemas.messages.base import RELEASE
-from spazio import cli
+from spazio import __main__, cli
 
 
 def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -29,3 +31,17 @@ def test_help_is_short_and_help_all_has_every_option(
     assert "--nats-telemetry-max" in whole
     assert len(short.splitlines()) < 130 < len(whole.splitlines())
     assert said(monkeypatch, capsys, command, "--help") == short
+
+
+def test_without_the_extras_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["spazio", "top"])
+    monkeypatch.delitem(sys.modules, "spazio.cli")
+    monkeypatch.delattr("spazio.cli")
+    monkeypatch.setitem(sys.modules, "typer", None)
+    assert __main__.main() == 2
+    told = capsys.readouterr().err
+    assert "needs the Python package typer" in told
+    assert "pip install 'spazio[all]'" in told
+    assert len(told.splitlines()) == 1

@@ -87,6 +87,9 @@ def sql(
 def doctor(
     settings: Settings,
     json_output: Annotated[bool, typer.Option("--json", help="Print findings as a JSON array.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Status 1 also for what lacks, not only for what is broken.")
+    ] = False,
     flow: Annotated[
         bool,
         typer.Option(
@@ -103,4 +106,4 @@ def doctor(
 
     if flow:
         return ledger.run(addresses.located(settings, role.ADMIN), json_output=json_output)
-    return command.run(addresses.located(settings, role.ADMIN), json_output=json_output)
+    return command.run(addresses.located(settings, role.ADMIN), json_output=json_output, strict=strict)

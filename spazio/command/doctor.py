@@ -40,14 +40,14 @@ _MARKS = {True: ("ok", "green"), None: ("lacks", "yellow"), False: ("broken", "b
 Checks = Mapping[str, Callable[[], Finding]]
 
 
-def run(settings: Settings, *, json_output: bool) -> int:
-    """Check, print, and return the exit status: 1 if something is broken."""
+def run(settings: Settings, *, json_output: bool, strict: bool = False) -> int:
+    """Check, print, and return the exit status: 1 if something is broken, or, if `strict`, lacks."""
     findings = examine(checks(settings), _SECONDS)
     if json_output:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         Console().print(report(findings))
-    return int(any(finding.ok is False for finding in findings))
+    return int(any(finding.ok is False or (strict and finding.ok is None) for finding in findings))
 
 
 def checks(settings: Settings) -> Checks:

@@ -229,6 +229,7 @@ def test_only_what_is_broken_fails_the_command(
     assert rows[0] == {"name": "a", "ok": ok, "found": "it", "cost": "time", "mend": "wait"}
     assert doctor.run(given(tmp_path), json_output=False) == status
     assert "spazio[embedded]" in capsys.readouterr().out
+    assert doctor.run(given(tmp_path), json_output=False, strict=True) == 1
 
 
 def test_the_report_says_cost_and_cure_of_all_that_is_not_well() -> None:

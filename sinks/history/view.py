@@ -12,6 +12,7 @@ import polars as pl
 from sinks.history import layout, sandbox
 from sinks.history.table import TABLES, Table
 from sinks.history.tables import capacity
+from sinks.history.views import node
 
 FILE = "history.duckdb"
 # A file without rows gives an empty table its columns; queries by time skip its hour.
@@ -90,6 +91,7 @@ def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
 
     # Files of older versions have no classes; the columns appear once a history sink has started in the folder.
     columns = {str(row[0]) for row in connection.execute(_COLUMNS).fetchall()}
-    if columns >= capacity.COLUMNS:
-        for statement in capacity.VIEWS:
-            connection.execute(statement)
+    for module in (capacity, node):
+        if columns >= module.COLUMNS:
+            for statement in module.VIEWS:
+                connection.execute(statement)

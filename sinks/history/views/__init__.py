@@ -1,0 +1,1 @@
+"""Views that answer questions of operators, over the tables of the history."""

@@ -90,7 +90,9 @@ def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
     peaks = _whole_where_unknown(registry.peaks(evidence, settings), nodes.capacity)
     node = _node(nodes, pods, evidence)
     shipped = _shipped(nodes, pods, evidence, settings)
-    reclaimable = tier.reclaimable(node, peaks[:, :, PEAK_MODELS.index(settings.model)], shipped, settings)
+    chosen = peaks[:, :, PEAK_MODELS.index(settings.model)]
+    reclaimable = tier.reclaimable(node, chosen, shipped, settings)
+    system = tier.system_peak(node, chosen)
     held = batch.held(pods.request, pods.usage, pods.priority, pods.exclusive, pods.node, len(nodes.capacity))
     reserved = nodes.capacity - nodes.allocatable
     return Result(
@@ -98,7 +100,7 @@ def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
         node.requested,
         node.unpredicted,
         reclaimable,
-        tier.formulas(node, reclaimable, shipped, evidence.lists_pods, settings),
+        tier.formulas(node, reclaimable, system, shipped, evidence.lists_pods, settings),
         batch.allocatable(nodes.capacity, reserved, nodes.system, held),
     )
 

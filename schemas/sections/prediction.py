@@ -98,7 +98,8 @@ class Predict(Section):
         "reclaim",
         json_schema_extra=RELOAD,
         description="Formula of the Mid tier. reclaim: requests less the predicted peak. mixed: the same plus what is "
-        "not requested. shipped: what Koordinator's code computes. The default lends only what is already requested.",
+        "neither requested nor used by the system. shipped: what Koordinator's code computes. The default lends only "
+        "what is already requested.",
     )
     reclaim_ratio: Fraction = Field(
         1.0,

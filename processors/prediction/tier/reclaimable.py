@@ -36,8 +36,8 @@ class Node(NamedTuple):
 def reclaimable(node: Node, chosen: Array, shipped: koordinator.Result, settings: Predict) -> Array:
     """Return reclaimable (nodes, resources).
 
-    A group on this node has not seen a pod that has just come with its workload's past, so the pods' own peaks count
-    where they are higher. Nothing is reclaimed that the node itself will need.
+    Nothing is reclaimed that prod pods, pods without a class and the system will need. Usage by lower tiers does not
+    count: what was lent and is used would otherwise be taken back (ADR 00XX).
 
     Args:
         node: Requests and sizes.
@@ -50,30 +50,51 @@ def reclaimable(node: Node, chosen: Array, shipped: koordinator.Result, settings
         kept_back = (1.0 - settings.reclaim_ratio) * predicted
         promised: Array = np.maximum(np.nan_to_num(shipped.reclaimable) - kept_back, 0.0)
         return promised
-    peak = np.maximum(chosen[:, group.PROD] + np.nan_to_num(chosen[:, group.NONE]), node.own)
+    peak = prod_peak(node, chosen)
     unbounded = np.full(2, np.inf)
     ratio = settings.reclaim_ratio
     spare = mid.proposed(predicted, peak, np.maximum(predicted, 1.0), threshold=unbounded, reclaim=ratio)
-    unused = np.nan_to_num(np.maximum(node.allocatable - chosen[:, group.NODE], 0.0))
+    unused = np.nan_to_num(np.maximum(node.allocatable - peak - system_peak(node, chosen), 0.0))
     least: Array = np.minimum(spare, unused)
     return least
 
 
+def prod_peak(node: Node, chosen: Array) -> Array:
+    """Return the peak (nodes, resources) of prod pods and of pods without a class; arguments as of `reclaimable`.
+
+    A group on this node has not seen a pod that has just come with its workload's past, so the pods' own peaks count
+    where they are higher.
+    """
+    return np.asarray(np.maximum(chosen[:, group.PROD] + np.nan_to_num(chosen[:, group.NONE]), node.own))
+
+
+def system_peak(node: Node, chosen: Array) -> Array:
+    """Return the peak (nodes, resources) of what runs in no pod; its mean usage where the model predicts none."""
+    own = chosen[:, group.SYSTEM]
+    return np.asarray(np.where(np.isnan(own), node.system, own))
+
+
 def formulas(
-    node: Node, reclaimable: Array, shipped: koordinator.Result, lists_pods: NDArray[np.bool_], settings: Predict
+    node: Node,
+    reclaimable: Array,
+    system: Array,
+    shipped: koordinator.Result,
+    lists_pods: NDArray[np.bool_],
+    settings: Predict,
 ) -> Array:
     """Return Mid-tier allocatable (nodes, formulas, resources), in the order of `FORMULAS`.
 
     Args:
         node: Requests, usage and sizes.
         reclaimable: (nodes, resources) as the function of this name returns it.
+        system: (nodes, resources) as of `system_peak`; what it uses is not free. NaN: nothing is free.
         shipped: What Koordinator's own predictors say, for its own formula.
         lists_pods: (nodes,) True: the node's pods are known; elsewhere nothing is taken for free.
         settings: Thresholds and ratios.
     """
     threshold = np.array([settings.threshold_cpu, settings.threshold_memory])
     lent = np.minimum(reclaimable, node.allocatable * threshold)
-    free = np.nan_to_num(np.maximum(node.allocatable - node.requested, 0.0))
+    free = np.nan_to_num(np.maximum(node.allocatable - node.requested - system, 0.0))
     free[~lists_pods] = 0.0
     own = mid.Node(
         capacity=node.capacity,

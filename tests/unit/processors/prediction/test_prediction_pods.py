@@ -9,6 +9,7 @@ from processors.rows import snapshot
 from schemas.messages.base import Message
 from schemas.messages.prediction import Prediction, Resources
 from schemas.messages.telemetry import MAXIMUM_PODS
+from schemas.sections.prediction import PEAK_MODELS
 from tests.support import telemetry
 from tests.support.telemetry import START, block, stored
 from tests.unit.processors.prediction.test_prediction_fold import (
@@ -101,6 +102,38 @@ def test_what_a_newcomer_with_a_past_will_use_is_not_given_away(model: str) -> N
     newest = told(messages, "second", predict_model=model)[150]
     assert newest.unpredicted.cpu == 0.0
     assert newest.reclaimable.cpu <= 0.1
+
+
+def lent(cores: float, model: str) -> Prediction:
+    """Return the last prediction of a node on which a Mid pod begins to use what was lent to it."""
+    messages = [facts("prod", -1000, requests={"cpu": 3.0, "memory": 1e9})]
+    messages += [facts("mid", -1000, "shop/batch", requests={}, priority=7500)]
+    for second in range(100):
+        used = cores if second > 20 else 0.0
+        pods = [{"pod": "prod", "cpu_cores": 0.5, "memory_bytes": 1e8}]
+        pods += [{"pod": "mid", "cpu_cores": used, "memory_bytes": 1e6}]
+        messages.append(stored(block("n", BEGIN + second, seq=second, cpu_util=(0.9 + used) / 4, memory_util=0.1)))
+        messages.append(stored(telemetry.usage("n", BEGIN + second + 1, pods, seq=second)))
+    said = told(messages, predict_model=model)
+    return said[max(said)]
+
+
+@pytest.mark.parametrize("model", sorted({*PEAK_MODELS} - {"calibrated", "koordinator"}))
+def test_usage_by_mid_pods_does_not_change_what_the_mid_tier_gets(model: str) -> None:
+    idle, busy = lent(0.0, model), lent(2.5, model)
+    assert busy.peaks["mid"]["n_sigma"].cpu > 2.4
+    assert idle.reclaimable.cpu == pytest.approx(busy.reclaimable.cpu, abs=0.02)
+    for formula in ("reclaim", "mixed"):
+        assert busy.mid[formula].cpu == pytest.approx(idle.mid[formula].cpu, abs=0.02)
+    assert busy.mid["reclaim"].cpu > 0.2
+
+
+def test_what_the_system_uses_is_not_lent() -> None:
+    said = lent(0.0, "resource_central")
+    system = said.peaks["system"]["resource_central"].cpu
+    assert system == pytest.approx(0.4, abs=0.05)
+    # The node has 4 cores, and the peaks of the prod pod and the system are kept back.
+    assert said.mid["mixed"].cpu == pytest.approx(4 - said.peaks["prod"]["resource_central"].cpu - system, abs=0.02)
 
 
 def test_what_a_pod_used_that_is_gone_when_the_window_ends_is_not_the_systems() -> None:

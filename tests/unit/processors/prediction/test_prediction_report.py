@@ -240,10 +240,11 @@ def test_reclaimable_and_mid_are_the_proposals_formulas_of_the_chosen_model(rati
             for name, told in PODS.items()
             if told.group in ("prod", "none") and not (told.cold or told.ending)
         )
-        room = max(ALLOCATABLE[column] - five_sigma(groups()["node"][column], column), 0.0)
-        reclaimable.append(min(max(float(ratio) * requested - max(by_class, by_pod), 0.0), room))
+        peak, system = max(by_class, by_pod), five_sigma(groups()["system"][column], column)
+        room = max(ALLOCATABLE[column] - peak - system, 0.0)
+        reclaimable.append(min(max(float(ratio) * requested - peak, 0.0), room))
         lent.append(min(reclaimable[-1], ALLOCATABLE[column] * float(threshold)))
-        mixed.append(lent[-1] + max(ALLOCATABLE[column] - asked()[column], 0.0))
+        mixed.append(lent[-1] + max(ALLOCATABLE[column] - asked()[column] - system, 0.0))
     assert any(reclaimable)
     same(found.reclaimable, reclaimable)
     same(found.mid["reclaim"], lent)
@@ -346,6 +347,7 @@ STEADY = {
     "predict_horizon_seconds": "60",
     "predict_cold_start_seconds": "0",
     "predict_model": "n_sigma",
+    "predict_sigma": "2",  # five of the pod and five of the system exceed the node
 }
 
 

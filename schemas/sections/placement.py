@@ -76,9 +76,10 @@ def _factors(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _resources(value: tuple[str, ...]) -> tuple[str, ...]:
-    if not value or any(not name or not 1 <= weight <= 100 for name, weight in pairs(value).items()):
-        raise ValueError("are resource=weight with commas between, weights from 1 to 100")
-    return value
+    weighted = tuple(entry if "=" in entry else f"{entry}=1" for entry in value)
+    if not value or any(not name or not 1 <= weight <= 100 for name, weight in pairs(weighted).items()):
+        raise ValueError("are resource or resource=weight with commas between, weights from 1 to 100")
+    return weighted
 
 
 def _shape(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -210,7 +211,8 @@ class Extender(Section):
     )
     resources: Annotated[tuple[str, ...], Commas, AfterValidator(_resources)] = Field(
         ("cpu=1", "memory=1"),
-        description="Resources of the allocation strategies, as resource=weight. The default is kube-scheduler's.",
+        description="Resources of the allocation strategies, as resource=weight, or as resource alone with weight 1. "
+        "The default is kube-scheduler's.",
     )
     shape: Annotated[tuple[str, ...], Commas, AfterValidator(_shape)] = Field(
         ("0=0", "100=10"),

@@ -50,6 +50,16 @@ def test_a_strategy_that_is_none_is_refused_with_those_that_are() -> None:
         registry.make({"best": 1.0}, SETTINGS)
 
 
+def test_a_resource_without_a_weight_has_weight_1() -> None:
+    assert Extender.model_validate({"resources": "cpu,memory=3"}).resources == ("cpu=1", "memory=3")
+
+
+@pytest.mark.parametrize("resources", ["", "=2", "cpu=0", "cpu=101", "cpu=", "cpu=x"])
+def test_resources_that_cannot_be_weighed_are_refused(resources: str) -> None:
+    with pytest.raises(ValueError, match="resources"):
+        Extender.model_validate({"resources": resources})
+
+
 @each
 @given(seed=seeds)
 @often

@@ -211,8 +211,7 @@ class Extender(Section):
     )
     resources: Annotated[tuple[str, ...], Commas, AfterValidator(_resources)] = Field(
         ("cpu=1", "memory=1"),
-        description="Resources of the allocation strategies, as resource=weight, or as resource alone with weight 1. "
-        "The default is kube-scheduler's.",
+        description="Resources of the allocation strategies, resource=weight or resource. Default: kube-scheduler's.",
     )
     shape: Annotated[tuple[str, ...], Commas, AfterValidator(_shape)] = Field(
         ("0=0", "100=10"),

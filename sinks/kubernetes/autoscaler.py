@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kube import apply
+from sinks.kubernetes import target
+from sinks.kubernetes.target import Target
 
 RESOURCE = "autoscaling/v2/horizontalpodautoscalers"
 
@@ -30,6 +32,7 @@ class Scaler(NamedTuple):
         yielded: Somebody has set it while it was raised, and the forecast asks for more ever since.
         managed: We are a field manager of its minReplicas.
         fields: Its managedFields, without ours.
+        targets: What it aims at in CPU and memory.
     """
 
     namespace: str
@@ -45,6 +48,7 @@ class Scaler(NamedTuple):
     yielded: bool
     managed: bool
     fields: list[dict[str, Any]]
+    targets: tuple[Target, ...] = ()
 
     @property
     def held(self) -> bool:
@@ -97,14 +101,14 @@ def reader(annotation: str) -> Callable[[Mapping[str, Any]], Scaler]:
 
     def read(thing: Mapping[str, Any]) -> Scaler:
         metadata, spec = thing["metadata"], thing["spec"]
-        notes, target = metadata.get("annotations") or {}, spec["scaleTargetRef"]
+        notes, owner = metadata.get("annotations") or {}, spec["scaleTargetRef"]
         ours = {id(entry) for entry in metadata.get("managedFields") or () if apply.is_ours(entry)}
         return Scaler(
             namespace=str(metadata["namespace"]),
             name=str(metadata["name"]),
             uid=str(metadata["uid"]),
             version=str(metadata["resourceVersion"]),
-            workload=(str(metadata["namespace"]), str(target["kind"]), str(target["name"])),
+            workload=(str(metadata["namespace"]), str(owner["kind"]), str(owner["name"])),
             minimum=int(spec.get("minReplicas", 1)),
             maximum=int(spec["maxReplicas"]),
             wanted=notes.get(names.wanted) == "true",
@@ -113,6 +117,7 @@ def reader(annotation: str) -> Callable[[Mapping[str, Any]], Scaler]:
             yielded=names.yielded in notes,
             managed=apply.owns(thing, "", "spec", "minReplicas"),
             fields=[entry for entry in metadata.get("managedFields") or () if id(entry) not in ours],
+            targets=target.read(spec, notes.get(f"{annotation}-target")),
         )
 
     return read

@@ -3,7 +3,8 @@
 The HorizontalPodAutoscaler stays in control: the floor only prevents fewer pods than the forecast asks for, and never
 exceeds maxReplicas. The sink raises a floor at once and lowers it after forecasts were lower for a while. It restores
 the owner's value when forecasts are low or too old, when the owner opts out, and when the sink ends. Forecasts without
-a rise ask for nothing (`Forecast.raises`), because the autoscaler scales down by itself.
+a rise ask for nothing, because the autoscaler scales down by itself. How many pods a forecast takes follows from the
+autoscaler's own targets (`target`).
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from prometheus_client import Gauge
 from kube import answer, apply
 from kube.api import Api
 from schemas.sections.placement import Output
-from sinks.kubernetes import autoscaler
+from sinks.kubernetes import autoscaler, target
 from sinks.kubernetes.autoscaler import RESOURCE, Order, Scaler
 from sinks.kubernetes.latest import Said
 from sinks.kubernetes.objects import Objects
@@ -128,7 +129,7 @@ class Floor:
             # When the forecast was so high for one that an earlier run raised is unknown: it counts from now.
             asked = [(now, scaler.raised or 0)]
         asked = [(at, pods) for at, pods in asked if abs(now - at) < self._output.floor_seconds]
-        asked.append((now, forecast.desired if forecast.raises else 0))
+        asked.append((now, target.pods(forecast, scaler.targets)))
         self._asked[key] = asked
         return max(pods for _, pods in asked)
 

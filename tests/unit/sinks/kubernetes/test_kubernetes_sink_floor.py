@@ -100,6 +100,29 @@ async def test_a_floor_is_raised_at_once_and_lowered_after_forecasts_were_lower_
     assert seen == [(0, 4), (15, 8), (30, 8), (200, 8), (314, 8), (316, 5), (500, 5), (615, 3), (617, 3), (632, 3)]
 
 
+async def test_the_autoscalers_own_target_counts_and_an_annotation_before_it() -> None:
+    aim = {"type": "Utilization", "averageUtilization": 50}
+    server = Server()
+    server.thing["spec"] |= {
+        "maxReplicas": 30,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": aim}}],
+    }
+    told = forecast(
+        namespace="shop", workload="web", desired=8, pods=4, at_us=round(START * 1e6),
+        requested={"cpu": 4.0, "memory": 4e9}, current={"cpu": 2.0, "memory": 1e9},
+        forecast={"cpu": 6.0, "memory": 1e9},
+    )  # fmt: skip
+    sink = Sink(server)
+    sink.said.forecasts["shop", "Deployment", "web"] = told
+    assert await sink.look(0) == 12
+    server = Server()
+    server.thing["spec"] |= {"maxReplicas": 30, "metrics": sink.server.thing["spec"]["metrics"]}
+    server.thing["metadata"]["annotations"]["spazio.floor-target"] = "0.6"
+    sink = Sink(server)
+    sink.said.forecasts["shop", "Deployment", "web"] = told
+    assert await sink.look(0) == 10
+
+
 async def test_the_same_forecast_is_not_written_twice() -> None:
     sink = Sink()
     for at in range(0, 600, 15):

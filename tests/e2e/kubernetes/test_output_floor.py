@@ -9,7 +9,7 @@ import pytest
 from nats.aio.client import Client
 
 from schemas import codec
-from schemas.messages.prediction import Forecast, WorkloadSums
+from schemas.messages.prediction import Forecast, Resources, WorkloadSums
 from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.writing import SCALERS, Process, configured, now_us, publish, until, writing
@@ -22,8 +22,19 @@ OPTED = {"spazio.floor": "true"}
 
 
 def asking(desired: int, workload: str = "web", *, raises: bool = True, age: float = 0) -> Forecast:
-    at_us = now_us() - round(age * 1e6)
-    return forecast(namespace="default", workload=workload, desired=desired, raises=raises, at_us=at_us)
+    """Return a forecast for pods of one core that takes so many at 80 %, which the API server sets by default."""
+    usage = Resources(cpu=0.8 * desired, memory=1e9)
+    return forecast(
+        namespace="default",
+        workload=workload,
+        pods=2,
+        requested=Resources(cpu=2.0, memory=4e9),
+        current=Resources(cpu=0.1, memory=1e9) if raises else usage,
+        forecast=usage,
+        desired=desired,
+        raises=raises,
+        at_us=now_us() - round(age * 1e6),
+    )
 
 
 async def scaler(kubectl: Kubectl, name: str = "web", *, least: int = 2, most: int = 10, **notes: str) -> None:
@@ -41,6 +52,23 @@ async def scaler(kubectl: Kubectl, name: str = "web", *, least: int = 2, most: i
             },
         },
     )
+
+
+async def test_the_floor_follows_the_autoscalers_own_target(
+    plane: ControlPlane, kubectl: Kubectl, client: Client, settings: Settings
+) -> None:
+    """6.4 cores for pods of one core are 8 pods at 80 %, and 13 at 50 %."""
+    await scaler(kubectl, most=20)
+    aim = {"type": "Utilization", "averageUtilization": 50}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": aim}}]
+    await change(kubectl, {"metadata": {"annotations": OPTED}, "spec": {"metrics": metrics}})
+    async with writing(client, configured(settings, plane.kubeconfig(), metrics=False)):
+        await publish(client, asking(8))
+        await becomes(kubectl, 13)
+        await change(kubectl, {"metadata": {"annotations": {"spazio.floor-target": "0.4"}}})
+        await becomes(kubectl, 16)
+        # The annotation is the owner's: it stays.
+        assert (await found(kubectl))[1]["spazio.floor-target"] == "0.4"
 
 
 async def found(kubectl: Kubectl, name: str = "web") -> tuple[int, dict[str, str]]:

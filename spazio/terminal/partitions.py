@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bus import errors, stream
+from bus.api import request
 from bus.client import Client
 from bus.folding import worker_pool
 from schemas.settings import Settings
@@ -20,10 +21,16 @@ from spazio.service import processing
 from spazio.terminal import clean, latest
 
 _REFRESH_SECONDS = 1.0
+_ASKED_SECONDS = 2.0
 
 
 class Row(NamedTuple):
-    """One part; `owner` is the replica's id in the NATS services API, None: no replica holds the part."""
+    """One part.
+
+    Attributes:
+        owner: The replica's id in the NATS services API; None: no replica holds the part.
+        idle: No replica holds it, since it has no message; a replica waits for the first.
+    """
 
     part: str
     owner: str | None = None
@@ -34,10 +41,11 @@ class Row(NamedTuple):
     sequence: int | None = None
     lag: int | None = None
     since_us: int | None = None
+    idle: bool = False
 
 
 async def once(settings: Settings, *, json_output: bool) -> int:
-    """Print all parts once; return the exit status, 1: no replica holds one of the parts.
+    """Print all parts once; return the exit status, 1: nobody folds the messages of one of the parts.
 
     Raises:
         Unreachable: No pipeline answers.
@@ -48,7 +56,7 @@ async def once(settings: Settings, *, json_output: bool) -> int:
         print(json.dumps([row._asdict() for row in rows]))
     else:
         Console().print(_table(rows))
-    return 0 if all(row.owner for row in rows) else 1
+    return 0 if all(row.owner or row.idle for row in rows) else 1
 
 
 async def follow(settings: Settings) -> int:
@@ -78,7 +86,21 @@ async def _rows(client: Client, settings: Settings) -> list[Row]:
     for replica in replicas:
         for part, report in replica.parts.items():
             rows[part] = _row(part, replica, report)
+    for row in [row for row in rows.values() if row.owner is None]:
+        rows[row.part] = row._replace(idle=await _is_idle(client, names, row.part))
     return list(rows.values())
+
+
+async def _is_idle(client: Client, names: Names, part: str) -> bool:
+    """Tell whether a part has no message, and a replica waits for the first, with which the server gives it out."""
+    of_partition = part.isdigit() or part.startswith(f"{processing.PREDICTION}-")
+    source = names.telemetry if of_partition else names.estimates
+    consumer = f"process-{part}" if part.isdigit() else part
+    try:
+        state = await request(client, f"CONSUMER.INFO.{source}.{consumer}", {}, _ASKED_SECONDS)
+    except errors.REQUEST_FAILED:
+        return False
+    return state["num_pending"] == 0 and state["num_waiting"] > 0
 
 
 def _row(part: str, replica: worker_pool.Replica, report: dict[str, Any]) -> Row:
@@ -94,7 +116,8 @@ def _table(rows: list[Row]) -> Table:
         made.add_column(heading, justify="left" if heading in ("part", "host") else "right")
     for row in rows:
         if row.owner is None:
-            made.add_row(_text(row.part), Text("nobody", style="bold red"))
+            nobody = Text("no messages", style="dim") if row.idle else Text("nobody", style="bold red")
+            made.add_row(_text(row.part), nobody)
             continue
         held = "" if row.since_us is None else f"{max(0.0, time.time() - row.since_us / 1e6):.0f} s"
         lag = Text("" if row.lag is None else clean.text(row.lag), style="yellow" if row.lag else "")

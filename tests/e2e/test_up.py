@@ -139,6 +139,14 @@ def test_what_happened_fifteen_seconds_ago_is_visible_in_sql_and_to_another_proc
         assert running.sql("SELECT count(DISTINCT (node, seq, at_us)) = count(*) AS once FROM samples")[0]["once"]
 
 
+def test_parts_without_messages_are_no_fault(running: Up) -> None:
+    answer = running.run("top", "--partitions", "--once", "--json")
+    rows = json.loads(answer.stdout)
+    assert answer.returncode == 0
+    assert any(row["owner"] for row in rows)
+    assert all(row["owner"] or row["idle"] for row in rows)
+
+
 def test_a_second_up_on_the_same_folder_says_who_holds_it(running: Up) -> None:
     answer = running.run("up")
     assert answer.returncode == 2

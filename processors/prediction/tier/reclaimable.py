@@ -37,7 +37,7 @@ def reclaimable(node: Node, chosen: Array, shipped: koordinator.Result, settings
     """Return reclaimable (nodes, resources).
 
     Nothing is reclaimed that prod pods, pods without a class and the system will need. Usage by lower tiers does not
-    count: what was lent and is used would otherwise be taken back (ADR 00XX).
+    count: what was lent and is used would otherwise be taken back (ADR 35).
 
     Args:
         node: Requests and sizes.

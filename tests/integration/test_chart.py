@@ -85,7 +85,7 @@ def test_images_are_replaced_everywhere_and_pull_secrets_named() -> None:
         kind = {"spazio-agent": "agent", "spazio-nats": "nats"}.get(key[2], "full")
         assert container(found, key)["image"] == images[kind]
         assert one["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "pull"}]
-    assert len(workloads) == 9
+    assert len(workloads) == 10
 
 
 def test_a_component_can_be_changed_alone() -> None:

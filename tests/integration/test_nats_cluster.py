@@ -26,6 +26,8 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 CONFIG = yaml.safe_load((DEPLOY / "kustomize/production/patches/nats-config.yaml").read_text())["data"]["spazio.conf"]
 SINGLE = (DEPLOY / "nats.conf").read_text()
 
+pytestmark = pytest.mark.slow
+
 
 def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:

@@ -167,7 +167,7 @@ async def test_every_pod_is_admitted_where_it_belongs_and_the_agent_nowhere_else
     shared: ControlPlane, cluster: Kubectl
 ) -> None:
     every = pods()
-    assert len(every) == 9
+    assert len(every) == 10
     for name, pod in every.items():
         assert await create(shared, pod, pod["metadata"]["namespace"]) == "", name
     assert "restricted" in await create(shared, every["spazio-agent"], "spazio")

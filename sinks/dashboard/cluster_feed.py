@@ -47,6 +47,7 @@ class ClusterFeed:
         self._facts: dict[str, NodeFacts] = {}
         self._classes: dict[str, int] = {}
         self._pages: set[asyncio.Queue[bytes]] = set()
+        self._following = 0  # pages, also those that wait for the first answer
         self._reading: asyncio.Task[None] | None = None
         self._whole = asyncio.Event()
 
@@ -57,19 +58,20 @@ class ClusterFeed:
 
     async def follow(self) -> AsyncIterator[bytes]:
         """Yield events for one page, until it is closed."""
-        if self._reading is None or self._reading.done():
-            self._whole.clear()
-            self._reading = asyncio.create_task(self._read(), name="dashboard cluster")
         queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=20)
-        await self._whole.wait()
-        self._pages.add(queue)
+        self._following += 1
         try:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read(), name="dashboard cluster")
+            await self._whole.wait()
+            self._pages.add(queue)
             yield self._event("nodes", self._nodes(self._rows.values(), full=True))
             yield self._event("facts", self._facts_of(self._facts))
             yield self._event("totals", self._totals())
             while event := await queue.get():
                 yield event
         finally:
+            self._following -= 1
             self._pages.discard(queue)
 
     async def _read(self) -> None:
@@ -81,7 +83,10 @@ class ClusterFeed:
                 log.warning("cluster_feed.broken", extra={"reason": repr(error)})
                 await asyncio.sleep(_TURN_SECONDS)
             else:
-                return
+                if not self._following:
+                    return
+            finally:
+                self._whole.clear()
 
     async def _read_once(self) -> None:
         self._rows, self._facts = {}, {}
@@ -127,9 +132,8 @@ class ClusterFeed:
             if self._pages and now >= totals_due:
                 totals_due = now + _TOTALS_SECONDS
                 self._send(self._event("totals", self._totals()))
-            idle_since = now if self._pages else idle_since
+            idle_since = now if self._following else idle_since
             if now - idle_since > _IDLE_SECONDS:
-                self._whole.clear()
                 return
             await asyncio.sleep(max(0.0, _TURN_SECONDS - (now - began)))
 

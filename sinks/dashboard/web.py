@@ -7,6 +7,7 @@ enforces. Nothing here changes any state but a connection's own.
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from prometheus_client import Counter, Gauge
 
 from bus.client import Client
 from schemas.settings import Settings, SettingsError
-from schemas.subject import Names
+from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names
 from sinks.dashboard import node_feed, pipeline
 from sinks.dashboard.access import Access
 from sinks.dashboard.cluster_feed import ClusterFeed
@@ -132,6 +133,7 @@ class Dashboard:
                 "expirySeconds": settings.cache.expiry_seconds,
                 "slowdown": settings.slowdown,
                 "host": settings.sample.node_name,
+                "now": time.time(),
             }
         )
 
@@ -139,7 +141,10 @@ class Dashboard:
         return await self._stream(request, self._cluster.follow())
 
     async def _follow_node(self, request: web.Request) -> web.StreamResponse:
-        return await self._stream(request, node_feed.follow(self._client, self._names, request.match_info["node"]))
+        node = request.match_info["node"]
+        if max(len(self._names.node(kind, node)) for kind in node_feed.KINDS) > MAXIMUM_SUBJECT_BYTES:
+            return web.Response(status=400, text="no node has a name of this length\n")
+        return await self._stream(request, node_feed.follow(self._client, self._names, node))
 
     async def _stream(self, request: web.Request, events: AsyncIterator[bytes]) -> web.StreamResponse:
         """Send events until the page is closed; a comment now and then shows that the connection lives."""

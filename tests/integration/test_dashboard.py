@@ -14,6 +14,7 @@ from schemas.sections.dashboard import Dashboard
 from schemas.settings import Settings, SettingsError
 from schemas.subject import Names
 from sinks import cluster
+from sinks.dashboard import cluster_feed
 from sinks.dashboard.access import Access
 from sinks.history import view
 from tests.support.pages import cache, rows, served
@@ -82,6 +83,29 @@ async def test_a_page_of_a_node_gets_its_messages_and_no_other_s(
         await client.publish(names.node("samples", "a.b"), b'{"of":\n"this"}')
         await client.publish(names.node("availability", "a.b"), b'{"of":2}')
         assert await events(answer, 2) == [("samples", {"of": "this"}), ("availability", {"of": 2})]
+
+
+async def test_a_page_that_comes_while_the_feed_goes_to_rest_still_gets_all_nodes(
+    client: Client, settings: Settings, web: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_feed, "_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(cluster_feed, "_TURN_SECONDS", 0.02)
+    await cache(client, rows(3))
+    async with served(client, settings) as address:
+        for _ in range(20):
+            async with web.get(f"{address}/api/cluster") as answer:
+                ((kind, nodes),) = await events(answer, 1)
+            assert (kind, len(nodes["rows"])) == ("nodes", 3)
+
+
+async def test_a_name_too_long_for_a_subject_is_refused_and_the_connection_lives(
+    client: Client, settings: Settings, web: aiohttp.ClientSession
+) -> None:
+    async with served(client, settings) as address:
+        async with web.get(f"{address}/api/node/{'n' * 4000}") as answer:
+            assert answer.status == 400
+        async with web.get(f"{address}/api/pipeline") as answer:
+            assert (await answer.json())["errors"] == {}
 
 
 async def test_the_pipeline_is_shown_with_its_dead_letters(

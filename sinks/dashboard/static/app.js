@@ -1,7 +1,7 @@
 // Routes, theme, keys and the state of the connection. An address is #/page/argument?key=value, so every view can be shared.
 
 import { h, note, replace } from "./dom.js";
-import { age } from "./format.js";
+import { age, setNow } from "./format.js";
 import { get } from "./stream.js";
 import * as cluster from "./cluster.js";
 import * as node from "./node.js";
@@ -113,5 +113,5 @@ function start() {
   show();
 }
 
-export const about = get("/api/about").catch(() => ({ expirySeconds: 30, slowdown: 2, host: "" }));
+export const about = get("/api/about").then((answer) => { setNow(answer.now); return answer; }).catch(() => ({ expirySeconds: 30, slowdown: 2, host: "" }));
 start();

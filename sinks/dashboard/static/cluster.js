@@ -1,7 +1,7 @@
 // Cluster: all nodes as cells and as a table, what fits by class, and where pods to be added would go.
 
 import { h, note, replace, table } from "./dom.js";
-import { age, amount, percent, resource, whole } from "./format.js";
+import { age, amount, now, percent, resource, whole } from "./format.js";
 import { Grid, binsOf } from "./grid.js";
 import { Cluster, matcher, spread } from "./model.js";
 import { follow } from "./stream.js";
@@ -21,7 +21,7 @@ export function open(main, { search, report, go, keep, about }) {
   let paused = 0;
   let ordered = [];
   about.then((answer) => { expiry = answer.expirySeconds; });
-  const stale = (node) => Date.now() * 1000 - node.at > Math.max(10, expiry / 2) * 1e6;
+  const stale = (node) => now() * 1000 - node.at > Math.max(10, expiry / 2) * 1e6;
 
   const cards = h("div", { class: "cards" });
   const canvas = h("canvas", { class: "grid", role: "img", "aria-label": "Nodes by room; the table below has the same numbers" });
@@ -145,7 +145,7 @@ export function open(main, { search, report, go, keep, about }) {
     const key = view.sort;
     const of = (node) => (key === "node" ? node.node : key === "lower" || key === "available" ? roomOf(node)?.[key] ?? -1 : node[key] ?? -1);
     const sorted = [...nodes].sort((one, other) => (of(one) < of(other) ? -1 : of(one) > of(other) ? 1 : 0) * (view.down ? -1 : 1));
-    const now = Date.now() * 1000;
+    const us = now() * 1000;
     const rows = sorted.slice(0, MOST_ROWS);
     replace(list, nodes.length > MOST_ROWS ? h("p", { class: "quiet" }, `The first ${MOST_ROWS} of ${nodes.length} nodes; filter or sort to see others.`) : null, table([
       { title: "Node", key: "node", of: (node) => h("a", { href: go("node", node.node) }, node.node) },
@@ -155,7 +155,7 @@ export function open(main, { search, report, go, keep, about }) {
       { title: "Pods", key: "pods", number: true, of: (node) => whole(node.pods) },
       { title: "CPU load", key: "cpu", number: true, help: "utilisation blended with pressure, as the estimator uses it", of: (node) => percent(node.cpu) },
       { title: "Memory", key: "memory", number: true, of: (node) => percent(node.memory) },
-      { title: "Age", key: "at", number: true, of: (node) => h("span", { class: stale(node) ? "bad" : undefined }, age((now - node.at) / 1e6)) },
+      { title: "Age", key: "at", number: true, of: (node) => h("span", { class: stale(node) ? "bad" : undefined }, age((us - node.at) / 1e6)) },
     ], rows, { caption: "Nodes", sort: { key, down: view.down }, onsort: (next) => {
       view.down = next === view.sort ? !view.down : false;
       view.sort = next;
@@ -176,7 +176,7 @@ export function open(main, { search, report, go, keep, about }) {
     const room = roomOf(node);
     replace(tip, h("strong", {}, node.node), h("div", {}, room ? `at least ${whole(room.lower)}, ${amount(room.available)} expected` : "does not say for this class"),
       h("div", {}, `${resource(room?.binding ?? node.binding)} runs out first · ${node.pods} pods`), h("div", {}, `CPU ${percent(node.cpu)} · memory ${percent(node.memory)}`),
-      h("div", {}, `${age((Date.now() * 1000 - node.at) / 1e6)} old`));
+      h("div", {}, `${age((now() * 1000 - node.at) / 1e6)} old`));
     const box = holder.getBoundingClientRect();
     tip.style.left = `${Math.min(event.clientX - box.left + 14, box.width - 210)}px`;
     tip.style.top = `${event.clientY - box.top + 14}px`;

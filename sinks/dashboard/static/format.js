@@ -1,4 +1,9 @@
-// Numbers and times as text.
+// Numbers and times as text, and the time by the server's clock.
+
+let ahead = 0; // of this browser's clock, in milliseconds
+
+export const now = () => Date.now() - ahead;
+export const setNow = (seconds) => { ahead = Date.now() - seconds * 1000; };
 
 export const percent = (ratio) => (ratio === null || ratio === undefined ? "–" : `${(100 * ratio).toFixed(ratio < 0.0995 ? 1 : 0)} %`);
 

@@ -1,7 +1,7 @@
 // Node: raw and smoothed metrics live, what fits with its interval, pods by use, events; one range for all charts.
 
 import { h, note, replace, table } from "./dom.js";
-import { age, amount, bytes, clock, percent, resource, whole } from "./format.js";
+import { age, amount, bytes, clock, now, percent, resource, whole } from "./format.js";
 import { Chart } from "./chart.js";
 import * as series from "./series.js";
 import { follow } from "./stream.js";
@@ -60,7 +60,7 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
       data: () => [estimate.times, estimate.values[3], estimate.values[4], estimate.values[5]] },
   ];
 
-  const range = () => (view.from ? [view.from, view.to] : [Date.now() / 1000 - view.seconds, Date.now() / 1000]);
+  const range = () => (view.from ? [view.from, view.to] : [now() / 1000 - view.seconds, now() / 1000]);
 
   function drawButtons() {
     const live = !view.from;
@@ -78,16 +78,16 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
     const facts = [];
     if (newest) {
       facts.push(["Fit, at least", whole(newest.lower)], ["Expected", `${amount(newest.available)}`], ["At most", amount(newest.upper)], ["Runs out first", resource(newest.binding)],
-        ["Running pods", whole(newest.pods)], ["Measured", `${age((Date.now() * 1000 - newest.at_us) / 1e6)} ago`]);
+        ["Running pods", whole(newest.pods)], ["Measured", `${age((now() * 1000 - newest.at_us) / 1e6)} ago`]);
     }
     if (machine.cpus) facts.push(["Machine", `${machine.cpus} CPUs, ${bytes(machine.memory_bytes)}`]);
     if (prediction) facts.push([`Peak within ${age(prediction.horizon_seconds)}`, prediction.violation >= 1 ? "not known until one has settled"
         : `${amount(prediction.peak_cpu, 2)} CPUs, ${bytes(prediction.peak_memory)}`]);
     replace(head, h("h1", {}, node), h("a", { class: "quiet", href: go("cluster", "", { node }) }, "in the cluster"), h("dl", { class: "facts" }, facts.map(([title, text]) => h("div", {}, h("dt", {}, title), h("dd", {}, text)))));
-    const silent = newest && Date.now() * 1000 - newest.at_us > 15e6;
+    const silent = newest && now() * 1000 - newest.at_us > 15e6;
     replace(message, failure ? note("quiet-note", "No history", failure) : null,
       !newest ? note("wait", "Waiting for this node", "It shows when its agent publishes; a new node has its first number after about eight seconds.") : null,
-      silent ? note("error", "This node is silent", `Its last block is ${age((Date.now() * 1000 - newest.at_us) / 1e6)} old.`) : null,
+      silent ? note("error", "This node is silent", `Its last block is ${age((now() * 1000 - newest.at_us) / 1e6)} old.`) : null,
       newest?.churn ? note("quiet-note", "Containers start or end", "The estimator does not learn from the shaded seconds.") : null);
   }
 

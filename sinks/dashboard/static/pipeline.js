@@ -1,7 +1,7 @@
 // Pipeline: streams and for how long they hold, who folds what, what became of every message, dead letters.
 
 import { h, note, replace, table } from "./dom.js";
-import { age, amount, bytes, moment, whole } from "./format.js";
+import { age, bytes, moment, now, whole } from "./format.js";
 import { get } from "./stream.js";
 
 export function open(main, { report }) {
@@ -65,7 +65,7 @@ export function open(main, { report }) {
     return table([
       { title: "Part", of: (row) => row.name }, { title: "Host", of: (row) => row.host }, { title: "Process", of: (row) => String(row.pid) },
       { title: "Nodes", number: true, of: (row) => whole(row.nodes) }, { title: "Lag", number: true, of: (row) => h("span", { class: row.lag > 2000 ? "bad" : undefined }, whole(row.lag)) },
-      { title: "Held for", number: true, of: (row) => age(Date.now() / 1000 - row.since_us / 1e6) },
+      { title: "Held for", number: true, of: (row) => age(now() / 1000 - row.since_us / 1e6) },
     ], parts, { caption: "Parts and their owners" });
   }
 

@@ -100,11 +100,11 @@ async def _is_idle(client: Client, names: Names, part: str) -> bool:
         state = await request(client, f"CONSUMER.INFO.{source}.{consumer}", {}, _ASKED_SECONDS)
     except errors.REQUEST_FAILED:
         return False
-    return state["num_pending"] == 0 and state["num_waiting"] > 0
+    return bool(state["num_pending"] == 0 and state["num_waiting"] > 0)
 
 
 def _row(part: str, replica: worker_pool.Replica, report: dict[str, Any]) -> Row:
-    counts = {name: report.get(name) for name in ("nodes", "sequence", "lag", "since_us")}
+    counts: dict[str, Any] = {name: report.get(name) for name in ("nodes", "sequence", "lag", "since_us")}
     return Row(part, replica.identity, replica.host, int(replica.pid), replica.version, **counts)
 
 

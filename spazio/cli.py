@@ -1,5 +1,6 @@
 """The command line. Each command only passes settings to one function of another module and returns its exit status."""
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -48,6 +49,8 @@ def options(
 
 def main() -> int:
     """Run the command line and return its exit status."""
+    # Services set up their logs; other commands say themselves what is wrong, without bare lines of logs before it.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         status = app(prog_name="spazio", standalone_mode=False)
     except typer.Exit as leaving:

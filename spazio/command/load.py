@@ -28,6 +28,7 @@ from spazio.generator.cluster import Follow
 from spazio.generator.sending import Sending
 from spazio.service import service
 from spazio.service.service import Context
+from spazio.terminal import clean, latest
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,15 @@ class Due(NamedTuple):
 
 
 def run(settings: Settings, *, json_output: bool) -> int:
-    """Simulate nodes, or follow a cluster, until the time is over or a signal arrives; return the exit status."""
+    """Simulate nodes, or follow a cluster, until the time is over or a signal arrives; return the exit status.
+
+    Unlike a service it does not wait for a server that is not there yet: 1.
+    """
+    try:
+        asyncio.run(_reach(settings))
+    except latest.Unreachable as error:
+        clean.complain(error)
+        return 1
     if not settings.simulated.nodes:
         settings = _changed(settings, nodes=_DEFAULT_NODES)
     if settings.http.port == Http().port:  # a pipeline on this machine may use the default port
@@ -69,6 +78,11 @@ def run(settings: Settings, *, json_output: bool) -> int:
     if reached:
         print(json.dumps(reached) if json_output else sentence(reached), flush=True)
     return status
+
+
+async def _reach(settings: Settings) -> None:
+    async with latest.dial(settings):
+        pass
 
 
 def sentence(reached: dict[str, Any]) -> str:

@@ -1,9 +1,12 @@
 """What the command line says of itself."""
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from bus import server
 from schemas.messages.base import RELEASE
 from spazio import __main__, cli
 
@@ -45,3 +48,14 @@ def test_without_the_extras_one_sentence_says_what_to_install(
     assert "needs the Python package typer" in told
     assert "pip install 'spazio[all]'" in told
     assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [("load",), ("top", "--once")])
+def test_without_a_server_a_command_says_so_in_one_line_and_ends(command: tuple[str, ...], tmp_path: Path) -> None:
+    url = f"nats://127.0.0.1:{server.free_port(0)}"
+    flags = ["--nats", url, "--nats-connect-timeout-seconds", "0.5", "--data-dir", str(tmp_path)]
+    answer = subprocess.run(
+        [sys.executable, "-m", "spazio", *command, *flags], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr == f"spazio: no NATS server answers at {url}: start one with `spazio up`\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas import document
+from spazio import exposition
 
 _SETTINGS = """\
 # Settings
@@ -22,6 +23,14 @@ Made by `make docs` from `schemas/metric.py`: the columns of `samples` and `smoo
 `null`, never 0.
 
 """
+_PROMETHEUS = """
+## Prometheus
+
+What services serve at `/metrics`, beside the `process_` and `python_` metrics of every Python program. Gauges of nodes,
+classes, predictions and workloads are those of `spazio sink metrics`; the others are of each service that does the
+work. [The runbook](runbook.md) explains alerts on them.
+
+"""
 
 
 def documents() -> dict[str, Any]:
@@ -30,7 +39,7 @@ def documents() -> dict[str, Any]:
         **{f"schemas/{name}": schema for name, schema in document.json_schemas().items()},
         "asyncapi.json": document.asyncapi(),
         "settings.md": _SETTINGS + document.settings_table(),
-        "metrics.md": _METRICS + document.metrics_table(),
+        "metrics.md": _METRICS + document.metrics_table() + _PROMETHEUS + exposition.table(),
     }
 
 

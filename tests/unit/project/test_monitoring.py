@@ -128,3 +128,10 @@ def test_the_stack_has_a_prometheus_that_reads_all_services_and_both_listen_on_l
     provided = yaml.safe_load((ROOT / "deploy/grafana/provisioning/dashboards/spazio.yml").read_text())
     (folder,) = (one["options"]["path"] for one in provided["providers"])
     assert f"./deploy/grafana:{folder}:ro" in added["grafana"]["volumes"]
+
+
+def test_the_documentation_has_every_metric() -> None:
+    listed = set(re.findall(r"^\| `(spazio_\w+)` \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
+    known = listed | {name.removesuffix("_info") for name in listed}
+    missing = {name for name in metrics() - known if not any(each.startswith(f"{name}_") for each in listed)}
+    assert missing == set()

@@ -12,13 +12,13 @@ import polars as pl
 from sinks.history import layout, sandbox
 from sinks.history.table import TABLES, Table
 from sinks.history.tables import capacity
-from sinks.history.views import node
+from sinks.history.views import node, operations
 
 FILE = "history.duckdb"
 # A file without rows gives an empty table its columns; queries by time skip its hour.
 _EMPTY = "date=1970-01-01/hour=00/empty.parquet"
 
-_COLUMNS = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'availability'"
+_COLUMNS = "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal"
 
 
 def create(directory: Path) -> Path:
@@ -89,9 +89,14 @@ def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
             f"hive_partitioning = {hive}{types}, union_by_name = true)"
         )
 
-    # Files of older versions have no classes; the columns appear once a history sink has started in the folder.
-    columns = {str(row[0]) for row in connection.execute(_COLUMNS).fetchall()}
+    # Files of older versions lack columns; they appear once a history sink has started in the folder.
+    columns: dict[str, set[str]] = {}
+    for table_name, column in connection.execute(_COLUMNS).fetchall():
+        columns.setdefault(str(table_name), set()).add(str(column))
     for module in (capacity, node):
-        if columns >= module.COLUMNS:
+        if columns.get("availability", set()) >= module.COLUMNS:
             for statement in module.VIEWS:
                 connection.execute(statement)
+    for wanted in operations.VIEWS:
+        if columns.get(wanted.table, set()) >= wanted.columns:
+            connection.execute(wanted.statement)

@@ -4,9 +4,7 @@ import { h, note, replace, table } from "./dom.js";
 import { age, amount, bytes, moment, percent, whole } from "./format.js";
 import { rows } from "./stream.js";
 
-const ACCURACY = `WITH newest AS (SELECT node, horizon_seconds, accuracy FROM predictions WHERE date >= current_date - 1 QUALIFY row_number() OVER (PARTITION BY node, horizon_seconds ORDER BY at_us DESC) = 1)
-SELECT horizon_seconds, a.model AS model, count(*) AS nodes, sum(a.settled) AS settled, sum(a.violations * a.settled) / nullif(sum(a.settled), 0) AS violations,
-sum(a.savings * a.settled) / nullif(sum(a.settled), 0) AS savings FROM (SELECT horizon_seconds, unnest(accuracy) AS a FROM newest) GROUP BY 1, 2 ORDER BY 1, 5`;
+const ACCURACY = "SELECT * FROM prediction_accuracy ORDER BY horizon_seconds, violations";
 const STATED = "SELECT horizon_seconds, model, violation, count(DISTINCT node) AS nodes FROM predictions WHERE at_us > (SELECT max(at_us) FROM predictions) - 120000000 AND date >= current_date - 1 GROUP BY ALL ORDER BY 1, 3";
 const FORECASTS = "SELECT * FROM (SELECT at_us, namespace, kind, workload, pods, current_cpu, forecast_cpu, current_memory, forecast_memory, horizon_seconds, model, desired FROM forecasts WHERE date >= current_date - 1 QUALIFY row_number() OVER (PARTITION BY namespace, kind, workload ORDER BY at_us DESC) = 1) ORDER BY forecast_cpu DESC LIMIT 100";
 

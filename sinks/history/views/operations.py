@@ -1,0 +1,70 @@
+"""Views for operators: room of the cluster, full machines, what predictions were worth, placements, churn."""
+
+from typing import NamedTuple
+
+
+class View(NamedTuple):
+    """A view, with the table that it reads, and the columns which files of older versions may lack."""
+
+    table: str
+    columns: frozenset[str]
+    statement: str
+
+
+_CLUSTER_ROOM = """
+CREATE VIEW cluster_room AS
+SELECT minute, date, hour, count(*) AS nodes, sum(floor(available)) AS available, sum(least_lower) AS least_lower,
+    count(*) FILTER (least_lower < 1) AS full_nodes, sum(pods) AS pods,
+    count(*) FILTER (binding = 'cpu') AS bound_cpu, count(*) FILTER (binding = 'memory') AS bound_memory,
+    count(*) FILTER (binding = 'pods') AS bound_pods
+FROM availability_1m GROUP BY ALL
+"""
+
+# A machine is full from 97 % of its CPUs on, as for the estimator; 15 s without a report end an episode.
+_SATURATION_EPISODES = """
+CREATE VIEW saturation_episodes AS
+WITH full_rows AS (
+    SELECT node, at_us, time, available, cpu_used,
+        (at_us - lag(at_us) OVER (PARTITION BY node ORDER BY at_us) < 15000000) IS NOT TRUE AS begins
+    FROM availability WHERE cpu_used >= 0.97
+), numbered AS (
+    SELECT *, sum(begins::INTEGER) OVER (PARTITION BY node ORDER BY at_us) AS episode FROM full_rows
+)
+SELECT node, min(time) AS time, max(time) AS until, (max(at_us) - min(at_us)) / 1e6 AS seconds, count(*) AS reports,
+    min(available) AS least_available, max(cpu_used) AS most_cpu_used
+FROM numbered GROUP BY node, episode
+"""
+
+_PREDICTION_ACCURACY = """
+CREATE VIEW prediction_accuracy AS
+WITH newest AS (
+    SELECT node, horizon_seconds, arg_max(accuracy, at_us) AS accuracy FROM predictions GROUP BY node, horizon_seconds
+), models AS (SELECT node, horizon_seconds, unnest(accuracy) AS of_model FROM newest)
+SELECT horizon_seconds, of_model.model AS model, count(*) AS nodes, sum(of_model.settled) AS settled,
+    sum(of_model.violations * of_model.settled) / nullif(sum(of_model.settled), 0) AS violations,
+    sum(of_model.savings * of_model.settled) / nullif(sum(of_model.settled), 0) AS savings
+FROM models GROUP BY ALL
+"""
+
+_PLACEMENTS = """
+CREATE VIEW placements AS
+SELECT time, date, hour, namespace, name, workload, outcome, node, guaranteed, feasible, nodes,
+    ranked[1].score AS score, ranked[1].room AS room, map_keys(refused) AS reasons, note, seconds
+FROM decisions
+"""
+
+_CHURN = """
+CREATE VIEW churn AS
+SELECT date_trunc('minute', time) AS minute, date, hour, node, count(*) FILTER (event = 'created') AS created,
+    count(*) FILTER (event = 'started') AS started, count(*) FILTER (event = 'exited') AS exited,
+    count(*) FILTER (event = 'deleted') AS deleted, count(DISTINCT workload) AS workloads
+FROM containers GROUP BY ALL
+"""
+
+VIEWS = (
+    View("availability", frozenset({"cpu_used", "cpu_saturation", "usage_memory"}), _CLUSTER_ROOM),
+    View("availability", frozenset({"cpu_used"}), _SATURATION_EPISODES),
+    View("predictions", frozenset({"accuracy"}), _PREDICTION_ACCURACY),
+    View("decisions", frozenset({"ranked", "refused", "workload"}), _PLACEMENTS),
+    View("containers", frozenset({"workload"}), _CHURN),
+)

@@ -1,0 +1,139 @@
+"""The views for operators, on rows worked by hand; and the questions of docs/sql.md on a recording."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from processors.partition.partition import Partition
+from schemas import codec
+from schemas.messages.base import Message
+from schemas.messages.placement import Decision
+from schemas.messages.prediction import Accuracy
+from schemas.settings import load
+from sinks.history import view
+from sinks.history.writer import Writer
+from tests.support import telemetry
+from tests.support.history import append
+from tests.support.placement import report
+from tests.support.predicted import prediction
+from tests.support.telemetry import NAMES, stored
+
+START_US = 1_700_000_040_000_000  # a whole minute
+CREATED = "20261121T063000123456Z"
+ROOT = Path(__file__).parents[4]
+QUESTIONS = re.findall(r"```sql\n(.+?)```", (ROOT / "docs" / "sql.md").read_text(), re.DOTALL)
+PAGES = ROOT / "sinks" / "dashboard" / "static"
+SAVED = [
+    json.loads(f'"{text}"')
+    for text in re.findall(r'^  \["[^"]+", "((?:[^"\\]|\\.)+)"\],$', (PAGES / "sql.js").read_text(), re.MULTILINE)
+]
+# The recording has no full machine, no quota, no pod that was refused and no prediction that has settled.
+MAY_BE_EMPTY = ("saturation_episodes", "pod IS NULL", "by_quota", "throttled", "outcome <>", "'shop/web'")
+
+
+def history(folder: Path, messages: Iterable[tuple[str, bytes]]) -> Path:
+    target = Writer(folder, "S", CREATED, 1)
+    for sequence, (subject, payload) in enumerate(messages, 1):
+        append(target, subject, sequence, payload)
+    target.flush()
+    view.create(folder)
+    return folder
+
+
+def query(folder: Path, sql: str) -> list[tuple[Any, ...]]:
+    with view.connect(folder, restricted=True) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def available(node: str, second: float, least: float, **changed: Any) -> tuple[str, bytes]:
+    row = report(node, START_US + round(second * 1e6), least).model_copy(update=changed)
+    return NAMES.part(0, "availability", node), codec.encode(row)
+
+
+def test_episodes_of_full_machines_end_where_reports_say_less_or_stop(tmp_path: Path) -> None:
+    full = [("a", second, 1.0 + second / 100, 0.98) for second in (0, 4, 8, 40)]
+    rows = [*full, ("a", 12, 3.0, 0.5), ("b", 0, 0.0, 1.0), ("b", 2, 0.0, None), ("c", 0, 9.0, 0.1)]
+    folder = history(tmp_path, [available(node, at, room, cpu_used=used) for node, at, room, used in rows])
+    found = "SELECT node, seconds, reports, least_available, most_cpu_used FROM saturation_episodes ORDER BY ALL"
+    assert query(folder, found) == [("a", 0.0, 1, 1.4, 0.98), ("a", 8.0, 3, 1.0, 0.98), ("b", 0.0, 1, 0.0, 1.0)]
+
+
+def test_the_room_of_the_cluster_adds_up_whole_pods_of_each_node_by_the_minute(tmp_path: Path) -> None:
+    rows = [available("a", 0, 4.9), available("a", 4, 4.5), available("b", 1, 0.5), available("b", 61, 2.5)]
+    folder = history(tmp_path, rows)
+    found = (
+        "SELECT nodes, available, least_lower, full_nodes, bound_cpu, bound_memory FROM cluster_room ORDER BY minute"
+    )
+    assert query(folder, found) == [(2, 4.0, 5.0, 1, 2, 0), (1, 2.0, 2.5, 0, 1, 0)]
+
+
+def test_accuracy_is_of_the_newest_prediction_of_each_node_weighed_by_what_has_settled(tmp_path: Path) -> None:
+    def made(node: str, at_us: int, violations: float, settled: float) -> tuple[str, bytes]:
+        accuracy = {"max": Accuracy(violations=violations, severity=0.0, savings=0.5, settled=settled)}
+        message = prediction(node=node, at_us=START_US + at_us, accuracy=accuracy)
+        return NAMES.node("prediction", node), codec.encode(message)
+
+    folder = history(
+        tmp_path, [made("a", 1, 1.0, 100), made("a", 2, 0.1, 10), made("b", 3, 0.4, 20), made("c", 4, 1, 0)]
+    )
+    ((nodes, settled, violations, savings),) = query(
+        folder, "SELECT nodes, settled, violations, savings FROM prediction_accuracy WHERE model = 'max'"
+    )
+    assert (nodes, settled, savings) == (3, 30.0, 0.5)
+    assert violations == pytest.approx(0.3)
+
+
+def test_churn_counts_events_by_node_and_minute(tmp_path: Path) -> None:
+    events = [("created", 0.0), ("started", 1.0), ("started", 2.0), ("exited", 59.0), ("deleted", 61.0)]
+    begin = START_US / 1e6 - telemetry.START
+    rows = [stored(telemetry.event("a", begin + second, kind, workload=kind)) for kind, second in events]
+    folder = history(tmp_path, rows)
+    found = "SELECT created, started, exited, deleted, workloads FROM churn ORDER BY minute"
+    assert query(folder, found) == [(1, 2, 1, 0, 3), (0, 0, 0, 1, 1)]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording with all that processors made of it, a decision and a prediction."""
+    inputs = telemetry.recording(seconds=40)
+    outputs, _ = Partition(load({}, environ={}), 0).fold(inputs)
+    made: list[tuple[str, Message]] = [
+        (NAMES.node("prediction", "node-1"), prediction(node="node-1", at_us=inputs_at())),
+        ("spazio.decision.shop.web", decision()),
+    ]
+    results = [(output.subject, codec.encode(output.message)) for output in outputs]
+    rest = [(subject, codec.encode(message)) for subject, message in made]
+    return history(tmp_path_factory.mktemp("history"), [*inputs, *results, *rest])
+
+
+def inputs_at() -> int:
+    return telemetry.START * 1_000_000
+
+
+def decision() -> Decision:
+    return Decision(
+        namespace="shop", name="web", pod="uid", workload="shop/web", at_us=inputs_at(), outcome="placed",
+        node="node-1", mode="argmax",
+        guaranteed=True, strategies={"availability": 1.0}, nodes=5, feasible=4, refused={"full": 1}, ranked=[],
+        refusals=[], seconds=0.002,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_every_question_of_the_documentation_has_an_answer(recorded: Path, question: str) -> None:
+    rows = query(recorded, question)
+    assert rows or any(word in question for word in MAY_BE_EMPTY)
+
+
+@pytest.mark.parametrize("question", SAVED)
+def test_every_question_that_the_dashboard_offers_can_be_asked(recorded: Path, question: str) -> None:
+    query(recorded, question)
+
+
+def test_there_are_twenty_questions() -> None:
+    assert len(QUESTIONS) >= 20
+    assert len(SAVED) == 6

@@ -81,6 +81,7 @@ def main() -> int:
         "history",
         "cache",
         "extender",
+        "dashboard",
         "kube",
     ),
     *("simulated_nodes", "simulated_seed", "simulated_churn_per_minute", "simulated_kinds"),

@@ -25,6 +25,7 @@ from tests.e2e.cri import Containerd
 from tests.e2e.pipeline import until
 from tests.e2e.runtime import Dockerd
 from tests.support.program import SPAZIO, Program
+from tests.support.raw import reached
 
 _STEP_DOWN = (
     "import encodings.idna, os, sys\n"
@@ -66,7 +67,7 @@ class Bus:
             self.heard.append(Heard(codec.decode_from(ContainerEvent, message.data, message.subject), at))
 
         await client.subscribe("spazio.containers.*", cb=take)
-        await client.flush()
+        await reached(client)
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
         await self._end.wait()

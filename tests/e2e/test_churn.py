@@ -28,6 +28,7 @@ from schemas.messages.estimate import Availability, Model
 from schemas.messages.telemetry import ContainerEvent
 from tests.e2e.pipeline import Up, until, up
 from tests.e2e.runtime import Dockerd, Times
+from tests.support.raw import reached
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -84,7 +85,7 @@ class Ears:
         for subject in ("availability.*", "model.partition.*"):
             await client.jetstream().subscribe(f"spazio.{subject}", ordered_consumer=True, cb=take)
         await client.subscribe("spazio.containers.*", cb=take)
-        await client.flush()
+        await reached(client)
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
         await self._end.wait()

@@ -24,6 +24,7 @@ from schemas.messages.telemetry import EdgeBlock
 from schemas.subject import Names, token
 from tests.e2e.regions import NODE, Region, running
 from tests.support.natsd import Natsd
+from tests.support.raw import reached
 
 NAMES = Names()
 
@@ -202,7 +203,7 @@ async def test_whoever_has_a_regions_credential_publishes_telemetry_and_neither_
         }
         with pytest.raises((nats.errors.Error, TimeoutError)):
             await agent.request(f"$JS.API.CONSUMER.CREATE.{NAMES.telemetry}", json.dumps(push).encode(), timeout=1)
-        await agent.flush()
+        await reached(agent)
         assert not await stored(agent, NAMES.node("edge", "sim-1"))  # a node of another region
         await until(lambda: stored(agent, NAMES.node("edge", "other")), 5)
         for subject in (NAMES.node("availability", "n"), "$KV.SPAZIO_AVAILABILITY.n", "_INBOX_admin.a", "anything"):

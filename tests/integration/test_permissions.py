@@ -27,6 +27,7 @@ from bus.reading.leased import LeasedReader
 from bus.reading.reader import Reader
 from schemas import channel, role
 from schemas.channel import CHANNELS, TELEMETRY_KINDS
+from tests.support.raw import reached
 from tests.support.secured import NAMES, Attacker, Secured, attacker, secured
 
 ROLES = {each.name: each for each in role.ROLES}
@@ -132,7 +133,7 @@ async def test_a_node_hears_its_own_inbox_and_the_global_model_and_nothing_else(
     forbidden += ["_INBOX_node.*.>", "spazio.>", "spazio.model.>", "spazio.samples.n1", "$KV.>", "spazio.samples.*"]
     assert await node.subscribe(forbidden) == {subject.lower() for subject in forbidden}
     model = await node.client.subscribe("spazio.model")
-    await node.client.flush()
+    await reached(node.client)
     await admin.publish("spazio.model", b"model")
     assert (await model.next_msg(timeout=5)).data == b"model"
     assert await node.refusals() == set()
@@ -165,7 +166,7 @@ async def test_the_answer_to_a_node_s_own_block_is_stored_nowhere_whatever_reply
 async def test_what_a_node_publishes_reaches_those_who_listen_in_the_main_account(running: Secured) -> None:
     reader, node = await attacker(running, "reader", "_INBOX"), await attacker(running, "n2", "_INBOX_node.n2")
     heard = await reader.client.subscribe("spazio.samples.*")
-    await reader.client.flush()
+    await reached(reader.client)
     await node.client.publish("spazio.samples.n2", b"block", headers={"Nats-Msg-Id": "own"})
     message = await heard.next_msg(timeout=5)
     assert (message.subject, message.data) == ("spazio.samples.n2", b"block")
@@ -405,7 +406,7 @@ async def test_services_answer_nobody_on_a_subject_that_is_no_inbox(running: Sec
         for token in (b"", b"*", b"a.b", b"$KV", b"a" * 65):
             await reader.client.publish(NAMES.of(role.FLOW), token, reply="$KV.SPAZIO_AVAILABILITY.asked")
         await reader.client.publish("$SRV.PING.asked", reply="$O.SPAZIO_CHECKPOINTS.C.asked")
-        await reader.client.flush()
+        await reached(reader.client)
         assert [each.service for each in await exchange.ask(admin, NAMES.of(role.FLOW), wait_seconds=0.2)] == ["cache"]
         await service.stop()
         await reader.client.close()

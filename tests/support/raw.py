@@ -14,6 +14,16 @@ Answer = dict[str, Any]
 SECOND = 10**9
 
 
+async def reached(client: Client) -> None:
+    """Wait until the server has read all that this client of the library has sent.
+
+    The library writes the ping of `flush` ahead of what it has buffered, so its answer says little; that of a second
+    one comes after all of it. `bus.connection.Connection` needs no such thing.
+    """
+    await client.flush()
+    await client.flush()
+
+
 async def api(client: Client, verb: str, request: Answer | None = None) -> Answer:
     body = b"" if request is None else json.dumps(request).encode()
     answer: Answer = json.loads((await client.request(f"$JS.API.{verb}", body, timeout=2)).data)

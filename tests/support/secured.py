@@ -19,6 +19,7 @@ from schemas.subject import Names
 from spazio.credentials import authority, command
 from spazio.credentials.command import Wanted
 from tests.support.natsd import Natsd
+from tests.support.raw import reached
 
 NAMES = Names()
 
@@ -99,8 +100,7 @@ class Attacker:
 
     async def refusals(self) -> set[str]:
         """Return the subjects that the server has refused since the last call, in lower case, as the client says."""
-        for _ in range(2):  # the library sends a ping ahead of what it has buffered
-            await self.client.flush()
+        await reached(self.client)
         found = {text.split('"')[1] for text in self.refused if "permissions violation" in text}
         self.refused.clear()
         return found

@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import hashlib
 import time
+from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
 
 from prometheus_client import Counter, Gauge
 
+from bus import errors
 from bus.publishing import identity
 from bus.publishing.bounds import Bounds
 from bus.publishing.outbox import Outbox
@@ -37,6 +39,7 @@ _LINGER_SECONDS = 2.0
 _PATIENCE_SECONDS = 60.0
 _NODE_ENDS = {"KV-Operation": "DEL"}
 _POD_ENDS = {"KV-Operation": "PURGE", "Nats-Rollup": "sub", "Nats-TTL": "1h"}
+_RECALL, _AGAIN_SECONDS = "recall", 1.0
 _TURN = 64  # events processed before other coroutines run
 
 OBJECTS = Gauge("spazio_watch_objects", "objects that the API server has", ["resource"])
@@ -82,7 +85,7 @@ class Watch:
 
     async def run(self) -> None:
         """Continue where an earlier run stopped, until cancelled."""
-        for facts in await self._memory.recall():
+        for facts in await self._recalled():
             self._put_copy(facts)
         try:
             async with asyncio.TaskGroup() as group:
@@ -92,6 +95,18 @@ class Watch:
                 group.create_task(self._publish())
         finally:
             await self._finish()
+
+    async def _recalled(self) -> Sequence[NodeFacts | PodFacts]:
+        """Recall what an earlier run published; again, if the server goes away meanwhile."""
+        while True:
+            try:
+                facts = await self._memory.recall()
+            except errors.REQUEST_FAILED as error:
+                self._health.degrade(_RECALL, f"what was published earlier cannot be read: {error!r}")
+                await asyncio.sleep(_AGAIN_SECONDS)
+            else:
+                self._health.recover(_RECALL)
+                return facts
 
     async def _follow(self, account: Ledger[NodeFacts] | Ledger[PodFacts]) -> None:
         client, turn = Api(self._settings.kube), 0

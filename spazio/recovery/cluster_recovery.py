@@ -66,6 +66,9 @@ class Memory:
 
         Returns:
             Facts to write to the buckets, so that they match the published ones.
+
+        Raises:
+            BusError: The server does not answer, or the connection broke; also TimeoutError. Call again.
         """
         telemetry = await stream.describe(self._client, self._names.telemetry)
         self._stream = telemetry.identity

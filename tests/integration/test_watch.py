@@ -323,6 +323,26 @@ async def test_a_watch_that_begins_again_says_only_what_is_new(
     assert {(each.name, each.deleted) for each in facts[-2:]} == {("a", False), ("c", True)}
 
 
+async def test_a_watch_that_begins_while_nats_is_away_waits_for_it(
+    client: Client, settings: Settings, nats_server: NatsServer, server: ApiServer, tmp_path: Path
+) -> None:
+    server.script("pods", "list", page(50, pod("a", 41)))
+    server.script("pods", "watch", lines(then="hold"))
+    async with watching(client, settings, server, tmp_path):
+        await stored(client, 1)
+    server.script("pods", "watch", lines(added("b", 51), then="hold"))
+    await asyncio.to_thread(nats_server.kill)
+    async with watching(client, settings, server, tmp_path) as health:
+        async with asyncio.timeout(20):
+            while "earlier" not in str(health.problems):
+                await asyncio.sleep(0.1)
+        await asyncio.to_thread(nats_server.start)
+        facts = await stored(client, 2)
+        assert not health.problems
+    assert [each.name for each in facts] == ["a", "b"]
+    assert server.lists() == 1
+
+
 async def test_trouble_with_the_api_server_is_told_as_health(
     client: Client, settings: Settings, server: ApiServer, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """The cluster watch on a real API server, while everything around it and itself is killed."""
 
 import asyncio
+import json
 import signal
 from collections import defaultdict
 from collections.abc import Callable
@@ -104,6 +105,6 @@ async def test_no_state_is_missed_or_doubled_while_api_server_watch_and_nats_are
     assert sum("too old" in reason or "compacted" in reason for reason in reasons) >= 2, reasons
     none_doubled(await pods_said(client))
     assert watch.end() == 0
-    assert not [
-        event for event in watch.events if event["event"] in ("kube.refused", "facts.refused", "service.failed")
-    ]
+    failures = ("kube.refused", "facts.refused", "service.failed")
+    failed = [event for event in watch.events if event["event"] in failures]
+    assert not failed, json.dumps(failed, indent=1)

@@ -22,6 +22,7 @@ from bus.reading.setback import Mark
 from schemas.messages.base import Message
 from sinks.history import layout
 from sinks.history import table as tables
+from sinks.history.chunk import Chunks
 from sinks.history.continuity import hour as hours
 from sinks.history.continuity.epoch import Position
 from sinks.history.continuity.gap import Gaps
@@ -50,13 +51,12 @@ _ALL_TIMES = Window(-(2**63), 2**63 - 1)
 
 @dataclass(slots=True)
 class _Batch:
-    """Messages of one flush, and their sequences."""
+    """Rows of one flush."""
 
     first: int = 0
     last: int = 0
     rows: int = 0
-    messages: dict[str, list[Message]] = field(default_factory=dict)
-    sequences: dict[str, list[int]] = field(default_factory=dict)
+    chunks: dict[str, Chunks] = field(default_factory=dict)
     window: Window = _ALL_TIMES
     late: dict[tuple[str, str], int] = field(default_factory=dict)
     stored_us: int = 0
@@ -168,8 +168,10 @@ class Writer:
             self._refused[_REPEATED] += rows
             return
         self.gaps.note(table, message, stored_us)
-        self._open.messages.setdefault(table.name, []).append(message)
-        self._open.sequences.setdefault(table.name, []).extend([sequence] * rows)
+        chunks = self._open.chunks.get(table.name)
+        if chunks is None:
+            chunks = self._open.chunks[table.name] = Chunks(table)
+        chunks.append(message, sequence, rows)
         self._open.rows += rows
 
     def cover(self, first: int, last: int, stored_us: int = 0) -> None:
@@ -250,11 +252,10 @@ class Writer:
         contents = []
         name = str(Name(self._created, batch.first, batch.last))
         for table in tables.TABLES:
-            messages = batch.messages.get(table.name)
-            if not messages:
+            chunks = batch.chunks.get(table.name)
+            if chunks is None:
                 continue
-            frame = table.frame(messages).with_columns(sequence=pl.Series(batch.sequences[table.name], dtype=pl.Int64))
-            frame = _on_time(batch, table.name, frame)
+            frame = _on_time(batch, table.name, chunks.frame())
             new = self._repeated.without(table, frame, batch.sealed_us)
             if new.height < frame.height:
                 batch.late[table.name, _REPEATED] = frame.height - new.height

@@ -334,7 +334,7 @@ async def test_a_watch_that_begins_while_nats_is_away_waits_for_it(
     await asyncio.to_thread(nats_server.kill)
     async with watching(client, settings, server, tmp_path) as health:
         async with asyncio.timeout(20):
-            while "earlier" not in str(health.problems):
+            while "earlier" not in str(health.problems):  # noqa: ASYNC110 # seen from outside
                 await asyncio.sleep(0.1)
         await asyncio.to_thread(nats_server.start)
         facts = await stored(client, 2)

@@ -1,10 +1,11 @@
 """Decisions as rows: one for each attempt to place a pod; ranked and refused nodes are lists in the row."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
-from schemas.messages.placement import Decision
+from schemas.messages.placement import Decision, Ranked
 from sinks.history import column
 from sinks.history.column import AMOUNTS, Schema
 
@@ -42,15 +43,13 @@ DECISION: Schema = {
 
 def decisions(messages: Sequence[Decision]) -> pl.DataFrame:
     """Return one row per message."""
-    ranked = [
-        [
-            dict(each) | {"scores": [{"strategy": name, "score": score} for name, score in each.scores.items()]}
-            for each in message.ranked
-        ]
-        for message in messages
-    ]
-    refusals = [[dict(each) for each in message.refusals] for message in messages]
+    ranked = [[_ranked(each) for each in message.ranked] for message in messages]
+    refusals = [[(each.node, each.reason, each.needs) for each in message.refusals] for message in messages]
     return column.frame(messages, DECISION, ranked=ranked, refusals=refusals)
+
+
+def _ranked(node: Ranked) -> tuple[Any, ...]:
+    return node.node, node.score, [*node.scores.items()], node.room, node.reserved, node.state
 
 
 def identity(message: Decision) -> tuple[object, ...]:

@@ -1,6 +1,7 @@
 """Rows of availability and model messages; workload classes are a list in the row of their message."""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import polars as pl
@@ -87,12 +88,12 @@ def models(messages: Sequence[Model]) -> pl.DataFrame:
     return column.frame(messages, MODEL, classes=[_listed(message.classes, _SUM) for message in messages], **maps)
 
 
-def _listed(classes: Mapping[str, Part] | None, form: pl.Struct) -> list[dict[str, Any]] | None:
-    """Return classes as structs with their names; None stays: the message has no classes."""
+def _listed(classes: Mapping[str, Part] | None, form: pl.Struct) -> list[tuple[Any, ...]] | None:
+    """Return classes as the fields of structs, their names first; None stays: the message has no classes."""
     if classes is None:
         return None
-    fields = [field.name for field in form.fields if field.name != "class"]
-    return [{"class": name} | {field: getattr(part, field) for field in fields} for name, part in classes.items()]
+    values = attrgetter(*(field.name for field in form.fields[1:]))
+    return [(name, *values(part)) for name, part in classes.items()]
 
 
 def _field(classes: Mapping[str, Part] | None, field: str) -> dict[str, Any] | None:

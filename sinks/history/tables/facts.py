@@ -59,7 +59,11 @@ POD: Schema = {
 
 def nodes(messages: Sequence[NodeFacts]) -> pl.DataFrame:
     """Return one row per message."""
-    return column.frame(messages, NODE, taints=[[dict(taint) for taint in message.taints] for message in messages])
+    return column.frame(
+        messages,
+        NODE,
+        taints=[[(taint.key, taint.value, taint.effect) for taint in message.taints] for message in messages],
+    )
 
 
 def pods(messages: Sequence[PodFacts]) -> pl.DataFrame:

@@ -1,8 +1,10 @@
 """Rows of container events and pod usage."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from schemas.messages.telemetry import ContainerEvent, PodUsageBlock
@@ -39,9 +41,11 @@ _LISTED = {
     "memory_pressure": ("memory_pressure", pl.Float64),
     "io_pressure": ("io_pressure", pl.Float64),
     "throttled": ("throttled", pl.Float64),
+    "ages": ("age", pl.Int64),
+    "kinds": ("kind", pl.String),
 }
 _EVERY = {"node": pl.String, "at_us": pl.Int64, "boot": pl.String, "seq": pl.Int64, "span_us": pl.Int64}
-POD: Schema = {**_EVERY, **dict(_LISTED.values()), "age": pl.Int64, "kind": pl.String}
+POD: Schema = {**_EVERY, **dict(_LISTED.values())}
 
 
 def containers(events: Sequence[ContainerEvent]) -> pl.DataFrame:
@@ -59,23 +63,37 @@ def pods(blocks: Sequence[PodUsageBlock]) -> pl.DataFrame:
 
     The sum of a second's `cpu_cores` is therefore the node's usage, and a node without pods has rows, too.
     """
-    columns: dict[str, list[Any]] = {name: [] for name in POD}
-    for block in blocks:
-        count = rows(block)
-        for name in _EVERY:
-            columns[name] += [getattr(block, name)] * count
-        system = {"cpu_cores": block.system_cpu_cores, "memory_bytes": block.system_memory_bytes}
-        for listed, (name, _) in _LISTED.items():
-            columns[name] += getattr(block, listed)
-            if count > len(block.pods):
-                columns[name].append(system.get(name))
-        for name, values in (("age", block.ages), ("kind", block.kinds)):
-            columns[name] += values or [None] * len(block.pods)
-            columns[name] += [None] * (count - len(block.pods))
-    return pl.DataFrame(columns, schema=POD)
+    counts = np.array([len(block.pods) for block in blocks], dtype=np.intp)
+    heads = pl.DataFrame({name: [getattr(block, name) for block in blocks] for name in _EVERY}, schema=_EVERY)
+    listed = {name: _chained(blocks, column) for column, (name, _) in _LISTED.items()}
+    values = pl.DataFrame(listed, schema=dict(_LISTED.values()))
+    outside = [index for index, block in enumerate(blocks) if _has_system(block)]
+    system = [blocks[index] for index in outside]
+    beside = {
+        "cpu_cores": [block.system_cpu_cores for block in system],
+        "memory_bytes": [block.system_memory_bytes for block in system],
+    }
+    last = pl.DataFrame(beside, schema=dict.fromkeys(beside, pl.Float64))
+    block_of = np.concatenate([np.repeat(np.arange(len(blocks)), counts), np.array(outside, dtype=np.intp)])
+    order = np.argsort(block_of, kind="stable")
+    return heads[block_of[order]].hstack(pl.concat([values, last], how="diagonal")[order])
+
+
+def _chained(blocks: Sequence[PodUsageBlock], name: str) -> list[Any]:
+    """Return a column of all blocks; one that a block leaves out has no values."""
+    columns = [getattr(block, name) for block in blocks]
+    if None in columns:
+        columns = [
+            [None] * len(block.pods) if column is None else column
+            for block, column in zip(blocks, columns, strict=True)
+        ]
+    return list(chain.from_iterable(columns))
+
+
+def _has_system(block: PodUsageBlock) -> bool:
+    return block.system_cpu_cores is not None or block.system_memory_bytes is not None
 
 
 def rows(block: PodUsageBlock) -> int:
     """Return the number of rows of a block."""
-    system = block.system_cpu_cores is not None or block.system_memory_bytes is not None
-    return len(block.pods) + system
+    return len(block.pods) + _has_system(block)

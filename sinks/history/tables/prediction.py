@@ -1,6 +1,7 @@
 """Rows of predictions, reject signals and forecasts; values by group and model are a list in the row."""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import polars as pl
@@ -11,6 +12,8 @@ from sinks.history.column import Schema
 
 _AMOUNT = {"cpu": pl.Float64, "memory": pl.Float64}
 _BOTH = ("cpu", "memory")
+_SCORED = ("violations", "severity", "savings", "settled")
+_SCORES = attrgetter(*_SCORED)
 _PAIRS = ("peak", "capacity", "requested", "unpredicted", "reclaimable", "batch")
 
 PREDICTION: Schema = {
@@ -23,9 +26,7 @@ PREDICTION: Schema = {
     "peaks": pl.List(pl.Struct({"group": pl.String, "model": pl.String, "chosen": pl.Boolean, **_AMOUNT})),
     "formula": pl.String,
     "mid": pl.List(pl.Struct({"formula": pl.String, "chosen": pl.Boolean, **_AMOUNT})),
-    "accuracy": pl.List(
-        pl.Struct({"model": pl.String, **dict.fromkeys(("violations", "severity", "savings", "settled"), pl.Float64)})
-    ),
+    "accuracy": pl.List(pl.Struct({"model": pl.String, **dict.fromkeys(_SCORED, pl.Float64)})),
     "windows": pl.Int64,
     "reason": pl.String,
 }
@@ -77,13 +78,13 @@ def predictions(messages: Sequence[Prediction]) -> pl.DataFrame:
         **_spread(messages, _PAIRS),
         peaks=[
             [
-                {"group": group, "model": model, "chosen": model == message.model, **dict(amount)}
+                (group, model, model == message.model, amount.cpu, amount.memory)
                 for group, models in message.peaks.items()
                 for model, amount in models.items()
             ]
             for message in messages
         ],
-        mid=[_listed("formula", message.mid, message.formula) for message in messages],
+        mid=[_listed(message.mid, message.formula) for message in messages],
         accuracy=[_accuracies(message.accuracy) for message in messages],
     )
 
@@ -100,7 +101,7 @@ def rejects(messages: Sequence[Reject]) -> pl.DataFrame:
 
 def forecasts(messages: Sequence[Forecast]) -> pl.DataFrame:
     """Return one row per message."""
-    listed = [_listed("model", message.forecasts, message.model) for message in messages]
+    listed = [_listed(message.forecasts, message.model) for message in messages]
     return column.frame(messages, FORECAST, **_spread(messages, ("requested", "current", "forecast")), forecasts=listed)
 
 
@@ -112,9 +113,9 @@ def _spread(messages: Sequence[Any], pairs: Sequence[str]) -> dict[str, list[flo
     }
 
 
-def _listed(key: str, amounts: Mapping[Any, Resources], chosen: str) -> list[dict[str, Any]]:
-    return [{key: name, "chosen": name == chosen, **dict(amount)} for name, amount in amounts.items()]
+def _listed(amounts: Mapping[Any, Resources], chosen: str) -> list[tuple[Any, ...]]:
+    return [(name, name == chosen, amount.cpu, amount.memory) for name, amount in amounts.items()]
 
 
-def _accuracies(accuracy: Mapping[str, Accuracy] | None) -> list[dict[str, Any]] | None:
-    return None if accuracy is None else [{"model": name, **dict(scores)} for name, scores in accuracy.items()]
+def _accuracies(accuracy: Mapping[str, Accuracy] | None) -> list[tuple[Any, ...]] | None:
+    return None if accuracy is None else [(name, *_SCORES(scores)) for name, scores in accuracy.items()]

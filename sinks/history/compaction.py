@@ -21,6 +21,11 @@ log = logging.getLogger(__name__)
 
 _SETTLED_US = 10 * 60 * 1_000_000
 _MEMORY = "512MB"
+# Tables of numbers take the encodings of version 2 (delta, byte streams): samples 8 % smaller, written in 60 % of the
+# time. Rows with lists and texts are a third larger by them.
+_NUMBERS = ("samples", "smoothed")
+_MIXED = "COMPRESSION zstd"
+_COLUMNS = f"{_MIXED}, PARQUET_VERSION v2, ROW_GROUP_SIZE 245760"
 
 
 def compact(directory: Path, now_us: int) -> int:
@@ -162,7 +167,9 @@ def _merge(folder: Path, files: list[tuple[Path, Name]]) -> None:
             paths = [layout.literal(path) for path, _ in files]
             rows = connection.read_parquet(paths, union_by_name=True, hive_partitioning=False)
             order = "node, at_us" if "node" in rows.columns else "at_us"
-            rows.order(order).write_parquet(str(hidden), compression="zstd")
+            rows.order(order).create_view("merged")
+            options = _COLUMNS if folder.parents[1].name in _NUMBERS else _MIXED
+            connection.execute(f"COPY merged TO {layout.quoted(str(hidden))} (FORMAT parquet, {options})")
         with hidden.open("rb") as file:
             os.fsync(file.fileno())
     except (duckdb.Error, OSError) as error:

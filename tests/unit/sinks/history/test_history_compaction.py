@@ -5,6 +5,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
+import polars as pl
 import pytest
 
 from schemas import codec
@@ -189,3 +191,23 @@ def test_a_folder_that_looks_like_a_partition_hides_no_column(tmp_path: Path) ->
     with view.connect(folder) as connection:
         found = connection.execute("SELECT node, date::VARCHAR, hour FROM availability").fetchall()
     assert found == [("n", "2023-11-14", 22)]
+
+
+def test_merged_samples_take_the_encodings_for_numbers_and_both_libraries_read_them(tmp_path: Path) -> None:
+    target = writer(tmp_path)
+    for sequences in (range(1, 40), range(40, 80)):
+        put(target, sequences)
+        target.flush()
+    before = {name: _frame(tmp_path, name) for name in ("samples", "availability")}
+    assert compaction.compact(tmp_path, LATER_US) > 0
+    for name, frame in before.items():
+        assert _frame(tmp_path, name).equals(frame)
+        pattern = layout.quoted(f"{tmp_path}/{name}/**/*.parquet")
+        with duckdb.connect() as connection:
+            metadata = connection.execute(f"SELECT encodings FROM parquet_metadata({pattern})").fetchall()
+        assert (("DELTA_BINARY_PACKED",) in metadata) == (name == "samples"), metadata
+
+
+def _frame(folder: Path, table: str) -> pl.DataFrame:
+    paths = folder.glob(f"{table}/date=*/hour=*/*.parquet")
+    return pl.concat(map(pl.read_parquet, paths), how="diagonal").sort("at_us", "sequence")

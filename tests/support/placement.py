@@ -33,15 +33,17 @@ def report(
     binding: str = "cpu",
     pods: int = 1,
     free: Mapping[str, float] | None = None,
+    usage_cpu: float = 0.5,
+    running: int = 1,
 ) -> Availability:
     rooms = {
-        name: ClassRoom(available=mean, lower=least, binding=binding, pods=1, cpu=0.1, memory=0.1)
+        name: ClassRoom(available=mean, lower=least, binding=binding, pods=running, cpu=0.1, memory=0.1)
         for name, (mean, least) in (classes or {}).items()
     }
     return Availability(
         node=node, at_us=at_us, seq=at_us // SECOND, available=available, lower=available if lower is None else lower,
         upper=available, signal=1.0, cost=0.1, capacity=1.0, pods=pods, binding=binding, mode="signal", churn=False,
-        prior=prior, usage={"cpu": 0.5, "memory": 0.25}, explained=1.0, gap=0.0, since_us=at_us,
+        prior=prior, usage={"cpu": usage_cpu, "memory": 0.25}, explained=1.0, gap=0.0, since_us=at_us,
         classes=rooms or None, free=dict.fromkeys(free, 0.5) if free else None,
         limits={name: 2 * amount for name, amount in free.items()} if free else None,
     )  # fmt: skip

@@ -11,21 +11,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sinks.extender.candidate import Array
+from sinks.extender.candidate import Array, Mask
 from sinks.extender.state.rows import Rows
 
 _COLUMNS = 32
+_IDLE = 0.2
 
 
 class ClassCapacity(NamedTuple):
-    """A node's report of one class: pods that fit, the lower bound, and the assumed share of their cost."""
+    """A node's report of a class: pods that fit, the lower bound, the assumed share of their cost, and running pods."""
 
     room: float
     sure: float
     assumed: float
+    pods: float
 
 
-_NOTHING = ClassCapacity(np.nan, np.nan, np.nan)
+_NOTHING = ClassCapacity(np.nan, np.nan, np.nan, np.nan)
 
 
 class ClassCapacities:
@@ -68,19 +70,36 @@ class ClassCapacities:
         return np.where(np.isnan(own), mean, own)
 
     def reported(self, workload: str, rows: NDArray[np.intp]) -> Array:
-        """Return (nodes, 3) the reports of a class, as `ClassCapacity`; NaN where a node has none."""
+        """Return (nodes, 4) the reports of a class, as `ClassCapacity`; NaN where a node has none."""
         if workload not in self._reporting:
-            return np.full((len(rows), 3), np.nan)
+            return np.full((len(rows), len(_NOTHING)), np.nan)
         return self._column(workload)[rows]
 
     def _column(self, workload: str) -> Array:
         column = self._columns.pop(workload, None)
         size = len(self._rows["room"])
         if column is None or len(column) != size:
-            column = np.full((size, 3), np.nan)
+            column = np.full((size, len(_NOTHING)), np.nan)
             for row, classes in self._by_row.items():
                 column[row] = classes.get(workload, _NOTHING)
         self._columns[workload] = column
         if len(self._columns) > _COLUMNS:
             self._columns.popitem(last=False)
         return column
+
+
+def admitting_first(room: Array, sure: Array, unknown: Mask, pods: Array, usage: Array) -> Array:
+    """Return lower bounds that admit the first pod of a kind where its cost is unknown, or where a node is idle.
+
+    A bound on a cost with little evidence may stay below one on an empty node. No pod of the kind would ever run there,
+    and the evidence would never come.
+
+    Args:
+        room: (nodes,) expected room for the kind.
+        sure: (nodes,) its lower bound.
+        unknown: (nodes,) whether the cost is an assumption.
+        pods: (nodes,) running pods of the kind; NaN: none known.
+        usage: (nodes,) share of the CPUs that is in use or wanted.
+    """
+    first = (unknown | (usage < _IDLE)) & ~(pods > 0) & (room >= 1)
+    return np.where(first, np.maximum(sure, 1.0), sure)

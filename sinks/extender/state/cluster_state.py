@@ -22,7 +22,7 @@ from schemas.settings import Settings
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.state import market as markets
 from sinks.extender.state import pods as pod_sums
-from sinks.extender.state.class_capacity import ClassCapacities, ClassCapacity
+from sinks.extender.state.class_capacity import ClassCapacities, ClassCapacity, admitting_first
 from sinks.extender.state.market import Market
 from sinks.extender.state.pods import Pods, Terms
 from sinks.extender.state.reservations import ReservationTable
@@ -90,7 +90,7 @@ class ClusterState:
         self.rows["usage"][row] = availability.usage.get("cpu", float("nan"))
         self._binding[row] = availability.binding
         classes = {
-            name: ClassCapacity(each.available, each.available if mean else each.lower, each.prior or 0.0)
+            name: ClassCapacity(each.available, each.available if mean else each.lower, each.prior or 0.0, each.pods)
             for name, each in (availability.classes or {}).items()
         }
         self._classes.put(row, classes)
@@ -229,27 +229,23 @@ class ClusterState:
 
     def _fits(self, pod: Pod, rows: NDArray[np.intp]) -> tuple[Array, Array, Array]:
         """Return (nodes,) room for this pod's kind, its lower bound, and the assumed share of the pod's cost."""
-        reported = self._classes.reported(pod.workload, rows)
-        is_known = ~np.isnan(reported[:, 0])
-        if is_known.all() or self._always_mean:
-            mean = self.rows["room"][rows]
-            room, sure = (np.where(is_known, column, mean) for column in reported.T[:2])
-            return room, sure, np.where(is_known, reported[:, 2], 0.0)
+        *reported, pods = self._classes.reported(pod.workload, rows).T
+        known = ~np.isnan(reported[0])
+        mean = self.rows["room"][rows]
+        others = [mean, mean, np.zeros(len(rows))] if known.all() or self._always_mean else self._unknown(pod, rows)
+        room, sure, assumed = (np.where(known, own, other) for own, other in zip(reported, others, strict=True))
+        return room, admitting_first(room, sure, assumed > _ASSUMED, pods, self.rows["usage"][rows]), assumed
+
+    def _unknown(self, pod: Pod, rows: NDArray[np.intp]) -> list[Array]:
+        """Return (nodes,) the same for a kind that no node reports, by its requests."""
         # A pod without requests counts with the stand-ins, and may take several times as much.
         stated = bool(pod.requests.get("cpu") and pod.requests.get("memory"))
-        by_request = np.full(len(rows), np.inf)
+        room = np.full(len(rows), np.inf)
         for resource, amount in pod.nonzero.items():
             free = self.rows[f"free:{resource}"][rows]
-            by_request = np.minimum(by_request, np.where(np.isnan(free), np.inf, free / max(amount, _LEAST)))
-        unlimited = ~np.isfinite(by_request)
-        by_request = np.where(unlimited, self.rows["room"][rows], by_request)
-        surely = np.floor(by_request / (_TAIL if stated else _WIDE_TAIL))
-        surely = np.where(unlimited, self.rows["sure"][rows], surely)
-        assumed = np.where(unlimited, self.rows["assumed"][rows], 1.0)
-        room, sure, prior = (
-            np.where(is_known, own, other) for own, other in zip(reported.T, (by_request, surely, assumed), strict=True)
-        )
-        return room, sure, prior
+            room = np.minimum(room, np.where(np.isnan(free), np.inf, free / max(amount, _LEAST)))
+        own = {"room": room, "sure": np.floor(room / (_TAIL if stated else _WIDE_TAIL)), "assumed": np.ones(len(rows))}
+        return [np.where(np.isfinite(room), values, self.rows[name][rows]) for name, values in own.items()]
 
     def trade(self, market: Market) -> None:
         """Store past prices and interruptions."""

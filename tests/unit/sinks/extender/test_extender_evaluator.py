@@ -47,6 +47,23 @@ def test_a_class_that_nobody_has_seen_is_judged_by_its_requests_with_a_wide_tail
     assert unseen
 
 
+def test_the_first_pod_of_a_kind_may_run_where_it_is_expected_to_fit() -> None:
+    """Else a kind with a wide bound would never run, and nothing would ever be learned of it."""
+    replica = Replica(given(), Clock())
+    replica.cluster_state.report(report("a", START, 2.0, lower=0.0, free={"cpu": 1.9, "memory": 4 * GIB}))
+    rows = replica.cluster_state.rows.rows(["a"])
+    question = asked("p", workload="new")
+    question["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1500m", "memory": "1Gi"}}
+    found = replica.cluster_state.candidates(parse(question), ["a"], rows, replica.clock.now_us)
+    assert (found.room[0] < 1.64, found.sure.tolist(), found.unseen.tolist()) == (True, [1.0], [True])
+    # A known kind: only where the node is idle and has none of it, and only if the mean says that one fits.
+    for cpu, pods, room, sure in ((0.1, 0, 1.2, 1.0), (0.1, 1, 1.2, 0.0), (0.5, 0, 1.2, 0.0), (0.1, 0, 0.9, 0.0)):
+        replica.clock.pass_seconds(1)
+        now_us, big = replica.clock.now_us, {"big": (room, 0.0)}
+        replica.cluster_state.report(report("a", now_us, 2.0, classes=big, usage_cpu=cpu, running=pods))
+        assert seen(replica, ["a"], workload="big").sure.tolist() == [sure]
+
+
 def test_the_room_for_the_pod_s_own_class_counts_where_the_node_knows_it() -> None:
     replica = Replica(given(), Clock())
     replica.cluster_state.report(report("a", START, 5.0, classes={"big": (1.5, 1.0)}))

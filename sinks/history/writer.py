@@ -28,8 +28,8 @@ from sinks.history.continuity.epoch import Position
 from sinks.history.continuity.gap import Gaps
 from sinks.history.continuity.quota import Quota
 from sinks.history.continuity.repeated import REPEATED, Repeated
+from sinks.history.continuity.repetition import Repetition
 from sinks.history.layout import HOUR_US, Name
-from sinks.history.repetition import Repetition
 
 log = logging.getLogger(__name__)
 

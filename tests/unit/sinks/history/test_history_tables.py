@@ -11,7 +11,7 @@ from schemas.messages.estimate import CLASS_COLUMNS, ClassSum, Model
 from schemas.messages.facts import UNBOUND
 from sinks.history import view
 from sinks.history.column import Schema
-from sinks.history.repetition import Repetition
+from sinks.history.continuity.repetition import Repetition
 from sinks.history.table import TABLES, Table, of_subject
 from sinks.history.tables import estimate
 from sinks.history.writer import Writer

@@ -191,6 +191,20 @@ def truth(
     return command.run(settings, out, quick=quick, only=only or (), again=again, plots=plots, json_output=json_output)
 
 
+@app.command()
+def simulate(
+    scenario: Annotated[str, typer.Argument(help="TOML file, or the name of a scenario that comes with spazio.")],
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Runs of each scheduler, each with a seed.")] = 1,
+    only: Annotated[list[str] | None, typer.Option(help="Scheduler to run; may be given several times.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for runs.parquet: every figure of every run.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> int:
+    """Compare schedulers on a simulated cluster, in virtual time."""
+    from spazio.simulation import compare
+
+    return compare.run(scenario, seeds=seeds, only=only or (), out=out, json_output=json_output)
+
+
 @histograms_app.command("export")
 @with_settings(*PIPELINE, "predict", "reject", "forecast", "estimate")
 def export_histograms(settings: Settings, folder: Annotated[Path, typer.Argument(help="Folder to write into.")]) -> int:

@@ -1,0 +1,179 @@
+"""The physics: pods share the processors of their node.
+
+Every runnable thread of a node has the same share of its CPUs. A batch pod keeps its threads runnable until its work is
+done; a serving pod has a random number of runnable threads (Poisson, with its demanded cores as the mean). Beyond one
+runnable thread a CPU, a share of the throughput is lost. A pod begins to run some time after it was bound; the runtime
+keeps a CPU busy just before. A node whose pods need more memory than it has kills the youngest, which begins again.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spazio.simulation.scenario import Scenario
+
+Array = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+TICKS = 10  # a second
+ABSENT, WAITING, STARTING, RUNNING, DONE = range(5)
+
+
+@dataclass(slots=True)
+class Population:
+    """All pods of a run; arrays are (pods,), in order of creation.
+
+    Attributes:
+        group: Index of the scenario's group.
+        serial: Number within the group.
+        created: When it is created.
+        work: Core-seconds of a batch pod; of a serving one, infinity.
+        threads: Threads of a batch pod, 0 for a serving one.
+        demand: Cores that a serving pod demands, 0 for a batch one.
+        memory: Bytes.
+    """
+
+    group: Whole
+    serial: Whole
+    created: Array
+    work: Array
+    threads: Array
+    demand: Array
+    memory: Array
+
+
+def populate(scenario: Scenario, begin: float, random: np.random.Generator) -> Population:
+    """Return the pods of a scenario whose clock begins at a virtual time."""
+    columns: list[tuple[Array, ...]] = []
+    for index, pods in enumerate(scenario.pods):
+        serial = np.arange(pods.count, dtype=np.float64)
+        batch = pods.kind == "batch"
+        created = begin + pods.at + (serial / pods.per_second if pods.per_second else 0.0 * serial)
+        drawn = pods.work * np.exp(random.normal(-(pods.spread**2) / 2, pods.spread, pods.count))
+        work = drawn if batch else np.full(pods.count, np.inf)
+        same = [index, pods.threads if batch else 0.0, 0.0 if batch else pods.cores, pods.memory]
+        group, threads, demand, memory = (np.full(pods.count, value, dtype=np.float64) for value in same)
+        columns.append((group, serial, created, work, threads, demand, memory))
+    group, number, created, work, threads, demand, memory = (
+        np.concatenate(each) for each in zip(*columns, strict=True)
+    )
+    order = np.argsort(created, kind="stable")
+    amounts = (each[order] for each in (created, work, threads, demand, memory))
+    return Population(group[order].astype(np.int64), number[order].astype(np.int64), *amounts)
+
+
+class Shown(NamedTuple):
+    """What nodes show of one tick; arrays are (nodes,).
+
+    Attributes:
+        used: Cores in use.
+        runnable: Runnable threads.
+        memory: Bytes in use.
+    """
+
+    used: Array
+    runnable: Array
+    memory: Array
+
+
+class Cluster:
+    """Nodes and pods at one moment.
+
+    Attributes:
+        cpus: (nodes,).
+        memory: (nodes,) bytes.
+        alive: (nodes,) whether a node runs.
+        state: (pods,) one of the states above.
+        node: (pods,) index of the node; -1: none.
+        bound, began, ended: (pods,) times; NaN: not yet.
+        used_cores: (pods,) core-seconds since they were last taken by telemetry.
+        kills: Out-of-memory kills.
+    """
+
+    def __init__(self, scenario: Scenario, population: Population, random: np.random.Generator) -> None:
+        """Begin with empty nodes."""
+        self._physics, self._random, self.population = scenario.physics, random, population
+
+        def spread(field: str) -> Array:
+            return np.concatenate([np.full(group.count, float(getattr(group, field))) for group in scenario.nodes])
+
+        self.cpus, self.memory = spread("cpus"), spread("memory")
+        self._system_cpu, self._system_memory = spread("system_cpu"), spread("system_memory")
+        self.alive = np.ones(len(self.cpus), dtype=np.bool_)
+        count = len(population.created)
+        lives = np.array([group.seconds or np.inf for group in scenario.pods])
+        self._life = np.where(population.threads > 0, np.inf, lives[population.group])
+        self.state, self.node = np.zeros(count, dtype=np.int64), np.full(count, -1, dtype=np.int64)
+        self.bound, self.began, self.ended = (np.full(count, np.nan) for _ in range(3))
+        self._due, self._left = np.full(count, np.inf), population.work.copy()
+        self._killed = np.zeros(count, dtype=np.int64)
+        self.used_cores = np.zeros(count)
+        self.kills = 0
+
+    @property
+    def ends(self) -> NDArray[np.bool_]:
+        """(pods,) whether a pod ends by itself."""
+        ends: NDArray[np.bool_] = np.isfinite(self.population.work) | np.isfinite(self._life)
+        return ends
+
+    def bind(self, pod: int, node: int, now: float) -> None:
+        """Bind a pod; it runs after its start latency."""
+        self.state[pod], self.node[pod], self.bound[pod] = STARTING, node, now
+        self._due[pod] = now + self._latency()
+
+    def lose(self, nodes: int) -> Whole:
+        """Let so many nodes die; return their pods, which wait again."""
+        dead = self._random.choice(np.flatnonzero(self.alive), nodes, replace=False)
+        self.alive[dead] = False
+        lost = np.flatnonzero(np.isin(self.node, dead) & np.isin(self.state, (STARTING, RUNNING)))
+        self.state[lost], self.node[lost], self._due[lost] = WAITING, -1, np.inf
+        self._left[lost] = self.population.work[lost]
+        return lost
+
+    def tick(self, now: float) -> tuple[Shown, Whole, Whole]:
+        """Advance by one tick; return what nodes show, the pods that began, and those that ended."""
+        step, nodes = 1.0 / TICKS, len(self.cpus)
+        starting = np.flatnonzero(self.state == STARTING)
+        began = starting[self._due[starting] <= now]
+        self.state[began], self.began[began] = RUNNING, now
+        running = np.flatnonzero(self.state == RUNNING)
+        place, own = self.node[running], self.population
+        threads = own.threads[running].copy()
+        serving = np.flatnonzero(own.demand[running] > 0)
+        threads[serving] = self._random.poisson(own.demand[running[serving]])
+        late = starting[(self._due[starting] > now) & (self._due[starting] <= now + self._physics.spike_seconds)]
+        spikes = np.bincount(self.node[late], minlength=nodes)
+        runnable = np.bincount(place, weights=threads, minlength=nodes) + spikes + self._system_cpu * self.alive
+        each = np.minimum(1.0, self.cpus / np.maximum(runnable, 1e-9))
+        useful = each * (1.0 - self._physics.loss * (1.0 - each))
+        taken = threads * each[place] * step
+        self.used_cores[running] += taken
+        self._left[running] -= threads * useful[place] * step
+        over = (self._left[running] <= 0) | (now + step - self.began[running] >= self._life[running])
+        ended = running[over]
+        self.state[ended], self.ended[ended] = DONE, now + step
+        held = self._system_memory * self.alive + np.bincount(place, weights=own.memory[running], minlength=nodes)
+        if (held > self.memory).any():
+            held = self._kill(running[~over], held, now)
+        return Shown(np.minimum(runnable, self.cpus), runnable, np.minimum(held, self.memory)), began, ended
+
+    def _kill(self, running: Whole, held: Array, now: float) -> Array:
+        """Kill the youngest pods of nodes whose memory is overcommitted; they start again on their node."""
+        for node in np.flatnonzero(held > self.memory).tolist():
+            own = running[self.node[running] == node]
+            for pod in own[np.argsort(-self.began[own], kind="stable")].tolist():
+                if held[node] <= self.memory[node]:
+                    break
+                held[node] -= self.population.memory[pod]
+                pause = min(300.0, self._physics.restart_seconds * 2.0 ** self._killed[pod])
+                self.state[pod], self._due[pod] = STARTING, now + pause + self._latency()
+                self._left[pod] = self.population.work[pod]
+                self._killed[pod] += 1
+                self.kills += 1
+        return held
+
+    def _latency(self) -> float:
+        mean = self._physics.start_seconds
+        return min(self._physics.start_most, mean * (0.5 + self._random.exponential(0.5))) if mean else 0.0

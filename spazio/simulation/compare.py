@@ -1,0 +1,119 @@
+"""`spazio simulate`: compares schedulers on a simulated cluster, in virtual time; nothing is started or contacted."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import polars as pl
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from spazio.simulation import engine, outcome, scenario
+from spazio.simulation.outcome import Interval
+from spazio.simulation.scenario import Scenario, Unreadable
+from spazio.terminal import clean
+
+Results = Mapping[str, Sequence[Mapping[str, float]]]
+
+_FIGURES = {
+    "job_seconds": "job, seconds",
+    "pod_seconds_mean": "pod, seconds from bind to end",
+    "pod_seconds_p99": "  of 99 % at most",
+    "wait_seconds_p50": "wait for a node, seconds, median",
+    "serving_slowdown_p50": "slowdown of serving pods, median",
+    "serving_slowdown_p99": "  of 99 % at most",
+    "utilization_mean": "CPU in use, share",
+    "over_node_seconds": "node-seconds beyond the policy",
+    "kills": "out-of-memory kills",
+    "unfinished": "pods not finished",
+}
+
+
+def run(source: str, *, seeds: int, only: Sequence[str], out: Path | None, json_output: bool) -> int:
+    """Run a scenario with every scheduler and so many seeds; return the exit status."""
+    try:
+        wanted = scenario.load(source)
+        results = compare(wanted, _chosen(wanted, only), range(1, seeds + 1))
+        if out is not None:
+            _write(results, out)
+    except (Unreadable, OSError) as error:
+        clean.complain(error)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    if json_output:
+        figures = {name: {key: each._asdict() for key, each in outcome.together(runs).items()}
+                   for name, runs in results.items()}  # fmt: skip
+        print(json.dumps({"scenario": wanted.name, "seeds": seeds, "simulated": True, "schedulers": figures}))
+    else:
+        Console().print(_table(wanted, results, seeds))
+    return 0
+
+
+def _chosen(wanted: Scenario, only: Sequence[str]) -> list[str]:
+    chosen = [str(name) for name in wanted.schedulers if not only or name in only]
+    if unknown := set(only) - set(scenario.SCHEDULERS):
+        raise Unreadable(f"--only {', '.join(sorted(unknown))}: schedulers are {', '.join(scenario.SCHEDULERS)}")
+    if not chosen:
+        raise Unreadable(f"scenario {wanted.name} runs {', '.join(map(str, wanted.schedulers))}, none of --only")
+    return chosen
+
+
+def compare(wanted: Scenario, names: Sequence[str], seeds: Sequence[int]) -> Results:
+    """Return the figures of each scheduler for each seed; runs go side by side, one to a CPU."""
+    work = [(name, seed) for name in names for seed in seeds]
+    results: dict[str, list[Mapping[str, float]]] = {name: [] for name in names}
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    with ProcessPoolExecutor() as pool, Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(wanted.name, total=len(work))
+        pending = [pool.submit(_figures, wanted, name, seed) for name, seed in work]
+        try:
+            for (name, _), figures in zip(work, pending, strict=True):
+                results[name].append(figures.result())
+                bar.advance(task)
+        except BaseException:
+            for each in pending:
+                each.cancel()
+            raise
+    return results
+
+
+def _figures(wanted: Scenario, name: str, seed: int) -> dict[str, float]:
+    return outcome.of(asyncio.run(engine.run(wanted, name, seed)), wanted)
+
+
+def _write(results: Results, out: Path) -> None:
+    """Write one row for each scheduler, seed and figure."""
+    rows = [
+        (name, seed, figure, value)
+        for name, runs in results.items()
+        for seed, figures in enumerate(runs, 1)
+        for figure, value in figures.items()
+    ]
+    schema = {"scheduler": pl.String, "seed": pl.Int64, "figure": pl.String, "value": pl.Float64}
+    out.mkdir(parents=True, exist_ok=True)
+    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(out / "runs.parquet")
+
+
+def _table(wanted: Scenario, results: Results, seeds: int) -> Table:
+    together = {name: outcome.together(runs) for name, runs in results.items()}
+    shown = [figure for figure in _FIGURES if any(figure in figures for figures in together.values())]
+    title = f"{wanted.name}, simulated: mean of {seeds} seeds" + (" and 95 % interval" if seeds > 1 else "")
+    table = Table(title=title, caption=wanted.about or None)
+    table.add_column("")
+    for name in together:
+        table.add_column(name.replace("_", " "), justify="right")
+    for figure in shown:
+        table.add_row(_FIGURES[figure], *(_cell(figures.get(figure)) for figures in together.values()))
+    return table
+
+
+def _cell(interval: Interval | None) -> str:
+    if interval is None or interval.mean != interval.mean:
+        return "-"
+    digits = 2 if abs(interval.mean) < 10 else 1
+    text = f"{interval.mean:.{digits}f}"
+    return text if not interval.half else f"{text} ±{interval.half:.{digits}f}"

@@ -1,0 +1,89 @@
+"""What a run comes to, and what several seeds of it come to together."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spazio.simulation.engine import Run
+from spazio.simulation.scenario import Scenario
+
+_POINTS = (50, 90, 99)
+# Student's t at 97.5 %, by degrees of freedom from 1; beyond them within half a per cent of the formula below.
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+
+
+class Interval(NamedTuple):
+    """A mean over seeds, and half the width of its 95 % confidence interval; None: one seed only."""
+
+    mean: float
+    half: float | None
+
+
+def of(run: Run, scenario: Scenario) -> dict[str, float]:
+    """Return the figures of one run, in seconds where nothing else is said; NaN: there is none."""
+    own = run.population
+    ended = np.isfinite(run.ended)
+    batch = own.threads > 0
+    figures = {
+        "job_seconds": _job(run, batch),
+        "unfinished": float(np.count_nonzero(batch & ~ended)),
+        "unbound": float(np.count_nonzero(np.isnan(run.bound))),
+    }
+    took = (run.ended - run.bound)[batch & ended]
+    waited = (run.bound - own.created)[np.isfinite(run.bound)]
+    for name, values in (("pod_seconds", took), ("wait_seconds", waited)):
+        figures |= _distribution(name, values)
+    for index, group in enumerate(scenario.pods):
+        if group.kind == "batch" and len(scenario.pods) > 1:
+            mine = (own.group == index) & ended
+            figures[f"pod_seconds_mean.{group.name}"] = _mean((run.ended - run.bound)[mine])
+    if run.slowdowns:
+        figures |= _distribution("serving_slowdown", np.concatenate(run.slowdowns))
+    busy = [share for share in run.utilization if share > 0]
+    return figures | {
+        "over_node_seconds": float(run.over_seconds),
+        "over_share": run.over_seconds / max(1, run.busy_seconds),
+        "utilization_mean": _mean(np.array(busy)),
+        "kills": float(run.kills),
+        "refusals": float(run.refusals),
+    }
+
+
+def together(seeds: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
+    """Return the mean of each figure over the seeds that have it, with its interval (Student's t)."""
+    return {name: _interval([figures[name] for figures in seeds if name in figures]) for name in seeds[0]}
+
+
+def _interval(values: Sequence[float]) -> Interval:
+    kept = [value for value in values if math.isfinite(value)]
+    if not kept:
+        return Interval(math.nan, None)
+    mean = float(np.mean(kept))
+    if len(kept) < 2:
+        return Interval(mean, None)
+    spread = float(np.std(kept, ddof=1)) / math.sqrt(len(kept))
+    freedom = len(kept) - 1
+    factor = _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96 + 2.6 / freedom
+    return Interval(mean, factor * spread)
+
+
+def _job(run: Run, batch: NDArray[np.bool_]) -> float:
+    """Return the time from the first creation to the end of the last batch pod; NaN: not all have ended."""
+    if not batch.any() or not np.isfinite(run.ended[batch]).all():
+        return math.nan
+    return float(run.ended[batch].max() - run.population.created[batch].min())
+
+
+def _distribution(name: str, values: NDArray[np.float64]) -> dict[str, float]:
+    if not len(values):
+        return {}
+    points = {f"{name}_p{point}": float(np.percentile(values, point)) for point in _POINTS}
+    return {f"{name}_mean": float(values.mean()), f"{name}_std": float(values.std()), **points,
+            f"{name}_max": float(values.max())}  # fmt: skip
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else math.nan

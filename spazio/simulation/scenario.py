@@ -1,0 +1,192 @@
+"""What is simulated: nodes, pods, physics and policy, from a TOML file.
+
+Amounts are quantities as Kubernetes writes them ("250m", "8Gi") or plain numbers; times are seconds of virtual time.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from kube import quantity
+
+PACKAGED = Path(__file__).parent / "scenarios"
+SCHEDULERS = ("kube", "most_allocated", "requested_to_capacity_ratio", "trimaran", "spazio", "reference")
+PRODUCT = ("spazio", "reference")
+_MOST_NODES, _MOST_PODS = 5_000, 50_000
+
+
+class Unreadable(ValueError):
+    """The scenario cannot be used; the message names the file, the place and the mending."""
+
+
+def _amount(value: object) -> object:
+    return float(quantity.parse(value)) if isinstance(value, str) else value
+
+
+Amount = Annotated[float, BeforeValidator(_amount), Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, BeforeValidator(_amount), Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Nodes(_Part):
+    """Nodes of one size.
+
+    Attributes:
+        count: How many.
+        cpus: CPUs of each.
+        memory: Bytes of each.
+        system_cpu: Cores that it takes without any pod.
+        system_memory: Bytes likewise.
+        reserved_cpu: Cores that are not allocatable.
+        reserved_memory: Bytes that are not allocatable.
+        pods: Most pods.
+    """
+
+    count: Annotated[int, Field(gt=0, le=_MOST_NODES)]
+    cpus: Annotated[int, Field(gt=0, le=1024)] = 4
+    memory: Positive = 8 * 2.0**30
+    system_cpu: Amount = 0.05
+    system_memory: Amount = 0.6 * 2.0**30
+    reserved_cpu: Amount = 0.0
+    reserved_memory: Amount = 0.0
+    pods: Annotated[int, Field(gt=0)] = 110
+
+
+class Pods(_Part):
+    """Pods of one workload.
+
+    Attributes:
+        name: Workload class.
+        count: How many.
+        at: When the first one is created.
+        per_second: How many are created each second; 0: all at once.
+        kind: `batch` pods work without a pause until their work is done; `serving` pods answer requests that come at
+            random, for `seconds`.
+        work: Core-seconds of a batch pod.
+        spread: Standard deviation of the logarithm of the work.
+        threads: Threads of a batch pod.
+        cores: CPU that a serving pod's requests demand.
+        seconds: Life of a serving pod; 0: to the end.
+        memory: Bytes in use.
+        cpu_request: Requested cores; absent: none.
+        memory_request: Requested bytes; absent: none.
+    """
+
+    name: Name
+    count: Annotated[int, Field(gt=0, le=_MOST_PODS)]
+    at: Amount = 0.0
+    per_second: Amount = 0.0
+    kind: Literal["batch", "serving"] = "batch"
+    work: Positive = 8.0
+    spread: Annotated[float, Field(ge=0, le=2)] = 0.05
+    threads: Annotated[int, Field(gt=0, le=1024)] = 1
+    cores: Amount = 0.25
+    seconds: Amount = 0.0
+    memory: Amount = 32 * 2.0**20
+    cpu_request: Positive | None = None
+    memory_request: Positive | None = None
+
+    @property
+    def requests(self) -> dict[str, float]:
+        """Requests by resource, as the scheduler counts them."""
+        both = {"cpu": self.cpu_request, "memory": self.memory_request}
+        return {resource: amount for resource, amount in both.items() if amount is not None}
+
+
+class Loss(_Part):
+    """Nodes that die; their pods begin again elsewhere."""
+
+    at: Amount
+    nodes: Annotated[int, Field(gt=0)] = 1
+
+
+class Physics(_Part):
+    """How nodes behave.
+
+    Attributes:
+        loss: Share of the throughput that is lost, at most, where many more threads run than there are CPUs.
+        start_seconds: Mean time from binding to running.
+        start_most: Longest such time.
+        spike_seconds: For so long before a pod runs, the runtime keeps a CPU busy.
+        restart_seconds: Pause after an out-of-memory kill; doubles with each.
+    """
+
+    loss: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    start_seconds: Amount = 1.5
+    start_most: Amount = 4.0
+    spike_seconds: Amount = 0.2
+    restart_seconds: Amount = 10.0
+
+
+class Scenario(_Part):
+    """What is simulated.
+
+    Attributes:
+        name: For tables.
+        about: One sentence.
+        slowdown: Policy: pods of a node may be slowed down so much (`--policy-slowdown`).
+        seconds: Latest end, in virtual time.
+        binds_per_second: Pods that the scheduler places at most each second.
+        nodes: Groups of nodes.
+        pods: Groups of pods.
+        losses: Nodes that die.
+        physics: How nodes behave.
+        keep_requests: Pods state their requests to spazio, too; otherwise it sees pods without any.
+        schedulers: Which are compared.
+    """
+
+    name: Name
+    about: str = ""
+    slowdown: Annotated[float, Field(ge=1, le=100)] = 2.0
+    seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
+    binds_per_second: Positive = 100.0
+    nodes: Annotated[list[Nodes], Field(min_length=1)]
+    pods: Annotated[list[Pods], Field(min_length=1)]
+    losses: list[Loss] = []
+    physics: Physics = Physics()
+    keep_requests: bool = False
+    schedulers: Annotated[list[Literal[SCHEDULERS]], Field(min_length=1)] = list(SCHEDULERS)  # type: ignore[valid-type]
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        nodes, pods = sum(group.count for group in self.nodes), sum(group.count for group in self.pods)
+        if nodes > _MOST_NODES or pods > _MOST_PODS:
+            raise ValueError(f"{nodes} nodes and {pods} pods; at most {_MOST_NODES} and {_MOST_PODS} are simulated")
+        if sum(loss.nodes for loss in self.losses) >= nodes:
+            raise ValueError("losses leave no node")
+        return self
+
+
+def packaged() -> list[str]:
+    """Return the names of the scenarios that come with spazio."""
+    return sorted(path.stem for path in PACKAGED.glob("*.toml"))
+
+
+def load(source: str) -> Scenario:
+    """Read a scenario: a file, or the name of one that comes with spazio.
+
+    Raises:
+        Unreadable: It does not exist or cannot be used.
+    """
+    path = Path(source)
+    if not path.suffix and not path.exists():
+        path = PACKAGED / f"{source}.toml"
+        if not path.exists():
+            raise Unreadable(f"{source}: no such scenario; name a TOML file, or one of {', '.join(packaged())}")
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text())
+        return Scenario.model_validate({"name": path.stem, **content})
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Unreadable(f"{path}: is no TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "scenario"
+        raise Unreadable(f"{path}: {place}: {first['msg']}") from error

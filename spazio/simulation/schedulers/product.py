@@ -1,0 +1,126 @@
+"""spazio itself: the processors' fold of the telemetry, and the extender's answers, in process and on a virtual clock.
+
+What a server would carry is handed over directly: estimates of a second are in the extender's state when the second
+has ended, and reservations are written at once.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from processors.partition.aggregate import Aggregate
+from processors.partition.partition import Partition
+from schemas import codec
+from schemas import settings as all_settings
+from schemas.messages.estimate import Availability, Model
+from schemas.messages.facts import PodFacts
+from schemas.messages.placement import Decision, Held, Reservations
+from schemas.subject import Names
+from sinks.extender import pod as pods
+from sinks.extender.placement import PlacementSelector
+from sinks.extender.requeue import WaitingPods
+from sinks.extender.state.cluster_state import ClusterState
+from sinks.extender.state.store import ReservationStore
+from spazio.simulation.cluster import Shown
+from spazio.simulation.scenario import Scenario
+from spazio.simulation.schedulers.by_requests import fitting
+from spazio.simulation.telemetry import Said, Voice, at_us
+
+
+class Product:
+    """spazio's default form, or that of the reference variant."""
+
+    def __init__(self, scenario: Scenario, voice: Voice, variant: str) -> None:
+        """Know all nodes; telemetry follows."""
+        settings = all_settings.load(
+            {
+                "model_variant": variant,
+                "policy_slowdown": str(scenario.slowdown),
+                "smoothing_publish": "false",
+                "nats_partitions": "1",
+            },
+            environ={},
+        )
+        self._voice, self._names, self._now_us = voice, Names(settings.prefix), at_us(0)
+        self._partition = Partition(settings, 0)
+        self._aggregate = Aggregate(1, silent_seconds=settings.model.silent_seconds)
+        self._cluster_state = ClusterState(settings)
+        store = _MemoryStore(self._cluster_state)
+        self._selector = PlacementSelector(
+            settings.extender,
+            self._cluster_state,
+            store,
+            WaitingPods(),
+            _unread,
+            _unbound,
+            clock=lambda: self._now_us,
+            soon=lambda work: work(),
+        )
+        facts = list(voice.describe())
+        self._partition.fold([(self._names.part(0, "nodefacts", each.node), codec.encode(each)) for each in facts])
+        for each in facts:
+            self._cluster_state.describe(each)
+
+    async def place(self, pod: int, nodes: Sequence[str], now: float) -> int | None:
+        """Ask the extender as kube-scheduler does: filter, then prioritize."""
+        self._now_us = at_us(now)
+        raw = self._voice.object(pod)
+        asked = pods.parse(raw)
+        rows = np.array([self._cluster_state.rows.row(name) for name in nodes], dtype=np.intp)
+        fits = fitting(asked, self._cluster_state.candidates(asked, nodes, rows, self._now_us))
+        fitting_nodes = [name for name, fit in zip(nodes, fits.tolist(), strict=True) if fit]
+        if not fitting_nodes:
+            return None
+        filtered = await self._selector.filter(raw, fitting_nodes)
+        if not filtered.passing:
+            return None
+        scores = await self._selector.prioritize(raw, filtered.passing)
+        return nodes.index(max(filtered.passing, key=lambda name: scores.get(name, 0)))
+
+    def hear(self, facts: PodFacts) -> None:
+        """Take what the watch says of a pod, in both services."""
+        self._partition.fold([(self._names.part(0, "podfacts", facts.node), codec.encode(facts))])
+        self._cluster_state.pods.hear(facts)
+        self._cluster_state.reservations.settle(facts.pod)
+
+    def observe(self, now: float, ticks: Sequence[Shown], said: Sequence[Said]) -> None:  # noqa: ARG002 # it has messages
+        """Fold one second, and hand its estimates to the extender."""
+        self._now_us = at_us(now)
+        outputs, refused = self._partition.fold(said)
+        assert not refused, refused[0]
+        for output in outputs:
+            if isinstance(output.message, Availability):
+                self._cluster_state.report(output.message)
+            elif isinstance(output.message, Model):
+                merged = self._aggregate.fold(output.subject, codec.encode(output.message))
+                if merged is not None:
+                    self._partition.fold([(self._names.model, codec.encode(merged))])
+
+    def leave(self, node: str) -> None:
+        """Forget a node."""
+        self._cluster_state.leave(node)
+
+
+class _MemoryStore(ReservationStore):
+    """Reservations of the only extender there is."""
+
+    def __init__(self, cluster_state: ClusterState) -> None:
+        self._state, self._sequence = cluster_state, 0
+
+    async def hold(self, node: str, uid: str, held: Held, now_us: int) -> None:
+        self._write(node, self._state.reservations.held(self._state.rows.row(node), now_us, but=uid) | {uid: held})
+
+    async def release(self, node: str, uid: str, now_us: int) -> None:
+        self._write(node, self._state.reservations.held(self._state.rows.row(node), now_us, but=uid))
+
+    def _write(self, node: str, pods: dict[str, Held]) -> None:
+        self._sequence += 1
+        self._state.reservations.hear(Reservations(node=node, pods=pods), self._sequence)
+
+
+def _unread(decision: Decision) -> None:
+    """Drop a decision: nobody reads them."""
+
+
+async def _unbound(_namespace: str, _name: str, _uid: str, _node: str) -> str:
+    return "the simulation binds by itself"

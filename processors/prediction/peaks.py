@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.prediction import statistic
-from processors.prediction.models import protocol, registry, resource_central
+from processors.prediction.models import calibrated, protocol, registry, resource_central
 from processors.prediction.models.protocol import Evidence
 from processors.prediction.scoring import conformal
 from processors.prediction.tier import batch, group, koordinator, pod_sum
@@ -69,6 +69,7 @@ class Result(NamedTuple):
 
     Attributes:
         peaks: (nodes, groups, models, resources) in the order of `PEAK_MODELS`; NaN: the model does not predict it.
+        assumed: (nodes, resources) True: the chosen model's peak of the node is the whole machine for want of evidence.
         requested: (nodes, resources) of prod pods.
         unpredicted: (nodes, resources) of those of them that are too young.
         reclaimable: (nodes, resources) by the chosen model.
@@ -77,6 +78,7 @@ class Result(NamedTuple):
     """
 
     peaks: Array
+    assumed: NDArray[np.bool_]
     requested: Array
     unpredicted: Array
     reclaimable: Array
@@ -87,7 +89,8 @@ class Result(NamedTuple):
 def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
     """Return everything that is predicted of some nodes."""
     evidence = _evidence(nodes, pods, settings)
-    peaks = _whole_where_unknown(registry.peaks(evidence, settings), nodes.capacity)
+    predicted = registry.peaks(evidence, settings)
+    peaks = _whole_where_unknown(predicted, nodes.capacity)
     node = _node(nodes, pods, evidence)
     shipped = _shipped(nodes, pods, evidence, settings)
     chosen = peaks[:, :, PEAK_MODELS.index(settings.model)]
@@ -97,12 +100,21 @@ def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
     reserved = nodes.capacity - nodes.allocatable
     return Result(
         peaks,
+        _assumed(predicted, nodes.spread, settings),
         node.requested,
         node.unpredicted,
         reclaimable,
         tier.formulas(node, reclaimable, system, shipped, evidence.lists_pods, settings),
         batch.allocatable(nodes.capacity, reserved, nodes.system, held),
     )
+
+
+def _assumed(peaks: Array, spread: conformal.Spread, settings: Predict) -> NDArray[np.bool_]:
+    """Return (nodes, resources) True where nothing supports the chosen model's peak of the node."""
+    unknown = np.isnan(peaks[:, group.NODE, PEAK_MODELS.index(settings.model)])
+    if settings.model == calibrated.MODEL.name:
+        unknown |= np.isnan(spread.multiple[:, group.NODE])
+    return unknown
 
 
 def _whole_where_unknown(peaks: Array, capacity: Array) -> Array:

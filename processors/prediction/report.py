@@ -19,6 +19,7 @@ from schemas.sections.prediction import PEAK_MODELS, Predict
 Array = NDArray[np.float64]
 Times = NDArray[np.int64]
 
+RESOURCES = ("cpu", "memory")
 REASONS = ("report", "change", "force")
 _NOT = -1
 _SLACK_SECONDS = 0.5  # blocks come a little early or late
@@ -103,7 +104,7 @@ def fields(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield index and fields of the `Prediction` of some nodes, where the chosen model predicts anything yet."""
     chosen = PEAK_MODELS.index(settings.model)
-    by_group = _rounded(result.peaks)
+    by_group, assumed = _rounded(result.peaks), result.assumed.tolist()
     pairs = {
         name: _rounded(getattr(result, name)).tolist() for name in ("requested", "unpredicted", "reclaimable", "batch")
     }
@@ -122,6 +123,8 @@ def fields(
                 "horizon_seconds": float(settings.horizon_seconds),
                 "model": settings.model,
                 "peak": _resources(listed[row][group.NODE][chosen]),
+                "assumed": [name for name, is_assumed in zip(RESOURCES, assumed[row], strict=True) if is_assumed]
+                or None,
                 "violation": None if np.isnan(violation) else float(np.round(violation, _SHARES)),
                 "peaks": {
                     group: {

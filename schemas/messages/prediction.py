@@ -9,6 +9,7 @@ from schemas.messages.base import Amount, Count, Message, Microseconds, NodeName
 # Priority classes of pods; beside them the whole node, and what is in no pod.
 Priority = Literal["prod", "mid", "batch", "free", "none"]
 Group = Literal["node", Priority, "system"]
+Resource = Literal["cpu", "memory"]
 Formula = Literal["reclaim", "mixed", "shipped"]
 PRIORITIES: tuple[str, ...] = get_args(Priority)
 GROUPS: tuple[str, ...] = get_args(Group)
@@ -52,6 +53,10 @@ class Prediction(Message):
     peak: Annotated[Resources, Field(description="the chosen model's prediction for the whole node")]
     violation: Annotated[
         Ratio | None, Field(description="probability, as the model states it, that its peak is exceeded")
+    ] = None
+    assumed: Annotated[
+        list[Resource] | None,
+        Field(description="resources that the chosen model cannot predict yet: their peak is the whole machine"),
     ] = None
     peaks: Annotated[
         dict[Group, dict[Text, Resources]],

@@ -17,6 +17,7 @@ def prediction(**changed: Any) -> Prediction:
         "model": "max",
         "peak": _AMOUNT,
         "violation": 0.05,
+        "assumed": ["memory"],
         "peaks": {"node": {"max": _AMOUNT, "borg_default": _LESS}, "prod": {"max": _LESS}},
         "capacity": _AMOUNT,
         "requested": _AMOUNT,

@@ -99,7 +99,8 @@ class ClusterState:
     def predict(self, prediction: Prediction) -> None:
         """Store a node's predicted peak; older predictions than the stored one are ignored.
 
-        The peak includes the pods that telemetry shows; reservations and unsettled pods come on top.
+        The peak includes the pods that telemetry shows; reservations and unsettled pods come on top. A peak that is
+        assumed for want of evidence is unknown here: as the whole machine it would refuse every pod.
         """
         row = self._row(prediction.node)
         if prediction.at_us < self.rows["predicted"][row]:
@@ -110,7 +111,8 @@ class ClusterState:
         for resource in ("cpu", "memory"):
             requested = self.rows[f"requested:{resource}"][row] if f"requested:{resource}" in self.rows else 0.0
             newer = sum(requests.get(resource, 0.0) for requests in unseen)
-            self.rows[f"peak:{resource}"][row] = getattr(prediction.peak, resource)
+            is_assumed = resource in (prediction.assumed or ())
+            self.rows[f"peak:{resource}"][row] = float("nan") if is_assumed else getattr(prediction.peak, resource)
             self.rows[f"then:{resource}"][row] = requested - newer
 
     def describe(self, facts: NodeFacts) -> None:

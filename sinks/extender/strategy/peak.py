@@ -20,7 +20,10 @@ def reason(resource: str) -> str:
 
 
 class Peak:
-    """Ranks by what peak and pod leave free; nodes without a prediction pass and score 0."""
+    """Ranks by what peak and pod leave free; a node without a prediction passes and scores 0.
+
+    A resource that is predicted on no node, as where only CPU is measured, is left out of the score.
+    """
 
     name = "peak"
 
@@ -35,7 +38,10 @@ class Peak:
         for row, resource in enumerate(RESOURCES):
             allocatable = nodes.allocatable[resource]
             np.divide(left(pod, nodes, resource), allocatable, out=shares[row], where=allocatable > 0)
-        scarcer: Array = np.clip(np.nan_to_num(shares.min(axis=0)), 0, 1)
+        predicted = shares[~np.isnan(shares).all(axis=1)]
+        if not predicted.size:
+            return np.zeros(len(nodes.names))
+        scarcer: Array = np.clip(np.nan_to_num(predicted.min(axis=0)), 0, 1)
         return 100 * scarcer
 
     def needs(self, pod: Pod, nodes: Candidates, index: int) -> Sequence[str]:

@@ -22,6 +22,7 @@ PREDICTION: Schema = {
     "horizon_seconds": pl.Float64,
     "model": pl.String,
     "violation": pl.Float64,
+    "assumed": pl.List(pl.String),
     **{f"{pair}_{resource}": pl.Float64 for pair in _PAIRS for resource in _BOTH},
     "peaks": pl.List(pl.Struct({"group": pl.String, "model": pl.String, "chosen": pl.Boolean, **_AMOUNT})),
     "formula": pl.String,

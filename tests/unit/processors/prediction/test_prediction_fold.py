@@ -473,6 +473,7 @@ def test_one_resource_is_enough_and_nothing_of_the_other_is_given_away(missing: 
     assert 0 < getattr(last.peak, known) < getattr(last.capacity, known)
     assert getattr(last.peak, unknown) == getattr(last.capacity, unknown)
     assert getattr(last.reclaimable, unknown) == 0
+    assert (made[0].assumed, last.assumed) == (["cpu", "memory"], [unknown])
     assert last.violation == 0.5
     assert last.accuracy
     assert last.accuracy["calibrated"].settled > 0

@@ -211,7 +211,8 @@ def test_what_was_learned_of_nothing_yet_is_the_whole_machine() -> None:
     found = last()
     assert found.model == "calibrated"
     same(found.peak, [CORES, MEMORY])
-    assert found.violation == 1.0
+    assert (found.violation, found.assumed) == (1.0, ["cpu", "memory"])
+    assert last(predict_model="n_sigma").assumed is None
     same(found.reclaimable, [0.0, 0.0])
 
 

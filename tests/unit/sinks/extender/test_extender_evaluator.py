@@ -279,7 +279,9 @@ def test_what_came_after_a_prediction_is_added_to_its_peak() -> None:
         pod("before", 1, node="a", phase="Running", ready_us=started, requests={"cpu": 1.0})
     )
     replica.cluster_state.report(report("a", START, 9.0))
-    replica.cluster_state.predict(prediction(node="a", at_us=START, peak=Resources(cpu=2.0, memory=1.0 * GIB)))
+    replica.cluster_state.predict(
+        prediction(node="a", at_us=START, peak=Resources(cpu=2.0, memory=1.0 * GIB), assumed=None)
+    )
     replica.cluster_state.pods.hear(pod("after", 2, node="a", requests={"cpu": 0.5}))
     found = seen(replica, ["a"])
     assert (found.peak["cpu"].tolist(), found.unpredicted["cpu"].tolist()) == ([2.0], [0.5])
@@ -355,6 +357,21 @@ async def test_evicting_helps_only_where_room_is_all_that_lacks() -> None:
     assert await replica.selector.preempt(raw, {"a": ["victim"]}) == {}
 
 
+async def test_a_peak_that_nothing_supports_refuses_no_pod() -> None:
+    """On a fresh install the calibrated model states the whole machine until it has learned enough."""
+    replica = Replica(given(extender_strategies="peak"), Clock())
+    replica.cluster_state.describe(node("a"))
+    replica.cluster_state.report(report("a", START, 9.0))
+    whole = Resources(cpu=8.0, memory=16.0 * GIB)
+    fresh = prediction(node="a", at_us=START, peak=whole, violation=1.0, assumed=["cpu", "memory"])
+    replica.cluster_state.predict(fresh)
+    assert await replica.place("p", ["a"]) == "a"
+    replica.cluster_state.predict(fresh.model_copy(update={"at_us": START + SECOND, "assumed": ["memory"]}))
+    assert await replica.place("p", ["a"]) is None
+    replica.cluster_state.predict(fresh.model_copy(update={"at_us": START + 2 * SECOND, "assumed": None}))
+    assert await replica.place("q", ["a"]) is None
+
+
 async def test_a_prediction_does_not_know_of_pods_that_telemetry_does_not_show() -> None:
     replica = Replica(given(), Clock())
     replica.cluster_state.describe(node("a"))
@@ -365,7 +382,9 @@ async def test_a_prediction_does_not_know_of_pods_that_telemetry_does_not_show()
     replica.cluster_state.report(report("a", START + SECOND, 9.0))
     replica.cluster_state.pods.hear(pod("bound", 1, node="a", requests={"cpu": 0.25}))
     await replica.place("held", ["a"], cpu="500m")
-    replica.cluster_state.predict(prediction(node="a", at_us=START, peak=Resources(cpu=2.0, memory=1.0 * GIB)))
+    replica.cluster_state.predict(
+        prediction(node="a", at_us=START, peak=Resources(cpu=2.0, memory=1.0 * GIB), assumed=None)
+    )
     assert seen(replica, ["a"]).unpredicted["cpu"].tolist() == [0.75]
     replica.cluster_state.predict(prediction(node="a", at_us=START - SECOND, peak=Resources(cpu=9.0, memory=1.0 * GIB)))
     assert seen(replica, ["a"]).peak["cpu"].tolist() == [2.0], "an older prediction is no news"

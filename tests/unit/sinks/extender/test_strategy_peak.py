@@ -50,7 +50,19 @@ def test_a_lower_peak_is_never_worse() -> None:
     assert scores[-1] == 0
 
 
+def test_a_resource_that_no_node_predicts_is_left_out_and_one_that_some_lack_scores_0() -> None:
+    """Of 8 cores 3 + 1 and 5 + 1 are taken; what memory takes is known of neither node, or of the first alone."""
+    peak = {"cpu": [3, 5], "memory": [np.nan, np.nan]}
+    nodes = candidates.nodes(2, allocatable={"cpu": 8, "memory": 16 * GIB}, peak=peak)
+    assert Peak().score(POD, nodes).tolist() == [50, 25]
+    peak["memory"] = [0, np.nan]
+    nodes = candidates.nodes(2, allocatable={"cpu": 8, "memory": 16 * GIB}, peak=peak)
+    assert Peak().score(POD, nodes).tolist() == [50, 0]
+
+
 def test_without_a_prediction_a_node_passes_and_scores_0() -> None:
-    nodes = candidates.nodes(2, allocatable={"cpu": 8, "memory": 16 * GIB}, peak={"cpu": [np.nan, 1], "memory": np.nan})
+    nodes = candidates.nodes(
+        2, allocatable={"cpu": 8, "memory": 16 * GIB}, peak={"cpu": [np.nan, 1], "memory": [1, np.nan]}
+    )
     assert Peak().refuse(POD, nodes) == {}
     assert Peak().score(POD, nodes).tolist() == [0, 0]

@@ -1,5 +1,6 @@
-"""Histograms of nodes and pods under the names that Koordinator gives them."""
+"""The horizon that a checkpoint was made under, and histograms of nodes and pods under Koordinator's names."""
 
+import json
 from collections.abc import Iterator
 
 from processors.prediction import statistic
@@ -7,6 +8,7 @@ from processors.prediction.histogram.exchange import Koordinator
 from processors.prediction.node import Nodes
 from processors.prediction.pod import Pods
 from schemas.messages.prediction import GROUPS, PRIORITIES
+from schemas.settings import Settings
 
 UIDS = {
     "node": "__node__",
@@ -15,6 +17,26 @@ UIDS = {
     "none": "__node-__",
 }
 _GROUP_OF = {uid: GROUPS.index(group) for group, uid in UIDS.items()}
+
+
+def fingerprint(settings: Settings) -> str:
+    """Return the settings that the meaning of a state depends on, as JSON."""
+    return settings.model_dump_json(include={"predict": {"horizon_seconds"}})
+
+
+def horizon_seconds(fingerprint: str) -> float:
+    """Return the horizon in a fingerprint.
+
+    Raises:
+        ValueError: There is none, or it is not above 0.
+    """
+    try:
+        seconds = float(json.loads(fingerprint)["predict"]["horizon_seconds"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"state is damaged: its settings have no horizon: {error!r}") from error
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"state is damaged: its horizon is {seconds} s")
+    return seconds
 
 
 def listed(nodes: Nodes, pods: Pods) -> Iterator[tuple[str, Koordinator]]:

@@ -246,7 +246,7 @@ class PredictionPartition:
         windows, arrays = window.dump(self._windows)
         header = {
             "format": FORMAT,
-            "settings": self._fingerprint(),
+            "settings": checkpoint.fingerprint(self.settings),
             "withheld": self.withheld,
             "quota": self.quota.dump(),
             "admission": self._admission.dump(),
@@ -267,22 +267,20 @@ class PredictionPartition:
         """Take over a state that `snapshot` made.
 
         Raises:
-            ValueError: The bytes are damaged, or were made by another version or under settings that change the
-                state's shape or meaning.
+            ValueError: The bytes are damaged, or were made by another version.
         """
         try:
             header, arrays = snapshot.unpack(body)
             if header["format"] != FORMAT:
                 raise ValueError(f"state has format {header['format']}, this program knows {FORMAT}")
-            if header["settings"] != self._fingerprint():
-                raise ValueError("state was made under other settings of predict or reject")
             self._admission.load(header["admission"])
             self._used.load(header["used"])
             self._windows = window.load(header["windows"], arrays)
             self._last_checks = dict(header["looked"])
             self._watermark = plan.Watermark.of(header["watermark"])
             self._pods.load(header["pods"], header["slots"], header.get("made", {}))
-            self._nodes.load(header["nodes"], arrays, self._pods.slots)
+            horizon_seconds = checkpoint.horizon_seconds(header["settings"])
+            self._nodes.load(header["nodes"], arrays, self._pods.slots, horizon_seconds)
             self._sums.load(header["sums"])
             self._federation.load(header, arrays, self._nodes.rejects)
             self.withheld = header["withheld"]
@@ -290,8 +288,3 @@ class PredictionPartition:
             self.quota.load(header.get("quota"), nodes, known, self._watermark.second)
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"state is damaged: {error!r}") from error
-
-    def _fingerprint(self) -> str:
-        # What may change while it runs is no part of it, or each change would void the state.
-        parts: Any = {"predict": {"horizon_seconds"}}
-        return self.settings.model_dump_json(include=parts)

@@ -31,7 +31,6 @@ Times = NDArray[np.int64]
 _SLOTS = 8  # predictions of a node that wait for their horizon
 _WHOLE_NODE = [2 * group.NODE, 2 * group.NODE + 1]  # among the resources of all groups
 _RECENT = 10  # windows of the mean that Koordinator takes over five minutes
-_ACCURACY_HORIZONS = 24.0
 
 
 class _State(NamedTuple):
@@ -195,13 +194,8 @@ class Nodes:
         self, slots: Rows, usage: Array, predicted: Array, limit: Array, at_us: Times, settings: Predict
     ) -> None:
         """Score predictions whose horizon has passed, and let the new ones wait."""
-        horizon, gap = settings.horizon_seconds, self._params.gap_seconds
-        params = accuracy.Params(
-            horizon_seconds=horizon,
-            interval_seconds=horizon / _SLOTS,
-            half_life_seconds=_ACCURACY_HORIZONS * horizon,
-            gap_seconds=gap,
-        )
+        gap = self._params.gap_seconds
+        params = accuracy.params(settings.horizon_seconds, _SLOTS, gap)
         old = clock.set_back(table.take(self._state.accuracy, slots), at_us, gap)
         scored = accuracy.update(old, usage, predicted, limit, at_us, params=params)
         table.put(self._state.accuracy, slots, scored)
@@ -274,8 +268,8 @@ class Nodes:
         }
         return names | inherited, arrays
 
-    def load(self, names: dict[str, Any], arrays: dict[str, NDArray[Any]], pods: int) -> None:
-        """Take over what `dump` returned; `pods` as there.
+    def load(self, names: dict[str, Any], arrays: dict[str, NDArray[Any]], pods: int, horizon_seconds: float) -> None:
+        """Take over what `dump` returned; `pods` as there. It was learned at this horizon.
 
         Raises:
             ValueError: Something is missing or cannot be.
@@ -295,3 +289,8 @@ class Nodes:
         self._warm_start.load(names, arrays, pods)
         taught = {name.removeprefix("lesson."): values for name, values in arrays.items()}
         self._calibration.load(names["day"], taught)
+        if horizon_seconds != self._params.horizon_seconds:
+            self._calibration.lengthen(horizon_seconds, self._params.horizon_seconds)
+            # What waits for the old horizon, and what was scored at it, says nothing of the new one.
+            self._state.calibrated.waiting.born_us[:] = 0
+            self._state = self._state._replace(accuracy=self._empty(len(self._slots)).accuracy)

@@ -17,6 +17,8 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Times = NDArray[np.int64]
 
+_HORIZONS = 24.0
+
 
 class Params(NamedTuple):
     """Which predictions are scored, and for how long they count.
@@ -82,6 +84,11 @@ class Summary(NamedTuple):
     severity: Array
     savings: Array
     weight: Array
+
+
+def params(horizon_seconds: float, waiting: int, gap_seconds: float) -> Params:
+    """Return how predictions are scored of which so many wait for their horizon; figures are of the last 24."""
+    return Params(horizon_seconds, horizon_seconds / waiting, _HORIZONS * horizon_seconds, gap_seconds)
 
 
 def init(rows: int, models: int, resources: int, slots: int) -> State:

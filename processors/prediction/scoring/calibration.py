@@ -58,6 +58,16 @@ class Calibration:
             self.today, self._day = conformal.empty(self.today.counts.shape[1]), day
         elif self.today is self._enforced and probability == self._probability:
             return  # a table is replaced when something is learned
+        self._put_in_force(probability)
+
+    def lengthen(self, before_seconds: float, now_seconds: float) -> None:
+        """Make what was learned at one horizon count for another one."""
+        learned = Table(self._before.counts + self.today.counts)
+        self._before = conformal.lengthen(learned, before_seconds, now_seconds)
+        self.today = conformal.empty(learned.counts.shape[1])
+        self._put_in_force(self._probability)
+
+    def _put_in_force(self, probability: float) -> None:
         self._enforced, self._probability = self.today, probability
         learned = Table(self._before.counts + self.today.counts)
         self.stated = conformal.stated(learned, probability)

@@ -226,6 +226,24 @@ def fade(table: Table, factor: float) -> Table:
     return Table(table.counts * factor)
 
 
+def lengthen(table: Table, before_seconds: float, now_seconds: float) -> Table:
+    """Return what a table that was learned at one horizon says of a longer one.
+
+    Usage within the longer horizon is at most the highest of the q shorter ones in it, so P(z' > x) <= q P(z > x)
+    (Boole's inequality): of the mean counts of the parts of the day that it touches, the highest 1 / q remain. That
+    holds as far as mean and scale stay those when the prediction was made. A shorter horizon is not above the longer
+    one, so the table stays.
+    """
+    if now_seconds <= before_seconds:
+        return table
+    times = len(table.counts)
+    touched = min(int(now_seconds * 1e6 * times // _DAY_US) + 1, times)
+    pooled = np.mean([np.roll(table.counts, -part, axis=0) for part in range(touched)], axis=0)
+    kept = pooled.sum(axis=2, keepdims=True) * before_seconds / now_seconds
+    above = np.minimum(np.cumsum(pooled[..., ::-1], axis=2)[..., ::-1], kept)
+    return Table(above - np.concatenate((above[..., 1:], np.zeros_like(kept)), axis=2))
+
+
 def time_of_day(at_us: Times, times: int) -> NDArray[np.intp]:
     """Return which of the equal parts of a UTC day a time is in."""
     return np.asarray(at_us % _DAY_US * times // _DAY_US, dtype=np.intp)

@@ -292,9 +292,28 @@ def test_a_state_without_one_of_its_names_or_with_other_rows_is_refused(body: by
             PredictionPartition(configured(**FAST), 0).restore(snapshot.pack(one, arrays))
 
 
-def test_a_state_of_another_horizon_is_refused(body: bytes) -> None:
-    with pytest.raises(ValueError, match="other settings"):
-        PredictionPartition(configured(**FAST | {"predict_horizon_seconds": "7"}), 0).restore(body)
+@pytest.mark.parametrize("horizon", ["7", "60"])
+def test_another_horizon_keeps_what_was_learned(body: bytes, horizon: str) -> None:
+    _, learned = snapshot.unpack(body)
+    partition = PredictionPartition(configured(**FAST | {"predict_horizon_seconds": horizon}), 0)
+    partition.restore(body)
+    _, arrays = snapshot.unpack(partition.snapshot())
+    told = {name for name in learned if not np.array_equal(learned[name], arrays.get(name), equal_nan=True)}
+    assert {name.split(".")[1] for name in told if name.startswith("node.")} <= {"calibrated", "accuracy"}
+    assert {name for name in told if name.startswith("node.calibrated")} == {"node.calibrated.waiting.born_us"}
+    assert not {name for name in told if name.startswith(("groups.", "pods."))}
+    before = learned["lesson.today.counts"].sum() + learned["lesson.before.counts"].sum()
+    after = arrays["lesson.today.counts"].sum() + arrays["lesson.before.counts"].sum()
+    assert before > 0
+    assert after == pytest.approx(before / 3 if horizon == "60" else before)
+    assert not (arrays["node.accuracy.sums.weight"] > 0).any()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"predict": {"horizon_seconds": 0}}', '{"predict": {}}'])
+def test_a_state_without_a_horizon_is_refused(body: bytes, text: str) -> None:
+    header, arrays = snapshot.unpack(body)
+    with pytest.raises(ValueError, match="horizon"):
+        PredictionPartition(configured(**FAST), 0).restore(snapshot.pack(header | {"settings": text}, arrays))
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
     evidence = _evidence(nodes, pods, settings)
     predicted = registry.peaks(evidence, settings)
     peaks = _whole_where_unknown(predicted, nodes.capacity)
-    node = _node(nodes, pods, evidence)
+    node = _node(nodes, pods, evidence, settings)
     shipped = _shipped(nodes, pods, evidence, settings)
     chosen = peaks[:, :, PEAK_MODELS.index(settings.model)]
     reclaimable = tier.reclaimable(node, chosen, shipped, settings)
@@ -147,7 +147,7 @@ def _evidence(nodes: Nodes, pods: Pods, settings: Predict) -> Evidence:
     )
 
 
-def _node(nodes: Nodes, pods: Pods, evidence: Evidence) -> tier.Node:
+def _node(nodes: Nodes, pods: Pods, evidence: Evidence, settings: Predict) -> tier.Node:
     """Return what reclaimable is made of."""
     count = len(nodes.capacity)
     is_prod = np.isin(group.OF_PRIORITY[pods.priority], (group.PROD, group.NONE)) & ~pods.ending
@@ -160,7 +160,7 @@ def _node(nodes: Nodes, pods: Pods, evidence: Evidence) -> tier.Node:
         system=nodes.system,
         requested=pod_sum.add(request, pods.node, count),
         unpredicted=pod_sum.add(np.where(pods.cold[:, None], request, 0.0), pods.node, count),
-        own=resource_central.peak(evidence.pods.percentile, pods.request, warm, count),
+        own=resource_central.peak(evidence.pods.percentile, pods.request, warm, count) * registry.margin(settings),
     )
 
 

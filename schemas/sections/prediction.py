@@ -63,13 +63,13 @@ class Predict(Section):
         json_schema_extra=RELOAD,
         description="Age, in seconds, at which a memory sample has half its weight. The default is Koordinator's.",
     )
-    margin: float = Field(
-        0.1,
+    margin: float | None = Field(
+        None,
         ge=0,
         le=10,
         json_schema_extra=RELOAD,
-        description="Relative safety margin that the model koordinator adds to its quantiles. The default is "
-        "Koordinator's.",
+        description="Relative safety margin on top of every model's peaks, up to the whole machine. Empty: 0.1 for "
+        "koordinator, which is Koordinator's, and none for the others, which state or learn theirs.",
     )
     overcommit: float = Field(
         1.1,
@@ -163,7 +163,7 @@ class Predict(Section):
     horizon_seconds: Seconds = Field(
         3600,
         description="Seconds that a prediction looks ahead. Its accuracy is measured after that time. Longer horizons "
-        "reclaim less.",
+        "reclaim less. Another horizon keeps what was learned; only the scores start again.",
     )
     expiration_seconds: Seconds = Field(
         1800,

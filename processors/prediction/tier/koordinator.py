@@ -79,8 +79,8 @@ def scaled(quantity: Quantities, ratio: float | Array) -> Quantities:
 
 
 def margin_percent(settings: Predict) -> int:
-    """Return the margin of the settings; Koordinator has whole percents."""
-    return round(settings.margin * 100)
+    """Return the margin of the settings, Koordinator's own where they have none; it has whole percents."""
+    return MARGIN_PERCENT if settings.margin is None else round(settings.margin * 100)
 
 
 def is_cold(created_us: NDArray[np.int64], now_us: int, *, cold_start_seconds: float = COLD_START_SECONDS) -> Mask:

@@ -10,6 +10,7 @@ from processors.prediction import statistic
 from processors.prediction.fold import PredictionPartition
 from schemas.live import Live
 from schemas.messages.prediction import Prediction, Resources
+from schemas.sections.prediction import PEAK_MODELS
 from tests.support import telemetry
 from tests.support.telemetry import METRICS, START, block, stored
 from tests.unit.processors.prediction.test_prediction_fold import (
@@ -400,6 +401,27 @@ def test_settings_that_change_while_it_runs_count_from_then_on_and_lose_nothing(
     assert [one for one in said if one.at_us < until] == [one for one in plain if one.at_us < until]
     assert differs(said[-1], plain[-1])
     assert said[-1].windows == plain[-1].windows == 7
+
+
+@pytest.mark.parametrize("model", PEAK_MODELS)
+def test_a_margin_raises_the_peaks_of_every_model_but_not_above_the_machine(model: str) -> None:
+    flags = {"predict_violation": "0.5", "predict_cold_start_seconds": "0"}
+    if model == "koordinator":
+        flags["predict_margin"] = "0"
+    plain, raised = last(**flags).peaks, last(**flags | {"predict_margin": "0.2"}).peaks
+    whole = Resources(cpu=CORES, memory=MEMORY)
+    assert (model in raised["system"]) == (model != "borg_default")
+    for group, models in raised.items():
+        for resource in ("cpu", "memory") if model in models else ():
+            before, after, most = (getattr(each, resource) for each in (plain[group][model], models[model], whole))
+            assert after == pytest.approx(min(1.2 * before, max(before, most)), rel=1e-3), (group, resource)
+    assert last(**flags | {"predict_margin": "10"}).peaks["node"]["n_sigma"].cpu == CORES
+
+
+def test_a_margin_leaves_less_to_reclaim() -> None:
+    flags = {"predict_model": "n_sigma", "predict_sigma": "1"}
+    plain, raised = last(**flags), last(**flags, predict_margin="0.2")
+    assert 0 < raised.reclaimable.cpu < plain.reclaimable.cpu
 
 
 @pytest.mark.parametrize(("first", "then"), [(43_200.0, 600.0), (600.0, 43_200.0), (3600.0, 5000.0)])

@@ -17,7 +17,7 @@ from processors.prediction.check import Check, Closed
 from processors.prediction.pod import Pods
 from processors.prediction.scoring import accuracy, calibration, clock, conformal
 from processors.prediction.scoring.calibration import Calibration
-from processors.prediction.tier import group
+from processors.prediction.tier import group, slew
 from processors.prediction.tier.allocatable import Allocatable
 from processors.prediction.warm_start import WarmStart
 from processors.rows import table
@@ -40,6 +40,7 @@ class _State(NamedTuple):
         calibrated: Of that model; its resources are those of all groups, one behind the other.
         accuracy: How the predictions have held.
         report: What was published.
+        slew: What the Mid tier got.
         rejects: PRONTO's signal.
         recent: (nodes, windows, parts, resources) mean usage of the newest windows, of the node and outside its pods.
         windows: (nodes,) windows so far.
@@ -49,6 +50,7 @@ class _State(NamedTuple):
     calibrated: conformal.State
     accuracy: accuracy.State
     report: report.State
+    slew: slew.State
     rejects: rejects.State
     recent: Array
     windows: NDArray[np.int64]
@@ -141,16 +143,18 @@ class Nodes:
         if ended:
             peak = result.peaks[ended, group.NODE]
             self._score(slots[ended], usage, peak, capacity[ended], at_us[ended], settings)
+        lent = slew.update(state.slew, result.mid, capacity, at_us, settings.mid_rise, self._params.gap_seconds)
+        table.put(self._state.slew, slots, lent)
+        result = result._replace(mid=lent.lent)
         published, reason = report.update(
             state.report, report.measures(result, settings), at_us, state.windows > 0, settings
         )
         table.put(self._state.report, slots, published)
-        no_probability = np.full(len(slots), np.nan)
-        states, measured = settings.model == "calibrated", state.calibrated.weight[:, _WHOLE_NODE] > 0
+        violation = self._calibration.stated_at(at_us, _WHOLE_NODE, state.calibrated.weight[:, _WHOLE_NODE] > 0)
         fields = report.ReportFields(
             at_us=at_us,
             capacity=capacity,
-            violation=self._calibration.stated_at(at_us, _WHOLE_NODE, measured) if states else no_probability,
+            violation=violation if settings.model == "calibrated" else np.full(len(slots), np.nan),
             accuracy=accuracy.summary(table.take(self._state.accuracy, slots)),
             windows=state.windows,
         )
@@ -194,9 +198,8 @@ class Nodes:
         self, slots: Rows, usage: Array, predicted: Array, limit: Array, at_us: Times, settings: Predict
     ) -> None:
         """Score predictions whose horizon has passed, and let the new ones wait."""
-        gap = self._params.gap_seconds
-        params = accuracy.params(settings.horizon_seconds, _SLOTS, gap)
-        old = clock.set_back(table.take(self._state.accuracy, slots), at_us, gap)
+        params = accuracy.params(settings.horizon_seconds, _SLOTS, self._params.gap_seconds)
+        old = clock.set_back(table.take(self._state.accuracy, slots), at_us, params.gap_seconds)
         scored = accuracy.update(old, usage, predicted, limit, at_us, params=params)
         table.put(self._state.accuracy, slots, scored)
 
@@ -204,8 +207,7 @@ class Nodes:
         shape = len(slots), group.COUNT, 2
         spread = conformal.spread(state.calibrated, self._calibration.multiple, params=self._params)
         is_known = ~np.isnan(state.recent)
-        count = is_known.sum(axis=1)
-        sums = np.where(is_known, state.recent, 0.0).sum(axis=1)
+        count, sums = is_known.sum(axis=1), np.where(is_known, state.recent, 0.0).sum(axis=1)
         mean = np.divide(sums, count, out=np.full_like(sums, np.nan), where=count > 0)
         return peaks.Nodes(
             statistics=table.take(self._groups, group.rows(slots)),
@@ -226,11 +228,11 @@ class Nodes:
             self._pods = table.take(self._pods, np.array(kept, dtype=np.intp))
         if not gone & self._slots.keys():
             return
-        names = [(name, slot) for name, slot in self._slots.items() if name not in gone]
-        slots = np.array([slot for _, slot in names], dtype=np.intp)
+        kept_nodes = {name: slot for name, slot in self._slots.items() if name not in gone}
+        slots = np.array(list(kept_nodes.values()), dtype=np.intp)
         self._state = table.take(self._state, slots)
         self._groups = table.take(self._groups, group.rows(slots))
-        self._slots = {name: slot for slot, (name, _) in enumerate(names)}
+        self._slots = {name: slot for slot, name in enumerate(kept_nodes)}
 
     def adopt(self, pods: Pods, second: int, settings: Predict) -> None:
         """Put in force what was learned until an event second, and let new pods of known workloads inherit."""
@@ -243,6 +245,7 @@ class Nodes:
             calibrated=conformal.init(nodes, 2 * group.COUNT, slots=_SLOTS),
             accuracy=accuracy.init(nodes, len(PEAK_MODELS), 2, _SLOTS),
             report=report.init(nodes),
+            slew=slew.init(nodes),
             rejects=rejects.init(nodes, rejects.params(self._settings.reject)),
             recent=np.full((nodes, _RECENT, 2, 2), np.nan),
             windows=np.zeros(nodes, dtype=np.int64),
@@ -275,6 +278,7 @@ class Nodes:
             ValueError: Something is missing or cannot be.
         """
         arrays = accuracy.widen(arrays, "node.accuracy.", len(PEAK_MODELS))
+        arrays = slew.widen(arrays, "node.slew.", len(names["slots"]))
         self._state = table.restore(self._empty(0), arrays, "node.")
         if any(len(column) != len(names["slots"]) for column in table.flatten(self._state).values()):
             raise ValueError(f"state has not one row for each of {len(names['slots'])} nodes")

@@ -107,6 +107,15 @@ class Predict(Section):
         description="Share of the production pods' requests, 0 to 1, that can be reclaimed. The default relies on the "
         "predicted peak alone.",
     )
+    mid_rise: float = Field(
+        0.1,
+        gt=0,
+        le=3600,
+        json_schema_extra=RELOAD,
+        description="Share of a node by which what the Mid tier gets may rise in an hour; it falls at once. `shipped` "
+        "is not bound. The default regains half a node in five hours, so a rise that a later dip takes back invites "
+        "few pods. 3600: as fast as predictions.",
+    )
     threshold_cpu: Fraction = Field(
         1.0,
         json_schema_extra=RELOAD,

@@ -33,8 +33,8 @@ def run(
 ) -> report.Report:
     """Back-test every predictor on a recording and write the outcome to a folder.
 
-    Files: `report.txt`, `comparison.csv`, `calibration.csv`, `report.json`, `frontier.png`, `calibration.png` and
-    `learned.npz`, which holds what all days together taught.
+    Files: `report.txt`, `comparison.csv`, `calibration.csv`, `stability.csv`, `report.json`, `frontier.png`,
+    `calibration.png` and `learned.npz`, which holds what all days together taught.
 
     Args:
         path: Parquet or CSV file as `trace` describes it.
@@ -63,6 +63,7 @@ def run(
         nodes={day: part.nodes for day, part in scored.items()},
         comparison=study.compare(scored, seed=seed),
         calibration=report.calibration(scored),
+        stability=[row for part in scored.values() for row in part.steadiness],
     )
     _write(outcome, taught, out_dir)
     if plots:

@@ -68,12 +68,15 @@ def learn(days: Iterable[Day]) -> conformal.Table:
 
 def curve(day: Day, table: conformal.Table, usage: Array) -> score.Curve:
     """Score the predictor on a day with a table that was learned elsewhere; the knob is the stated probability."""
-    at_us = np.arange(usage.shape[1], dtype=np.int64) * trace.SAMPLE_SECONDS * 10**6
-    hours = conformal.time_of_day(at_us, len(table.counts))
-    multiples = [conformal.quantile(table, float(wanted))[hours, 0] for wanted in PROBABILITIES]
-    model = registry.MODELS[FAMILY]
-    peaks = np.stack([predict(model, day, multiple) for multiple in multiples])
+    peaks = np.stack([stated(day, table, float(wanted)) for wanted in PROBABILITIES])
     return score.score(FAMILY, [("", 1)], PROBABILITIES, peaks, usage)[0]
+
+
+def stated(day: Day, table: conformal.Table, probability: float) -> Array:
+    """Return the peaks (nodes, samples) that usage rises above with a stated probability, as shares of the limit."""
+    at_us = np.arange(day.mean.shape[1], dtype=np.int64) * trace.SAMPLE_SECONDS * 10**6
+    hours = conformal.time_of_day(at_us, len(table.counts))
+    return predict(registry.MODELS[FAMILY], day, conformal.quantile(table, probability)[hours, 0])
 
 
 def predict(model: PeakModel, day: Day, multiple: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spazio.backtest import ours, study
+from spazio.backtest import ours, stability, study
 
 STATED = (0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
 
@@ -24,11 +24,12 @@ class Stated(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All rows: `comparison` with the best peer, and `calibration`; `nodes` of one draw per day."""
+    """All rows: `comparison` with the best peer, `calibration` and `stability`; `nodes` of one draw per day."""
 
     nodes: Mapping[str, int]
     comparison: Sequence[study.Row]
     calibration: Sequence[Stated]
+    stability: Sequence[stability.Stability]
 
 
 def calibration(days: Mapping[str, study.Day]) -> list[Stated]:
@@ -66,18 +67,26 @@ def text(report: Report) -> str:
     for stated in report.calibration:
         figures = f"{100 * stated.seen:7.2f} {100 * stated.severity:8.3f} {100 * stated.savings:7.1f}"
         lines.append(f"{stated.day:10} {100 * stated.stated:7.1f} {figures}")
+    lines += ["", "What the Mid tier would have got by how fast it may rise in an hour, % of a node.", ""]
+    lines.append(f"{'day':10} {'bound':>7} {'lent':>7} {'moved a day':>11} {'rise in 2 h':>11}")
+    for steady in report.stability:
+        bound = "none" if steady.rise_per_hour == stability.AT_ONCE else f"{100 * steady.rise_per_hour:.0f}"
+        figures = f"{100 * steady.lent:7.1f} {100 * steady.movement:11.1f} {100 * steady.rise:11.1f}"
+        lines.append(f"{steady.day:10} {bound:>7} {figures}")
     return "\n".join(lines) + "\n"
 
 
 def write(report: Report, folder: Path) -> None:
-    """Write `report.txt`, `comparison.csv`, `calibration.csv` and `report.json`."""
+    """Write `report.txt`, `comparison.csv`, `calibration.csv`, `stability.csv` and `report.json`."""
     (folder / "report.txt").write_text(text(report), encoding="utf-8")
     _write_csv(folder / "comparison.csv", study.Row._fields, report.comparison)
     _write_csv(folder / "calibration.csv", Stated._fields, report.calibration)
+    _write_csv(folder / "stability.csv", stability.Stability._fields, report.stability)
     whole = {
         "nodes": dict(report.nodes),
         "comparison": [row._asdict() for row in report.comparison],
         "calibration": [row._asdict() for row in report.calibration],
+        "stability": [row._asdict() for row in report.stability],
     }
     (folder / "report.json").write_text(json.dumps(_known(whole), indent=1) + "\n", encoding="utf-8")
 

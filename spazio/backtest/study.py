@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.prediction.scoring import conformal
-from spazio.backtest import ours, peers, score, trace
+from schemas.sections.prediction import Predict
+from spazio.backtest import ours, peers, score, stability, trace
 
 Array = NDArray[np.float64]
 
@@ -28,11 +29,19 @@ _RESAMPLES = 2000
 
 
 class Day(NamedTuple):
-    """One day's scores: `own` and every peer's curve, peers in the same order on each day; nodes of one draw."""
+    """One day's scores.
+
+    Attributes:
+        own: Our curve.
+        peers: Every peer's curve, in the same order on each day.
+        nodes: Nodes of one draw.
+        steadiness: Of what the Mid tier would have got, at the default probability.
+    """
 
     own: score.Curve
     peers: list[score.Curve]
     nodes: int
+    steadiness: list[stability.Stability]
 
 
 class Row(NamedTuple):
@@ -92,7 +101,8 @@ def assess(
         progress(f"{day}: scoring peers")
         table = learned or ours.learn(followed[other] for other in days if other != day)
         own = ours.curve(followed[day], table, usage[day])
-        scored[day] = Day(own, list(peers.curves(nodes[day])), len(nodes[day][0]))
+        steady = stability.measure(day, ours.stated(followed[day], table, Predict().violation))
+        scored[day] = Day(own, list(peers.curves(nodes[day])), len(nodes[day][0]), steady)
     return scored, ours.learn(followed.values())
 
 

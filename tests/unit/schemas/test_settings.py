@@ -49,7 +49,7 @@ OTHER: dict[str, Any] = {
     "predict_percentile_cpu": 0.9, "predict_percentile_memory": 0.91, "predict_half_life_cpu_seconds": 43,
     "predict_half_life_memory_seconds": 44, "predict_margin": 0.2, "predict_overcommit": 1.3,
     "predict_cold_start_seconds": 45, "predict_evidence_seconds": 58, "predict_formula": "mixed",
-    "predict_reclaim_ratio": 0.92,
+    "predict_reclaim_ratio": 0.92, "predict_mid_rise": 0.25,
     "predict_threshold_cpu": 0.93, "predict_threshold_memory": 0.94, "predict_unallocated_ratio": 0.95,
     "predict_update_seconds": 46, "predict_check_seconds": 47, "predict_report_seconds": 48,
     "predict_force_seconds": 49, "predict_change": 0.96, "predict_horizon_seconds": 50,

@@ -15,7 +15,7 @@ from processors.prediction.models import registry
 from processors.prediction.scoring import conformal, oracle
 from schemas.sections.prediction import Predict
 from spazio import backtest
-from spazio.backtest import ours, peers, plot, report, score, study, trace
+from spazio.backtest import ours, peers, plot, report, score, stability, study, trace
 from tests.support import simulator
 
 Array = NDArray[np.float64]
@@ -196,6 +196,20 @@ def test_an_interval_holds_the_mean_and_narrows_with_more_nodes() -> None:
     assert few[0] < many[0] < difference.mean() < many[1] < few[1]
 
 
+def test_a_bound_on_the_rise_lends_a_little_less_and_moves_less() -> None:
+    peaks = np.full((2, trace.SAMPLES), 0.5)
+    peaks[0, 100:103] = 1.0  # a quarter of an hour
+    free, quarter, tenth = stability.measure("20260101", peaks)
+    assert (free.rise_per_hour, quarter.rise_per_hour, tenth.rise_per_hour) == (3600.0, 0.25, 0.1)
+    # One of two nodes drops by a half and rises again; then at the bound, for two hours and in the end in full.
+    assert (free.movement, quarter.movement, tenth.movement) == pytest.approx((0.5, 0.5, 0.5))
+    assert (free.rise, quarter.rise, tenth.rise) == pytest.approx((0.25, 0.25, 0.1), abs=0.005)
+    assert 0.5 > free.lent > quarter.lent > tenth.lent > 0.46
+    trembling = np.tile([0.5, 0.6], (2, trace.SAMPLES // 2))
+    free, _, tenth = stability.measure("20260101", trembling)
+    assert tenth.movement < 0.2 * free.movement
+
+
 def test_a_run_writes_all_it_found_and_twice_the_same(tmp_path: Path) -> None:
     path, progress = saved(recording(11), tmp_path), list[str]()
     settings: dict[str, Any] = {"machines": 5, "draws": 2, "plots": False, "progress": progress.append}
@@ -203,7 +217,7 @@ def test_a_run_writes_all_it_found_and_twice_the_same(tmp_path: Path) -> None:
     backtest.run(path, tmp_path / "two", **settings)
     assert progress[0] == f"reading {path}"
     assert result.nodes == {"20260101": 2, "20260103": 2}
-    for name in ("report.txt", "comparison.csv", "calibration.csv", "report.json"):
+    for name in ("report.txt", "comparison.csv", "calibration.csv", "stability.csv", "report.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     with (tmp_path / "one" / "comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -212,6 +226,8 @@ def test_a_run_writes_all_it_found_and_twice_the_same(tmp_path: Path) -> None:
     assert {row["against"] for row in rows} == {study.OTHERS, study.HINDSIGHT}
     whole = json.loads((tmp_path / "one" / "report.json").read_text())
     assert [row["ours"] for row in whole["comparison"]] == [row.ours for row in result.comparison]
+    assert [row["lent"] for row in whole["stability"]] == [row.lent for row in result.stability]
+    assert {row.day for row in result.stability} == set(result.nodes)
     assert report.text(result) == (tmp_path / "one" / "report.txt").read_text()
 
 

@@ -39,8 +39,8 @@ FAST = {
 
 
 def configured(**flags: str) -> Settings:
-    """Return settings; pods need no ten minutes of evidence, or each stream would have to be as long."""
-    return load({"predict_evidence_seconds": "0", **flags}, environ={})
+    """Return settings; pods need no ten minutes of evidence and what is lent rises at once, so streams may be short."""
+    return load({"predict_evidence_seconds": "0", "predict_mid_rise": "3600", **flags}, environ={})
 
 
 def lines(outputs: Sequence[Output]) -> list[tuple[str, bytes]]:

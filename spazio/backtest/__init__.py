@@ -59,18 +59,22 @@ def run(
     _check(days, path, machines=machines, draws=draws, alone=table is None)
     scored, taught = study.assess(days, size=machines, draws=draws, seed=seed, learned=table, progress=progress)
     progress("comparing")
-    outcome = report.Report(
-        nodes={day: part.nodes for day, part in scored.items()},
-        comparison=study.compare(scored, seed=seed),
-        calibration=report.calibration(scored),
-        stability=[row for part in scored.values() for row in part.steadiness],
-    )
+    outcome = _report(scored, seed)
     _write(outcome, taught, out_dir)
     if plots:
         progress("drawing")
         plot.write(scored, out_dir)
     progress(f"written to {out_dir}")
     return outcome
+
+
+def _report(scored: Mapping[str, study.Day], seed: int) -> report.Report:
+    return report.Report(
+        nodes={day: part.nodes for day, part in scored.items()},
+        comparison=study.compare(scored, seed=seed),
+        calibration=report.calibration(scored),
+        stability=[row for part in scored.values() for row in part.steadiness],
+    )
 
 
 def _write(outcome: report.Report, taught: conformal.Table, out_dir: Path) -> None:

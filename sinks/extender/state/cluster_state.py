@@ -99,8 +99,7 @@ class ClusterState:
     def predict(self, prediction: Prediction) -> None:
         """Store a node's predicted peak; older predictions than the stored one are ignored.
 
-        The peak includes the pods that telemetry shows; reservations and unsettled pods come on top. A peak that is
-        assumed for want of evidence is unknown here: as the whole machine it would refuse every pod.
+        Reservations and unsettled pods come on top. A peak that nothing supports would refuse every pod: it is unknown.
         """
         row = self._row(prediction.node)
         if prediction.at_us < self.rows["predicted"][row]:
@@ -111,8 +110,8 @@ class ClusterState:
         for resource in ("cpu", "memory"):
             requested = self.rows[f"requested:{resource}"][row] if f"requested:{resource}" in self.rows else 0.0
             newer = sum(requests.get(resource, 0.0) for requests in unseen)
-            is_assumed = resource in (prediction.assumed or ())
-            self.rows[f"peak:{resource}"][row] = float("nan") if is_assumed else getattr(prediction.peak, resource)
+            peak = float("nan") if resource in (prediction.assumed or ()) else getattr(prediction.peak, resource)
+            self.rows[f"peak:{resource}"][row] = peak
             self.rows[f"then:{resource}"][row] = requested - newer
 
     def describe(self, facts: NodeFacts) -> None:

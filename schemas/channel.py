@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from schemas.messages.base import Message
 from schemas.messages.estimate import Availability, Cursor, Model
 from schemas.messages.facts import NodeFacts, PodFacts
+from schemas.messages.market import Markets
 from schemas.messages.placement import Decision, Reservations
 from schemas.messages.prediction import Forecast, Prediction, Reject, Subspace, WorkloadSums
 from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, SmoothedBlock
@@ -164,6 +165,7 @@ CHANNELS: tuple[Channel, ...] = (
     ),
     Channel("workloads", WorkloadSums, ESTIMATES, "Sums over the nodes of a shard, every 15 s", _BY_PARTITION),
     Channel("forecast", Forecast, ESTIMATES, "Every 15 s for each workload", (NAMESPACE, WORKLOAD)),
+    Channel("market", Markets, ESTIMATES, "By the history sink, at its start and every ten minutes", ()),
     Channel("dead", None, DEAD, "On bad input", (SUBJECT,)),
     Channel("decision", Decision, EVENTS, "On each attempt to place a pod", (NAMESPACE, POD)),
     Channel(

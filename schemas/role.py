@@ -167,7 +167,7 @@ def _region(names: Names) -> Grant:
 
 
 def _process(names: Names) -> Grant:
-    estimates = tuple(row.filter(names) for row in channel.of_store(channel.ESTIMATES))
+    estimates = tuple(row.filter(names) for row in channel.of_store(channel.ESTIMATES) if row.kind != "market")
     requests = _api(
         *(f"STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE", "MSG.GET")),
         f"STREAM.PURGE.{stored_name(CHECKPOINTS, names)}",
@@ -187,7 +187,7 @@ def _cache(names: Names) -> Grant:
 
 def _history(names: Names) -> Grant:
     stores = (channel.TELEMETRY, channel.ESTIMATES, store_of("decision"))
-    return Grant((_dead(names), *_reading(names, stores)), (_inbox("history"),))
+    return Grant((names.of("market"), _dead(names), *_reading(names, stores)), (_inbox("history"),))
 
 
 def _estimates_reader(role: str) -> Callable[[Names], Grant]:
@@ -261,7 +261,7 @@ def _admin(_: Names) -> Grant:
 ROLES: tuple[Role, ...] = (
     Role("process", "processors: fold telemetry, publish estimates, create streams and buckets", _service(_process)),
     Role("cache", "cache sink: writes the scheduler cache", _service(_cache), apart=True),
-    Role("history", "history sink: reads the streams", _service(_history), apart=True),
+    Role("history", "history sink: reads the streams, publishes past prices of nodes", _service(_history), apart=True),
     Role("metrics", "metrics sink: reads estimates", _service(_estimates_reader("metrics")), apart=True),
     Role(
         "extender",

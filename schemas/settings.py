@@ -19,7 +19,8 @@ from schemas.sections.dashboard import Dashboard
 from schemas.sections.estimation import Estimate, ModelSettings, Policy, Smoothing
 from schemas.sections.generator import Replay, Simulated
 from schemas.sections.measurement import CONTAINER_SOURCES, Edge, Kube, Runtime, Sample
-from schemas.sections.placement import Extender, Output
+from schemas.sections.output import Output
+from schemas.sections.placement import Extender
 from schemas.sections.prediction import Forecast, Predict, Reject
 from schemas.sections.section import Commas, Section
 from schemas.sections.service import Cache, History, Process

@@ -1,4 +1,4 @@
-"""The sections of the scheduler extender and of the Kubernetes sink."""
+"""The section of the scheduler extender."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from schemas.sections.section import Commas, Fraction, Port, Seconds, Section
+from schemas.sections.section import Commas, Port, Seconds, Section
 
 StrategyName = Literal[
     "availability",
@@ -235,66 +235,13 @@ class Extender(Section):
     )
     window_seconds: Seconds = Field(
         7 * 86_400,
-        description="Seconds over which the strategy `weighted` takes the median price and counts interruptions. The "
-        "default covers a week, as the history does.",
+        description="Seconds over which the strategy `weighted` takes the median price and counts interruptions; the "
+        "history sink reads it. The default covers a week, as the history does.",
     )
-
-
-class Output(Section):
-    """What the Kubernetes sink writes."""
-
-    mid: bool = Field(
-        True,
-        description="Write reclaimable resources as extended resources of nodes, which pods of lower tiers can "
-        "request.",
-    )
-    mid_cpu: str = Field(
-        "kubernetes.io/mid-cpu",
-        min_length=1,
-        description="Extended resource for CPU, in millicores. The default name is Koordinator's.",
-    )
-    mid_memory: str = Field(
-        "kubernetes.io/mid-memory",
-        min_length=1,
-        description="Extended resource for memory, in bytes. The default name is Koordinator's.",
-    )
-    diff: Fraction = Field(
-        0.1,
-        description="Relative change above which an amount is written at once; smaller ones wait for "
-        "`output.force_seconds`. The default is Koordinator's and bounds the load on the API server.",
-    )
-    force_seconds: Seconds = Field(
-        300, description="Seconds after which any change is written. The default is Koordinator's."
-    )
-    stale_seconds: Seconds = Field(
-        900,
-        description="Age, in seconds, from which a prediction counts as absent, and its extended resources become 0. "
-        "The default is Koordinator's.",
-    )
-    metrics: bool = Field(
-        True, description="Write one NodeMetric object for each node. It needs the CRD in deploy/kubernetes."
-    )
-    floor: bool = Field(
-        True,
-        description="Raise minReplicas of annotated HorizontalPodAutoscalers to the forecast, so that pods are ready "
-        "before a ramp.",
-    )
-    floor_annotation: str = Field(
-        "spazio.floor",
-        min_length=1,
-        description="Annotation by which a HorizontalPodAutoscaler opts in; its value must be true.",
-    )
-    floor_seconds: Seconds = Field(
-        300,
-        description="Seconds for which the forecast must stay lower before a floor is lowered. The default is the "
-        "autoscaler's own stabilization window for scaling down.",
-    )
-    forecast_seconds: Seconds = Field(
-        120,
-        description="Age, in seconds, from which a forecast counts as absent, and floors return to their old values. "
-        "The default is eight forecasts of `forecast.seconds`.",
-    )
-    look_seconds: Seconds = Field(
-        15,
-        description="Seconds between two checks of what to write. The default is the autoscaler's own period.",
+    market_hours: float = Field(
+        24,
+        ge=0,
+        le=1e6,
+        description="Node-hours of a market (instance type, zone, spot or not) from which its median price and its "
+        "interruption rate count. The default is one node for a day; a rate of fewer hours says little.",
     )

@@ -25,10 +25,10 @@ from schemas.subject import Names
 from sinks.extender.decision_publisher import DecisionPublisher
 from sinks.extender.placement import PlacementSelector
 from sinks.extender.requeue import WaitingPods
-from sinks.extender.state import market
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
 from sinks.extender.state.store import BucketReservationStore
+from sinks.extender.strategy import registry
 from sinks.extender.web import server
 
 if TYPE_CHECKING:
@@ -40,10 +40,14 @@ ANNOTATION = "kick.spazio.io/at"  # the cluster watch ignores this prefix
 _COUNT_SECONDS = 1.0
 _SWEEP_SECONDS = 60.0
 _OBJECTS_BEFORE_COLLECTION = 50_000
-_MARKET_SECONDS = 600.0
+_MARKET_SECONDS = 1800.0  # three periods of the history sink
+_NO_MARKET = (
+    "no past prices and interruptions: is a history sink running? Until then `weighted` knows current prices only"
+)
 _READY_SECONDS = 5.0
 
 HELD = Gauge("spazio_extender_reservations", "reservations of pods that are not bound yet")
+MARKETS = Gauge("spazio_extender_markets", "markets with enough node-hours to know their past")
 NODES = Gauge("spazio_extender_nodes", "nodes by age of their reports", ["state"])
 
 
@@ -71,7 +75,12 @@ async def run(
     followed = Followed(client, settings, cluster_state)
     store = BucketReservationStore(client, names, cluster_state.reservations, timeout_seconds=own.store_seconds)
     publisher = DecisionPublisher(client, names, health, timeout_seconds=settings.nats.request_timeout_seconds)
-    services = [followed.run(), publisher.run(), _count(cluster_state, health), _trade(settings, cluster_state)]
+    services = [
+        followed.run(),
+        publisher.run(),
+        _count(cluster_state, health),
+        _watch_market(own, cluster_state, health),
+    ]
     if requeues and api is not None:
         services.append(_requeue(api, own, cluster_state, waiting, followed.ready))
     async with asyncio.TaskGroup() as group, AsyncExitStack() as stack:
@@ -144,15 +153,17 @@ async def _count(cluster_state: ClusterState, health: Health) -> None:
                 health.recover("telemetry")
 
 
-async def _trade(settings: Settings, cluster_state: ClusterState) -> None:
-    """Read past prices and interruptions every ten minutes, if there is a history."""
+async def _watch_market(settings: Extender, cluster_state: ClusterState, health: Health) -> None:
+    """Say so while the strategies in use need past prices and nothing publishes them."""
+    if not registry.needs_market(settings):
+        return
     while True:
-        since_us = time.time_ns() // 1000 - round(settings.extender.window_seconds * 1e6)
-        try:
-            cluster_state.trade(await asyncio.to_thread(market.read, settings.history_dir / "nodes", since_us))
-        except Exception:  # the extender must answer without prices, too
-            log.exception("market.read_failed")
-        await asyncio.sleep(_MARKET_SECONDS)
+        await asyncio.sleep(_COUNT_SECONDS)
+        MARKETS.set(len(cluster_state.market.kinds))
+        if abs(time.time() - cluster_state.market.at_us / 1e6) > _MARKET_SECONDS:
+            health.degrade("market", _NO_MARKET)
+        else:
+            health.recover("market")
 
 
 async def _bind(api: "Api | None", namespace: str, name: str, uid: str, node: str) -> str:

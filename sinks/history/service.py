@@ -32,6 +32,7 @@ from schemas.subject import Names
 from sinks.history import lock, table, view
 from sinks.history.continuity import epoch
 from sinks.history.continuity.gap import EXPIRED, RECREATED, SET_BACK
+from sinks.history.market import publisher
 from sinks.history.upkeep import Upkeep
 from sinks.history.writer import Window, Writer
 
@@ -95,6 +96,7 @@ async def _serve(client: Client, live: Live, health: Health, pool: ThreadPoolExe
     async with asyncio.TaskGroup() as group:
         for source, wanted in subjects.items():
             group.create_task(_Source(client, live, health, pool, source, wanted).run(), name=source)
+        group.create_task(publisher.run(client, live, health), name="market")
         group.create_task(_tidy(pool, live, live.current.history_dir), name="tidy")
 
 

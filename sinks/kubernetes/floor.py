@@ -17,7 +17,7 @@ from prometheus_client import Gauge
 
 from kube import answer, apply
 from kube.api import Api
-from schemas.sections.placement import Output
+from schemas.sections.output import Output
 from sinks.kubernetes import autoscaler, target
 from sinks.kubernetes.autoscaler import RESOURCE, Order, Scaler
 from sinks.kubernetes.latest import Said

@@ -13,7 +13,7 @@ from typing import Any
 
 from kube import answer, apply
 from kube.api import Api
-from schemas.sections.placement import Output
+from schemas.sections.output import Output
 from sinks.kubernetes import change
 from sinks.kubernetes.change import Rule
 from sinks.kubernetes.latest import Said

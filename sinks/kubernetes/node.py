@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kube import apply, quantity
-from schemas.sections.placement import Output
+from schemas.sections.output import Output
 
 SIDES = ("capacity", "allocatable")
 

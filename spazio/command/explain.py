@@ -25,7 +25,6 @@ from schemas.messages.placement import Decision, Ranked
 from schemas.settings import Settings
 from sinks.extender import decision, pod
 from sinks.extender.evaluator import Evaluator, Verdict
-from sinks.extender.state import market
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
 from spazio import document
@@ -160,8 +159,6 @@ async def _asked(settings: Settings, things: Sequence[Mapping[str, Any]]) -> lis
         finally:
             following.cancel()
             await asyncio.wait({following})
-    since_us = time.time_ns() // 1000 - round(settings.extender.window_seconds * 1e6)
-    cluster_state.trade(market.read(settings.history_dir / "nodes", since_us))
     names = cluster_state.nodes()
     if not names:
         raise latest.Unreachable(f"{settings.nats_shown} knows no node: it has neither reports nor facts")

@@ -329,7 +329,7 @@ async def test_each_role_reads_the_streams_that_its_service_reads(running: Secur
 async def test_each_service_writes_what_it_is_there_to_write(running: Secured, admin: Connection) -> None:
     written = {
         "cache": ("$KV.SPAZIO_AVAILABILITY.n1", "spazio.cache.cursor", "spazio.dead.spazio.x"),
-        "history": ("spazio.dead.spazio.x",),
+        "history": ("spazio.market", "spazio.dead.spazio.x"),
         "metrics": ("spazio.dead.spazio.x",),
         "kubernetes": ("spazio.dead.spazio.x",),
         "extender": ("$KV.SPAZIO_RESERVATIONS.n1", "spazio.decision.n.p", "spazio.dead.spazio.x"),

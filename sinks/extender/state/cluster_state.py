@@ -3,10 +3,8 @@
 Queries take rows out of columns, without I/O. If a node reports the pod's class, the room is the reported one. For any
 other class the cost is unknown: the pod's requests are a hint, with a wide tail if it states none, and where the node
 does not report its free resources, the room is that of a mean pod. Strategies filter by the lower bound and rank by the
-mean. The reference variant has no bound and uses the mean for both.
-
-A node that falls silent keeps its last capacity for a while: pods that came since are still reserved, and pods that
-ended leave room.
+mean. The reference variant has no bound and uses the mean for both. A node that falls silent keeps its last capacity
+for a while: pods that came since are still reserved, and pods that ended leave room.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +13,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kube import spot
 from schemas.messages.estimate import Availability
 from schemas.messages.facts import NodeFacts
 from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
-from sinks.extender.state import market as markets
 from sinks.extender.state import pods as pod_sums
 from sinks.extender.state.class_capacity import ClassCapacities, ClassCapacity, admitting_first
 from sinks.extender.state.market import Market
@@ -49,6 +47,7 @@ class ClusterState:
         rows: Names and rows of nodes.
         pods: Pods that the API reports.
         reservations: Reservations of pods that are not bound yet.
+        market: Past prices and interruptions.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -68,7 +67,7 @@ class ClusterState:
         self.reserved = Reserved(self.rows, self._classes)
         self.pods = Pods(self.rows, self.reserved, Reserved(self.rows, self._classes, "gone:"), terms)
         self.reservations = ReservationTable(self.rows, self.pods, Unconfirmed(own))
-        self._market = Market()
+        self.market = Market()
         self._binding: list[str] = []
         self._facts: list[NodeFacts | None] = []
         self._labels: list[Mapping[str, str]] = []
@@ -133,7 +132,7 @@ class ClusterState:
         self.rows["facts"][row] = 1.0
         self.rows["cores"][row] = facts.capacity.get("cpu", float("nan"))
         self.rows["price"][row] = float("nan") if facts.price is None else facts.price
-        self.rows["spot"][row] = float(markets.spot(facts.labels))
+        self.rows["spot"][row] = float(spot.is_spot(facts.labels))
         self._trade(row, facts)
 
     def leave(self, node: str) -> None:
@@ -250,13 +249,13 @@ class ClusterState:
 
     def trade(self, market: Market) -> None:
         """Store past prices and interruptions."""
-        self._market = market
+        self.market = market
         for row, facts in enumerate(self._facts):
             if facts is not None:
                 self._trade(row, facts)
 
     def _trade(self, row: int, facts: NodeFacts) -> None:
-        past = self._market.of(facts.labels, facts.type, facts.zone, facts.annotations)
+        past = self.market.of(facts.labels, facts.type, facts.zone, facts.annotations)
         self.rows["median"][row], self.rows["interruptions"][row] = past.price, past.rate
 
     def _row(self, node: str) -> int:

@@ -24,10 +24,12 @@ from bus.subscription import Batch, Decode, Decoded, Subscription
 from schemas import subject
 from schemas.messages.estimate import Availability
 from schemas.messages.facts import NodeFacts, PodFacts
+from schemas.messages.market import Markets
 from schemas.messages.placement import Reservations
 from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
 from schemas.subject import Names
+from sinks.extender.state import market
 from sinks.extender.state.cluster_state import ClusterState
 
 log = logging.getLogger(__name__)
@@ -110,6 +112,7 @@ class Followed:
             _Source("nodefacts", names.telemetry, names.part("*", "nodefacts"), node, self._node),
             _Source("podfacts", names.telemetry, names.part("*", "podfacts"), pod, self._pod, newest=False),
             _Source("prediction", names.estimates, names.of("prediction", "*"), of(Prediction), self._prediction),
+            _Source("market", names.estimates, names.of("market"), of(Markets, by_node=False), self._market),
         ]
 
     def _loaded(self) -> None:
@@ -135,6 +138,10 @@ class Followed:
 
     def _prediction(self, received: Decoded[Prediction]) -> None:
         self._cluster_state.predict(received.message)
+
+    def _market(self, received: Decoded[Markets]) -> None:
+        least_hours = self._settings.extender.market_hours
+        self._cluster_state.trade(market.of_message(received.message, least_hours=least_hours))
 
     def _node(self, received: Decoded[NodeFacts | None]) -> None:
         if received.message is not None:

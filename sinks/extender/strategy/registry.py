@@ -27,6 +27,14 @@ _MAKERS: Mapping[str, Callable[[Extender], Strategy]] = {
 NAMES: tuple[str, ...] = tuple(_MAKERS)
 
 
+def needs_market(settings: Extender) -> bool:
+    """Tell whether strategies of the settings rank by past prices or interruptions; pods' annotations may, too."""
+    used = (settings.strategies, *(entry.partition(":")[2] for entry in settings.profiles))
+    factors = placement.pairs(settings.factors)
+    is_weighed = any(factors.get(name, 0.0) > 0 for name in ("price", "stability"))
+    return is_weighed and any(Weighted.name in placement.weights(each) for each in used)
+
+
 def make(weights: Mapping[str, float], settings: Extender) -> list[tuple[Strategy, float]]:
     """Return the strategies with these names, each with its weight.
 

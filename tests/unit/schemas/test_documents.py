@@ -13,6 +13,7 @@ from schemas import codec, document, live, metric, settings
 from schemas.messages.base import Message
 from schemas.messages.estimate import Availability, Blocks, ClassRoom, ClassSum, Cursor, Model
 from schemas.messages.facts import NodeFacts, PodFacts, Taint
+from schemas.messages.market import Market, Markets
 from schemas.messages.placement import Decision, Held, Ranked, Refusal, Reservations
 from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, Size, SmoothedBlock
 from spazio.command import schema
@@ -198,6 +199,11 @@ FULL: dict[str, Message] = {
     "subspace": predicted.subspace(),
     "workloads": predicted.sums(),
     "forecast": predicted.forecast(),
+    "market": Markets(
+        at_us=2,
+        since_us=1,
+        markets=[Market(type="t", zone="z", spot=True, hours=1.5, price=0.25, interruptions=3)],
+    ),
     "cursor": Cursor(stream="S", created="20250101T000000000000Z", sequence=7, stored_us=8, partial=3),
 }
 
@@ -264,6 +270,7 @@ def test_no_subject_of_the_contract_leaves_asyncapi() -> None:
         "lab.reject.{node}",
         "lab.workloads.partition.{partition}",
         "lab.forecast.{namespace}.{workload}",
+        "lab.market",
         "lab.cursor.{partition}",
         "lab.dead.{subject}",
         "$KV.LAB_AVAILABILITY.{node}",

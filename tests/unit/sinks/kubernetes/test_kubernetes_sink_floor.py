@@ -10,7 +10,7 @@ from bus.health import Health
 from kube import answer
 from kube.api import Api
 from schemas.sections.measurement import Kube
-from schemas.sections.placement import Output
+from schemas.sections.output import Output
 from sinks.kubernetes import autoscaler
 from sinks.kubernetes.autoscaler import Scaler
 from sinks.kubernetes.floor import Floor

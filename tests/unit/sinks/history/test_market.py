@@ -1,17 +1,17 @@
 """What a market has cost and how often it took nodes away, from files that the history sink's own schema makes."""
 
 import logging
-import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube import spot
 from schemas.messages.facts import NodeFacts, Taint
-from sinks.extender.state import market
-from sinks.extender.state.market import Market, Past
+from schemas.messages.market import MAXIMUM_MARKETS, Market
+from sinks.history.market import past
 from sinks.history.tables import facts
 
 HOUR = 3_600_000_000
@@ -48,9 +48,22 @@ def written(folder: Path, *states: NodeFacts, name: str = "s-1-2") -> Path:
     return folder / "nodes"
 
 
+class Past(NamedTuple):
+    """Median price and interruptions per hour."""
+
+    price: float | None
+    rate: float
+
+
+def every(folder: Path, hours: float = 10) -> dict[tuple[str | None, str | None, bool], Past]:
+    """Return what is known of each market over the first hours of the window."""
+    markets = past.read(folder, START, int(START + hours * HOUR)).markets
+    return {(each.type, each.zone, each.spot): Past(each.price, each.interruptions / each.hours) for each in markets}
+
+
 def read(folder: Path, hours: float = 10) -> Past:
     """Return what is known of spot m5 in zone a over the first hours of the window."""
-    return market.read(folder, START, int(START + hours * HOUR)).of(SPOT, "m5", "a", {})
+    return every(folder, hours)["m5", "a", True]
 
 
 def test_a_price_counts_as_long_as_it_was_paid(tmp_path: Path) -> None:
@@ -82,7 +95,7 @@ def test_a_state_counts_no_longer_than_to_the_end_of_the_window(tmp_path: Path) 
 
 def test_a_state_without_a_price_is_no_price_of_0(tmp_path: Path) -> None:
     assert read(written(tmp_path, state(0, price=None), state(8, price=3.0))) == Past(3, 0)
-    assert math.isnan(read(written(tmp_path / "none", state(0, price=None))).price)
+    assert read(written(tmp_path / "none", state(0, price=None))).price is None
 
 
 def test_spot_nodes_that_were_deleted_count_by_the_hours_that_all_were_there(tmp_path: Path) -> None:
@@ -124,12 +137,12 @@ def test_durable_nodes_are_never_interrupted_and_are_a_market_of_their_own(tmp_p
         state(0, "n4", 4.0, type=None, zone=None),
         state(4, "n4", 4.0, type=None, zone=None, deleted=True),
     )
-    found = market.read(folder, START, START + 10 * HOUR)
-    assert found.of(durable, "m5", "a", {}) == Past(8, 0)
-    assert found.of(SPOT, "m5", "a", {}) == Past(1, 0)
-    assert found.of(SPOT, "m5", "b", {}) == Past(3, 0)
-    assert found.of(SPOT, None, None, {}) == Past(4, 1 / 4)
-    assert all(map(math.isnan, found.of(SPOT, "c5", "a", {})))
+    assert every(folder) == {
+        ("m5", "a", False): Past(8, 0),
+        ("m5", "a", True): Past(1, 0),
+        ("m5", "b", True): Past(3, 0),
+        (None, None, True): Past(4, 1 / 4),
+    }
 
 
 def test_a_state_that_is_in_two_files_counts_once(tmp_path: Path) -> None:
@@ -163,53 +176,30 @@ def test_a_file_that_is_gone_when_it_is_to_be_read_is_no_fault(
     assert not caplog.records
 
 
-def test_without_a_history_nothing_is_known(tmp_path: Path) -> None:
-    for found in (Market(), market.read(tmp_path / "nodes", START), market.read(written(tmp_path), START)):
-        assert all(map(math.isnan, found.of(SPOT, "m5", "a", {})))
+def test_without_a_history_there_is_no_market(tmp_path: Path) -> None:
+    assert past.read(tmp_path / "nodes", START, START + HOUR).markets == []
 
 
-def test_the_window_ends_now_unless_it_is_said(tmp_path: Path) -> None:
-    folder = written(tmp_path, state(0, price=6.0))
-    assert market.read(folder, START + HOUR).of(SPOT, "m5", "a", {}).price == 6
+def test_a_message_names_its_window_and_the_hours_of_each_market(tmp_path: Path) -> None:
+    folder = written(tmp_path, state(0, price=6.0), state(4, deleted=True))
+    found = past.read(folder, START + HOUR, START + 10 * HOUR)
+    assert (found.since_us, found.at_us) == (START + HOUR, START + 10 * HOUR)
+    assert found.markets == [Market(type="m5", zone="a", spot=True, hours=3.0, price=6.0, interruptions=1)]
 
 
-def test_annotations_win_over_the_history_if_they_are_numbers(caplog: pytest.LogCaptureFixture) -> None:
-    known = Market({market.Kind("m5", "a", True): Past(1.0, 0.1)})
-    assert known.of(SPOT, "m5", "a", {"spazio.median-price": "0.4"}) == Past(0.4, 0.1)
-    assert known.of(SPOT, "m5", "a", {"spazio.interruption-rate": "0"}) == Past(1.0, 0)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            assert known.of(
-                SPOT, "m5", "a", {"spazio.median-price": "cheap", "spazio.interruption-rate": "-1"}
-            ) == Past(1.0, 0.1)
-    assert [record.message for record in caplog.records] == ["market.annotation_unreadable"] * 2
+def test_of_too_many_markets_those_with_the_most_hours_are_published(tmp_path: Path) -> None:
+    count = MAXIMUM_MARKETS + 5
+    states = [state(5 if number < 5 else 0, f"n{number}", type=f"t{number}") for number in range(count)]
+    found = past.read(written(tmp_path, *states), START, START + 10 * HOUR).markets
+    assert len(found) == MAXIMUM_MARKETS
+    assert {each.hours for each in found} == {10.0}
 
 
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        ({}, False),
-        ({"spazio.spot": "true"}, True),
-        ({"spazio.spot": "True"}, True),
-        ({"karpenter.sh/capacity-type": "spot"}, True),
-        ({"karpenter.sh/capacity-type": "on-demand"}, False),
-        ({"eks.amazonaws.com/capacityType": "SPOT"}, True),
-        ({"eks.amazonaws.com/capacityType": "ON_DEMAND"}, False),
-        ({"cloud.google.com/gke-spot": "true"}, True),
-        ({"cloud.google.com/gke-preemptible": "true"}, True),
-        ({"kubernetes.azure.com/scalesetpriority": "spot"}, True),
-        ({"cloud.google.com/gke-spot": "true", "spazio.spot": "false"}, False),
-    ],
-)
-def test_spot_nodes_are_told_by_their_labels(labels: dict[str, str], expected: bool) -> None:
-    assert market.spot(labels) is expected
-
-
-KEYS = st.sampled_from([market.SPOT, *market._SPOT, "other"])
+KEYS = st.sampled_from([spot.LABEL, *spot.OF_PROVIDERS, "other"])
 
 
 @given(st.dictionaries(KEYS, st.sampled_from(["true", "TRUE", "false", "spot", "SPOT", "on-demand", ""]), max_size=3))
 @settings(deadline=None, derandomize=True)
 def test_the_history_tells_spot_nodes_by_the_same_rule(labels: dict[str, str]) -> None:
     frame = facts.nodes([state(0, labels=labels)])
-    assert frame.select(market._plain())["spot"].to_list() == [market.spot(labels)]
+    assert frame.select(past._plain())["spot"].to_list() == [spot.is_spot(labels)]

@@ -1,0 +1,65 @@
+"""The section of the Kubernetes sink."""
+
+from pydantic import Field
+
+from schemas.sections.section import Fraction, Seconds, Section
+
+
+class Output(Section):
+    """What the Kubernetes sink writes."""
+
+    mid: bool = Field(
+        True,
+        description="Write reclaimable resources as extended resources of nodes, which pods of lower tiers can "
+        "request.",
+    )
+    mid_cpu: str = Field(
+        "kubernetes.io/mid-cpu",
+        min_length=1,
+        description="Extended resource for CPU, in millicores. The default name is Koordinator's.",
+    )
+    mid_memory: str = Field(
+        "kubernetes.io/mid-memory",
+        min_length=1,
+        description="Extended resource for memory, in bytes. The default name is Koordinator's.",
+    )
+    diff: Fraction = Field(
+        0.1,
+        description="Relative change above which an amount is written at once; smaller ones wait for "
+        "`output.force_seconds`. The default is Koordinator's and bounds the load on the API server.",
+    )
+    force_seconds: Seconds = Field(
+        300, description="Seconds after which any change is written. The default is Koordinator's."
+    )
+    stale_seconds: Seconds = Field(
+        900,
+        description="Age, in seconds, from which a prediction counts as absent, and its extended resources become 0. "
+        "The default is Koordinator's.",
+    )
+    metrics: bool = Field(
+        True, description="Write one NodeMetric object for each node. It needs the CRD in deploy/kubernetes."
+    )
+    floor: bool = Field(
+        True,
+        description="Raise minReplicas of annotated HorizontalPodAutoscalers to the forecast, so that pods are ready "
+        "before a ramp.",
+    )
+    floor_annotation: str = Field(
+        "spazio.floor",
+        min_length=1,
+        description="Annotation by which a HorizontalPodAutoscaler opts in; its value must be true.",
+    )
+    floor_seconds: Seconds = Field(
+        300,
+        description="Seconds for which the forecast must stay lower before a floor is lowered. The default is the "
+        "autoscaler's own stabilization window for scaling down.",
+    )
+    forecast_seconds: Seconds = Field(
+        120,
+        description="Age, in seconds, from which a forecast counts as absent, and floors return to their old values. "
+        "The default is eight forecasts of `forecast.seconds`.",
+    )
+    look_seconds: Seconds = Field(
+        15,
+        description="Seconds between two checks of what to write. The default is the autoscaler's own period.",
+    )

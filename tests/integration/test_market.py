@@ -1,0 +1,65 @@
+"""Past prices of nodes reach extenders over the bus, and an extender that ranks by them says so while none come."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from nats.aio.client import Client
+
+from bus.health import Health
+from schemas.live import Live
+from schemas.settings import Settings
+from sinks.extender import service as extender
+from sinks.extender.state.cluster_state import ClusterState
+from sinks.extender.state.follow import Followed
+from sinks.history import service as history
+from sinks.history.tables import facts
+from tests.support.placement import node
+
+SPOT = {"karpenter.sh/capacity-type": "spot"}
+HOUR = 3_600_000_000
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not reached():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+def with_history(settings: Settings, folder: Path) -> Settings:
+    """Return settings whose history has a spot node that was there for two days and cost 0.3 an hour."""
+    began = time.time_ns() // 1000 - 48 * HOUR
+    path = folder / "history" / "nodes" / "date=2026-01-01" / "hour=00" / "s-1-2.parquet"
+    path.parent.mkdir(parents=True)
+    known = node("old", at_us=began, type="m5", zone="a", labels=SPOT, price=0.3)
+    facts.nodes([known]).write_parquet(path)
+    return settings.model_copy(update={"data": settings.data.model_copy(update={"dir": folder})})
+
+
+async def test_an_extender_without_the_historys_folder_knows_past_prices(
+    client: Client, settings: Settings, tmp_path: Path
+) -> None:
+    own = settings.extender.model_copy(update={"strategies": "weighted", "port": 0})
+    away = settings.model_copy(update={"extender": own})
+    cluster_state, health = ClusterState(away), Health()
+    cluster_state.describe(node("new", type="m5", zone="a", labels=SPOT))
+    listening = asyncio.get_running_loop().create_future()
+    tasks = [
+        asyncio.create_task(Followed(client, away, cluster_state).run()),
+        asyncio.create_task(extender.run(client, away, health, None, listening, requeues=False)),
+    ]
+    try:
+        await until(lambda: "market" in health.problems)
+        assert "is a history sink running?" in health.problems["market"]
+        tasks.append(asyncio.create_task(history.run(client, Live(with_history(settings, tmp_path)), Health())))
+        await until(lambda: cluster_state.market.at_us > 0)
+        row = cluster_state.rows.rows(["new"])
+        assert cluster_state.rows["median"][row].tolist() == [0.3]
+        assert cluster_state.rows["interruptions"][row].tolist() == [0.0]
+        await until(lambda: "market" not in health.problems)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

@@ -1,0 +1,67 @@
+"""The past of markets as extenders hear it: how much evidence it takes, and what annotations replace."""
+
+import logging
+import math
+
+import pytest
+
+from schemas.messages.market import Market as Published
+from schemas.messages.market import Markets
+from schemas.sections.placement import Extender
+from sinks.extender.state import market
+from sinks.extender.state.market import Kind, Market, Past
+from sinks.extender.strategy import registry
+from tests.support.placement import START, Clock, Replica, given, node
+
+SPOT = {"karpenter.sh/capacity-type": "spot"}
+
+
+def published(**changed: object) -> Markets:
+    one = Published(type="m5", zone="a", spot=True, hours=48.0, price=0.4, interruptions=12)
+    return Markets(at_us=START, since_us=0, markets=[one.model_copy(update=changed)])
+
+
+def test_a_market_of_few_node_hours_is_unknown() -> None:
+    assert market.of_message(published(), least_hours=24).of(SPOT, "m5", "a", {}) == Past(0.4, 0.25)
+    for message in (published(hours=23.9), published(hours=0.0)):
+        few = market.of_message(message, least_hours=24 if message.markets[0].hours else 0)
+        assert all(map(math.isnan, few.of(SPOT, "m5", "a", {})))
+    unpriced = market.of_message(published(price=None), least_hours=24).of(SPOT, "m5", "a", {})
+    assert math.isnan(unpriced.price)
+    assert unpriced.rate == 0.25
+
+
+def test_nodes_that_are_known_before_and_after_have_what_was_published() -> None:
+    replica = Replica(given(), Clock())
+    replica.cluster_state.describe(node("a", type="m5", zone="a", labels=SPOT))
+    replica.cluster_state.trade(market.of_message(published(), least_hours=24))
+    replica.cluster_state.describe(node("b", type="m5", zone="a", labels=SPOT))
+    rows = replica.cluster_state.rows.rows(["a", "b"])
+    assert replica.cluster_state.rows["median"][rows].tolist() == [0.4, 0.4]
+    assert replica.cluster_state.rows["interruptions"][rows].tolist() == [0.25, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, False),
+        ({"strategies": "availability+weighted=2"}, True),
+        ({"profiles": ("batch:weighted",)}, True),
+        ({"strategies": "weighted", "factors": ("fit=1", "price=0")}, False),
+        ({"strategies": "weighted", "factors": ("stability=1",)}, True),
+    ],
+)
+def test_the_past_is_missed_only_where_strategies_rank_by_it(fields: dict[str, object], expected: bool) -> None:
+    assert registry.needs_market(Extender.model_validate(fields)) is expected
+
+
+def test_annotations_win_over_the_history_if_they_are_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    known = Market({Kind("m5", "a", True): Past(1.0, 0.1)})
+    assert known.of(SPOT, "m5", "a", {"spazio.median-price": "0.4"}) == Past(0.4, 0.1)
+    assert known.of(SPOT, "m5", "a", {"spazio.interruption-rate": "0"}) == Past(1.0, 0)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert known.of(
+                SPOT, "m5", "a", {"spazio.median-price": "cheap", "spazio.interruption-rate": "-1"}
+            ) == Past(1.0, 0.1)
+    assert [record.message for record in caplog.records] == ["market.annotation_unreadable"] * 2

@@ -1,46 +1,16 @@
 """The section of the scheduler extender."""
 
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from schemas.sections.section import Commas, Port, Seconds, Section
-
-StrategyName = Literal[
-    "availability",
-    "weighted",
-    "most_allocated",
-    "least_allocated",
-    "requested_to_capacity_ratio",
-    "target_load_packing",
-    "peak",
-]
-STRATEGIES: tuple[str, ...] = get_args(StrategyName)
-_FACTORS = ("fit", "disk", "network", "price", "stability", "priority")
-
-
-def weights(text: str) -> dict[str, float]:
-    """Read strategies with their weights, `name=weight` or `name`, with `+` between.
-
-    Raises:
-        ValueError: A strategy is unknown, or a weight is not positive.
-    """
-    result: dict[str, float] = {}
-    for part in text.split("+"):
-        name, separator, weight = part.strip().partition("=")
-        try:
-            result[name] = float(weight) if separator else 1.0
-        except ValueError:
-            result[name] = -1.0
-        if name not in STRATEGIES or not 0 < result[name] < 1e6:
-            raise ValueError(f"{part!r} is not name or name=weight, a name out of {', '.join(STRATEGIES)}")
-    return result
+from schemas.sections import ranking
+from schemas.sections.section import Commas, Fraction, Port, Seconds, Section
 
 
 def _strategies(value: str) -> str:
-    weights(value)
+    ranking.terms(value)
     return value
 
 
@@ -49,50 +19,23 @@ def _profiles(value: tuple[str, ...]) -> tuple[str, ...]:
         name, separator, rest = entry.partition(":")
         if not (separator and name):
             raise ValueError(f"{entry!r} is not schedulerName:strategies")
-        weights(rest)
+        ranking.terms(rest)
     return value
 
 
-def pairs(entries: tuple[str, ...]) -> dict[str, float]:
-    """Read `name=number` entries.
-
-    Raises:
-        ValueError: An entry has another form.
-    """
-    result = {}
-    for entry in entries:
-        name, _, number = entry.partition("=")
-        try:
-            result[name] = float(number)
-        except ValueError:
-            raise ValueError(f"{entry!r} is not name=number") from None
-    return result
-
-
 def _factors(value: tuple[str, ...]) -> tuple[str, ...]:
-    if set(pairs(value)) - set(_FACTORS) or any(weight < 0 for weight in pairs(value).values()):
-        raise ValueError(f"are name=weight, names out of {', '.join(_FACTORS)}, weights not below 0")
+    ranking.factors(ranking.pairs(value))
     return value
 
 
 def _resources(value: tuple[str, ...]) -> tuple[str, ...]:
     weighted = tuple(entry if "=" in entry else f"{entry}=1" for entry in value)
-    if not value or any(not name or not 1 <= weight <= 100 for name, weight in pairs(weighted).items()):
-        raise ValueError("are resource or resource=weight with commas between, weights from 1 to 100")
+    ranking.resources(ranking.pairs(weighted))
     return weighted
 
 
 def _shape(value: tuple[str, ...]) -> tuple[str, ...]:
-    points: list[tuple[float, float]] = []
-    for entry in value:
-        utilization, _, score = entry.partition("=")
-        try:
-            points.append((int(utilization), int(score)))
-        except ValueError:
-            raise ValueError(f"{entry!r} is not utilization=score, in whole numbers") from None
-    rising = all(before[0] < after[0] for before, after in pairwise(points))
-    if not points or not rising or any(not (0 <= u <= 100 and 0 <= s <= 10) for u, s in points):
-        raise ValueError("is utilization=score with commas between, utilizations rising in 0..100, scores in 0..10")
+    ranking.shape(value)
     return value
 
 
@@ -132,8 +75,8 @@ class Extender(Section):
     )
     strategies: Annotated[str, AfterValidator(_strategies)] = Field(
         "availability",
-        description="Strategies that rank nodes: name or name=weight, joined by +. The default ranks by how many more "
-        "such pods fit.",
+        description="Strategies that rank nodes: name or name=weight, joined by +. Options in parentheses replace "
+        "other settings, as in weighted(price=3;fit=1)=2. The default ranks by how many more such pods fit.",
     )
     profiles: Annotated[tuple[str, ...], Commas, AfterValidator(_profiles)] = Field(
         (),
@@ -232,6 +175,12 @@ class Extender(Section):
     high_priority: int = Field(
         1000,
         description="Pod priority from which the strategy `weighted` treats a pod as critical and avoids spot nodes.",
+    )
+    minimum_availability: Fraction = Field(
+        0,
+        description="Share of nodes like a node, 0 to 1, that must survive a day for the strategy `weighted` to place "
+        "pods there; spot nodes of unknown risk do not count as such. The annotation spazio.minimum-availability of a "
+        "pod wins. The default admits all nodes.",
     )
     window_seconds: Seconds = Field(
         7 * 86_400,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.sections import placement
+from schemas.sections import ranking
 from schemas.sections.placement import Extender
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.state.cluster_state import UNKNOWN, ClusterState
@@ -111,10 +111,10 @@ class Evaluator:
         default = self._profiles.get(pod.scheduler, self._settings.strategies)
         wanted, note = pod.annotations.get(STRATEGY, default), ""
         try:
-            strategies = self._strategies.get(wanted) or registry.make(placement.weights(wanted), self._settings)
+            strategies = self._strategies.get(wanted) or registry.make(ranking.terms(wanted), self._settings)
         except ValueError as error:
             note, wanted = f"annotation {STRATEGY}: {error}"[:500], default
-            strategies = self._strategies.get(wanted) or registry.make(placement.weights(wanted), self._settings)
+            strategies = self._strategies.get(wanted) or registry.make(ranking.terms(wanted), self._settings)
         if len(self._strategies) < 1000:  # annotations are input of users
             self._strategies[wanted] = strategies
         return strategies, note

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from schemas.sections import placement
+from schemas.sections import ranking
 from schemas.sections.placement import Extender
 from sinks.extender.strategy.availability import Availability
 from sinks.extender.strategy.node_resources.least_allocated import LeastAllocated
@@ -13,16 +13,32 @@ from sinks.extender.strategy.protocol import Strategy
 from sinks.extender.strategy.target_load_packing import TargetLoadPacking
 from sinks.extender.strategy.weighted import Weighted
 
-_MAKERS: Mapping[str, Callable[[Extender], Strategy]] = {
-    Availability.name: lambda _: Availability(),
-    Weighted.name: lambda settings: Weighted(placement.pairs(settings.factors), settings.high_priority),
-    MostAllocated.name: lambda settings: MostAllocated(placement.pairs(settings.resources)),
-    LeastAllocated.name: lambda settings: LeastAllocated(placement.pairs(settings.resources)),
-    RequestedToCapacityRatio.name: lambda settings: RequestedToCapacityRatio(
-        placement.pairs(settings.resources), points(settings.shape)
-    ),
-    TargetLoadPacking.name: lambda settings: TargetLoadPacking(settings.target),
-    Peak.name: lambda _: Peak(),
+_Maker = Callable[[Extender, Mapping[str, float]], Strategy]
+
+
+def _weighted(settings: Extender, options: Mapping[str, float]) -> Strategy:
+    factors = {name: weight for name, weight in options.items() if name != ranking.AVAILABLE}
+    available = options.get(ranking.AVAILABLE, settings.minimum_availability)
+    return Weighted(factors or ranking.pairs(settings.factors), settings.high_priority, available)
+
+
+def _resources(settings: Extender, options: Mapping[str, float]) -> Mapping[str, float]:
+    return ranking.named(options) or ranking.pairs(settings.resources)
+
+
+def _by_curve(settings: Extender, options: Mapping[str, float]) -> Strategy:
+    shape = ranking.curve(options) or settings.shape
+    return RequestedToCapacityRatio(_resources(settings, options), points(shape))
+
+
+_MAKERS: Mapping[str, _Maker] = {
+    Availability.name: lambda *_: Availability(),
+    Weighted.name: _weighted,
+    MostAllocated.name: lambda *given: MostAllocated(_resources(*given)),
+    LeastAllocated.name: lambda *given: LeastAllocated(_resources(*given)),
+    RequestedToCapacityRatio.name: _by_curve,
+    TargetLoadPacking.name: lambda settings, options: TargetLoadPacking(options.get(ranking.TARGET, settings.target)),
+    Peak.name: lambda *_: Peak(),
 }
 NAMES: tuple[str, ...] = tuple(_MAKERS)
 
@@ -30,17 +46,16 @@ NAMES: tuple[str, ...] = tuple(_MAKERS)
 def needs_market(settings: Extender) -> bool:
     """Tell whether strategies of the settings rank by past prices or interruptions; pods' annotations may, too."""
     used = (settings.strategies, *(entry.partition(":")[2] for entry in settings.profiles))
-    factors = placement.pairs(settings.factors)
-    is_weighed = any(factors.get(name, 0.0) > 0 for name in ("price", "stability"))
-    return is_weighed and any(Weighted.name in placement.weights(each) for each in used)
+    weighted = [strategy for text in used for strategy, _ in make(ranking.terms(text), settings)]
+    return any(strategy.needs_market for strategy in weighted if isinstance(strategy, Weighted))
 
 
-def make(weights: Mapping[str, float], settings: Extender) -> list[tuple[Strategy, float]]:
+def make(terms: Mapping[str, ranking.Term], settings: Extender) -> list[tuple[Strategy, float]]:
     """Return the strategies with these names, each with its weight.
 
     Raises:
         ValueError: No strategy has one of the names.
     """
-    if unknown := sorted(set(weights) - set(NAMES)):
+    if unknown := sorted(set(terms) - set(NAMES)):
         raise ValueError(f"strategies: {', '.join(unknown)} is none of {', '.join(NAMES)}")
-    return [(_MAKERS[name](settings), weight) for name, weight in weights.items()]
+    return [(_MAKERS[name](settings, term.options), term.weight) for name, term in terms.items()]

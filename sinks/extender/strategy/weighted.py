@@ -1,4 +1,4 @@
-"""A weighted score of fit, disk and network type, price, stability and priority (ADR 22).
+"""A weighted score of fit, disk and network type, price, stability and priority (ADR 22), above a least availability.
 
 The filter requires free room for the pod's requests and for its limits, and the type of disk or network that the pod
 asks for. The score is the weighted mean of the factors in `factor`.
@@ -9,7 +9,9 @@ Kubernetes documentation of nodeSelector. Providers' own labels name products an
 across providers.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,9 +19,12 @@ from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.strategy import factor
 from sinks.extender.strategy.node_resources import allocation
 
+log = logging.getLogger(__name__)
+
+MINIMUM = "spazio.minimum-availability"
+AT_RISK = "nodes like this one are taken away more often than the pod allows"
 DISK = ("spazio.disk-type", "disktype")
 NETWORK = ("spazio.network-type",)
-FACTORS = ("fit", "disk", "network", "price", "stability", "priority")
 _KINDS = {"disk": DISK, "network": NETWORK}
 
 
@@ -39,22 +44,31 @@ class Weighted(allocation.Fit):
     Attributes:
         weights: By factor; an absent factor has weight 0.
         high_priority: Pods of this priority or more are critical.
+        available: Share of nodes that must survive a day, 0 to 1; a pod's annotation wins.
     """
 
     name = "weighted"
 
-    def __init__(self, weights: Mapping[str, float], high_priority: int) -> None:
+    def __init__(self, weights: Mapping[str, float], high_priority: int, available: float = 0.0) -> None:
         self.weights = weights
         self.high_priority = high_priority
+        self.available = available
+
+    @property
+    def needs_market(self) -> bool:
+        """Past prices or interruptions change what it says."""
+        return self.available > 0 or any(self.weights.get(name, 0.0) > 0 for name in ("price", "stability"))
 
     def refuse(self, pod: Pod, nodes: Candidates) -> Mapping[str, Mask]:
-        """Return, by reason, the nodes that lack room for requests or limits, or a type that the pod asks for."""
+        """Return, by reason, the nodes that lack room for requests or limits, a type, or the availability."""
         masks = dict(super().refuse(pod, nodes))
         for resource, limit in pod.limits.items():
             if limit > 0 and resource in nodes.allocatable:
                 masks[limited(resource)] = allocation.beyond(nodes, resource, limit)
         for kind in _KINDS:
             masks[mismatched(kind)] = matches(pod, nodes, kind) == 0
+        if (wanted := self._wanted(pod)) > 0:
+            masks[AT_RISK] = _surviving(nodes) < wanted
         return {reason: mask for reason, mask in masks.items() if mask.any()}
 
     def score(self, pod: Pod, nodes: Candidates) -> Array:
@@ -90,7 +104,38 @@ class Weighted(allocation.Fit):
             if (reason := mismatched(kind)) in refused and refused[reason][index]:
                 offered = factor.offered(nodes.labels[index], nodes.annotations[index], names) or "none that it names"
                 sentences.append(f"{kind} type: the pod asks for {wish(pod, kind)}, the node has {offered}")
+        if AT_RISK in refused and refused[AT_RISK][index]:
+            known = (
+                "an unknown share" if np.isnan(nodes.interruption_rate[index]) else f"{_surviving(nodes)[index]:.3f}"
+            )
+            sentences.append(
+                f"availability: {known} of such nodes survives a day, the pod asks for {self._wanted(pod):g}"
+            )
         return sentences
+
+    def _wanted(self, pod: Pod) -> float:
+        """Return the share of nodes that must survive a day for this pod."""
+        own = _share(pod.annotations[MINIMUM]) if MINIMUM in pod.annotations else np.nan
+        return self.available if np.isnan(own) else own
+
+
+def _surviving(nodes: Candidates) -> Array:
+    """Return (nodes,) the share of such nodes that survives a day, 0 to 1; 0 for spot nodes of unknown risk."""
+    share = factor.stability(nodes.interruption_rate, nodes.price, nodes.median_price, nodes.spot)
+    return np.where(nodes.spot & np.isnan(nodes.interruption_rate), 0.0, share)
+
+
+@lru_cache(maxsize=4096)  # cached, so that an invalid share is logged once, not for every pod
+def _share(text: str) -> float:
+    """Return the share in an annotation, 0 to 1; NaN: it is none."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = np.nan
+    if not 0 <= share <= 1:
+        log.warning("weighted.annotation_unreadable", extra={"annotation": MINIMUM, "value": text[:64]})
+        return np.nan
+    return share
 
 
 def wish(pod: Pod, kind: str) -> str:

@@ -66,7 +66,7 @@ OTHER: dict[str, Any] = {
     "extender_kick_seconds": 5, "extender_body_bytes": 2048, "extender_resources": ("cpu=2", "nvidia.com/gpu=3"),
     "extender_shape": ("0=10", "100=0"), "extender_target": 0.6, "extender_factors": ("fit=2", "price=0"),
     "extender_high_priority": 7, "extender_window_seconds": 61, "extender_allow_anonymous": True,
-    "extender_market_hours": 62,
+    "extender_market_hours": 62, "extender_minimum_availability": 0.97,
     "extender_unconfirmed_seconds": 11, "extender_unconfirmed_pods": 17,
     "output_mid": False, "output_mid_cpu": "a/b", "output_mid_memory": "a/c", "output_diff": 0.2,
     "output_force_seconds": 62, "output_stale_seconds": 63, "output_metrics": False, "output_floor": False,

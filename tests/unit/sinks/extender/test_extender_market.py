@@ -48,6 +48,8 @@ def test_nodes_that_are_known_before_and_after_have_what_was_published() -> None
         ({"strategies": "availability+weighted=2"}, True),
         ({"profiles": ("batch:weighted",)}, True),
         ({"strategies": "weighted", "factors": ("fit=1", "price=0")}, False),
+        ({"strategies": "weighted(fit=1)"}, False),
+        ({"strategies": "weighted(fit=1;available=0.9)"}, True),
         ({"strategies": "weighted", "factors": ("stability=1",)}, True),
     ],
 )

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.sections.placement import STRATEGIES, Extender
+from schemas.sections.placement import Extender
+from schemas.sections.ranking import STRATEGIES, Term, terms
 from sinks.extender import strategy as package
 from sinks.extender.candidate import Candidates
 from sinks.extender.strategy import combine, registry
@@ -19,7 +20,7 @@ from sinks.extender.strategy.protocol import Strategy
 from tests.support import candidates
 
 SETTINGS = Extender(resources=("cpu=1", "memory=2", "example.com/gpu=3"), shape=("0=2", "40=10", "100=0"))
-EACH = registry.make(dict.fromkeys(STRATEGIES, 1.0), SETTINGS)
+EACH = registry.make(terms("+".join(STRATEGIES)), SETTINGS)
 often = settings(deadline=None, max_examples=80, derandomize=True)
 each = pytest.mark.parametrize("strategy", [strategy for strategy, _ in EACH], ids=lambda strategy: strategy.name)
 seeds = st.integers(0, 2**32)
@@ -47,7 +48,7 @@ def test_every_strategy_in_the_folder_has_a_name_in_the_settings_and_no_other_na
 
 def test_a_strategy_that_is_none_is_refused_with_those_that_are() -> None:
     with pytest.raises(ValueError, match=r"strategies: best is none of availability, weighted"):
-        registry.make({"best": 1.0}, SETTINGS)
+        registry.make({"best": Term(1.0, {})}, SETTINGS)
 
 
 def test_a_resource_without_a_weight_has_weight_1() -> None:
@@ -58,6 +59,53 @@ def test_a_resource_without_a_weight_has_weight_1() -> None:
 def test_resources_that_cannot_be_weighed_are_refused(resources: str) -> None:
     with pytest.raises(ValueError, match="resources"):
         Extender.model_validate({"resources": resources})
+
+
+def made(text: str) -> dict[str, float | dict[str, float] | object]:
+    """Return the attributes of the one strategy that a text chooses."""
+    ((strategy, _),) = registry.make(terms(text), SETTINGS)
+    return vars(strategy)
+
+
+def test_options_replace_the_settings_for_one_profile_or_pod() -> None:
+    assert made("weighted(price=3;fit=1)")["weights"] == {"price": 3.0, "fit": 1.0}
+    assert made("weighted(available=0.99)=2") | {"weights": 0} == {
+        "weights": 0,
+        "high_priority": 1000,
+        "available": 0.99,
+    }
+    assert made("weighted(available=0.99)")["weights"] == made("weighted")["weights"]
+    assert made("most_allocated(cpu=5)")["resources"] == {"cpu": 5.0}
+    assert made("least_allocated")["resources"] == {"cpu": 1.0, "memory": 2.0, "example.com/gpu": 3.0}
+    both = made("requested_to_capacity_ratio(memory=2;0=10;100=0)")
+    assert (both["resources"], both["shape"]) == ({"memory": 2.0}, [(0, 100), (100, 0)])
+    assert made("requested_to_capacity_ratio(0=0;50=5)")["resources"] == made("least_allocated")["resources"]
+    assert made("target_load_packing(target=0.7)")["target"] == 0.7
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "weighted(speed=1)",
+        "weighted(fit=-1)",
+        "weighted(fit=nan)",
+        "weighted(available=1.5)",
+        "weighted(fit)",
+        "weighted(fit=1",
+        "most_allocated(cpu=0)",
+        "requested_to_capacity_ratio(100=0;0=10)",
+        "requested_to_capacity_ratio(0=11)",
+        "requested_to_capacity_ratio(cpu=0)",
+        "target_load_packing(target=1)",
+        "availability(fit=1)",
+        "peak(target=0.5)",
+        "weighted()()",
+        "weighted=nan",
+    ],
+)
+def test_options_that_a_strategy_does_not_take_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not|are|is "):
+        terms(text)
 
 
 @each
@@ -119,7 +167,7 @@ def test_the_combined_score_is_the_weighted_mean() -> None:
     nodes = candidates.nodes(
         2, room=[10, 30], allocatable={"cpu": 4, "memory": 8}, requested={"cpu": [2, 1], "memory": [4, 2]}
     )
-    chosen = registry.make({"availability": 3.0, "most_allocated": 1.0}, Extender())
+    chosen = registry.make(terms("availability=3+most_allocated"), Extender())
     total, scores = combine.score(chosen, pod, nodes)
     assert {name: values.tolist() for name, values in scores.items()} == {
         "availability": [50, 75],
@@ -131,7 +179,7 @@ def test_the_combined_score_is_the_weighted_mean() -> None:
 def test_what_two_strategies_refuse_for_one_reason_is_refused_once() -> None:
     pod = candidates.pod({"cpu": 2.0})
     nodes = candidates.nodes(3, room=[0.4, 5, 5], allocatable={"cpu": [8, 1, 8]})
-    chosen = registry.make({"availability": 1.0, "most_allocated": 1.0, "least_allocated": 1.0}, Extender())
+    chosen = registry.make(terms("availability+most_allocated+least_allocated"), Extender())
     refused = {reason: mask.tolist() for reason, mask in combine.refuse(chosen, pod, nodes).items()}
     assert refused == {
         "the node is smaller than what the pod requests": [False, True, False],

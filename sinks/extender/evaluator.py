@@ -17,10 +17,12 @@ from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.state.cluster_state import UNKNOWN, ClusterState
 from sinks.extender.strategy import combine, registry
 from sinks.extender.strategy.protocol import Strategy
+from sinks.extender.strategy.weighted import Weighted
 
 STRATEGY, PLACEMENT = "spazio.strategy", "spazio.placement"
 UNHEARD = "no telemetry for too long"
 ALL_UNHEARD = "no node has telemetry: all pass, outside the guarantee"
+NO_MARKET = "no past prices and interruptions: is a history sink running?"
 _ROOM_STRATEGY = "availability"
 _KNOWN_FIRST = 1e6
 _SPREAD = 1e-3
@@ -102,9 +104,15 @@ class Evaluator:
         total, scores = combine.score(chosen, pod, nodes)
         by_room = any(strategy.name == _ROOM_STRATEGY for strategy, _ in chosen)
         guaranteed = ~unheard if by_room else ~all_nodes
+        if not note and self._lacks_market(chosen, now_us):
+            note = NO_MARKET
         if not note and not by_room:
             note = f"strategy {_ROOM_STRATEGY} is not asked: room is not looked at"
         return Verdict(pod, chosen, note, nodes, rows, states, reasons, ~refused, total, scores, guaranteed, known)
+
+    def _lacks_market(self, chosen: Chosen, now_us: int) -> bool:
+        needed = any(isinstance(strategy, Weighted) and strategy.needs_market for strategy, _ in chosen)
+        return needed and self._cluster_state.market.is_stale(now_us)
 
     def _chosen(self, pod: Pod) -> tuple[Chosen, str]:
         """Return the strategies of a pod, and the error in its annotation; empty: none."""

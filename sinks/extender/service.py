@@ -28,7 +28,6 @@ from sinks.extender.requeue import WaitingPods
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
 from sinks.extender.state.store import BucketReservationStore
-from sinks.extender.strategy import registry
 from sinks.extender.web import server
 
 if TYPE_CHECKING:
@@ -40,14 +39,12 @@ ANNOTATION = "kick.spazio.io/at"  # the cluster watch ignores this prefix
 _COUNT_SECONDS = 1.0
 _SWEEP_SECONDS = 60.0
 _OBJECTS_BEFORE_COLLECTION = 50_000
-_MARKET_SECONDS = 1800.0  # three periods of the history sink
-_NO_MARKET = (
-    "no past prices and interruptions: is a history sink running? Until then `weighted` knows current prices only"
-)
 _READY_SECONDS = 5.0
 
 HELD = Gauge("spazio_extender_reservations", "reservations of pods that are not bound yet")
-MARKETS = Gauge("spazio_extender_markets", "markets with enough node-hours to know their past")
+MARKETS = Gauge(
+    "spazio_extender_markets", "markets with enough node-hours to know their past; 0 while none are published"
+)
 NODES = Gauge("spazio_extender_nodes", "nodes by age of their reports", ["state"])
 
 
@@ -75,12 +72,7 @@ async def run(
     followed = Followed(client, settings, cluster_state)
     store = BucketReservationStore(client, names, cluster_state.reservations, timeout_seconds=own.store_seconds)
     publisher = DecisionPublisher(client, names, health, timeout_seconds=settings.nats.request_timeout_seconds)
-    services = [
-        followed.run(),
-        publisher.run(),
-        _count(cluster_state, health),
-        _watch_market(own, cluster_state, health),
-    ]
+    services = [followed.run(), publisher.run(), _count(cluster_state, health)]
     if requeues and api is not None:
         services.append(_requeue(api, own, cluster_state, waiting, followed.ready))
     async with asyncio.TaskGroup() as group, AsyncExitStack() as stack:
@@ -142,6 +134,7 @@ async def _count(cluster_state: ClusterState, health: Health) -> None:
             swept = time.monotonic()
             cluster_state.sweep(now_us)
         HELD.set(len(cluster_state.reservations))
+        MARKETS.set(0 if cluster_state.market.is_stale(now_us) else len(cluster_state.market.kinds))
         counts = cluster_state.counts(now_us)
         for state, number in counts.items():
             NODES.labels(state).set(number)
@@ -151,19 +144,6 @@ async def _count(cluster_state: ClusterState, health: Health) -> None:
                 health.degrade("telemetry", "no node reports; check agents, processors and the cache sink")
             else:
                 health.recover("telemetry")
-
-
-async def _watch_market(settings: Extender, cluster_state: ClusterState, health: Health) -> None:
-    """Say so while the strategies in use need past prices and nothing publishes them."""
-    if not registry.needs_market(settings):
-        return
-    while True:
-        await asyncio.sleep(_COUNT_SECONDS)
-        MARKETS.set(len(cluster_state.market.kinds))
-        if abs(time.time() - cluster_state.market.at_us / 1e6) > _MARKET_SECONDS:
-            health.degrade("market", _NO_MARKET)
-        else:
-            health.recover("market")
 
 
 async def _bind(api: "Api | None", namespace: str, name: str, uid: str, node: str) -> str:

@@ -1,4 +1,4 @@
-"""Past prices of nodes reach extenders over the bus, and an extender that ranks by them says so while none come."""
+"""Past prices of nodes reach extenders over the bus, from a history in a folder that they do not share."""
 
 import asyncio
 import time
@@ -10,7 +10,6 @@ from nats.aio.client import Client
 from bus.health import Health
 from schemas.live import Live
 from schemas.settings import Settings
-from sinks.extender import service as extender
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
 from sinks.history import service as history
@@ -41,24 +40,18 @@ def with_history(settings: Settings, folder: Path) -> Settings:
 async def test_an_extender_without_the_historys_folder_knows_past_prices(
     client: Client, settings: Settings, tmp_path: Path
 ) -> None:
-    own = settings.extender.model_copy(update={"strategies": "weighted", "port": 0})
-    away = settings.model_copy(update={"extender": own})
-    cluster_state, health = ClusterState(away), Health()
+    cluster_state = ClusterState(settings)
     cluster_state.describe(node("new", type="m5", zone="a", labels=SPOT))
-    listening = asyncio.get_running_loop().create_future()
+    recorded = Live(with_history(settings, tmp_path))
     tasks = [
-        asyncio.create_task(Followed(client, away, cluster_state).run()),
-        asyncio.create_task(extender.run(client, away, health, None, listening, requeues=False)),
+        asyncio.create_task(Followed(client, settings, cluster_state).run()),
+        asyncio.create_task(history.run(client, recorded, Health())),
     ]
     try:
-        await until(lambda: "market" in health.problems)
-        assert "is a history sink running?" in health.problems["market"]
-        tasks.append(asyncio.create_task(history.run(client, Live(with_history(settings, tmp_path)), Health())))
         await until(lambda: cluster_state.market.at_us > 0)
         row = cluster_state.rows.rows(["new"])
         assert cluster_state.rows["median"][row].tolist() == [0.3]
         assert cluster_state.rows["interruptions"][row].tolist() == [0.0]
-        await until(lambda: "market" not in health.problems)
     finally:
         for task in tasks:
             task.cancel()

@@ -16,6 +16,7 @@ from schemas.messages.market import Markets
 
 log = logging.getLogger(__name__)
 
+STALE_SECONDS = 1800.0  # three periods of the history sink
 MEDIAN, RATE = "spazio.median-price", "spazio.interruption-rate"
 
 
@@ -50,6 +51,10 @@ class Market:
 
     kinds: Mapping[Kind, Past] = field(default_factory=dict)
     at_us: int = 0
+
+    def is_stale(self, now_us: int) -> bool:
+        """Tell whether nothing was published for long."""
+        return abs(now_us - self.at_us) > STALE_SECONDS * 1e6
 
     def of(self, labels: Mapping[str, str], type: str | None, zone: str | None, annotations: Mapping[str, str]) -> Past:  # noqa: A002 # as NodeFacts names it
         """Return median price and interruption rate of a node; numeric annotations of the node win."""

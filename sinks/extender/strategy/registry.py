@@ -43,13 +43,6 @@ _MAKERS: Mapping[str, _Maker] = {
 NAMES: tuple[str, ...] = tuple(_MAKERS)
 
 
-def needs_market(settings: Extender) -> bool:
-    """Tell whether strategies of the settings rank by past prices or interruptions; pods' annotations may, too."""
-    used = (settings.strategies, *(entry.partition(":")[2] for entry in settings.profiles))
-    weighted = [strategy for text in used for strategy, _ in make(ranking.terms(text), settings)]
-    return any(strategy.needs_market for strategy in weighted if isinstance(strategy, Weighted))
-
-
 def make(terms: Mapping[str, ranking.Term], settings: Extender) -> list[tuple[Strategy, float]]:
     """Return the strategies with these names, each with its weight.
 

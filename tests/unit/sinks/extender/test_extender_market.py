@@ -7,11 +7,9 @@ import pytest
 
 from schemas.messages.market import Market as Published
 from schemas.messages.market import Markets
-from schemas.sections.placement import Extender
 from sinks.extender.state import market
 from sinks.extender.state.market import Kind, Market, Past
-from sinks.extender.strategy import registry
-from tests.support.placement import START, Clock, Replica, given, node
+from tests.support.placement import START, Clock, Replica, given, node, report
 
 SPOT = {"karpenter.sh/capacity-type": "spot"}
 
@@ -42,19 +40,30 @@ def test_nodes_that_are_known_before_and_after_have_what_was_published() -> None
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    ("strategies", "expected"),
     [
-        ({}, False),
-        ({"strategies": "availability+weighted=2"}, True),
-        ({"profiles": ("batch:weighted",)}, True),
-        ({"strategies": "weighted", "factors": ("fit=1", "price=0")}, False),
-        ({"strategies": "weighted(fit=1)"}, False),
-        ({"strategies": "weighted(fit=1;available=0.9)"}, True),
-        ({"strategies": "weighted", "factors": ("stability=1",)}, True),
+        ("availability", False),
+        ("availability+weighted=2", True),
+        ("weighted(price=0;fit=1)", False),
+        ("weighted(stability=1)", True),
+        ("weighted(fit=1;available=0.9)", True),
     ],
 )
-def test_the_past_is_missed_only_where_strategies_rank_by_it(fields: dict[str, object], expected: bool) -> None:
-    assert registry.needs_market(Extender.model_validate(fields)) is expected
+async def test_a_decision_says_that_past_prices_are_missed_where_strategies_rank_by_them(
+    strategies: str, expected: bool
+) -> None:
+    replica = Replica(given(extender_strategies=strategies), Clock())
+    replica.cluster_state.describe(node("a"))
+    replica.cluster_state.report(report("a", START, 9.0))
+    assert await replica.place("p", ["a"]) == "a"
+    assert ((replica.decisions[-1].note or "").startswith("no past prices")) is expected
+    replica.cluster_state.trade(market.of_message(published(), least_hours=24))
+    assert await replica.place("q", ["a"]) == "a"
+    assert "past prices" not in (replica.decisions[-1].note or "")
+    replica.clock.pass_seconds(1801)
+    replica.cluster_state.report(report("a", replica.clock.now_us, 9.0))
+    assert await replica.place("r", ["a"]) == "a"
+    assert ((replica.decisions[-1].note or "").startswith("no past prices")) is expected
 
 
 def test_annotations_win_over_the_history_if_they_are_numbers(caplog: pytest.LogCaptureFixture) -> None:

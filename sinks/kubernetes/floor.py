@@ -22,7 +22,7 @@ from sinks.kubernetes import autoscaler, target
 from sinks.kubernetes.autoscaler import RESOURCE, Order, Scaler
 from sinks.kubernetes.latest import Said
 from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.writer import Write, Writer
+from sinks.kubernetes.writing.writer import Write, Writer
 
 log = logging.getLogger(__name__)
 

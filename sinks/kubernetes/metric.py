@@ -15,13 +15,13 @@ from kube.api import Api
 from schemas.messages.estimate import Availability
 from schemas.messages.prediction import Prediction, Resources
 from schemas.settings import Settings
-from sinks.kubernetes import change
-from sinks.kubernetes.change import Leaves, Rule
 from sinks.kubernetes.latest import Said
 from sinks.kubernetes.node import Node
 from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.waits import Waits
-from sinks.kubernetes.writer import Write, Writer
+from sinks.kubernetes.writing import change
+from sinks.kubernetes.writing.change import Leaves, Rule
+from sinks.kubernetes.writing.waits import Waits
+from sinks.kubernetes.writing.writer import Write, Writer
 
 VERSION, KIND = "spazio.io/v1alpha1", "NodeMetric"
 RESOURCE = f"{VERSION}/nodemetrics"

@@ -14,13 +14,13 @@ from typing import Any
 from kube import answer, apply
 from kube.api import Api
 from schemas.sections.output import Output
-from sinks.kubernetes import change
-from sinks.kubernetes.change import Rule
 from sinks.kubernetes.latest import Said
 from sinks.kubernetes.node import SIDES, Node
 from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.waits import Waits
-from sinks.kubernetes.writer import Write, Writer
+from sinks.kubernetes.writing import change
+from sinks.kubernetes.writing.change import Rule
+from sinks.kubernetes.writing.waits import Waits
+from sinks.kubernetes.writing.writer import Write, Writer
 
 _KUBELET = "kubelet"  # it sets extended resources to 0 when a machine restarts
 _ROUNDING = 1e-6  # 1.001 cores have, as floats, a little less than 1001 millicores

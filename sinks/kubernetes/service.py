@@ -22,11 +22,12 @@ from sinks.kubernetes.latest import Said
 from sinks.kubernetes.metric import Metric
 from sinks.kubernetes.mid import Mid
 from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.writer import Pace, Writer
+from sinks.kubernetes.writing.pace import Pace
+from sinks.kubernetes.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
-_WRITES_PER_SECOND = 20.0
+_WITHIN = 0.8  # of the time after which any change is written
 _END_SECONDS = 2.5
 _SOON_SECONDS = 1.0
 
@@ -47,7 +48,8 @@ async def run(client: Client, live: Live, health: Health, *, clock: Callable[[],
     """
     settings = live.current
     await api.address(settings.kube)
-    output, latest_messages, sender, pace = settings.output, Said(), Api(settings.kube), Pace(_WRITES_PER_SECOND)
+    output, latest_messages, sender = settings.output, Said(), Api(settings.kube)
+    pace = Pace(output.writes_per_second, _WITHIN * output.force_seconds)
     nodes = Objects("nodes", node.reader(output))
     metrics = Objects(metric.RESOURCE, metric.read)
     scalers = Objects(autoscaler.RESOURCE, autoscaler.reader(output.floor_annotation))

@@ -69,6 +69,7 @@ OTHER: dict[str, Any] = {
     "extender_market_hours": 62, "extender_minimum_availability": 0.97,
     "extender_unconfirmed_seconds": 11, "extender_unconfirmed_pods": 17,
     "output_mid": False, "output_mid_cpu": "a/b", "output_mid_memory": "a/c", "output_diff": 0.2,
+    "output_writes_per_second": 33.5,
     "output_force_seconds": 62, "output_stale_seconds": 63, "output_metrics": False, "output_floor": False,
     "output_floor_annotation": "x", "output_floor_seconds": 64, "output_forecast_seconds": 65,
     "output_look_seconds": 66,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.kubernetes import change
-from sinks.kubernetes.change import Rule
+from sinks.kubernetes.writing import change
+from sinks.kubernetes.writing.change import Rule
 
 RULE = Rule(diff=0.1, force_seconds=300)
 FIGURES = st.dictionaries(st.sampled_from(["a", "b"]), st.floats(0, 1e12) | st.sampled_from(["cpu", "memory"]))

@@ -16,7 +16,8 @@ from sinks.kubernetes.autoscaler import Scaler
 from sinks.kubernetes.floor import Floor
 from sinks.kubernetes.latest import Said
 from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.writer import Pace, Writer
+from sinks.kubernetes.writing.pace import Pace
+from sinks.kubernetes.writing.writer import Writer
 from tests.support.predicted import forecast
 
 START = 1_800_000_000.0
@@ -76,7 +77,7 @@ class Sink:
         self.scalers.put(self.server.thing)
         self.now = START
         self.floor = Floor(self.server, self.scalers, self.said, Output.model_validate(output), lambda: self.now)
-        self.writer = Writer("floor", Health(), Pace(1e6))
+        self.writer = Writer("floor", Health(), Pace(1e6, 1e-3))
 
     def hear(self, desired: int, at: float, *, raises: bool = True) -> None:
         told = forecast(

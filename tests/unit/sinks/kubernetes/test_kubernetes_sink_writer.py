@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from bus.health import Health
 from kube import answer
 from kube.answer import Trouble
-from sinks.kubernetes.writer import Pace, Write, Writer
+from sinks.kubernetes.writing.pace import Pace
+from sinks.kubernetes.writing.writer import Write, Writer
 
 
 class Server:
@@ -22,10 +24,17 @@ class Server:
         self.done: list[str] = []
         self.gone: list[str] = []
         self.health = Health()
-        self.writer = Writer("mid", self.health, Pace(1e6))
+        self.pace = Pace(1e6, 1e-3)
+        self.writer = Writer("mid", self.health, self.pace)
+        self.slow, self.busy, self.most = False, 0, 0
 
     async def _send(self, key: str) -> Mapping[str, Any]:
         self.asked.append(key)
+        self.busy += 1
+        self.most = max(self.most, self.busy)
+        if self.slow:
+            await asyncio.sleep(0.02)
+        self.busy -= 1
         if key in self.troubles:
             raise self.troubles[key]
         return {"metadata": {"name": key}}
@@ -109,7 +118,75 @@ async def test_an_object_that_is_gone_or_that_somebody_else_has_just_changed_is_
 
 
 async def test_turns_are_spread_evenly_however_many_ask() -> None:
-    pace, loop = Pace(100), asyncio.get_running_loop()
+    pace, loop = Pace(100, 0.01), asyncio.get_running_loop()
+    pace.plan("mid", 21)
     began = loop.time()
     await asyncio.gather(*(pace.turn() for _ in range(21)))
     assert loop.time() - began >= 0.19
+
+
+async def test_the_rate_is_what_waits_needs_between_twenty_and_the_limit() -> None:
+    """16,000 nodes with two objects each, within 240 of 300 s."""
+    pace = Pace(200, 240)
+    assert pace.per_second == 20
+    pace.plan("mid", 16_000)
+    pace.plan("metric", 16_000)
+    assert pace.per_second == pytest.approx(32_000 / 240)
+    pace.plan("mid", 100_000)
+    assert pace.per_second == 200
+    assert Pace(5, 240).per_second == 5
+
+
+async def test_an_overloaded_server_is_written_to_at_half_the_rate_after_the_pause_it_asks_for() -> None:
+    pace, loop = Pace(1000, 0.01), asyncio.get_running_loop()
+    pace.plan("mid", 100)
+    await pace.turn()
+    pace.overloaded(0.2)
+    pace.overloaded(None)
+    assert pace.per_second == pytest.approx(250)
+    began = loop.time()
+    await pace.turn()
+    assert loop.time() - began >= 0.19
+    await asyncio.sleep(0.3)
+    await pace.turn()
+    assert 260 < pace.per_second < 1000  # it recovers by a tenth each second
+
+
+async def test_a_server_that_has_too_much_to_do_is_given_time() -> None:
+    """Two objects wait and should be written within a millisecond: at half the rate, 1000 a second."""
+    server = Server()
+    server.troubles["a"] = answer.Away("too many requests", 0.0)
+    await server.write("a", "b")
+    assert server.pace.per_second == 1000
+    server.troubles["a"] = answer.Invalid("no")
+    await server.write("a", "b")
+    assert server.pace.per_second > 500, "what is wrong with one object is no overload"
+
+
+async def test_writes_that_succeed_are_sent_together_up_to_eight() -> None:
+    server = Server()
+    server.slow = True
+    keys = [f"n{number}" for number in range(40)]
+    assert await server.write(*keys) == keys
+    assert server.done == keys
+    assert server.most == 8
+
+
+async def test_what_waits_and_for_how_long_is_shown() -> None:
+    def shown(name: str) -> float | None:
+        return REGISTRY.get_sample_value(f"spazio_kube_{name}", {"what": "mid"})
+
+    server = Server()
+    server.troubles = {"b": answer.Away("away")}
+    await server.write("a", "b", "c")
+    await asyncio.sleep(0.05)
+    await server.write("b", "c")
+    assert shown("writes_waiting") == 2
+    assert 0.05 <= (shown("write_lag_seconds") or 0) < 5
+    server.troubles = {}
+    await server.write("b", "c")
+    assert (shown("writes_waiting"), shown("write_lag_seconds")) == (0, 0)
+    server.troubles = {"d": answer.Away("away")}
+    await server.write("d")
+    await server.write()
+    assert shown("writes_waiting") == 0, "it is not wanted any more"

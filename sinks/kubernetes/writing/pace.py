@@ -37,7 +37,7 @@ class Pace:
         return min(max(needed, _LEAST_PER_SECOND), self._most) * self._share
 
     def plan(self, what: str, waiting: int) -> None:
-        """Store how many writes of a part wait."""
+        """Store how many writes of a part wait at the start of a round."""
         self._waiting[what] = waiting
 
     async def turn(self) -> None:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 _ABOUT_NONE = (answer.Away, answer.Unknown)  # troubles that do not concern the object
 _GIVE_UP = 3
-_MOST_IN_FLIGHT = 8
+_MOST_IN_FLIGHT = 32  # the pace spreads them, so fewer meet the server at once
 
 WRITES = Counter("spazio_kube_writes_total", "writes to the API server, by what and outcome", ["what", "outcome"])
 WAITING = Gauge("spazio_kube_writes_waiting", "objects that need a write", ["what"])
@@ -113,6 +113,8 @@ class Writer:
         now = asyncio.get_running_loop().time()
         self._failing = {key: trouble for key, trouble in self._failing.items() if key in wanted}
         self._since = {key: self._since.get(key, now) for key in wanted}
+        # The rate holds for the whole round: by what is left, it would fall as the round goes on.
+        self._pace.plan(self._what, len(wanted))
         self._show()
 
     def _written(self, key: str) -> None:
@@ -121,7 +123,6 @@ class Writer:
 
     def _show(self) -> None:
         """Show how many objects wait, and for how long the first of them has."""
-        self._pace.plan(self._what, len(self._since))
         WAITING.labels(self._what).set(len(self._since))
         oldest = min(self._since.values(), default=None)
         LAG.labels(self._what).set(0.0 if oldest is None else asyncio.get_running_loop().time() - oldest)

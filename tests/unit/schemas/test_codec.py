@@ -66,6 +66,12 @@ GOOD: dict[str, dict[str, Any]] = {
         }],
         "refusals": [{"node": "b", "reason": "full", "needs": ["room for 1 more"]}],
     },
+    "market": {
+        "v": 1,
+        "at_us": 7,
+        "since_us": 1,
+        "markets": [{"type": "m5", "zone": "a", "spot": True, "hours": 3.5, "price": 0.2, "interruptions": 1}],
+    },
     "reservations": {
         "v": 1, "node": "a.b",
         "pods": {

@@ -298,7 +298,11 @@ def test_another_horizon_keeps_what_was_learned(body: bytes, horizon: str) -> No
     partition = PredictionPartition(configured(**FAST | {"predict_horizon_seconds": horizon}), 0)
     partition.restore(body)
     _, arrays = snapshot.unpack(partition.snapshot())
-    told = {name for name in learned if not np.array_equal(learned[name], arrays.get(name), equal_nan=True)}
+    told = {
+        name
+        for name in learned
+        if name not in arrays or not np.array_equal(learned[name], arrays[name], equal_nan=True)
+    }
     assert {name.split(".")[1] for name in told if name.startswith("node.")} <= {"calibrated", "accuracy"}
     assert {name for name in told if name.startswith("node.calibrated")} == {"node.calibrated.waiting.born_us"}
     assert not {name for name in told if name.startswith(("groups.", "pods."))}

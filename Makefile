@@ -8,7 +8,7 @@ KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/kube
 KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
 GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' nice go build
 
-.PHONY: install up test test-all check format bench evaluate-truth peers audit release-check site pins docs kube-tools clean
+.PHONY: install up test test-all check format bench evaluate evaluate-truth peers audit release-check site pins docs kube-tools clean
 .DEFAULT_GOAL := install
 
 .venv/.run: requirements.txt pyproject.toml
@@ -63,6 +63,9 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks.agent
+evaluate: .venv/.dev
+	$(BIN)/python -m benchmarks.evaluation
+
 evaluate-truth: .venv/.run
 	$(BIN)/spazio truth
 peers: .venv-peers/.run

@@ -107,11 +107,12 @@ def _table(wanted: Scenario, results: Results, seeds: int) -> Table:
     for name in together:
         table.add_column(name.replace("_", " "), justify="right")
     for figure in shown:
-        table.add_row(_FIGURES[figure], *(_cell(figures.get(figure)) for figures in together.values()))
+        table.add_row(_FIGURES[figure], *(cell(figures.get(figure)) for figures in together.values()))
     return table
 
 
-def _cell(interval: Interval | None) -> str:
+def cell(interval: Interval | None) -> str:
+    """Return a mean with half the width of its interval, as tables show it."""
     if interval is None or interval.mean != interval.mean:
         return "-"
     digits = 2 if abs(interval.mean) < 10 else 1

@@ -13,6 +13,7 @@ from schemas.settings import Settings
 from spazio import queries, sink
 from spazio.backup import command as keeping
 from spazio.credentials import cli as credentials_cli
+from spazio.export import command as exporting
 from spazio.option import PIPELINE, with_settings
 from spazio.terminal import clean
 
@@ -30,6 +31,7 @@ histograms_app = typer.Typer(
 app.add_typer(histograms_app, name="histograms")
 app.command()(keeping.backup)
 app.command()(keeping.restore)
+app.command()(exporting.export)
 
 
 def _show_version(wanted: bool) -> None:  # as the framework calls it

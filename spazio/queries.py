@@ -56,7 +56,8 @@ def sql(
         str | None, typer.Argument(help="One SQL statement. Without it an interactive prompt opens.")
     ] = None,
     form: Annotated[
-        Literal["table", "csv", "json"], typer.Option("--format", help="How rows are printed; csv has a heading.")
+        Literal["table", "csv", "json", "parquet"],
+        typer.Option("--format", help="How rows are printed; csv has a heading, parquet is for a file."),
     ] = "table",
     json_output: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     unrestricted: Annotated[
@@ -71,16 +72,10 @@ def sql(
     """Query the history with DuckDB, while the pipeline runs."""
     from spazio.command import sql as command
 
-    if json_output and form == "csv":
-        sys.stderr.write("spazio: --json and --format csv exclude each other\n")
+    if json_output and form not in ("table", "json"):
+        sys.stderr.write(f"spazio: --json and --format {form} exclude each other\n")
         return 2
-    return command.run(
-        settings.history_dir,
-        statement,
-        json_output=json_output or form == "json",
-        csv_output=form == "csv",
-        unrestricted=unrestricted,
-    )
+    return command.run(settings.history_dir, statement, form="json" if json_output else form, unrestricted=unrestricted)
 
 
 @with_settings("data", "nats", "containers", "sample", "runtime", "history", "log")

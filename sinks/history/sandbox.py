@@ -49,13 +49,15 @@ def prepare(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(f"SET temp_directory = {layout.quoted(str(spill))}")
 
 
-def confine(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
-    """Leave only the folder to the connection, for good."""
+def confine(connection: duckdb.DuckDBPyConnection, directory: Path, writable: Path | None = None) -> None:
+    """Leave only the folder to the connection, for good, and one file outside that it may write."""
     # DuckDB compares patterns as they are written, and the files that match them as they are named.
     prefixes = {str(directory), layout.literal(directory)}
     allowed = ", ".join(layout.quoted(f"{prefix}/") for prefix in sorted(prefixes))
     free = ", ".join(map(layout.quoted, _FREE_SETTINGS))
     connection.execute(f"SET allowed_directories = [{allowed}]")
+    if writable is not None:
+        connection.execute(f"SET allowed_paths = [{layout.quoted(str(writable))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute(f"SET allowed_configs = [{free}]")
     connection.execute("SET lock_configuration = true")

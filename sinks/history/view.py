@@ -44,13 +44,14 @@ def create(directory: Path) -> Path:
     return path
 
 
-def connect(directory: Path, *, restricted: bool = False) -> duckdb.DuckDBPyConnection:
+def connect(directory: Path, *, restricted: bool = False, writable: Path | None = None) -> duckdb.DuckDBPyConnection:
     """Return an in-memory connection with the same views over the folder's current path.
 
     Args:
         directory: Folder of the history.
         restricted: Let the connection see no other file, load no extension and keep its settings; `sandbox.check` has
             to see each statement.
+        writable: File that a restricted connection may write, too, for the answer to a statement.
 
     Raises:
         FileNotFoundError: The folder has no history.
@@ -62,7 +63,7 @@ def connect(directory: Path, *, restricted: bool = False) -> duckdb.DuckDBPyConn
         sandbox.prepare(connection)
     _views(connection, directory.absolute())
     if restricted:
-        sandbox.confine(connection, directory.absolute())
+        sandbox.confine(connection, directory.absolute(), writable)
     return connection
 
 

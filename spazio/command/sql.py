@@ -5,16 +5,19 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
-from typing import cast
+from typing import Literal, cast
 
 import duckdb
 
 from sinks.history import sandbox, view
 from spazio import plain
+from spazio.export import file
 from spazio.terminal import clean
 
 _HELP = """\
@@ -25,6 +28,7 @@ _HELP = """\
 _LEAVING = ("quit", "exit", ".quit", ".exit", ".q")
 _HISTORY = "SELECT view_name FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal AND NOT temporary"
 
+Form = Literal["table", "csv", "json", "parquet"]
 # Prints rows.
 _Output = Callable[[duckdb.DuckDBPyRelation], None]
 _TABLES = (
@@ -35,29 +39,58 @@ _SHOWN_ROWS = 200
 _ALL = 1_000_000_000
 
 
-def run(
-    directory: Path, statement: str | None, *, json_output: bool, unrestricted: bool = False, csv_output: bool = False
-) -> int:
+def run(directory: Path, statement: str | None, *, form: Form = "table", unrestricted: bool = False) -> int:
     """Execute a statement, or read statements; return the exit status.
 
     Args:
         directory: Folder of the history.
         statement: SQL; None: read from the terminal, or from standard input if it is no terminal.
-        json_output: Print rows as a JSON array.
+        form: How rows are printed: as a table, CSV with a heading, a JSON array, or the bytes of a Parquet file.
         unrestricted: Let statements read and write any file, and load extensions.
-        csv_output: Print rows as CSV, with a heading.
     """
-    output = _print_json if json_output else _print_csv if csv_output else _print_table
+    if form == "parquet":
+        return _run_parquet(directory, statement, unrestricted)
     try:
         connection = view.connect(directory, restricted=not unrestricted)
     except (FileNotFoundError, duckdb.Error) as error:
         clean.complain(error)
         return 1
+    output = {"json": _print_json, "csv": _print_csv, "table": _print_table}[form]
     with connection:
         if statement is None and sys.stdin.isatty():
             return _prompt(connection, output, unrestricted)
         text = sys.stdin.read() if statement is None else statement
         return 0 if _execute(connection, text, output, unrestricted) else 1
+
+
+def _run_parquet(directory: Path, statement: str | None, unrestricted: bool) -> int:
+    """Write the rows of one statement to standard output, which is no terminal."""
+    if sys.stdout.isatty() or (statement is None and sys.stdin.isatty()):
+        clean.complain('Parquet is no text: spazio sql --format parquet "SELECT …" > rows.parquet, or spazio export')
+        return 2
+    text = sys.stdin.read() if statement is None else statement
+    with tempfile.TemporaryDirectory(prefix="spazio-sql-") as folder:
+        path, written = Path(folder, "rows.parquet"), list[int]()
+
+        def keep(rows: duckdb.DuckDBPyRelation) -> None:
+            if written:
+                raise duckdb.InvalidInputException("a Parquet file holds the rows of one statement, not of several")
+            path.unlink(missing_ok=True)
+            written.append(file.write(rows, path, "parquet"))
+
+        try:
+            with view.connect(directory, restricted=not unrestricted, writable=path) as connection:
+                if not _execute(connection, text, keep, unrestricted):
+                    return 1
+        except (FileNotFoundError, duckdb.Error) as error:
+            clean.complain(error)
+            return 1
+        if not written:
+            clean.complain("the statement has no rows")
+            return 1
+        with path.open("rb") as content:
+            shutil.copyfileobj(content, sys.stdout.buffer)
+    return 0
 
 
 def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, unrestricted: bool) -> bool:

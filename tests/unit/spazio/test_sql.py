@@ -5,6 +5,7 @@ import io
 import json
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from schemas import codec
@@ -28,10 +29,10 @@ def history(tmp_path: Path) -> Path:
 
 
 def test_rows_are_printed_as_a_table_and_as_json(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sql.run(history, "SELECT node, max(cpu_util) AS most FROM samples GROUP BY 1", json_output=False) == 0
+    assert sql.run(history, "SELECT node, max(cpu_util) AS most FROM samples GROUP BY 1") == 0
     assert "most" in capsys.readouterr().out
     statement = "SELECT node, min(time) AS time, any_value(memory_pressure) AS none, date FROM samples GROUP BY ALL"
-    assert sql.run(history, statement, json_output=True) == 0
+    assert sql.run(history, statement, form="json") == 0
     rows = json.loads(capsys.readouterr().out)
     assert rows[0]["node"] == "n"
     assert rows[0]["none"] is None
@@ -45,7 +46,7 @@ def test_maps_lists_and_structs_are_json_too(history: Path, capsys: pytest.Captu
         append(target, NAMES.part(0, kind, "n"), sequence, codec.encode(message))
     target.flush()
     statement = "SELECT labels, taints, price / 0 AS dear, histogram(time) AS hours FROM nodes GROUP BY ALL"
-    assert sql.run(history, statement, json_output=True) == 0
+    assert sql.run(history, statement, form="json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["labels"] == {"topology.kubernetes.io/zone": "a", "empty": ""}
     assert row["taints"] == [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
@@ -55,12 +56,12 @@ def test_maps_lists_and_structs_are_json_too(history: Path, capsys: pytest.Captu
 
 
 def test_a_wrong_statement_is_explained_with_status_1(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sql.run(history, "SELECT nonsense FROM samples", json_output=False) == 1
+    assert sql.run(history, "SELECT nonsense FROM samples") == 1
     assert "nonsense" in capsys.readouterr().err
 
 
 def test_without_a_history_it_says_how_to_make_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sql.run(tmp_path / "none", "SELECT 1", json_output=False) == 1
+    assert sql.run(tmp_path / "none", "SELECT 1") == 1
     assert "spazio up" in capsys.readouterr().err
 
 
@@ -68,7 +69,7 @@ def test_statements_come_from_standard_input_if_it_is_no_terminal(
     history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("SELECT count(*) AS n FROM samples; SELECT ';' AS text"))
-    assert sql.run(history, None, json_output=True) == 0
+    assert sql.run(history, None, form="json") == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [[{"n": 30}], [{"text": ";"}]]
 
 
@@ -85,7 +86,7 @@ def test_the_prompt_takes_statements_over_several_lines_and_dot_commands(
 
     monkeypatch.setattr("builtins.input", typed)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    assert sql.run(history, None, json_output=False) == 0
+    assert sql.run(history, None) == 0
     shown = capsys.readouterr()
     assert "availability" in shown.out
     assert "30" in shown.out
@@ -95,7 +96,7 @@ def test_the_prompt_takes_statements_over_several_lines_and_dot_commands(
 
 def test_rows_are_printed_as_csv(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     statement = "SELECT node, NULL AS none, [1, 2] AS list, 'a,\"b' AS text, 0.5 AS half FROM samples LIMIT 1"
-    assert sql.run(history, statement, json_output=False, csv_output=True) == 0
+    assert sql.run(history, statement, form="csv") == 0
     assert list(csv.DictReader(io.StringIO(capsys.readouterr().out))) == [
         {"node": "n", "none": "", "list": "[1, 2]", "text": 'a,"b', "half": "0.5"}
     ]
@@ -105,12 +106,12 @@ def test_rows_are_printed_as_csv(history: Path, capsys: pytest.CaptureFixture[st
 def test_a_view_of_the_history_is_not_dropped_and_nothing_says_that_it_was(
     history: Path, capsys: pytest.CaptureFixture[str], statement: str
 ) -> None:
-    assert sql.run(history, statement, json_output=False) == 1
+    assert sql.run(history, statement) == 1
     told = capsys.readouterr()
     assert told.out == ""
     assert "samples is of the history" in told.err
     text = "CREATE TEMP TABLE t AS SELECT 1 AS a; DROP TABLE t; SELECT count(*) AS n FROM samples"
-    assert sql.run(history, text, json_output=False) == 0
+    assert sql.run(history, text) == 0
     told = capsys.readouterr()
     assert "Success" not in told.out
     assert "30" in told.out
@@ -123,7 +124,7 @@ def test_quit_leaves_the_prompt(
     lines = iter(["SELECT 7 AS n;", leave, "SELECT 8 AS n;"])
     monkeypatch.setattr("builtins.input", lambda _: next(lines))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    assert sql.run(history, None, json_output=True) == 0
+    assert sql.run(history, None, form="json") == 0
     assert '[{"n": 7}]' in capsys.readouterr().out
     assert next(lines) == "SELECT 8 AS n;"
 
@@ -172,12 +173,12 @@ def test_statements_neither_read_nor_write_anything_but_the_history(
     before = sorted(tmp_path.rglob("*"))
     escaped = {name: str(path).replace("'", "''") for name, path in (("history", folder), ("out", out))}
     text = statement.format(secret=secret, **escaped)
-    assert sql.run(folder, text, json_output=True) == 1
+    assert sql.run(folder, text, form="json") == 1
     shown = capsys.readouterr()
     assert "hidden" not in shown.out
     assert "spazio: " in shown.err
     assert sorted(tmp_path.rglob("*")) == before
-    assert sql.run(folder, "SELECT count(*) AS n, count(date) AS dated FROM samples", json_output=True) == 0
+    assert sql.run(folder, "SELECT count(*) AS n, count(date) AS dated FROM samples", form="json") == 0
     assert json.loads(capsys.readouterr().out) == [{"n": 30, "dated": 30}]
 
 
@@ -185,11 +186,11 @@ def test_unrestricted_statements_read_and_write_files(
     tmp_path: Path, history: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "out.csv"
-    assert sql.run(history, f"COPY (SELECT 7 AS n) TO '{path}'", json_output=True, unrestricted=True) == 0
+    assert sql.run(history, f"COPY (SELECT 7 AS n) TO '{path}'", form="json", unrestricted=True) == 0
     capsys.readouterr()
-    assert sql.run(history, f"FROM '{path}'", json_output=True, unrestricted=True) == 0
+    assert sql.run(history, f"FROM '{path}'", form="json", unrestricted=True) == 0
     assert json.loads(capsys.readouterr().out) == [{"n": 7}]
-    assert sql.run(history, f"SELECT * FROM read_csv('{path.parent.parent}/x')", json_output=True) == 1
+    assert sql.run(history, f"SELECT * FROM read_csv('{path.parent.parent}/x')", form="json") == 1
     assert "--unrestricted" in capsys.readouterr().err
 
 
@@ -203,5 +204,38 @@ def test_restricted_statements_have_tables_in_memory_plans_and_room_to_spill(
         "EXPLAIN ANALYZE SELECT max(cpu_util) FROM t; PIVOT t ON node USING count(*); PRAGMA table_info('t'); "
         "SELECT last(s) AS s FROM (SELECT repeat('x', 50) || a AS s FROM range(2000000) AS r(a) ORDER BY hash(a), s)"
     )
-    assert sql.run(link, text, json_output=False) == 0, capsys.readouterr().err
+    assert sql.run(link, text) == 0, capsys.readouterr().err
     assert "xxx" in capsys.readouterr().out
+
+
+def test_rows_are_written_to_a_pipe_as_parquet(
+    history: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    statement = "SET threads = 1; SELECT node, [1] AS list, count(*) AS n FROM samples GROUP BY 1"
+    assert sql.run(history, statement, form="parquet") == 0
+    (tmp_path / "rows.parquet").write_bytes(capfdbinary.readouterr().out)
+    assert duckdb.connect().execute(f"FROM '{tmp_path}/rows.parquet'").fetchall() == [("n", [1], 30)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("SELECT 1; SELECT 2", "of one statement"),
+        ("SET threads = 1", "no rows"),
+        ("COPY (SELECT 1) TO 'x.parquet'", "only read"),
+    ],
+)
+def test_what_is_no_parquet_file_is_refused_before_a_byte_is_written(
+    history: Path, capsys: pytest.CaptureFixture[str], statement: str, reason: str
+) -> None:
+    assert sql.run(history, statement, form="parquet") == 1
+    shown = capsys.readouterr()
+    assert (shown.out, reason in shown.err) == ("", True)
+
+
+def test_a_terminal_gets_no_parquet(
+    history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert sql.run(history, "SELECT 1", form="parquet") == 2
+    assert "> rows.parquet" in capsys.readouterr().err

@@ -139,12 +139,12 @@ def test_a_table_of_the_history_shows_any_name(tmp_path: Path, capsys: pytest.Ca
     append(writer, "spazio.podfacts.n", 1, payload)
     writer.flush()
     view.create(tmp_path)
-    assert sql.run(tmp_path, "SELECT name, labels FROM podfacts", json_output=False) == 0
+    assert sql.run(tmp_path, "SELECT name, labels FROM podfacts") == 0
     out = capsys.readouterr().out
     assert harmless(out)
     assert "evil" in out
-    assert sql.run(tmp_path, f"SELECT '{name}' AS \"{name}\"", json_output=False) == 0
-    assert sql.run(tmp_path, f'SELECT "{name}" FROM podfacts', json_output=False) == 1
+    assert sql.run(tmp_path, f"SELECT '{name}' AS \"{name}\"") == 0
+    assert sql.run(tmp_path, f'SELECT "{name}" FROM podfacts') == 1
     captured = capsys.readouterr()
     assert not FORBIDDEN & set(captured.out + captured.err)
 

@@ -1,0 +1,126 @@
+"""What of the history is exported: tables, a range of time, nodes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+
+from sinks.history import layout
+from sinks.history.table import TABLES
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_COLUMNS = (
+    "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1"
+)
+
+
+class Unselectable(ValueError):
+    """There is no such table, or a text is no time; the message says which."""
+
+
+class Range(NamedTuple):
+    """Event times from the first to before the second, in microseconds."""
+
+    from_us: int
+    to_us: int
+
+
+def parse(since: str | None, until: str | None, newest_us: int) -> Range:
+    """Return the range between two texts.
+
+    Args:
+        since: ISO 8601, in local time unless it names a zone, or a duration before the newest row, such as `15m`; None:
+            the beginning.
+        until: The same; None: the end.
+        newest_us: Time of the newest row.
+
+    Raises:
+        Unselectable: A text is neither, or the range is empty.
+
+    >>> parse("90s", None, 100_000_000)
+    Range(from_us=10000000, to_us=100000001)
+    """
+    from_us = 0 if since is None else _moment(since, newest_us)
+    to_us = newest_us + 1 if until is None else _moment(until, newest_us)
+    if from_us >= to_us:
+        raise Unselectable(f"the range ends at {text(to_us)}, before it begins at {text(from_us)}")
+    return Range(from_us, to_us)
+
+
+def text(at_us: int) -> str:
+    """Return a time in UTC.
+
+    >>> text(1_700_000_000_500_000)
+    '2023-11-14T22:13:20Z'
+    """
+    return f"{datetime.fromtimestamp(at_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _moment(given: str, newest_us: int) -> int:
+    if ago := _AGO.fullmatch(given.strip()):
+        return newest_us - round(float(ago[1]) * _SECONDS[ago[2]] * 1e6)
+    try:
+        return max(0, round(datetime.fromisoformat(given.strip()).timestamp() * 1e6))
+    except (ValueError, OverflowError) as error:
+        raise Unselectable(
+            f"{given!r} is no time; write 2026-11-23T10:00Z, or 15m for 15 minutes before the newest row (s, m, h, d)"
+        ) from error
+
+
+def newest(directory: Path, connection: duckdb.DuckDBPyConnection) -> int:
+    """Return the time of the newest row in microseconds; only the newest hour is read.
+
+    Raises:
+        Unselectable: The history has no rows.
+    """
+    hours = {(path.parents[2].name, layout.hour_of(path.parent)) for path, _ in layout.files(directory)}
+    last = max((hour for _, hour in hours if hour is not None), default=None)
+    if last is None:
+        raise Unselectable(f"{directory} has no rows yet")
+    whole = Range(last, last + layout.HOUR_US)
+    rows = [
+        connection.execute(f"SELECT max(at_us) FROM {table} WHERE {_within(whole)}").fetchall()  # noqa: S608 # ours
+        for table, hour in hours
+        if hour == last and table in {each.name for each in TABLES}
+    ]
+    return max((int(row[0][0]) for row in rows if row[0][0] is not None), default=last)
+
+
+def tables(connection: duckdb.DuckDBPyConnection, names: Sequence[str], nodes: Sequence[str]) -> Mapping[str, str]:
+    """Return the tables to export, each with its condition on nodes (or nothing).
+
+    Args:
+        connection: Has the views of the history.
+        names: Tables and views that have `at_us`; none: all tables, or with nodes, all that have nodes.
+        nodes: Names of nodes; none: all.
+
+    Raises:
+        Unselectable: A table does not exist, or has no time or no nodes.
+    """
+    columns = {str(table): set(listed) for table, listed in connection.execute(_COLUMNS).fetchall()}
+    known = sorted(table for table, listed in columns.items() if "at_us" in listed)
+    if missing := [name for name in names if name not in known]:
+        raise Unselectable(f"there is no table {missing[0]} with times; there are {', '.join(known)}")
+    if nodeless := [name for name in names if nodes and "node" not in columns[name]]:
+        raise Unselectable(f"{nodeless[0]} has no nodes; leave out --node, or ask with --query")
+    chosen = names or [each.name for each in TABLES if each.name in columns]
+    listed = ", ".join(map(layout.quoted, nodes))
+    condition = f"node IN ({listed})" if nodes else ""
+    return {name: condition for name in dict.fromkeys(chosen) if not nodes or "node" in columns[name]}
+
+
+def statement(table: str, within: Range, condition: str) -> str:
+    """Return the statement that reads a table's rows of a range, file by file."""
+    also = f" AND {condition}" if condition else ""
+    return f"SELECT * FROM {table} WHERE {_within(within)}{also}"  # noqa: S608 # a known table, quoted names
+
+
+def _within(within: Range) -> str:
+    days = [datetime.fromtimestamp(at // 1_000_000, UTC).date() for at in (within.from_us, within.to_us - 1)]
+    return (
+        f"date BETWEEN DATE '{days[0]}' AND DATE '{days[1]}' AND at_us >= {within.from_us} AND at_us < {within.to_us}"
+    )

@@ -1,0 +1,95 @@
+"""Writes tables of the history, or the answer to a query, into files, each complete or absent."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from sinks.history import sandbox, view
+from spazio.export import file, selection
+from spazio.export.file import Form
+from spazio.export.selection import Range, Unselectable
+
+
+def write(
+    directory: Path,
+    folder: Path,
+    form: Form,
+    names: Sequence[str],
+    nodes: Sequence[str],
+    since: str | None,
+    until: str | None,
+) -> tuple[Range, dict[Path, int]]:
+    """Write one file a table into a folder, and return the range and the number of rows by file.
+
+    Args:
+        directory: Folder of the history.
+        folder: Folder for the files; it is made. Files of the same names are replaced.
+        form: Format.
+        names: Tables and views; none: all tables that have rows in the range.
+        nodes: Nodes; none: all.
+        since: Begin, see `selection.parse`.
+        until: End.
+
+    Raises:
+        Unselectable: A table does not exist, or a text is no time.
+        FileNotFoundError: There is no history.
+        OSError, duckdb.Error: A file cannot be written.
+    """
+    with view.connect(directory) as connection:
+        chosen = selection.tables(connection, names, nodes)
+        within = selection.parse(since, until, selection.newest(directory, connection))
+        folder.mkdir(parents=True, exist_ok=True)
+        written = {}
+        for table, condition in chosen.items():
+            path = folder / f"{table}.{form}"
+            rows = _settled(connection, selection.statement(table, within, condition), path, form, empty=bool(names))
+            if rows or names:
+                written[path] = rows
+    return within, written
+
+
+def write_query(directory: Path, path: Path, form: Form, query: str) -> int:
+    """Write the answer to a statement that only reads the history, and return the number of rows.
+
+    Raises:
+        Unselectable: It is not one statement with rows.
+        FileNotFoundError: There is no history.
+        OSError, duckdb.Error: The statement fails or may write, or the file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with view.connect(directory, restricted=True, writable=_hidden(path)) as connection:
+        statements = connection.extract_statements(query)
+        if len(statements) != 1:
+            raise Unselectable(f"one statement is exported at a time; this text has {len(statements)}")
+        sandbox.check(statements[0])
+        return _settled(connection, statements[0].query, path, form)
+
+
+def _hidden(path: Path) -> Path:
+    return path.absolute().with_name(f".{path.name}.tmp")
+
+
+def _settled(connection: duckdb.DuckDBPyConnection, query: str, path: Path, form: Form, *, empty: bool = True) -> int:
+    """Write rows beside the path and rename the file once it is complete; `empty`: also if there are none."""
+    hidden = _hidden(path)
+    try:
+        try:
+            count = _written(connection, query, hidden, form)
+        except duckdb.IOException:  # compaction has just replaced a file that the query had listed
+            count = _written(connection, query, hidden, form)
+        if count or empty:
+            hidden.replace(path)
+        return count
+    finally:
+        with contextlib.suppress(OSError):
+            hidden.unlink(missing_ok=True)
+
+
+def _written(connection: duckdb.DuckDBPyConnection, query: str, hidden: Path, form: Form) -> int:
+    hidden.unlink(missing_ok=True)
+    rows: duckdb.DuckDBPyRelation | None = connection.sql(query)
+    if rows is None or rows.columns == ["Success"]:
+        raise Unselectable("the statement has no rows")
+    return file.write(rows, hidden, form)

@@ -1,0 +1,168 @@
+"""`spazio export` as a program would use it: files of tables, of a range, of nodes, of a query."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from schemas import codec
+from sinks.history import view
+from sinks.history.writer import Writer
+from spazio import cli
+from spazio.export import selection
+from tests.support.history import append
+from tests.support.telemetry import NAMES, block, stored
+from tests.support.workload import of_each_kind
+
+Spazio = Callable[..., int]
+BEGIN_US = 1_700_000_000_000_000  # of the first block; each is a second of ten samples
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    folder = tmp_path / "it's a history"
+    writer = Writer(folder, "S", "20261121T063000123456Z", 1)
+    sequence = 0
+    for second in range(60):
+        for node in ("n", "n2"):
+            sequence += 1
+            append(writer, *_at(sequence, stored(block(node, second, cpu_util=0.5, memory_pressure=None))))
+    for kind, message in of_each_kind(0).items():
+        sequence += 1
+        append(writer, NAMES.part(0, kind, "n"), sequence, codec.encode(message))
+    writer.flush()
+    view.create(folder)
+    return folder
+
+
+def _at(sequence: int, message: tuple[str, bytes]) -> tuple[str, int, bytes]:
+    return message[0], sequence, message[1]
+
+
+@pytest.fixture
+def spazio(history: Path, monkeypatch: pytest.MonkeyPatch) -> Spazio:
+    def run(*arguments: object) -> int:
+        line = ["spazio", "export", *map(str, arguments), "--history-dir", str(history)]
+        monkeypatch.setattr("sys.argv", line)
+        return cli.main()
+
+    return run
+
+
+def rows(path: Path, what: str = "*") -> list[tuple[object, ...]]:
+    name = str(path).replace("'", "''")
+    found: list[tuple[object, ...]] = duckdb.connect().execute(f"SELECT {what} FROM '{name}'").fetchall()
+    return found
+
+
+def test_all_tables_with_rows_become_files_with_all_their_rows(
+    spazio: Spazio, history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "folder"
+    assert spazio(out) == 0
+    with view.connect(history) as connection:
+        counts = {
+            path.stem: connection.execute(f"SELECT count(*) FROM {path.stem}").fetchone() for path in out.iterdir()
+        }
+    assert {path.stem: rows(path, "count(*)")[0] for path in out.iterdir()} == counts
+    assert counts["samples"] == (1200,)
+    assert counts.keys() >= {"samples", "containers", "pods", "nodes", "podfacts"}
+    assert "smoothed" not in counts, "a table without rows has no file"
+    shown = capsys.readouterr().out
+    assert f"{out}/samples.parquet: 1200 rows" in shown
+    assert "from 1970-01-01T00:00:00Z to 2023-11-14T22:14:19Z" in shown
+
+
+def test_a_range_and_nodes_choose_rows_and_only_of_tables_that_have_nodes(spazio: Spazio, tmp_path: Path) -> None:
+    assert spazio(tmp_path / "out", "--from", "2023-11-14T22:13:30Z", "--to", "30s", "--node", "n2") == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["samples.parquet"]
+    found = rows(tmp_path / "out" / "samples.parquet", "string_agg(DISTINCT node), min(at_us), max(at_us), count(*)")
+    last = BEGIN_US + 59_900_000
+    assert found == [("n2", BEGIN_US + 10_000_000, last - 30_000_000 - 100_000, 199)]
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_lists_and_what_is_missing_survive_in_text(spazio: Spazio, tmp_path: Path, form: str) -> None:
+    assert spazio(tmp_path, "--table", "nodes", "--table", "samples", "--format", form) == 0
+    (labels, price), *_ = rows(tmp_path / f"nodes.{form}", "labels, price")
+    assert (json.loads(labels) if isinstance(labels, str) else labels) == {
+        "topology.kubernetes.io/zone": "a",
+        "empty": "",
+    }
+    assert isinstance(price, float)
+    assert rows(tmp_path / f"samples.{form}", "count(*), count(cpu_util), count(memory_pressure)") == [(1200, 1200, 0)]
+
+
+def test_the_rows_of_a_query_become_a_file_of_the_format_of_its_name(spazio: Spazio, tmp_path: Path) -> None:
+    query = "SELECT node, count(*) AS n, 'NaN'::DOUBLE AS nan, 1e999 / 2 AS infinite FROM samples GROUP BY 1 -- all"
+    assert spazio(tmp_path / "nodes.json", "--query", f"{query} ORDER BY 1") == 0
+    lines = (tmp_path / "nodes.json").read_text().splitlines()
+    assert sorted(json.loads(line)["node"] for line in lines) == ["n", "n2"]
+    assert json.loads(lines[0]) | {"node": ""} == {"node": "", "n": 600, "nan": None, "infinite": None}
+    assert spazio(tmp_path / "rows", "--query", "PIVOT samples ON node USING count(*)", "--format", "parquet") == 0
+    assert duckdb.connect().execute(f"SELECT n, n2 FROM read_parquet('{tmp_path}/rows')").fetchall()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM read_text('{tmp}/secret')",
+        "COPY (SELECT 1) TO '{tmp}/out.csv'",
+        "COPY (SELECT 1) TO '{tmp}/.out.csv.tmp'",
+        "SELECT 1) TO '{tmp}/out.csv'; --",
+        "SELECT 1; SELECT 2",
+        "SELECT nonsense",
+        "SET threads = 1",
+    ],
+)
+def test_a_query_reads_the_history_only_and_leaves_no_file_behind_when_it_fails(
+    spazio: Spazio, tmp_path: Path, query: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "secret").write_text("hidden")
+    (tmp_path / "out.csv").write_text("as it was")
+    before = sorted(tmp_path.iterdir())
+    assert spazio(tmp_path / "out.csv", "--query", query.format(tmp=tmp_path)) == 1
+    assert (sorted(tmp_path.iterdir()), (tmp_path / "out.csv").read_text()) == (before, "as it was")
+    assert capsys.readouterr().err.startswith("spazio: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--table", "nothing"], "there are availability, "),
+        (["--table", "subspaces", "--node", "n1"], "subspaces has no nodes"),
+        (["--from", "yesterday"], "'yesterday' is no time; write 2026-"),
+        (["--from", "10s", "--to", "20s"], "before it begins"),
+        (["--table", "samples", "--query", "SELECT 1"], "leave out --table"),
+        (["--from", "1e400d"], "is no time"),
+    ],
+)
+def test_what_cannot_be_exported_is_said_in_one_sentence(
+    spazio: Spazio, tmp_path: Path, arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spazio(tmp_path / "out", *arguments) in (1, 2)
+    told = capsys.readouterr().err
+    assert reason in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_name_of_a_node_is_no_sql(spazio: Spazio, tmp_path: Path) -> None:
+    assert spazio(tmp_path / "out", "--table", "samples", "--node", "n1' OR '1' = '1") == 0
+    assert rows(tmp_path / "out" / "samples.parquet", "count(*)") == [(0,)]
+
+
+def test_without_a_history_it_says_how_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["spazio", "export", str(tmp_path / "out"), "--history-dir", str(tmp_path)])
+    assert cli.main() == 1
+    assert "spazio up" in capsys.readouterr().err
+
+
+def test_an_empty_history_has_no_newest_row(tmp_path: Path) -> None:
+    view.create(tmp_path)
+    with view.connect(tmp_path) as connection, pytest.raises(selection.Unselectable, match="no rows yet"):
+        selection.newest(tmp_path, connection)

@@ -17,10 +17,12 @@ import msgspec
 from aiohttp import web
 from prometheus_client import Counter, Gauge
 
+from bus import errors
 from bus.client import Client
+from schemas import codec
 from schemas.settings import Settings, SettingsError
 from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names
-from sinks.dashboard import node_feed, pipeline
+from sinks.dashboard import model_feed, node_feed, pipeline
 from sinks.dashboard.access import Access
 from sinks.dashboard.cluster_feed import ClusterFeed
 from sinks.dashboard.history import History, Unanswerable
@@ -43,6 +45,7 @@ _PING_SECONDS = 10.0
 _LOOK_SECONDS = 1.0  # for whether the page is still there
 _BODY_BYTES = 64 << 10
 _PIPELINE_SECONDS = 1.0
+_NO_MODEL: tuple[type[Exception], ...] = (*errors.REQUEST_FAILED, codec.Refused)
 _QUERIES = 2  # at once; DuckDB uses all cores for each
 
 VIEWERS = Gauge("spazio_dashboard_viewers", "open event streams of pages")
@@ -77,6 +80,7 @@ class Dashboard:
         app.router.add_get("/api/about", self._about)
         app.router.add_get("/api/cluster", self._follow_cluster)
         app.router.add_get("/api/node/{node}", self._follow_node)
+        app.router.add_get("/api/model", self._show_model)
         app.router.add_get("/api/pipeline", self._show_pipeline)
         app.router.add_post("/api/query", self._query)
         app.router.add_static("/static", _STATIC)
@@ -197,6 +201,12 @@ class Dashboard:
                 state = await pipeline.read(self._client, self._settings)
                 self._pipeline = now(), msgspec.json.encode(state)
         return web.Response(body=self._pipeline[1], content_type="application/json")
+
+    async def _show_model(self, _: web.Request) -> web.Response:
+        try:
+            return _json(await model_feed.read(self._client, self._settings))
+        except _NO_MODEL as error:
+            return _json({"model": None, "error": str(error) or type(error).__name__})
 
     async def _query(self, request: web.Request) -> web.Response:
         if request.content_type != "application/json":

@@ -10,6 +10,8 @@ import aiohttp
 import pytest
 from nats.aio.client import Client
 
+from schemas import codec
+from schemas.messages.estimate import Model
 from schemas.sections.dashboard import Dashboard
 from schemas.settings import Settings, SettingsError
 from schemas.subject import Names
@@ -119,6 +121,27 @@ async def test_the_pipeline_is_shown_with_its_dead_letters(
     assert {stream["name"] for stream in state["streams"]} >= {"SPAZIO_TELEMETRY", "SPAZIO_ESTIMATES", "SPAZIO_DEAD"}
     (letter,) = state["letters"]
     assert (letter["reason"], letter["bytes"], letter["data"]) == ("it is <b>garbage</b>", 9, "�<script>")
+
+
+async def test_the_newest_model_is_read_from_the_bus_and_what_is_none_is_said(
+    client: Client, settings: Settings, web: aiohttp.ClientSession
+) -> None:
+    names = Names()
+    model = Model(scope="global", at_us=7, features=["cpu"], moment=[4.0], nodes=2, pods=3.5, cost=[1.0])
+    async with served(client, settings) as address:
+
+        async def shown() -> Any:
+            async with web.get(f"{address}/api/model") as answer:
+                return await answer.json()
+
+        assert await shown() == {"model": None}
+        for at_us in (1, 7):
+            await client.jetstream().publish(names.model, codec.encode(model.model_copy(update={"at_us": at_us})))
+        assert (await shown())["model"] == model.model_dump(exclude_none=True)
+        await client.jetstream().publish(names.model, b"{}")
+        assert "scope" in (await shown())["error"]
+        await client.jetstream().delete_stream(names.telemetry)
+        assert (await shown())["error"]
 
 
 async def test_queries_read_the_history_and_nothing_else(

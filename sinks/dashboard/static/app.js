@@ -4,17 +4,18 @@ import { h, note, replace } from "./dom.js";
 import { age, setNow } from "./format.js";
 import { get } from "./stream.js";
 import * as cluster from "./cluster.js";
+import * as model from "./learned.js";
 import * as node from "./node.js";
 import * as pipeline from "./pipeline.js";
 import * as placement from "./placement.js";
 import * as predictions from "./predictions.js";
 import * as sql from "./sql.js";
 
-const PAGES = { cluster, node, placement, predictions, pipeline, sql };
-const LINKS = [["cluster", "Cluster"], ["placement", "Placement"], ["predictions", "Predictions"], ["pipeline", "Pipeline"], ["sql", "SQL"]];
+const PAGES = { cluster, node, model, placement, predictions, pipeline, sql };
+const LINKS = [["cluster", "Cluster"], ["model", "Model"], ["placement", "Placement"], ["predictions", "Predictions"], ["pipeline", "Pipeline"], ["sql", "SQL"]];
 const KEYS = [
   ["/", "search"], ["j, k", "next, previous node"], ["Enter", "open the node"], ["Esc", "back to the cluster"],
-  ["g", "group by zone, type or not"], ["t", "dark or light"], ["1 – 5", "pages"], ["?", "these keys"],
+  ["g", "group by zone, type or not"], ["t", "dark or light"], ["1 – 6", "pages"], ["?", "these keys"],
 ];
 
 let current = null;

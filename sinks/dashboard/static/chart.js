@@ -30,7 +30,7 @@ export class Chart {
     const { title, series, format, height, min, max, floor, stacked, shade, brush } = this.options;
     const axis = { stroke: style("quiet"), grid: { stroke: style("line"), width: 1 }, ticks: { stroke: style("line"), width: 1 }, font: "11px system-ui" };
     this.plot = new uPlot({
-      title, height, width: Math.max(200, this.element.clientWidth),
+      title, height, width: Math.max(200, this.element.clientWidth), padding: [null, 24, null, null],
       legend: { live: true },
       cursor: { sync: { key: "spazio" }, drag: { x: true, y: false, setScale: false }, points: { size: 5 } },
       scales: { x: { time: true, range: (_, low, high) => this.range ?? [low, high] }, y: { range: (_, low, high) => [min ?? Math.min(0, low ?? 0), max ?? Math.max((high ?? 0) * 1.08, floor)] } },

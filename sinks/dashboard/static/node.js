@@ -7,6 +7,7 @@ import * as series from "./series.js";
 import { follow } from "./stream.js";
 
 const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
+const HORIZON_SECONDS = 3600; // before the range, for predictions that hold in it
 const REFILL_SECONDS = 15; // by then the history has what was measured while the page opened
 
 export function open(main, { argument: node, search, report, go, keep, about }) {
@@ -15,10 +16,12 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
   const raw = new series.Line(series.METRICS.length);
   const smooth = new series.Line(series.METRICS.length);
   const estimate = new series.Line(series.ESTIMATES.length);
+  const rejecting = new series.Line(series.REJECTS.length);
   const usage = { times: [], who: new Map() };
   let newest = null;
   let newestPods = null;
-  let prediction = null;
+  let newestReject = null;
+  let predictions = [];
   let events = [];
   let failure = "";
   let dirty = true;
@@ -41,11 +44,17 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
   };
   const place = () => plots.appendChild(h("figure", {}));
   const column = (name) => series.METRICS.indexOf(name);
-  const spans = () => churn(estimate);
+  const spans = () => spansOf(estimate, 6, 3);
   const ratio = (value) => percent(value);
   const two = (title, name, format, options = {}) => {
     const chart = new Chart(place(), { title, format, shade: spans, brush, series: [{ label: "raw", colour: "raw", width: 1 }, { label: "smoothed", colour: "c1", width: 2 }], ...options });
     return { chart, data: () => aligned([raw, column(name)], [smooth, column(name)]) };
+  };
+  // With what was predicted, as a share of the machine.
+  const three = (title, name, share) => {
+    const series3 = [{ label: "raw", colour: "raw", width: 1 }, { label: "smoothed", colour: "c1", width: 2 }, { label: "predicted peak", colour: "c2", width: 1.5, dash: [6, 4] }];
+    const { chart } = two(title, name, ratio, { max: 1.02, series: series3 });
+    return { chart, data: (low, high) => aligned([raw, column(name)], [smooth, column(name)], series.peaks(predictions, share, low, high)) };
   };
   const available = new Chart(place(), { title: "Pods that fit", format: (value) => amount(value), shade: spans, brush, height: 200,
     series: [{ label: "at most", colour: "band", width: 1, band: 1 }, { label: "at least", colour: "band", width: 1 }, { label: "expected", colour: "c1", width: 2 }] });
@@ -53,11 +62,13 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
   const stackedPlace = place();
   const charts = [
     { chart: available, data: () => [estimate.times, estimate.values[2], estimate.values[1], estimate.values[0]] },
-    two("CPU in use", "cpu_util", ratio, { max: 1.02 }), two("CPU pressure", "cpu_pressure", ratio, { floor: 0.05 }),
-    two("Memory in use", "memory_util", ratio, { max: 1.02 }), two("Disk in use", "disk_util", ratio, { floor: 0.05 }),
+    three("CPU in use", "cpu_util", (row) => row.peak_cpu / (machine.cpus ?? row.capacity_cpu)), two("CPU pressure", "cpu_pressure", ratio, { floor: 0.05 }),
+    three("Memory in use", "memory_util", (row) => row.peak_memory / (machine.memory_bytes ?? row.capacity_memory)), two("Disk in use", "disk_util", ratio, { floor: 0.05 }),
     two("Network", "net_bytes", (value) => `${bytes(value)}/s`), two("Runnable threads", "procs_running", (value) => amount(value, 0)),
     { chart: new Chart(place(), { title: "Signal, and cost of one pod", format: (value) => amount(value, 3), shade: spans, brush, series: [{ label: "signal", colour: "c1" }, { label: "cost", colour: "c2" }, { label: "capacity", colour: "c3" }] }),
       data: () => [estimate.times, estimate.values[3], estimate.values[4], estimate.values[5]] },
+    { chart: new Chart(place(), { title: "Reject signal", format: ratio, max: 1.02, shade: () => spansOf(rejecting, 2, 5), brush, series: [{ label: "score", colour: "c1", width: 2 }, { label: "threshold", colour: "c2", dash: [6, 4] }] }),
+      data: () => [rejecting.times, rejecting.values[0], rejecting.values[1]] },
   ];
 
   const range = () => (view.from ? [view.from, view.to] : [now() / 1000 - view.seconds, now() / 1000]);
@@ -81,6 +92,8 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
         ["Running pods", whole(newest.pods)], ["Measured", `${age((now() * 1000 - newest.at_us) / 1e6)} ago`]);
     }
     if (machine.cpus) facts.push(["Machine", `${machine.cpus} CPUs, ${bytes(machine.memory_bytes)}`]);
+    const prediction = predictions.at(-1);
+    if (newestReject) facts.push(["Takes new work", newestReject.reject ? `no, for ${age((now() * 1000 - newestReject.since_us) / 1e6)}` : "yes"]);
     if (prediction) facts.push([`Peak within ${age(prediction.horizon_seconds)}`, prediction.violation >= 1 ? "not known until one has settled"
         : `${amount(prediction.peak_cpu, 2)} CPUs, ${bytes(prediction.peak_memory)}`]);
     replace(head, h("h1", {}, node), h("a", { class: "quiet", href: go("cluster", "", { node }) }, "in the cluster"), h("dl", { class: "facts" }, facts.map(([title, text]) => h("div", {}, h("dt", {}, title), h("dd", {}, text)))));
@@ -113,7 +126,7 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
 
   function drawCharts() {
     const [low, high] = range();
-    for (const { chart, data } of charts) chart.set(cut(data(), low, high), [low, high]);
+    for (const { chart, data } of charts) chart.set(cut(data(low, high), low, high), [low, high]);
     drawStack(low, high);
   }
 
@@ -146,14 +159,15 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
   async function load() {
     const [from, to] = range();
     try {
-      const [past, smoothed, numbers, used, list, predicted] = await Promise.all([
-        series.metrics("samples", node, from, to), series.metrics("smoothed", node, from, to), series.estimates(node, from, to), series.pods(node, from, to), series.events(node, from, to), series.prediction(node, from - 3600, to)]);
+      const [past, smoothed, numbers, used, list, predicted, rejects] = await Promise.all([
+        series.metrics("samples", node, from, to), series.metrics("smoothed", node, from, to), series.estimates(node, from, to), series.pods(node, from, to), series.events(node, from, to), series.predictions(node, from - HORIZON_SECONDS, to), series.rejects(node, from, to)]);
       raw.add(...past);
       smooth.add(...smoothed);
       estimate.add(...numbers);
       takeUsage(used.filter((row) => !usage.times.includes(row.t)));
       events = merged(events, list);
-      prediction = predicted[0] ?? null;
+      predictions = joined(predicted, predictions);
+      rejecting.add(...rejects);
       failure = "";
     } catch (error) {
       failure = error.message;
@@ -193,7 +207,15 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
       events = merged([{ at_us: event.at_us, event: event.event, who: event.name ?? event.container_name ?? event.container.slice(0, 12), workload: event.workload }], events);
       dirty = true;
     },
-    prediction: (row) => { prediction = { horizon_seconds: row.horizon_seconds, peak_cpu: row.peak?.cpu ?? row.peak_cpu, peak_memory: row.peak?.memory ?? row.peak_memory, violation: row.violation }; },
+    prediction: (row) => {
+      predictions = joined(predictions, [{ at_us: row.at_us, horizon_seconds: row.horizon_seconds, violation: row.violation, peak_cpu: row.peak.cpu, peak_memory: row.peak.memory, capacity_cpu: row.capacity.cpu, capacity_memory: row.capacity.memory }]);
+      dirty = true;
+    },
+    reject: (row) => {
+      newestReject = row;
+      rejecting.add([row.at_us / 1e6], [[row.score], [row.threshold], [Number(row.reject)]]);
+      dirty = true;
+    },
   }, report);
 
   function draw() {
@@ -237,21 +259,21 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
   };
 }
 
-// Seconds in which containers started or ended, as [from, to].
-function churn(line) {
+// Spans [from, to] in which a column is not 0, over gaps of so many seconds: of churn, or in which a node rejects.
+function spansOf(line, column, gap) {
   const spans = [];
   line.times.forEach((time, at) => {
-    if (!line.values[6][at]) return;
+    if (!line.values[column][at]) return;
     const last = spans.at(-1);
-    if (last && time - last[1] < 3) last[1] = time;
+    if (last && time - last[1] < gap) last[1] = time;
     else spans.push([time - 0.5, time]);
   });
   return spans;
 }
 
-// Two columns over the union of their times.
-function aligned([one, first], [other, second]) {
-  return uPlot.join([[one.times, one.values[first]], [other.times, other.values[second]]]);
+// Columns of lines, and further columns, over the union of their times.
+function aligned([one, first], [other, second], ...further) {
+  return uPlot.join([[one.times, one.values[first]], [other.times, other.values[second]], ...further]);
 }
 
 function cut(data, low, high) {
@@ -261,6 +283,12 @@ function cut(data, low, high) {
   let to = times.length;
   while (to > from && times[to - 1] > high + 5) to -= 1;
   return data.map((column) => column.slice(from, to));
+}
+
+// Predictions of both in order of time, each once.
+function joined(one, other) {
+  const all = new Map([...one, ...other].map((row) => [row.at_us, row]));
+  return [...all.values()].sort((first, second) => first.at_us - second.at_us).slice(-2000);
 }
 
 function merged(one, other) {

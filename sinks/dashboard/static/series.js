@@ -95,5 +95,35 @@ export async function pods(node, from, to) {
 export const events = (node, from, to) => rows(
   `SELECT at_us, event, coalesce(name, container_name, left(container, 12)) AS who, workload FROM containers WHERE ${within(node, from, to)} ORDER BY at_us DESC LIMIT 100`);
 
-export const prediction = (node, from, to) => rows(
-  `SELECT at_us, peak_cpu, peak_memory, capacity_cpu, capacity_memory, horizon_seconds, model, violation FROM predictions WHERE ${within(node, from, to)} ORDER BY at_us DESC LIMIT 1`);
+// Predictions that state how often they are exceeded; those that know nothing yet state the whole capacity.
+export const predictions = (node, from, to) => rows(
+  `SELECT at_us, peak_cpu, peak_memory, capacity_cpu, capacity_memory, horizon_seconds, model, violation FROM predictions WHERE ${within(node, from, to)} ORDER BY at_us`);
+
+export const REJECTS = ["score", "threshold", "reject"];
+
+export function rejects(node, from, to) {
+  const list = "max(score) AS score, max(threshold) AS threshold, max(reject::INTEGER) AS reject";
+  return columns(`SELECT ${bucket(from, to)} AS t, ${list} FROM rejects WHERE ${within(node, from, to)} GROUP BY 1 ORDER BY 1`, REJECTS);
+}
+
+// Times and values of predicted peaks within a range, each until the next one or to the end of its horizon.
+export function peaks(predictions, of, low, high) {
+  const times = [];
+  const values = [];
+  const put = (time, value) => {
+    if (times.length && time <= times.at(-1)) return;
+    times.push(time);
+    values.push(value);
+  };
+  predictions.forEach((row, at) => {
+    const next = (predictions[at + 1]?.at_us ?? Infinity) / 1e6;
+    const begin = Math.max(low, row.at_us / 1e6);
+    const end = Math.min(high, row.at_us / 1e6 + row.horizon_seconds, next);
+    if (begin >= end) return;
+    const value = row.violation >= 1 ? null : of(row);
+    put(begin, value);
+    put(end - 0.001, value);
+    if (end < Math.min(high, next)) put(end, null);
+  });
+  return [times, values];
+}

@@ -1,14 +1,12 @@
 """The pages of the dashboard in a real Chromium, beside a real nats-server."""
 
 import asyncio
-import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from nats.aio.client import Client
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, expect
 
 from schemas import codec
 from schemas.settings import Settings
@@ -16,44 +14,19 @@ from schemas.subject import Names
 from sinks import cluster
 from sinks.history import view
 from tests.support import telemetry
+from tests.support.browsing import CHROMIUM, opened
 from tests.support.pages import cache, rows, served
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ADDING = "cluster?group=binding&add=30&class=shop%2Fweb"
 PAGES = {
-    "light": (ADDING, "node/n1", "placement", "predictions", "pipeline", "sql"),
-    "dark": (ADDING, "node/n1", "pipeline"),
+    "light": (ADDING, "node/n1", "model", "placement", "predictions", "pipeline", "sql"),
+    "dark": (ADDING, "node/n1", "model", "pipeline"),
 }
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"),
 ]
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield running
-        await running.close()
-
-
-class Watched:
-    """A page, with all that it complains about and all that it loads from elsewhere."""
-
-    def __init__(self, page: Page, address: str) -> None:
-        self.page, self.complaints, own = page, list[str](), (f"{address}/", "data:", "blob:")
-        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", lambda request: None if request.url.startswith(own) else self.complaints.append(request.url))
-
-
-async def opened(browser: Browser, address: str, path: str, *, width: int = 1280, scheme: str = "light") -> Watched:
-    page = await browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
-    watched = Watched(page, address)
-    await page.goto(f"{address}/#/{path}")
-    return watched
 
 
 async def test_thousands_of_nodes_are_shown_with_the_same_numbers_as_elsewhere(
@@ -114,7 +87,7 @@ async def test_a_node_is_shown_live(browser: Browser, client: Client, settings: 
         await client.publish(names.node("availability", "n1"), codec.encode(row.model_copy(update={"lower": 17.0})))
         await expect(watched.page.locator(".facts dd").first).to_have_text("17")
         await expect(watched.page.locator(".note", has_text="Waiting for this node")).to_have_count(0)
-        assert await watched.page.locator("figure canvas").count() == 9
+        assert await watched.page.locator("figure canvas").count() == 10
         assert watched.complaints == []
 
 

@@ -22,10 +22,11 @@ from bus.client import Client
 from schemas import codec
 from schemas.settings import Settings, SettingsError
 from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names
-from sinks.dashboard import model_feed, node_feed, pipeline
+from sinks.dashboard import model_feed, node_feed, pipeline, recorder
 from sinks.dashboard.access import Access
 from sinks.dashboard.cluster_feed import ClusterFeed
 from sinks.dashboard.history import History, Unanswerable
+from sinks.period import LAST_US, Period
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class Dashboard:
         app.router.add_get("/api/model", self._show_model)
         app.router.add_get("/api/pipeline", self._show_pipeline)
         app.router.add_post("/api/query", self._query)
+        app.router.add_post("/api/recording", self._record)
         app.router.add_static("/static", _STATIC)
         return app
 
@@ -209,23 +211,56 @@ class Dashboard:
             return _json({"model": None, "error": str(error) or type(error).__name__})
 
     async def _query(self, request: web.Request) -> web.Response:
-        if request.content_type != "application/json":
-            return _json({"error": 'send JSON: {"sql": "SELECT …"}'}, status=415)
-        try:
-            statement = json.loads(await request.read())["sql"]
-        except (ValueError, LookupError, TypeError):
-            statement = None
-        if not isinstance(statement, str):
-            return _json({"error": 'send JSON: {"sql": "SELECT …"}'}, status=400)
+        asked = await _asked(request, {"sql": str})
+        if isinstance(asked, web.Response):
+            return asked
         own = self._settings.dashboard
         async with self._queries:
             try:
                 answer = await asyncio.to_thread(
-                    self._history.query, statement, rows=own.query_rows, seconds=own.query_seconds
+                    self._history.query, asked["sql"], rows=own.query_rows, seconds=own.query_seconds
                 )
             except Unanswerable as reason:
                 return _json({"error": str(reason)})  # an answer for people; browsers log other states as errors
         return _json(answer._asdict())
+
+    async def _record(self, request: web.Request) -> web.Response:
+        """Answer with the flight recorder of a range in seconds, of one node or of all."""
+        asked = await _asked(request, {"from": int | float, "to": int | float, "node": str})
+        if isinstance(asked, web.Response):
+            return asked
+        if not 0 <= asked["from"] < asked["to"] <= LAST_US / 1e6:
+            return _json({"error": "the range ends before it begins"})
+        period = Period(round(asked["from"] * 1e6), round(asked["to"] * 1e6))
+        nodes = [asked["node"]] if asked["node"] else []
+        async with self._queries:
+            try:
+                return web.Response(
+                    body=await asyncio.to_thread(self._recording, period, nodes),
+                    content_type="text/html",
+                    headers={"Content-Disposition": "attachment"},
+                )
+            except Unanswerable as reason:
+                return _json({"error": str(reason)})
+
+    def _recording(self, period: Period, nodes: list[str]) -> bytes:
+        seconds = self._settings.dashboard.query_seconds
+        return recorder.page(recorder.read(self._history, period, nodes, seconds=seconds))
+
+
+async def _asked(request: web.Request, fields: dict[str, Any]) -> dict[str, Any] | web.Response:
+    """Return the fields of a request in JSON, or the answer to one that has others."""
+    wanted = ", ".join(f'"{name}": …' for name in fields)
+    if request.content_type != "application/json":
+        return _json({"error": f"send JSON: {{{wanted}}}"}, status=415)
+    try:
+        content = json.loads(await request.read())
+        given = {name: content[name] for name in fields}
+    except (ValueError, LookupError, TypeError):
+        given = {}
+    if not given or not all(isinstance(given[name], kind) for name, kind in fields.items()):
+        return _json({"error": f"send JSON: {{{wanted}}}"}, status=400)
+    return given
 
 
 async def _healthy(_: web.Request) -> web.Response:

@@ -4,6 +4,8 @@ DuckDB writes the file itself, so rows beyond the memory pass through. CSV has n
 JSON text there. JSON has no numbers that are not finite, so those are null in it.
 """
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -47,6 +49,25 @@ def write(rows: duckdb.DuckDBPyRelation, path: Path, form: Form) -> int:
     copy = f"COPY (SELECT {chosen} FROM exported) TO {layout.quoted(str(path))} ({_OPTIONS[form]})"  # noqa: S608 # quoted
     counted = rows.query("exported", copy)
     return 0 if counted is None else int(counted.fetchall()[0][0])
+
+
+def hidden(path: Path) -> Path:
+    """Return the path beside a file under which it is written."""
+    return path.absolute().with_name(f".{path.name}.tmp")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a hidden path, which replaces the file at the end, if something is there; on an error nothing is left."""
+    new = hidden(path)
+    try:
+        new.unlink(missing_ok=True)
+        yield new
+        if new.exists():
+            new.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
 
 
 def _name(column: str) -> str:

@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import duckdb
 
 from sinks.history import layout
 from sinks.history.table import TABLES
+from sinks.period import LAST_US, Period
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -22,14 +22,7 @@ class Unselectable(ValueError):
     """There is no such table, or a text is no time; the message says which."""
 
 
-class Range(NamedTuple):
-    """Event times from the first to before the second, in microseconds."""
-
-    from_us: int
-    to_us: int
-
-
-def parse(since: str | None, until: str | None, newest_us: int) -> Range:
+def parse(since: str | None, until: str | None, newest_us: int) -> Period:
     """Return the range between two texts.
 
     Args:
@@ -42,13 +35,13 @@ def parse(since: str | None, until: str | None, newest_us: int) -> Range:
         Unselectable: A text is neither, or the range is empty.
 
     >>> parse("90s", None, 100_000_000)
-    Range(from_us=10000000, to_us=100000001)
+    Period(from_us=10000000, to_us=100000001)
     """
     from_us = 0 if since is None else _moment(since, newest_us)
     to_us = newest_us + 1 if until is None else _moment(until, newest_us)
     if from_us >= to_us:
         raise Unselectable(f"the range ends at {text(to_us)}, before it begins at {text(from_us)}")
-    return Range(from_us, to_us)
+    return Period(from_us, to_us)
 
 
 def text(at_us: int) -> str:
@@ -62,9 +55,9 @@ def text(at_us: int) -> str:
 
 def _moment(given: str, newest_us: int) -> int:
     if ago := _AGO.fullmatch(given.strip()):
-        return newest_us - round(float(ago[1]) * _SECONDS[ago[2]] * 1e6)
+        return max(0, newest_us - round(float(ago[1]) * _SECONDS[ago[2]] * 1e6))
     try:
-        return max(0, round(datetime.fromisoformat(given.strip()).timestamp() * 1e6))
+        return min(LAST_US, max(0, round(datetime.fromisoformat(given.strip()).timestamp() * 1e6)))
     except (ValueError, OverflowError) as error:
         raise Unselectable(
             f"{given!r} is no time; write 2026-11-23T10:00Z, or 15m for 15 minutes before the newest row (s, m, h, d)"
@@ -81,9 +74,9 @@ def newest(directory: Path, connection: duckdb.DuckDBPyConnection) -> int:
     last = max((hour for _, hour in hours if hour is not None), default=None)
     if last is None:
         raise Unselectable(f"{directory} has no rows yet")
-    whole = Range(last, last + layout.HOUR_US)
+    whole = Period(last, last + layout.HOUR_US)
     rows = [
-        connection.execute(f"SELECT max(at_us) FROM {table} WHERE {_within(whole)}").fetchall()  # noqa: S608 # ours
+        connection.execute(f"SELECT max(at_us) FROM {table} WHERE {whole.condition()}").fetchall()  # noqa: S608 # ours
         for table, hour in hours
         if hour == last and table in {each.name for each in TABLES}
     ]
@@ -113,14 +106,7 @@ def tables(connection: duckdb.DuckDBPyConnection, names: Sequence[str], nodes: S
     return {name: condition for name in dict.fromkeys(chosen) if not nodes or "node" in columns[name]}
 
 
-def statement(table: str, within: Range, condition: str) -> str:
+def statement(table: str, within: Period, condition: str) -> str:
     """Return the statement that reads a table's rows of a range, file by file."""
     also = f" AND {condition}" if condition else ""
-    return f"SELECT * FROM {table} WHERE {_within(within)}{also}"  # noqa: S608 # a known table, quoted names
-
-
-def _within(within: Range) -> str:
-    days = [datetime.fromtimestamp(at // 1_000_000, UTC).date() for at in (within.from_us, within.to_us - 1)]
-    return (
-        f"date BETWEEN DATE '{days[0]}' AND DATE '{days[1]}' AND at_us >= {within.from_us} AND at_us < {within.to_us}"
-    )
+    return f"SELECT * FROM {table} WHERE {within.condition()}{also}"  # noqa: S608 # a known table, quoted names

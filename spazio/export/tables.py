@@ -1,15 +1,15 @@
 """Writes tables of the history, or the answer to a query, into files, each complete or absent."""
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
 
 from sinks.history import sandbox, view
+from sinks.period import Period
 from spazio.export import file, selection
 from spazio.export.file import Form
-from spazio.export.selection import Range, Unselectable
+from spazio.export.selection import Unselectable
 
 
 def write(
@@ -20,7 +20,7 @@ def write(
     nodes: Sequence[str],
     since: str | None,
     until: str | None,
-) -> tuple[Range, dict[Path, int]]:
+) -> tuple[Period, dict[Path, int]]:
     """Write one file a table into a folder, and return the range and the number of rows by file.
 
     Args:
@@ -59,7 +59,7 @@ def write_query(directory: Path, path: Path, form: Form, query: str) -> int:
         OSError, duckdb.Error: The statement fails or may write, or the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with view.connect(directory, restricted=True, writable=_hidden(path)) as connection:
+    with view.connect(directory, restricted=True, writable=file.hidden(path)) as connection:
         statements = connection.extract_statements(query)
         if len(statements) != 1:
             raise Unselectable(f"one statement is exported at a time; this text has {len(statements)}")
@@ -67,28 +67,20 @@ def write_query(directory: Path, path: Path, form: Form, query: str) -> int:
         return _settled(connection, statements[0].query, path, form)
 
 
-def _hidden(path: Path) -> Path:
-    return path.absolute().with_name(f".{path.name}.tmp")
-
-
 def _settled(connection: duckdb.DuckDBPyConnection, query: str, path: Path, form: Form, *, empty: bool = True) -> int:
     """Write rows beside the path and rename the file once it is complete; `empty`: also if there are none."""
-    hidden = _hidden(path)
-    try:
+    with file.replacing(path) as hidden:
         try:
             count = _written(connection, query, hidden, form)
         except duckdb.IOException:  # compaction has just replaced a file that the query had listed
-            count = _written(connection, query, hidden, form)
-        if count or empty:
-            hidden.replace(path)
-        return count
-    finally:
-        with contextlib.suppress(OSError):
             hidden.unlink(missing_ok=True)
+            count = _written(connection, query, hidden, form)
+        if not (count or empty):
+            hidden.unlink()
+    return count
 
 
 def _written(connection: duckdb.DuckDBPyConnection, query: str, hidden: Path, form: Form) -> int:
-    hidden.unlink(missing_ok=True)
     rows: duckdb.DuckDBPyRelation | None = connection.sql(query)
     if rows is None or rows.columns == ["Success"]:
         raise Unselectable("the statement has no rows")

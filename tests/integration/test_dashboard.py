@@ -19,6 +19,7 @@ from sinks import cluster
 from sinks.dashboard import cluster_feed
 from sinks.dashboard.access import Access
 from sinks.history import view
+from tests.support import flight
 from tests.support.pages import cache, rows, served
 
 SECRET = "a-secret-of-enough-letters"  # of a test
@@ -142,6 +143,29 @@ async def test_the_newest_model_is_read_from_the_bus_and_what_is_none_is_said(
         assert "scope" in (await shown())["error"]
         await client.jetstream().delete_stream(names.telemetry)
         assert (await shown())["error"]
+
+
+async def test_a_recording_of_a_range_is_a_file_and_what_is_none_is_said(
+    client: Client, settings: Settings, web: aiohttp.ClientSession
+) -> None:
+    begin = flight.record(settings.history_dir) / 1e6
+    whole: dict[str, object] = {"from": begin, "to": begin + flight.SECONDS, "node": ""}
+    async with served(client, settings) as address:
+
+        async def asked(body: object, kind: str = "application/json") -> tuple[int, str, str]:
+            headers = {"Content-Type": kind}
+            async with web.post(f"{address}/api/recording", data=json.dumps(body), headers=headers) as answer:
+                return answer.status, answer.content_type, await answer.text()
+
+        status, kind, text = await asked(whole)
+        assert (status, kind, "flight recorder" in text) == (200, "text/html", True)
+        assert (await asked(whole, "text/plain"))[0] == 415
+        unusable: list[object] = [[], {}, whole | {"from": "0"}, {"from": 0, "to": 1}]
+        for wrong in unusable:
+            assert (await asked(wrong))[0] == 400
+        for empty in ({"to": 0}, {"to": 1e18}, {"from": float("nan")}, {"node": "x"}, {"from": 0, "to": 1}):
+            status, kind, text = await asked(whole | empty)
+            assert (status, kind, bool(json.loads(text)["error"])) == (200, "application/json", True)
 
 
 async def test_queries_read_the_history_and_nothing_else(

@@ -11,7 +11,8 @@ class Watched:
     """A page, with all that it complains about and all that it loads from elsewhere."""
 
     def __init__(self, page: Page, address: str) -> None:
-        self.page, self.complaints, own = page, list[str](), (f"{address}/", "data:", "blob:")
+        self.page, self.complaints = page, list[str]()
+        own = (address if address.startswith("file:") else f"{address}/", "data:", "blob:")
         page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: None if request.url.startswith(own) else self.complaints.append(request.url))

@@ -4,9 +4,10 @@ import { h, note, replace, table } from "./dom.js";
 import { age, amount, now, percent, resource, whole } from "./format.js";
 import { Grid, binsOf } from "./grid.js";
 import { Cluster, matcher, spread } from "./model.js";
-import { follow } from "./stream.js";
+import { follow, saveRecording } from "./stream.js";
 
 const MOST_ROWS = 200;
+const RECORDED_SECONDS = 900;
 const GROUPS = [["", "no groups"], ["zone", "zone"], ["type", "type"], ["binding", "what runs out first"]];
 const MEASURES = [["lower", "pods that fit, at least"], ["available", "pods that fit, expected"], ["cpu", "CPU in use"], ["memory", "memory in use"]];
 
@@ -39,13 +40,19 @@ export function open(main, { search, report, go, keep, about }) {
     oninput: (event) => { view.text = event.target.value; changed(); } });
   const select = (label, options, value, set) => h("label", {}, label, h("select", { onchange: (event) => { set(event.target.value); changed(); } },
     options.map(([key, title]) => h("option", { value: key, selected: key === value }, title))));
+  const record = h("button", { type: "button", title: "One HTML file with the series of all nodes, which opens without a network", onclick: async () => {
+    record.disabled = true;
+    await saveRecording(now() / 1000 - RECORDED_SECONDS, now() / 1000).catch((error) => replace(answer, error.message));
+    record.disabled = false;
+  } }, "Save the last 15 minutes");
   const controls = h("div", { class: "controls" },
     searchBox,
     select("Show", MEASURES, view.measure, (value) => { view.measure = value; }),
     select("Group by", GROUPS, view.by, (value) => { view.by = value; }),
     h("label", {}, "Pods of", classSelect),
     h("label", {}, "Add", h("input", { type: "number", min: "0", max: "100000", value: view.count ? String(view.count) : "", placeholder: "0", "aria-label": "Number of pods to add",
-      oninput: (event) => { view.count = Math.max(0, Math.floor(Number(event.target.value) || 0)); changed(); } }), "pods"));
+      oninput: (event) => { view.count = Math.max(0, Math.floor(Number(event.target.value) || 0)); changed(); } }), "pods"),
+    record);
 
   replace(main, h("h1", { class: "hidden" }, "Cluster"), cards, controls, answer, legend, empty, holder,
     h("h2", {}, "Workload classes"), classes, h("h2", {}, "Nodes"), list);

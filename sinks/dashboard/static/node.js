@@ -4,7 +4,7 @@ import { h, note, replace, table } from "./dom.js";
 import { age, amount, bytes, clock, now, percent, resource, whole } from "./format.js";
 import { Chart } from "./chart.js";
 import * as series from "./series.js";
-import { follow } from "./stream.js";
+import { follow, save, saveRecording } from "./stream.js";
 
 const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
 const HORIZON_SECONDS = 3600; // before the range, for predictions that hold in it
@@ -82,7 +82,7 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
       load();
       drawButtons();
     } }, title)), h("span", { class: "quiet" }, live ? "live; drag over a chart to look closer" : `${clock(view.from * 1e6)} to ${clock(view.to * 1e6)}; choose a range to go on live`),
-    h("button", { type: "button", onclick: save }, "Save as CSV"));
+    h("button", { type: "button", onclick: saveTable }, "Save as CSV"), h("button", { type: "button", onclick: savePage }, "Save as a page"));
   }
 
   function drawHead() {
@@ -225,11 +225,16 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
     drawCharts();
   }
 
-  function save() {
+  function saveTable() {
     const lines = [["time", ...series.METRICS].join(","), ...raw.times.map((time, at) => [new Date(time * 1000).toISOString(), ...raw.values.map((values) => values[at] ?? "")].join(","))];
-    const link = h("a", { href: URL.createObjectURL(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" })), download: `${node}.csv` });
-    link.click();
-    URL.revokeObjectURL(link.href);
+    save(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" }), `${node}.csv`);
+  }
+
+  async function savePage(event) {
+    const button = event.target;
+    button.disabled = true;
+    await saveRecording(...range(), node).catch((error) => { failure = error.message; });
+    button.disabled = false;
   }
 
   const observer = new ResizeObserver(() => { for (const { chart } of charts) chart.size(); stacked.chart?.size(); });

@@ -6,12 +6,26 @@ export async function get(path) {
   return answer.json();
 }
 
+const ask = (path, content) => fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(content) });
+
+// Saves the flight recorder of a range, of all nodes or of one; `from` and `to` in seconds.
+export async function saveRecording(from, to, node = "") {
+  const answer = await ask("/api/recording", { from, to, node });
+  if (answer.headers.get("Content-Type")?.startsWith("application/json")) throw new Error((await answer.json()).error);
+  if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+  save(await answer.blob(), `spazio-${new Date(from * 1000).toISOString().slice(0, 16).replaceAll(":", "")}Z.html`);
+}
+
+export function save(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
 export async function query(sql) {
-  const answer = await fetch("/api/query", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ sql }),
-  });
+  const answer = await ask("/api/query", { sql });
   const content = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
   if (content.error) throw new Error(content.error);
   return content;

@@ -136,6 +136,8 @@ def test_a_query_reads_the_history_only_and_leaves_no_file_behind_when_it_fails(
         (["--from", "yesterday"], "'yesterday' is no time; write 2026-"),
         (["--from", "10s", "--to", "20s"], "before it begins"),
         (["--table", "samples", "--query", "SELECT 1"], "leave out --table"),
+        (["--table", "samples", "--format", "html"], "leave out --table"),
+        (["--format", "html", "--from", "10s", "--to", "5s"], "no node was measured"),
         (["--from", "1e400d"], "is no time"),
     ],
 )
@@ -147,6 +149,14 @@ def test_what_cannot_be_exported_is_said_in_one_sentence(
     assert reason in told
     assert told.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_for_tables_is_not_named_like_a_file(
+    spazio: Spazio, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spazio(tmp_path / "samples.csv", "--table", "samples") == 2
+    assert "named like a file" in capsys.readouterr().err
+    assert not (tmp_path / "samples.csv").exists()
 
 
 def test_a_name_of_a_node_is_no_sql(spazio: Spazio, tmp_path: Path) -> None:

@@ -144,7 +144,12 @@ def load(
 )
 def replay(
     settings: Settings,
-    files: Annotated[list[Path], typer.Argument(help="CSV or Parquet files, or the folder of a history.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="CSV or Parquet files, or the folder of a history; default: the history of the data folder."
+        ),
+    ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unusable rows.")] = False,
     feed_only: Annotated[bool, typer.Option("--feed-only", help="Publish only; do not run processors.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -152,7 +157,8 @@ def replay(
     """Send recorded telemetry through the pipeline, at any speed, and keep the results."""
     from spazio.command import replay as command
 
-    return command.run(settings, files, skip_bad=skip_bad, feed_only=feed_only, json_output=json_output)
+    recorded = [command.located(settings, path) for path in files or [command.OWN]]
+    return command.run(settings, recorded, skip_bad=skip_bad, feed_only=feed_only, json_output=json_output)
 
 
 @app.command()

@@ -43,11 +43,22 @@ from spazio.service.supervision import Supervised
 from spazio.terminal import clean
 
 PREFIX = "replay"
+OWN = Path("history")
 _AT_ONCE = 500
 _LOOK_SECONDS = 0.2
 _DRAIN_SECONDS = 30.0
 _ANY_SECONDS = 86_400.0 * 366 * 100  # the longest that the settings take
 _EXAMPLE = "SELECT * FROM availability ORDER BY at_us LIMIT 5"
+
+
+def located(settings: Settings, path: Path) -> Path:
+    """Return the path of a recording; `history`, where there is no such file, is that of the data folder.
+
+    Args:
+        settings: All settings; with `history.dir` a replay writes there, so it reads from the data folder even then.
+        path: As it was given.
+    """
+    return settings.data.dir / OWN if path == OWN and not path.exists() else path
 
 
 def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only: bool, json_output: bool) -> int:

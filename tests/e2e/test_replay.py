@@ -38,8 +38,8 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_replay_of_a_recording_has_the_rows_that_the_recording_had(recording: Path, tmp_path: Path) -> None:
-    answer = spazio("replay", str(recording / "history"), "--data-dir", str(tmp_path), "--json")
+def test_the_replay_of_a_recording_has_the_rows_that_the_recording_had(recording: Path) -> None:
+    answer = spazio("replay", "--data-dir", str(recording), "--json")
     assert answer.returncode == 0, answer.stderr
     said = json.loads(answer.stdout)
     assert said["whole"]

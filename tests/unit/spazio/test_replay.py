@@ -20,6 +20,7 @@ from schemas.messages.base import Message
 from schemas.messages.estimate import ClassSum, Model
 from schemas.messages.telemetry import PodUsageBlock, SampleBlock
 from schemas.sections.generator import Replay
+from schemas.settings import load
 from schemas.subject import is_node_name
 from sinks.history import view
 from sinks.history.tables import pod
@@ -305,3 +306,15 @@ def test_a_replay_says_what_a_recording_cannot_give(metrics: list[str], sentence
     lacking = replay._lacking(metrics)
     assert sentence in lacking
     assert bool(lacking) == bool(sentence)
+
+
+def test_history_is_that_of_the_data_folder_unless_there_is_such_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load({"data_dir": str(tmp_path / "data"), "history_dir": str(tmp_path / "elsewhere")}, environ={})
+    (tmp_path / "here" / "history").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert replay.located(settings, Path("history")) == tmp_path / "data" / "history"
+    assert replay.located(settings, Path("trace.csv")) == Path("trace.csv")
+    monkeypatch.chdir(tmp_path / "here")
+    assert replay.located(settings, Path("history")) == Path("history")

@@ -43,7 +43,6 @@ from spazio.service.supervision import Supervised
 from spazio.terminal import clean
 
 PREFIX = "replay"
-OWN = Path("history")
 _AT_ONCE = 500
 _LOOK_SECONDS = 0.2
 _DRAIN_SECONDS = 30.0
@@ -52,13 +51,8 @@ _EXAMPLE = "SELECT * FROM availability ORDER BY at_us LIMIT 5"
 
 
 def located(settings: Settings, path: Path) -> Path:
-    """Return the path of a recording; `history`, where there is no such file, is that of the data folder.
-
-    Args:
-        settings: All settings; with `history.dir` a replay writes there, so it reads from the data folder even then.
-        path: As it was given.
-    """
-    return settings.data.dir / OWN if path == OWN and not path.exists() else path
+    """Return the path of a recording; `history`, where there is no such file, is that of the data folder."""
+    return settings.data.dir / "history" if path == Path("history") and not path.exists() else path
 
 
 def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only: bool, json_output: bool) -> int:
@@ -258,7 +252,7 @@ class _Replay:
         speed, loop = self._settings.replay.speed, asyncio.get_running_loop()
         messages = self._recording.messages(self._shift_us)
         began, first_us = loop.time(), None
-        while part := await asyncio.to_thread(_take, messages, _AT_ONCE):
+        while part := await asyncio.to_thread(lambda: list(itertools.islice(messages, _AT_ONCE))):
             first_us = part[0].end_us if first_us is None else first_us
             for piece in pace.split(part):
                 if speed:
@@ -294,10 +288,6 @@ def _first(group: ExceptionGroup[Exception]) -> Exception:
 def _bar(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
     return Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal)
-
-
-def _take(messages: Any, count: int) -> list[Recorded]:
-    return list(itertools.islice(messages, count))
 
 
 def _availabilities(history: Path) -> int:

@@ -140,8 +140,8 @@ def guarded(work: Callable[[], None], http: Http) -> bool:
 
 
 def _compute(seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    end = time.process_time() + seconds  # whatever else the machine does
+    while time.process_time() < end:
         sum(range(1000))
 
 

@@ -18,7 +18,7 @@ from spazio.simulation import compare, engine, outcome, scenario
 from spazio.simulation.outcome import Interval
 from spazio.simulation.scenario import Scenario
 
-FITTED = Free(work=7.5, start_seconds=1.5, loss=0.05, per_second=25.0)
+FITTED = Free(work=7.5, start_seconds=1.5, loss=0.035, per_second=25.0)
 _OUT = Path("docs/evaluation.md")
 _FIGURES = {
     "job_seconds": "job s",

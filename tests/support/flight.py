@@ -3,13 +3,9 @@
 import time
 from pathlib import Path
 
-from schemas import codec
 from schemas.messages.base import Message
 from schemas.subject import Names
-from sinks.history import view
-from sinks.history.writer import Writer
-from tests.support import predicted, telemetry
-from tests.support.history import append
+from tests.support import history, predicted, telemetry
 from tests.support.pages import rows
 
 EVIL = "</script><script>document.title='stolen'</script>"
@@ -19,7 +15,7 @@ SECONDS = 60
 
 def record(folder: Path) -> int:
     """Write the minute before now into a history, and return its first microsecond."""
-    names, writer = Names(), Writer(folder, "S", "20261121T063000123456Z", 1)
+    names = Names()
     begin_us = int(time.time() - SECONDS) * 1_000_000
     messages: list[tuple[str, Message]] = []
     for node, (row, cpu) in zip(NODES, zip(rows(2, names=NODES), (0.25, 0.75), strict=True), strict=True):
@@ -32,8 +28,5 @@ def record(folder: Path) -> int:
         messages.append((names.node("reject", node), predicted.reject(node=node, at_us=begin_us)))
         started = telemetry.event(node, 0, "started", container=f"c-{node[:2]}", name=f"{EVIL}-of-{node[:2]}")
         messages.append((names.node("containers", node), started.model_copy(update={"at_us": begin_us})))
-    for sequence, (subject, message) in enumerate(messages, 1):
-        append(writer, subject, sequence, codec.encode(message))
-    writer.flush()
-    view.create(folder)
+    history.record(folder, messages)
     return begin_us

@@ -1,7 +1,21 @@
 """Messages into the history as its service takes them in."""
 
-from sinks.history import table
+from collections.abc import Iterable
+from pathlib import Path
+
+from schemas import codec
+from schemas.messages.base import Message
+from sinks.history import table, view
 from sinks.history.writer import Writer
+
+
+def record(folder: Path, messages: Iterable[tuple[str, Message]]) -> None:
+    """Write messages, each with its subject, into a new history."""
+    writer = Writer(folder, "S", "20261121T063000123456Z", 1)
+    for sequence, (subject, message) in enumerate(messages, 1):
+        append(writer, subject, sequence, codec.encode(message))
+    writer.flush()
+    view.create(folder)
 
 
 def append(writer: Writer, subject: str, sequence: int, payload: bytes) -> None:

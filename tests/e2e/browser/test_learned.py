@@ -1,7 +1,6 @@
 """What was learned, in a real Chromium: the page Model, and what a node predicts and rejects."""
 
 import time
-from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
@@ -13,11 +12,9 @@ from schemas.messages.estimate import ClassSum, Model
 from schemas.messages.prediction import Resources
 from schemas.settings import Settings
 from schemas.subject import Names
-from sinks.history import view
-from sinks.history.writer import Writer
 from tests.support import predicted, telemetry
 from tests.support.browsing import CHROMIUM, opened
-from tests.support.history import append
+from tests.support.history import record
 from tests.support.pages import rows, served
 
 pytestmark = [
@@ -44,14 +41,6 @@ def learned(at_us: int) -> Model:
     )
 
 
-def write(folder: Path, messages: dict[str, Message]) -> None:
-    writer = Writer(folder, "S", "20261121T063000123456Z", 1)
-    for sequence, (subject, message) in enumerate(messages.items(), 1):
-        append(writer, subject, sequence, codec.encode(message))
-    writer.flush()
-    view.create(folder)
-
-
 def row(page: Page, caption: str, text: str) -> Locator:
     return page.get_by_role("region", name=caption, exact=True).locator("tr", has_text=text).locator("td")
 
@@ -61,15 +50,13 @@ async def test_the_model_of_the_bus_is_shown_by_component_and_class_with_rejects
 ) -> None:
     now_us = round(time.time() * 1e6)
     (availability,) = rows(1, names=["n1"])
-    write(
-        settings.history_dir,
-        {
-            NAMES.model: learned(now_us),
-            NAMES.node("availability", "n1"): availability.model_copy(update={"explained": 0.42, "gap": 0.3}),
-            NAMES.node("reject", "n1"): predicted.reject(at_us=now_us, reject=True, score=0.75, since_us=now_us),
-            NAMES.node("reject", "n2"): predicted.reject(node="n2", at_us=now_us, reject=False, score=0.1),
-        },
-    )
+    history: dict[str, Message] = {
+        NAMES.model: learned(now_us),
+        NAMES.node("availability", "n1"): availability.model_copy(update={"explained": 0.42, "gap": 0.3}),
+        NAMES.node("reject", "n1"): predicted.reject(at_us=now_us, reject=True, score=0.75, since_us=now_us),
+        NAMES.node("reject", "n2"): predicted.reject(node="n2", at_us=now_us, reject=False, score=0.1),
+    }
+    record(settings.history_dir, history.items())
     async with served(client, settings) as address:
         watched = await opened(browser, address, "model")
         page = watched.page
@@ -98,7 +85,7 @@ async def test_a_node_shows_its_predicted_peak_and_that_it_rejects(
         NAMES.node("prediction", "n1"): predicted.prediction(at_us=past_us, peak=peak, capacity=capacity),
         NAMES.node("reject", "n1"): predicted.reject(at_us=past_us, score=0.75, reject=True, since_us=past_us),
     }
-    write(settings.history_dir, told if from_history else {})
+    record(settings.history_dir, told.items() if from_history else ())
     block = telemetry.block("n1", 0, cpu_util=0.5).model_copy(update={"at_us": past_us})
     async with served(client, settings) as address:
         watched = await opened(browser, address, "node/n1?range=60")

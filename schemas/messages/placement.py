@@ -9,6 +9,7 @@ from schemas.messages.base import Count, Message, Microseconds, NodeName, NonNeg
 # Nodes that a decision lists; its counts include all.
 MOST_RANKED = 10
 
+Mode = Literal["argmax", "graded", "shadow"]
 Outcome = Literal["placed", "rejected", "passed"]
 
 
@@ -46,8 +47,10 @@ class Decision(Message):
         Outcome,
         Field(description="placed: on `node`, or in graded mode on a feasible one; rejected; passed: not evaluated"),
     ]
-    node: Annotated[NodeName | None, Field(description="node with a reservation for the pod")] = None
-    mode: Literal["argmax", "graded"]
+    node: Annotated[
+        NodeName | None, Field(description="node with a reservation for the pod; in shadow mode, that would have one")
+    ] = None
+    mode: Mode
     guaranteed: Annotated[bool, Field(description="the node had room for the pod, and the reservation is stored")]
     note: Annotated[Text | None, Field(description="why it was not evaluated, or not guaranteed")] = None
     workload: Annotated[Text, Field(description="workload class")]
@@ -60,6 +63,10 @@ class Decision(Message):
         list[Refusal], Field(max_length=MOST_RANKED, description="the refused nodes that were closest to feasible")
     ]
     seconds: Annotated[NonNegative, Field(description="time that the answer took")]
+    bound: Annotated[NodeName | None, Field(description="shadow mode: node that the scheduler chose without us")] = None
+    breaks: Annotated[
+        list[Text] | None, Field(description="shadow mode: why the policy refuses that node; empty: it does not")
+    ] = None
 
 
 class Held(Part):

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from schemas.messages.placement import Mode
 from schemas.sections import ranking
 from schemas.sections.section import Commas, Fraction, Port, Seconds, Section
 
@@ -67,11 +68,12 @@ class Extender(Section):
         description="File (PEM) of the authority that signs client certificates; clients without one are refused. "
         "Empty: no client certificate is required.",
     )
-    mode: Literal["argmax", "graded"] = Field(
+    mode: Mode = Field(
         "argmax",
         description="How nodes are scored. argmax: the best node gets the whole score and a reservation, so nodes are "
         "never overcommitted. graded: scores from 0 to 10 beside the scheduler's own, without reservations, so pods "
-        "that are placed at the same time may overcommit a node.",
+        "that are placed at the same time may overcommit a node. shadow: all nodes pass without scores, and decisions "
+        "say what would have been.",
     )
     strategies: Annotated[str, AfterValidator(_strategies)] = Field(
         "availability",

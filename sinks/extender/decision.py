@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from schemas.messages.placement import MOST_RANKED, Decision, Outcome, Ranked, Refusal
+from schemas.messages.placement import MOST_RANKED, Decision, Mode, Outcome, Ranked, Refusal
 from sinks.extender.candidate import Array
 from sinks.extender.evaluator import Verdict
 from sinks.extender.state.cluster_state import STATES
@@ -20,7 +20,7 @@ _LONGEST = 500
 
 
 def make(
-    verdict: Verdict, *, outcome: Outcome, index: int | None, mode: str, note: str, at_us: int, seconds: float
+    verdict: Verdict, *, outcome: Outcome, index: int | None, mode: Mode, note: str, at_us: int, seconds: float
 ) -> Decision:
     """Return the message for a decision.
 
@@ -28,7 +28,7 @@ def make(
         verdict: The evaluated nodes.
         outcome: The outcome.
         index: Index of the reserved node among the verdict's nodes; None: no room is reserved.
-        mode: argmax or graded.
+        mode: argmax, graded or shadow.
         note: A remark; empty: none.
         at_us: Time of the decision.
         seconds: Duration of the decision.
@@ -42,7 +42,7 @@ def make(
         at_us=at_us,
         outcome=outcome,
         node=None if index is None else verdict.nodes.names[index],
-        mode="graded" if mode == "graded" else "argmax",
+        mode=mode,
         guaranteed=outcome == "placed" and index is not None and bool(verdict.guaranteed[index]) and not note,
         note=(note or verdict.note)[:_LONGEST] or None,
         workload=pod.workload,

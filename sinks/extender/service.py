@@ -25,10 +25,12 @@ from schemas.subject import Names
 from sinks.extender.decision_publisher import DecisionPublisher
 from sinks.extender.placement import PlacementSelector
 from sinks.extender.requeue import WaitingPods
+from sinks.extender.shadow import Ledger, ShadowSelector
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
 from sinks.extender.state.store import BucketReservationStore
 from sinks.extender.web import server
+from sinks.extender.web.selector import Selector
 
 if TYPE_CHECKING:
     from kube.api import Api  # takes a second to import, which a start without a cluster saves
@@ -69,11 +71,12 @@ async def run(
     """
     own, names = settings.extender, Names(settings.prefix)
     cluster_state, waiting = ClusterState(settings), WaitingPods()
-    followed = Followed(client, settings, cluster_state)
     store = BucketReservationStore(client, names, cluster_state.reservations, timeout_seconds=own.store_seconds)
     publisher = DecisionPublisher(client, names, health, timeout_seconds=settings.nats.request_timeout_seconds)
-    services = [followed.run(), publisher.run(), _count(cluster_state, health)]
-    if requeues and api is not None:
+    ledger = Ledger(publisher.publish)
+    followed = Followed(client, settings, cluster_state, ledger.bound)
+    services = [followed.run(), publisher.run(), _count(cluster_state, ledger, health)]
+    if requeues and api is not None and own.mode != "shadow":
         services.append(_requeue(api, own, cluster_state, waiting, followed.ready))
     async with asyncio.TaskGroup() as group, AsyncExitStack() as stack:
         if api is not None:
@@ -84,7 +87,11 @@ async def run(
             gc.freeze()  # long-lived state; the collector would scan it and delay answers
             gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
             bind = functools.partial(_bind, api)
-            selector = PlacementSelector(own, cluster_state, store, waiting, publisher.publish, bind)
+            selector: Selector = (
+                ShadowSelector(own, cluster_state, ledger, bind, asyncio.get_running_loop().call_soon)
+                if own.mode == "shadow"
+                else PlacementSelector(own, cluster_state, store, waiting, publisher.publish, bind)
+            )
             address = await stack.enter_async_context(server.serve(own, selector, health))
             listening.set_result(address)
             log.info("extender.listening", extra={"address": address, "nodes": len(cluster_state.rows)})
@@ -123,13 +130,14 @@ async def _ready(followed: Followed, health: Health) -> None:
     health.recover("extender")
 
 
-async def _count(cluster_state: ClusterState, health: Health) -> None:
+async def _count(cluster_state: ClusterState, ledger: Ledger, health: Health) -> None:
     """Keep gauges and health current, and remove lapsed reservations and unused rows."""
     silent, swept = False, time.monotonic()
     while True:
         await asyncio.sleep(_COUNT_SECONDS)
         now_us = time.time_ns() // 1000
         cluster_state.reservations.lapse(now_us)
+        ledger.lapse()
         if time.monotonic() >= swept + _SWEEP_SECONDS:
             swept = time.monotonic()
             cluster_state.sweep(now_us)

@@ -23,7 +23,7 @@ from bus.reading.setback import Mark, SetBack
 from bus.subscription import Batch, Decode, Decoded, Subscription
 from schemas import subject
 from schemas.messages.estimate import Availability
-from schemas.messages.facts import NodeFacts, PodFacts
+from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.messages.market import Markets
 from schemas.messages.placement import Reservations
 from schemas.messages.prediction import Prediction
@@ -77,8 +77,22 @@ class Followed:
         ready: Everything that was there at the start is known.
     """
 
-    def __init__(self, client: Client, settings: Settings, cluster_state: ClusterState) -> None:
-        """Describe what to follow; nothing is sent before `run`."""
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        cluster_state: ClusterState,
+        bound: Callable[[str, str], None] = lambda _uid, _node: None,
+    ) -> None:
+        """Describe what to follow; nothing is sent before `run`.
+
+        Args:
+            client: Connection.
+            settings: All settings.
+            cluster_state: What is kept current.
+            bound: Called with UID and node of each pod that is bound.
+        """
+        self._bound = bound
         self._client, self._settings, self._cluster_state = client, settings, cluster_state
         self._names = Names(settings.prefix)
         self._loading = 0
@@ -154,6 +168,8 @@ class Followed:
         if facts is not None:
             uid = facts.pod
             self._cluster_state.pods.hear(facts)
+            if facts.node != UNBOUND:
+                self._bound(uid, facts.node)
         else:
             self._cluster_state.pods.forget(uid, time.time_ns() // 1000 if self.ready.is_set() else None)
         self._cluster_state.reservations.settle(uid)

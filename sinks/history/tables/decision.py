@@ -38,6 +38,8 @@ DECISION: Schema = {
     "ranked": pl.List(_RANKED),
     "refusals": pl.List(pl.Struct({"node": pl.String, "reason": pl.String, "needs": pl.List(pl.String)})),
     "seconds": pl.Float64,
+    "bound": pl.String,
+    "breaks": pl.List(pl.String),
 }
 
 

@@ -53,6 +53,22 @@ SELECT time, date, hour, namespace, name, workload, outcome, node, guaranteed, f
 FROM decisions
 """
 
+# Wilson's interval at 95 %, z = 1.96: it holds also for shares of 0 and 1, and for few pods.
+_LEDGER = """
+CREATE VIEW ledger AS
+WITH judged AS (
+    SELECT date_trunc('week', time) AS week, namespace, count(*) AS pods,
+        count(*) FILTER (len(breaks) > 0) AS broken, count(*) FILTER (bound = node) AS agreed,
+        count(*) FILTER (outcome = 'rejected') AS without_room
+    FROM decisions WHERE mode = 'shadow' AND outcome <> 'passed' AND bound IS NOT NULL AND breaks IS NOT NULL
+    GROUP BY ALL
+), shares AS (SELECT *, broken / pods AS share, 1.96 * 1.96 / pods AS spread FROM judged)
+SELECT week, namespace, pods, agreed, without_room, broken, share,
+    greatest((share + spread / 2 - sqrt(spread * (share * (1 - share) + spread / 4))) / (1 + spread), 0) AS share_low,
+    least((share + spread / 2 + sqrt(spread * (share * (1 - share) + spread / 4))) / (1 + spread), 1) AS share_high
+FROM shares
+"""
+
 _CHURN = """
 CREATE VIEW churn AS
 SELECT date_trunc('minute', time) AS minute, date, hour, node, count(*) FILTER (event = 'created') AS created,
@@ -66,5 +82,6 @@ VIEWS = (
     View("availability", frozenset({"cpu_used"}), _SATURATION_EPISODES),
     View("predictions", frozenset({"accuracy"}), _PREDICTION_ACCURACY),
     View("decisions", frozenset({"ranked", "refused", "workload"}), _PLACEMENTS),
+    View("decisions", frozenset({"bound", "breaks"}), _LEDGER),
     View("containers", frozenset({"workload"}), _CHURN),
 )

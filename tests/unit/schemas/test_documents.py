@@ -98,6 +98,8 @@ FULL: dict[str, Message] = {
         ranked=[Ranked(node="a", score=1.0, scores={"availability": 1.0}, room=2.0, reserved=0.0, state="fresh")],
         refusals=[Refusal(node="b", reason="full", needs=["x"])],
         seconds=0.1,
+        bound="n2",
+        breaks=["no room"],
     ),
     "reservations": Reservations(
         node="a",

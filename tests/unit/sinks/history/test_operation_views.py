@@ -87,6 +87,23 @@ def test_accuracy_is_of_the_newest_prediction_of_each_node_weighed_by_what_has_s
     assert violations == pytest.approx(0.3)
 
 
+def test_the_ledger_states_by_week_how_often_the_scheduler_broke_the_policy(tmp_path: Path) -> None:
+    """Of 4 pods of shop 1 broke it: by Wilson's formula, 4.6 to 69.9 %; pods that were not bound do not count."""
+
+    def made(number: int, namespace: str = "shop", **changed: Any) -> tuple[str, bytes]:
+        fields = {"pod": f"p{number}", "at_us": START_US + number, "namespace": namespace, "mode": "shadow"} | changed
+        message = decision().model_copy(update={"outcome": "placed", "node": "a", "breaks": [], **fields})
+        return f"spazio.decision.{namespace}.p{number}", codec.encode(message)
+
+    bound = [made(1, bound="a"), made(2, bound="b"), made(3, bound="b", node=None, outcome="rejected")]
+    rows = [*bound, made(4, bound="c", breaks=["full"]), made(5, bound=None, breaks=None), made(6, "web", bound="a")]
+    rows += [made(7, mode="argmax"), made(8, bound="a", outcome="passed")]
+    found = query(history(tmp_path, rows), "SELECT * EXCLUDE (week) FROM ledger ORDER BY namespace")
+    assert [row[:6] for row in found] == [("shop", 4, 1, 1, 1, 0.25), ("web", 1, 1, 0, 0, 0.0)]
+    assert found[0][6:] == pytest.approx((0.0456, 0.6994), abs=1e-4)
+    assert found[1][6:] == pytest.approx((0.0, 0.7935), abs=1e-4)
+
+
 def test_churn_counts_events_by_node_and_minute(tmp_path: Path) -> None:
     events = [("created", 0.0), ("started", 1.0), ("started", 2.0), ("exited", 59.0), ("deleted", 61.0)]
     begin = START_US / 1e6 - telemetry.START

@@ -23,7 +23,7 @@ from schemas import role
 
 log = logging.getLogger(__name__)
 
-_REPLIES = (role.INBOX, "$JS.ACK.", "$JS.FC.")  # the last two are the server's own, on what it sends from streams
+_REPLIES = (role.INBOX, role.ACROSS, "$JS.ACK.", "$JS.FC.")  # all but inboxes are what the server itself names
 
 READERS = Counter("spazio_nats_readers_ended_total", "times that the client's reader ended on its own")
 

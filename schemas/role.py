@@ -3,8 +3,8 @@
 A role may do what its service needs and nothing else. Nodes are in an account of their own, from which the server
 passes on exactly the telemetry subjects. So an answer to a node stays in that account: otherwise a node could publish
 its own block with a reply subject that belongs to others, and the server would store the acknowledgement there, since
-it does not check permissions of replies. Most services have an account each for the same reason. Each role has an inbox
-of its own, so that none hears the answers to another.
+it does not check permissions of replies. All other roles but `process` and `admin` have an account each for the same
+reason. Each role has an inbox of its own, so that none hears the answers to another.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ LOCAL = "local"
 CHECKPOINTS = Store("CHECKPOINTS", "checkpoints of processor state")
 
 INBOX = "_INBOX"
+ACROSS = "_R_."  # what the server names as the reply of a request from another account
 API = "$JS.API."
 API_APART = "$JS.spazio.API."  # in the account of a role; other clients ask so too if told the domain "spazio"
 FLOW = "flow"  # behind the prefix: requests for the ledgers of all services; one token more: the answers
@@ -55,7 +56,8 @@ class Role:
         purpose: Who uses it, and for what.
         grant: Returns what it may do under a prefix.
         within_nodes: It belongs to the account of nodes.
-        apart: It has an account of its own, which imports from that of the streams what it may publish.
+        apart: It has an account of its own, which imports from that of the streams what it may publish and hear.
+        tools: Other NATS tools use it too, so requests to the JetStream API keep their subjects in its account.
     """
 
     name: str
@@ -63,11 +65,16 @@ class Role:
     grant: Callable[[Names], Grant]
     within_nodes: bool = False
     apart: bool = False
+    tools: bool = False
 
     def allowed(self, names: Names) -> Grant:
         """Return what it may do under a prefix, by the subjects of its account."""
         grant = self.grant(names)
-        return grant._replace(publish=tuple(map(apart, grant.publish))) if self.apart else grant
+        return grant._replace(publish=tuple(map(self.subject, grant.publish)))
+
+    def subject(self, subject: str) -> str:
+        """Return the subject that stands in its account for one of the account that has the streams."""
+        return apart(subject) if self.apart and not self.tools else subject
 
 
 def apart(subject: str) -> str:
@@ -263,23 +270,18 @@ ROLES: tuple[Role, ...] = (
     Role("cache", "cache sink: writes the scheduler cache", _service(_cache), apart=True),
     Role("history", "history sink: reads the streams, publishes past prices of nodes", _service(_history), apart=True),
     Role("metrics", "metrics sink: reads estimates", _service(_estimates_reader("metrics")), apart=True),
-    Role(
-        "extender",
-        "extender: reads the cluster's state, writes reservations and decisions",
-        _service(_extender),
-        apart=True,
-    ),
+    Role("extender", "extender: writes reservations and decisions", _service(_extender), apart=True),
     Role("kubernetes", "Kubernetes sink: reads estimates", _service(_estimates_reader("kubernetes")), apart=True),
-    Role("dashboard", "dashboard: reads everything and writes nothing", _service(_dashboard)),
+    Role("dashboard", "dashboard: reads everything and writes nothing", _service(_dashboard), apart=True),
     Role("watch", "cluster watch: publishes facts of nodes and pods", _service(_watch), apart=True),
     Role("load", "simulated nodes: telemetry of any node", _service(_load), apart=True),
-    Role(READER, "people and programs that read everything and write nothing", _reader),
+    Role(READER, "people and programs that read everything and write nothing", _reader, apart=True, tools=True),
     Role(ADMIN, "everything within the account: doctor, backup, repairs", _admin),
     Role(REGION, "leaf server of a region: telemetry of any node, nothing else", _region, within_nodes=True),
 )
 
 # What `spazio up` gives to other programs of its own user: to read everything, and to publish what `spazio load` does.
-LOCAL_ROLE = Role(LOCAL, "other programs on the machine of `spazio up`", _local)
+LOCAL_ROLE = Role(LOCAL, "other programs on the machine of `spazio up`", _local, apart=True, tools=True)
 
 
 def matches(pattern: str, subject: str) -> bool:

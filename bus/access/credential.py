@@ -19,6 +19,7 @@ from schemas import role
 from schemas.sections.bus import Nats
 
 _BEGINS = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
+_ANSWERED = (role.INBOX, role.ACROSS)
 _SUBJECTS_REMEMBERED = 1 << 12
 _ANYBODY = stat.S_IROTH | stat.S_IWOTH
 _MEND = "name a file of `spazio credentials` with --nats-credentials or SPAZIO_NATS_CREDENTIALS"
@@ -99,7 +100,7 @@ class Credential:
     def _may_publish(self, subject: str) -> bool:
         """Tell whether the user may publish to a subject."""
         subject = self.subject(subject)
-        if not self.publish or subject in self._exact or (self._answers and subject.startswith(role.INBOX)):
+        if not self.publish or subject in self._exact or (self._answers and subject.startswith(_ANSWERED)):
             return True
         return any(role.matches(each, subject) for each in self._patterns)
 

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from schemas import role as roles
-from schemas.channel import TELEMETRY_KINDS
 from schemas.role import Grant, Role
 from schemas.subject import Names, token
 from spazio import private_file
 from spazio.credentials import claims
+from spazio.credentials.accounts import APART, MAIN, NODES, Accounts
 from spazio.credentials.claims import Key
 
 SERVER = "server.conf"
@@ -36,9 +36,8 @@ LEAF = "leaf.conf"
 _PUBLIC = "# Who may do what: include this in the configuration of {}. It holds no secret.\n"
 READER = "reader.creds"  # only where `spazio up` runs: for other programs of its user
 _ISSUED = "issued.json"
-_APART = tuple(each for each in roles.ROLES if each.apart)
 _KEYS = {"operator": claims.OPERATOR} | dict.fromkeys(
-    ("account", "nodes", "system", *(each.name for each in _APART)), claims.ACCOUNT
+    (MAIN, NODES, "system", *(each.name for each in APART)), claims.ACCOUNT
 )
 
 
@@ -95,7 +94,7 @@ class Authority:
     @property
     def account(self) -> str:
         """Public key of the account that has the streams; the server keeps them in a folder of this name."""
-        return self._keys["account"].public
+        return self._keys[MAIN].public
 
     @property
     def users(self) -> list[str]:
@@ -111,7 +110,7 @@ class Authority:
             rotate: Make a new key. The old credential stays valid until it is retired.
         """
         file = path or self._folder / "roles" / f"{role.name}.creds"
-        account = role.name if role.apart else "nodes" if role.within_nodes else "account"
+        account = role.name if role.apart else NODES if role.within_nodes else MAIN
         return self._issue(role.name, role.allowed(self._names), account, file, rotate=rotate)
 
     def node(self, name: str, *, rotate: bool = False) -> Path:
@@ -121,7 +120,7 @@ class Authority:
             ValueError: The name is too long for a credential.
         """
         grant, file = roles.node(self._names, name), self._folder / "nodes" / f"{token(name)}.creds"
-        return self._issue(f"node:{name}", grant, "nodes", file, rotate=rotate)
+        return self._issue(f"node:{name}", grant, NODES, file, rotate=rotate)
 
     def region(self, name: str, nodes: Iterable[str], *, rotate: bool = False) -> Path:
         """Issue the credential of a region's leaf server, for these nodes and no other; return its file.
@@ -130,7 +129,7 @@ class Authority:
             ValueError: The name of a node is too long for a credential.
         """
         grant, file = roles.region(self._names, nodes), self._folder / "regions" / f"{token(name)}.creds"
-        return self._issue(f"region:{name}", grant, "nodes", file, rotate=rotate)
+        return self._issue(f"region:{name}", grant, NODES, file, rotate=rotate)
 
     def revoke(self, name: str) -> int:
         """Revoke all that was issued to a user so far, and forget its file; return the number of keys.
@@ -162,16 +161,18 @@ class Authority:
     def save(self) -> None:
         """Write the server's configuration and the list of what was issued."""
         system = self._keys["system"]
-        main = claims.account(storage=True, revoked=self._revoked, exports=self._exports())
-        nodes = claims.account(revoked=self._revoked, imports=self._imports())
+        shared = Accounts(self._names, lambda name: self._keys[name].public)
+        main = claims.account(storage=True, revoked=self._revoked, **shared.main())
+        nodes = claims.account(revoked=self._revoked, **shared.nodes())
         self._sign_account("operator", "spazio", claims.operator(system.public))
-        self._sign_account("account", "spazio", main)
-        self._sign_account("nodes", "spazio-nodes", nodes)
-        for each in _APART:
-            self._sign_account(each.name, f"spazio-{each.name}", self._apart(each))
+        self._sign_account(MAIN, "spazio", main)
+        self._sign_account(NODES, "spazio-nodes", nodes)
+        for each in APART:
+            body = claims.account(revoked=self._revoked, **shared.apart(each))
+            self._sign_account(each.name, f"spazio-{each.name}", body)
         self._sign_account("system", "spazio-system", claims.account())
         # A leaf server passes on what nodes publish; with the imports it would answer itself.
-        self._sign_account("leaf", "spazio-nodes", claims.account(revoked=self._revoked), key="nodes")
+        self._sign_account("leaf", "spazio-nodes", claims.account(revoked=self._revoked), key=NODES)
         accounts = [name for name in _KEYS if name != "operator"]
         self._write(self._folder / SERVER, _PUBLIC.format("nats-server") + self._trusted(*accounts))
         named = f"SPAZIO_NODES_ACCOUNT: {self._keys['nodes'].public}\n"
@@ -217,35 +218,6 @@ class Authority:
         if before.get("nats") != {**body, "version": 2} or before.get("sub") != public:
             self._accounts[name] = claims.sign(self._keys["operator"], public, shown, body, self._at)
 
-    def _exports(self) -> list[dict[str, Any]]:
-        """Return what other accounts may reach in the main account: what their users may publish and hear."""
-        subjects = [self._names.of(kind, "*") for kind in TELEMETRY_KINDS]
-        subjects += [subject for each in _APART for subject in each.grant(self._names).publish]
-        widest = [subject for subject in dict.fromkeys(subjects) if not _within_another(subject, subjects)]
-        heard = [{"name": each, "subject": each, "type": "stream"} for each in (self._names.model, self._flow)]
-        return [*map(_service, widest), *heard]
-
-    def _imports(self) -> list[dict[str, Any]]:
-        """Return what nodes import: to publish telemetry, and to hear the global model."""
-        telemetry = [self._service_import(self._names.of(kind, "*")) for kind in TELEMETRY_KINDS]
-        return [*telemetry, self._stream_import(self._names.model)]
-
-    def _apart(self, role: Role) -> dict[str, Any]:
-        """Return the claims of a role's account, which imports what it may publish, and requests for its ledger."""
-        imports = [self._service_import(subject) for subject in role.grant(self._names).publish]
-        return claims.account(revoked=self._revoked, imports=[*imports, self._stream_import(self._flow)])
-
-    @property
-    def _flow(self) -> str:
-        return self._names.of(roles.FLOW)
-
-    def _service_import(self, subject: str) -> dict[str, Any]:
-        own = {"name": subject, "subject": subject, "local_subject": roles.apart(subject)}
-        return {**own, "type": "service", "account": self.account}
-
-    def _stream_import(self, subject: str) -> dict[str, Any]:
-        return {"name": subject, "subject": subject, "type": "stream", "account": self.account}
-
     def _key(self, name: str, kind: int) -> Key:
         file = self._folder / f"{name}.nk"
         try:
@@ -279,14 +251,3 @@ class Authority:
             file.parent.mkdir(exist_ok=True, mode=0o700)
         # A damaged credential is issued again, a damaged signing key is lost.
         private_file.replace(file, text, durable=file.parent == self._folder)
-
-
-def _service(subject: str) -> dict[str, Any]:
-    """Return an export of requests on a subject; one for messages has many answers."""
-    answers = "Stream" if ".MSG.NEXT." in subject else "Singleton"
-    return {"name": subject, "subject": subject, "type": "service", "response_type": answers}
-
-
-def _within_another(subject: str, subjects: Iterable[str]) -> bool:
-    """Tell whether one of the other subjects includes a subject; an account exports none twice."""
-    return any(other != subject and roles.matches(other, subject) for other in subjects)

@@ -163,16 +163,37 @@ async def test_the_answer_to_a_node_s_own_block_is_stored_nowhere_whatever_reply
         await heard.next_msg(timeout=0.1)
 
 
-async def test_what_a_node_publishes_reaches_those_who_listen_in_the_main_account(running: Secured) -> None:
-    reader, node = await attacker(running, "reader", "_INBOX"), await attacker(running, "n2", "_INBOX_node.n2")
-    heard = await reader.client.subscribe("spazio.samples.*")
+LIVE = {
+    "n2": "spazio.samples.n2",
+    "load": "spazio.pods.n5",
+    "local": "spazio.edge.n6",
+    "watch": "$KV.SPAZIO_NODES.n2",
+    "cache": "$KV.SPAZIO_AVAILABILITY.n2",
+    "extender": "spazio.decision.n.p",
+    "history": "spazio.dead.spazio.live",
+    "process": "spazio.model",
+    "admin": "spazio.availability.n2",
+}
+
+
+@pytest.mark.parametrize("name", ["reader", "local", "dashboard", "admin"])
+async def test_who_reads_everything_hears_each_message_once_as_it_is_published(running: Secured, name: str) -> None:
+    """The server passes on no message by two accounts, so that of the publisher has to be heard too."""
+    reader = await attacker(running, name)
+    heard = [await reader.client.subscribe(each) for each in ("spazio.>", "$KV.>")]
     await reached(reader.client)
-    await node.client.publish("spazio.samples.n2", b"block", headers={"Nats-Msg-Id": "own"})
-    message = await heard.next_msg(timeout=5)
-    assert (message.subject, message.data) == ("spazio.samples.n2", b"block")
-    assert (message.headers or {})["Nats-Msg-Id"] == "own"
-    for each in (reader, node):
-        await each.client.close()
+    for each, subject in LIVE.items():
+        inbox = f"_INBOX_node.{each}" if each == "n2" else f"_INBOX_{'reader' if each == 'local' else each}"
+        sender = await attacker(running, each, inbox)
+        await sender.client.publish(subject, b"block", headers={"Nats-Msg-Id": f"{name}-{each}"})
+        assert await sender.refusals() == set()
+        await sender.client.close()
+    await reached(reader.client)
+    messages = [await each.next_msg(timeout=1) for each in heard for _ in range(each.pending_msgs)]
+    assert sorted(each.subject for each in messages) == sorted(LIVE.values())
+    assert {each.data for each in messages} == {b"block"}
+    assert {(each.headers or {})["Nats-Msg-Id"] for each in messages} == {f"{name}-{each}" for each in LIVE}
+    await reader.client.close()
 
 
 @pytest.mark.parametrize("name", [name for name in ROLES if name != role.ADMIN])
@@ -189,7 +210,7 @@ async def test_the_server_refuses_each_role_what_its_grant_lacks_and_nothing_mor
     await thief.client.close()
 
 
-APART = [each.name for each in role.ROLES if each.apart]
+APART = {each.name: each for each in (*role.ROLES, role.LOCAL_ROLE) if each.apart}
 
 
 @pytest.mark.parametrize("name", APART)
@@ -202,9 +223,9 @@ async def test_the_answer_to_a_role_s_request_reaches_nothing_whatever_reply_sub
     targets += [*contract("n2"), "_INBOX_process.x", "_INBOX_admin.x", "spazio.process.x", "$SRV.PING"]
     await admin.jetstream().publish("spazio.dead.x", b"letter")
     before = await states(admin)
-    granted = ROLES[name].allowed(NAMES).publish
+    granted, inbox = APART[name].allowed(NAMES).publish, APART[name].allowed(NAMES).subscribe[0].removesuffix(".>")
     asked = [each for each in granted if ".API." in each and "CREATE" not in each and "PURGE" not in each]
-    thief = await attacker(running, name, f"_INBOX_{name}")
+    thief = await attacker(running, name, inbox)
     for pattern in asked:
         kept = STREAMS[0]
         request = pattern.replace("*", kept, 1).replace("*", "c").replace(">", "spazio.nothing")
@@ -307,7 +328,9 @@ _READS = {
     "extender": [name for name in STREAMS if name not in ("SPAZIO_EVENTS", "SPAZIO_DEAD", "OBJ_SPAZIO_CHECKPOINTS")],
     "watch": ["SPAZIO_TELEMETRY", "KV_SPAZIO_NODES", "KV_SPAZIO_PODS"],
     "load": ["SPAZIO_TELEMETRY", "KV_SPAZIO_NODES", "KV_SPAZIO_PODS"],
+    "dashboard": STREAMS,
     "reader": STREAMS,
+    "local": STREAMS,
     "admin": STREAMS,
 }
 
@@ -379,16 +402,18 @@ async def test_an_admin_may_purge_and_delete(admin: Connection) -> None:
     assert await admin.jetstream().delete_stream("OWN")
 
 
-async def test_services_give_account_to_an_admin(running: Secured, admin: Connection) -> None:
-    asked = {*_READS} - {"reader"}
+@pytest.mark.parametrize("asking", ["admin", "reader", "local", "dashboard"])
+async def test_services_give_account_to_who_reads_everything(running: Secured, asking: str) -> None:
+    asked = {*_READS, "process"} - {"reader", "local", asking}
     async with contextlib.AsyncExitStack() as stack:
         for name in asked:
             client = await stack.enter_async_context(connection.connect(running.settings(name), name))
             await exchange.serve(client, NAMES.of(role.FLOW), name)
             await client.flush()
             assert client.denials.newest() == ""
-        answered = await exchange.ask(admin, NAMES.of(role.FLOW), wait_seconds=0.3)
-    assert {report.service for report in answered} == asked
+        asker = await stack.enter_async_context(connection.connect(running.settings(asking), asking))
+        answered = await exchange.ask(asker, NAMES.of(role.FLOW), wait_seconds=0.3)
+    assert sorted(report.service for report in answered) == sorted(asked)
 
 
 async def test_services_answer_nobody_on_a_subject_that_is_no_inbox(running: Secured, admin: Connection) -> None:

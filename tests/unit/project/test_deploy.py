@@ -76,6 +76,18 @@ def test_the_compose_file_is_one_that_old_and_new_versions_read() -> None:
         assert newer not in text
 
 
+def test_the_agent_of_the_stack_reaches_the_server_and_no_other_service() -> None:
+    stack = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    services = {name: {*service.get("networks", ())} for name, service in stack["services"].items()}
+    assert {name for name, networks in services.items() if networks & services["agent"]} == {"agent", "nats"}
+    assert all(stack["networks"][network]["internal"] for network in services["agent"])
+    monitoring = yaml.safe_load((ROOT / "deploy/monitoring.yml").read_text())["services"]
+    scraped = re.findall(r"(\w+):9470", (ROOT / "deploy/prometheus/compose.yml").read_text().split("relabel")[0])
+    assert scraped
+    for name in scraped:
+        assert services[name] & {*monitoring["prometheus"]["networks"]}, name
+
+
 def test_each_service_of_the_stack_has_its_own_credential_and_only_one_sees_the_keys() -> None:
     stack = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     services = stack["services"]

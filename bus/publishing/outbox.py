@@ -7,6 +7,7 @@ sent again under another one, and the alarm is raised.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections import deque
@@ -120,13 +121,14 @@ class Outbox:
     async def _send_some(self) -> None:
         """Send the first messages, and remove those that are stored, up to the first that is not.
 
-        Later messages are sent again after that one, in the same order; the stream recognizes them by their ids.
+        Later messages are sent again after that one, in the same order; the stream recognizes them by their ids. What
+        is dropped is not tried again: it would be counted once more each time.
         """
         items = list(itertools.islice(self._items, self._in_flight))
         for item, stored in zip(items, await asyncio.gather(*map(self._send, items)), strict=True):
             if not stored:
                 break
-            if self._items and self._items[0] is item:  # else a full queue has dropped it meanwhile
+            if self._items and self._items[0] is item:  # else a full queue has dropped it, or it was withheld
                 self._items.popleft()
 
     async def _send(self, item: _Item) -> bool:
@@ -165,7 +167,10 @@ class Outbox:
         self._attempts.pop(item.identity, None)
 
     async def _drop(self, item: _Item, found: Excess) -> bool:
-        """Count and log a message that is not stored, or have it buried if that is possible; return True."""
+        """Remove a message, and count and log it, or have it buried if that is possible; return True."""
+        self._forget(item)
+        with contextlib.suppress(ValueError):  # a full queue has dropped it meanwhile
+            self._items.remove(item)
         if self._bounds is not None and found.cause != "bucket_full":
             await self._bounds.withhold(item.subject, item.payload, found)
             return True

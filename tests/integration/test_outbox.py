@@ -74,6 +74,22 @@ async def test_a_message_that_no_server_takes_is_dropped_and_counted_and_stops_n
     assert said == ["message.dropped"]
 
 
+async def test_what_no_server_takes_is_counted_once_however_often_the_message_before_it_is_sent(client: Client) -> None:
+    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+    await client.subscribe("apart.*", cb=arrived.put)  # stands for a stream that is full at first
+    before = too_large()
+    async with running(client, in_flight=2, timeout_seconds=20) as outbox:
+        outbox.put("apart.a", b"first", "first")
+        outbox.put("apart.a", b"x" * (client.max_payload + 1), "large")
+        refusal = {"error": {"code": 503, "err_code": 10077, "description": "full"}}
+        for answer in (refusal, refusal, {"stream": "APART", "seq": 1}):
+            message = await asyncio.wait_for(arrived.get(), 5)
+            assert message.data == b"first"
+            await message.respond(json.dumps(answer).encode())
+        assert await outbox.flush(5)
+    assert too_large() == before + 1
+
+
 async def test_several_messages_on_their_way_are_stored_in_their_order(client: Client) -> None:
     async with running(client, in_flight=8) as outbox:
         for number in range(50):

@@ -8,10 +8,8 @@ in its data folder, so that a restarted service repeats the ids of what it may h
 
 import asyncio
 import base64
-import contextlib
 import hashlib
 import logging
-import os
 import secrets
 import time
 from collections import OrderedDict
@@ -19,6 +17,7 @@ from pathlib import Path
 
 from prometheus_client import Counter
 
+from bus.access import private_file
 from bus.health import Health
 
 log = logging.getLogger(__name__)
@@ -79,14 +78,9 @@ def stored(folder: Path) -> Sealer:
     except OSError:
         pass
     key = secrets.token_bytes(_KEY_BYTES)
-    hidden = path.with_name(f".ids.key.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            hidden.unlink()
-        with os.fdopen(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(key)
-        hidden.replace(path)
+        private_file.replace(path, key)
         # Several services of one folder may start at once; the last to write wins, and the others take its key.
         key = path.read_bytes()
     except OSError as error:

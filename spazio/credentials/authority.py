@@ -23,10 +23,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bus.access import private_file
 from schemas import role as roles
 from schemas.role import Grant, Role
 from schemas.subject import Names, token
-from spazio import private_file
 from spazio.credentials import claims
 from spazio.credentials.accounts import APART, MAIN, NODES, Accounts
 from spazio.credentials.claims import Key

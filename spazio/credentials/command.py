@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bus.access import private_file
 from schemas import role
 from schemas.subject import Names, is_node_name
-from spazio import private_file
 from spazio.credentials import authority, kubernetes
 from spazio.terminal import clean
 

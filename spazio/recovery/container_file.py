@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
+from bus.access import private_file
 from producers.containers import follow
 from producers.containers.merge import MOST, LastEvent, Memory
 from schemas import codec
 from schemas.boot import cut
 from schemas.messages.telemetry import ContainerEvent
-from spazio import private_file
 
 log = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bus.access import private_file
 from schemas import role
 from schemas.settings import Settings
 from schemas.subject import token
-from spazio import private_file
 
 _ON_NODES = ("agent", "edge")
 FILE = "addresses.json"

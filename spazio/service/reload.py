@@ -13,11 +13,12 @@ from pathlib import Path
 
 from prometheus_client import Counter
 
+from bus.access import private_file
 from schemas import live
 from schemas import settings as all_settings
 from schemas.live import Change, Live
 from schemas.settings import ENV, Settings, SettingsError
-from spazio import option, private_file
+from spazio import option
 
 log = logging.getLogger(__name__)
 

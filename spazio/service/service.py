@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bus import connection, stream, watchdog
+from bus.access import private_file
 from bus.accounting import exchange
 from bus.connection import Connection
 from bus.health import Health
@@ -22,7 +23,6 @@ from schemas import role
 from schemas.live import Live
 from schemas.settings import Settings, SettingsError, unknown_environment
 from schemas.subject import Names
-from spazio import private_file
 from spazio.service import addresses, logs, reload
 from spazio.service.liveness.loop_guard import LoopGuard
 from spazio.service.monitor import Monitor, unusable

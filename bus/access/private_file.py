@@ -5,12 +5,12 @@ import threading
 from pathlib import Path
 
 
-def replace(path: Path, content: str, *, durable: bool = False) -> None:
+def replace(path: Path, content: str | bytes, *, durable: bool = False) -> None:
     """Write a file with mode 0600 in place of one that may be there; its folder exists.
 
     Args:
         path: The file.
-        content: Its text.
+        content: Its text, as UTF-8, or its bytes.
         durable: Wait until the disk has it, for what cannot be made again.
 
     Raises:
@@ -19,8 +19,8 @@ def replace(path: Path, content: str, *, durable: bool = False) -> None:
     hidden = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     hidden.unlink(missing_ok=True)
     try:
-        with os.fdopen(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(content)
+        with os.fdopen(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -19,7 +19,7 @@ from processors.partition import aggregate, intake, output, plan, report
 from processors.partition.output import Output
 from processors.partition.state import FORMAT, PartitionState, Rows
 from processors.rows import table
-from processors.rows.quota import Quota
+from processors.rows.quota import NodeQuota
 from processors.workload.class_capacity import Nodes, Room
 from processors.workload.pod_class import Tally
 from schemas.codec import InvalidMessage
@@ -63,7 +63,7 @@ class Partition:
         return self._state.withheld
 
     @property
-    def quota(self) -> Quota:
+    def quota(self) -> NodeQuota:
         """Which nodes may have state."""
         return self._state.quota
 

@@ -14,7 +14,7 @@ from processors.model import flat_queue, subspace
 from processors.partition import aggregate, migrate, plan, report
 from processors.partition.admission import Admission
 from processors.rows import snapshot, table
-from processors.rows.quota import Quota
+from processors.rows.quota import NodeQuota
 from processors.workload.workloads import Workloads
 from schemas.messages.estimate import Model
 from schemas.settings import Settings
@@ -50,7 +50,7 @@ class PartitionState:
         self.params = Params(settings, choose(settings))
         self.slots: dict[str, int] = {}
         self.admission = Admission(settings.estimate, self.params.variant.smoothing.reach)
-        self.quota = Quota(settings.process)
+        self.quota = NodeQuota(settings.process)
         self.workloads = Workloads(settings)
         self.rows = self._empty(0)
         self.watermark = plan.Watermark()

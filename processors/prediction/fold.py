@@ -31,7 +31,7 @@ from processors.prediction.node import Nodes
 from processors.prediction.pod import Pods
 from processors.prediction.window import Window
 from processors.rows import snapshot
-from processors.rows.quota import Quota
+from processors.rows.quota import NodeQuota
 from schemas.messages.base import Message
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.messages.prediction import Prediction, Reject, Subspace
@@ -66,7 +66,7 @@ class PredictionPartition:
         self.settings, self.number, self._memo = settings, number, memo
         self._names = Names(settings.prefix)
         self.withheld = 0
-        self.quota = Quota(settings.process)
+        self.quota = NodeQuota(settings.process)
         self.refused: list[tuple[int, str]] = []
         self._federation = rejects.Federation(settings, number)
         # Only clocks matter here, and which blocks count: neither workload classes nor smoothing.

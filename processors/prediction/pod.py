@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from processors.prediction.tier import pod_sum, priority
-from processors.rows.quota import Quota
+from processors.rows.quota import NodeQuota
 from processors.workload.roster import Roster
 from schemas.messages.facts import PodFacts
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
@@ -117,7 +117,7 @@ class Pods:
         made: New pods of each node since `keep`; at most as many as one block may list.
     """
 
-    def __init__(self, quota: Quota) -> None:
+    def __init__(self, quota: NodeQuota) -> None:
         """Start empty; `quota` says how many pods all nodes may have."""
         self._quota = quota
         self.made: dict[str, int] = {}

@@ -17,7 +17,7 @@ _MOST_KNOWN = 1 << 14  # nodes with facts: several times what one partition of t
 _FORGET_SECONDS = 3600
 
 
-class Quota:
+class NodeQuota:
     """Nodes that may have state, each with the event second in which it was last heard.
 
     Attributes:

@@ -181,7 +181,7 @@ class Meter:
         return max(0, current - self._pages)
 
 
-class Quota:
+class CpuQuota:
     """Reads the time that a cgroup's own CPU quota throttled it, if it has one."""
 
     __slots__ = ("_limit", "_limited", "_phase", "_readings", "_throttled")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from producers.pods import meter
 from producers.pods.census import Pod
-from producers.pods.meter import Counters, Layout, Meter, Quota
+from producers.pods.meter import Counters, CpuQuota, Layout, Meter
 from producers.source import clip, rate
 from schemas.messages.telemetry import OLD_SECONDS
 
@@ -50,7 +50,7 @@ class Gauge:
     def __init__(self, layout: Layout, paths: tuple[str, ...], *, keep: bool, since: int | None) -> None:
         self._layout, self._paths, self._keep = layout, paths, keep
         self._meters = [Meter(layout, path, keep=keep) for path in paths]
-        self._quotas: dict[str, Quota] = {}
+        self._quotas: dict[str, CpuQuota] = {}
         self._held: dict[str, int] = {}
         self._before = None if since is None else _NOTHING
         self._at = since or 0
@@ -113,7 +113,9 @@ class Gauge:
         if all(each.idle for each in self._meters) and has_previous:
             return 0 if self._held else None
         wanted = dict.fromkeys((*self._paths, *pod.containers))
-        self._quotas = {path: self._quotas.get(path) or Quota(self._layout, path, keep=self._keep) for path in wanted}
+        self._quotas = {
+            path: self._quotas.get(path) or CpuQuota(self._layout, path, keep=self._keep) for path in wanted
+        }
         totals = {path: total for path, quota in self._quotas.items() if (total := quota.read()) is not None}
         growth = {
             path: max(0, total - self._held.get(path, 0 if has_previous else total)) for path, total in totals.items()

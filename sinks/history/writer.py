@@ -26,9 +26,9 @@ from sinks.history.chunk import Chunks
 from sinks.history.continuity import hour as hours
 from sinks.history.continuity.epoch import Position
 from sinks.history.continuity.gap import Gaps
-from sinks.history.continuity.quota import Quota
-from sinks.history.continuity.repeated import REPEATED, Repeated
-from sinks.history.continuity.repetition import Repetition
+from sinks.history.continuity.quota import MessageQuota
+from sinks.history.continuity.repeated import REPEATED, RepublishedRows
+from sinks.history.continuity.repetition import CopyDetector
 from sinks.history.layout import HOUR_US, Name
 
 log = logging.getLogger(__name__)
@@ -102,10 +102,11 @@ class Writer:
             layout.write_cursor(directory, stream, created, self._cursor, {"stored_us": 0})
         self._remove_uncommitted(mine, first_sequence)
         self._seen = self._cursor
-        self._repetition = Repetition()
+        self._repetition = CopyDetector()
         self._position = position or Position(created, Mark(self._cursor))
-        self._repeated = Repeated(directory, self._position.earlier, time.time_ns() // 1000)
-        self.gaps, self._quota, self._node_messages = Gaps(stream, self._position.pace), Quota(), window().node_messages
+        self._repeated = RepublishedRows(directory, self._position.earlier, time.time_ns() // 1000)
+        self.gaps = Gaps(stream, self._position.pace)
+        self._quota, self._node_messages = MessageQuota(), window().node_messages
         self._account = LEDGER.account("history rows", stream)
         self._received, self._refused = 0, Tally[str]()  # since they were last added to the account
         self._open = _Batch()

@@ -16,7 +16,7 @@ from processors.partition.aggregate import Aggregate, Federation
 from processors.partition.output import Output
 from processors.partition.partition import Partition
 from processors.prediction.fold import PredictionPartition
-from processors.rows.quota import Quota
+from processors.rows.quota import NodeQuota
 from schemas import codec
 from schemas.codec import InvalidMessage
 from schemas.live import Live
@@ -174,11 +174,11 @@ def prediction(live: Live, number: int, memo: Memo | None = None) -> ProcessorFo
     )
 
 
-def _refusals(label: str) -> Callable[[Quota], None]:
+def _refusals(label: str) -> Callable[[NodeQuota], None]:
     """Return a function that counts the messages of refused nodes, and logs the first."""
     told = False
 
-    def tell(quota: Quota) -> None:
+    def tell(quota: NodeQuota) -> None:
         nonlocal told
         REFUSED.labels(label).set(quota.refused)
         REFUSED_PODS.labels(label).set(quota.refused_pods)

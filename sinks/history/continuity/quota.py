@@ -16,7 +16,7 @@ OVER_QUOTA = Counter(
 )
 
 
-class Quota:
+class MessageQuota:
     """Counts the messages of each node and table in each minute of the stream."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from sinks.history.table import TABLES, Table
 REPEATED = Counter("spazio_history_repeated_rows_total", "rows left out because they were stored already", ["table"])
 
 
-class Repeated:
+class RepublishedRows:
     """Rows of ended epochs that their stream has lost, for some minutes."""
 
     def __init__(self, directory: Path, earlier: Sequence[Earlier], now_us: int) -> None:

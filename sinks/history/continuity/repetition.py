@@ -49,7 +49,7 @@ class _Line:
         return fresh
 
 
-class Repetition:
+class CopyDetector:
     """Detects copies of messages, with bounded memory per table and node."""
 
     def __init__(self, kept: int = _KEPT) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from processors.partition.partition import Partition
 from processors.prediction.fold import PredictionPartition
-from processors.rows.quota import LEAST, Quota
+from processors.rows.quota import LEAST, NodeQuota
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.messages.facts import NodeFacts
@@ -19,7 +19,7 @@ LIMIT = 20
 
 
 class Part(Protocol):
-    quota: Quota
+    quota: NodeQuota
 
     @property
     def nodes(self) -> int: ...
@@ -119,7 +119,7 @@ def test_what_is_refused_does_not_depend_on_how_messages_are_grouped_or_on_a_res
 
 
 def test_without_a_setting_the_limit_is_four_times_the_known_nodes_and_at_least_a_thousand() -> None:
-    quota = Quota(Process())
+    quota = NodeQuota(Process())
     assert quota.limit == LEAST == 1000
     for number in range(300):
         message = codec.decode(NodeFacts, facts(f"n{number}")[1])
@@ -128,7 +128,7 @@ def test_without_a_setting_the_limit_is_four_times_the_known_nodes_and_at_least_
 
 
 def test_state_of_an_older_program_keeps_its_nodes() -> None:
-    quota = Quota(Process(nodes_max=2))
+    quota = NodeQuota(Process(nodes_max=2))
     quota.load(None, ["a", "b", "c"], ["d"], 7)
     admitted = {name: quota.admits(telemetry.block(name, 8), 8) for name in "abcde"}
     assert admitted == {"a": True, "b": True, "c": True, "d": True, "e": False}

@@ -11,7 +11,7 @@ from schemas.messages.estimate import CLASS_COLUMNS, ClassSum, Model
 from schemas.messages.facts import UNBOUND
 from sinks.history import view
 from sinks.history.column import Schema
-from sinks.history.continuity.repetition import Repetition
+from sinks.history.continuity.repetition import CopyDetector
 from sinks.history.table import TABLES, Table, of_subject
 from sinks.history.tables import estimate
 from sinks.history.writer import Writer
@@ -149,7 +149,7 @@ def test_what_the_stream_has_twice_is_in_the_history_once(stream: Stream) -> Non
 
 
 def test_no_block_hides_those_after_it_and_no_copy_becomes_a_row() -> None:
-    table, known = next(table for table in TABLES if table.name == "samples"), Repetition()
+    table, known = next(table for table in TABLES if table.name == "samples"), CopyDetector()
 
     def new(seq: int, second: int, boot: str = "boot") -> bool:
         made = telemetry.block("n", second, seq=seq).model_copy(update={"boot": boot})
@@ -170,13 +170,13 @@ def test_no_block_hides_those_after_it_and_no_copy_becomes_a_row() -> None:
 
 
 def test_a_gap_of_a_day_is_no_copy_and_what_came_before_it_is() -> None:
-    table, known = next(table for table in TABLES if table.name == "samples"), Repetition()
+    table, known = next(table for table in TABLES if table.name == "samples"), CopyDetector()
     told = [telemetry.block("n", second) for second in (0, 1, 86_400, 86_401, 1, 86_400, 86_402)]
     assert [known.new(table, each) for each in told] == [True, True, True, True, False, False, True]
 
 
 def test_the_memory_of_what_was_said_is_bounded() -> None:
-    table, known = next(table for table in TABLES if table.name == "containers"), Repetition(kept=100)
+    table, known = next(table for table in TABLES if table.name == "containers"), CopyDetector(kept=100)
     for number in range(1000):
         message = event(container=f"c{number}")
         assert known.new(table, message)

@@ -14,7 +14,7 @@ from itertools import chain
 from operator import attrgetter
 
 from prometheus_client import Counter
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
 from bus import subscription
@@ -127,14 +127,20 @@ def _of_faulty(live: list[Availability]) -> Iterator[Metric]:
     faulty = [row for row in live if row.blocks is not None or row.clock is not None]
     yield GaugeMetricFamily("spazio_faulty_nodes", "nodes with faults in their blocks, shown or not", value=len(faulty))
     faulty.sort(key=lambda row: (-abs(row.clock or 0.0), -_total(row), row.node))
-    blocks = GaugeMetricFamily("spazio_faulty_blocks", "blocks by what was wrong", labels=["node", "fault"])
+    blocks = CounterMetricFamily("spazio_block_faults", "blocks by what was wrong", labels=["node", "fault"])
+    earlier = GaugeMetricFamily(
+        "spazio_faulty_blocks",
+        "earlier name of spazio_block_faults_total, to be removed in the next version",
+        labels=["node", "fault"],
+    )
     clock = GaugeMetricFamily("spazio_clock_error_seconds", "how far the wall clock is off", labels=["node"])
     for row in faulty[:_MOST_FAULTY]:
         for fault, count in _counts(row):
             blocks.add_metric([row.node, fault], count)
+            earlier.add_metric([row.node, fault], count)
         if row.clock is not None:
             clock.add_metric([row.node], row.clock)
-    yield from (blocks, clock)
+    yield from (blocks, earlier, clock)
     yield from _of_doubted(live)
 
 

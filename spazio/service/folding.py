@@ -23,28 +23,31 @@ from schemas.live import Live
 from schemas.messages.prediction import WorkloadSums
 from schemas.settings import Settings
 from schemas.subject import Names, token
+from spazio.service.state_total import StateTotal
 
 log = logging.getLogger(__name__)
 
 PREDICTION = "outlook"  # the name that stored cursors and checkpoints have
 
 NODES = Gauge("spazio_nodes", "nodes known", ["partition"])
-WITHHELD = Gauge(
-    "spazio_messages_withheld",
+WITHHELD = StateTotal(
+    "spazio_withheld_messages",
     "messages not made: cpu or memory is unknown, or a number cannot be in a message",
-    ["partition"],
+    gauge="spazio_messages_withheld",
 )
-REFUSED = Gauge(
-    "spazio_messages_of_refused_nodes",
+REFUSED = StateTotal(
+    "spazio_refused_node_messages",
     "messages left out because their node may have no state: see process nodes_max",
-    ["partition"],
+    gauge="spazio_messages_of_refused_nodes",
 )
-REFUSED_PODS = Gauge("spazio_pods_refused", "pods left out of predictions: see process pods_max", ["partition"])
-IGNORED = Gauge(
-    "spazio_container_events_ignored",
+REFUSED_PODS = StateTotal(
+    "spazio_refused_pods", "pods left out of predictions: see process pods_max", gauge="spazio_pods_refused"
+)
+IGNORED = StateTotal(
+    "spazio_ignored_container_events",
     "container events that open no window: of a node without blocks, or a minute away from its newest one; and "
     "edge blocks before the first that tells the node's size",
-    ["partition"],
+    gauge="spazio_container_events_ignored",
 )
 
 
@@ -144,8 +147,8 @@ def partition(settings: Settings, number: int, memo: Memo | None = None) -> Proc
 
     def observe(state: Partition) -> None:
         NODES.labels(label).set(state.nodes)
-        WITHHELD.labels(label).set(state.withheld)
-        IGNORED.labels(label).set(state.ignored)
+        WITHHELD.set(label, state.withheld)
+        IGNORED.set(label, state.ignored)
         tell(state.quota)
 
     return ProcessorFold(lambda: Partition(settings, number, memo), step, observe=observe, count=attrgetter("nodes"))
@@ -166,7 +169,7 @@ def prediction(live: Live, number: int, memo: Memo | None = None) -> ProcessorFo
     tell = _refusals(label)
 
     def observe(state: PredictionPartition) -> None:
-        WITHHELD.labels(label).set(state.withheld)
+        WITHHELD.set(label, state.withheld)
         tell(state.quota)
 
     return ProcessorFold(
@@ -180,8 +183,8 @@ def _refusals(label: str) -> Callable[[NodeQuota], None]:
 
     def tell(quota: NodeQuota) -> None:
         nonlocal told
-        REFUSED.labels(label).set(quota.refused)
-        REFUSED_PODS.labels(label).set(quota.refused_pods)
+        REFUSED.set(label, quota.refused)
+        REFUSED_PODS.set(label, quota.refused_pods)
         if quota.refused and not told:
             log.warning("nodes.refused", extra={"part": label, "limit": quota.limit, "node": quota.newest})
         told = bool(quota.refused)

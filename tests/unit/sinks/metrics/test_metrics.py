@@ -119,6 +119,7 @@ def test_names_that_two_hosts_share_and_nodes_that_are_outvoted_are_named() -> N
         'spazio_name_shared{node="both"} 1.0',
         "spazio_outvoted_nodes 1.0",
         'spazio_outvoted_claims{node="liar"} 2.0',
+        'spazio_block_faults_total{fault="late",node="both"} 2.0',
         'spazio_faulty_blocks{fault="late",node="both"} 2.0',
     ):
         assert line in lines

@@ -15,7 +15,7 @@ from processors.decode import Head
 from processors.prediction import check, peaks, rejects, report, statistic
 from processors.prediction.check import Check, Closed
 from processors.prediction.pod import Pods
-from processors.prediction.scoring import accuracy, calibration, clock, conformal
+from processors.prediction.scoring import accuracy, adaptive, calibration, clock, conformal
 from processors.prediction.scoring.calibration import Calibration
 from processors.prediction.tier import group, slew
 from processors.prediction.tier.allocatable import Allocatable
@@ -28,6 +28,7 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 Times = NDArray[np.int64]
 
+_COLUMNS = 2 * group.COUNT
 _SLOTS = 8  # predictions of a node that wait for their horizon
 _WHOLE_NODE = [2 * group.NODE, 2 * group.NODE + 1]  # among the resources of all groups
 _RECENT = 10  # windows of the mean that Koordinator takes over five minutes
@@ -38,6 +39,7 @@ class _State(NamedTuple):
 
     Attributes:
         calibrated: Of that model; its resources are those of all groups, one behind the other.
+        adaptive: What it knows beside mean and scale.
         accuracy: How the predictions have held.
         report: What was published.
         slew: What the Mid tier got.
@@ -48,6 +50,7 @@ class _State(NamedTuple):
     """
 
     calibrated: conformal.State
+    adaptive: adaptive.State
     accuracy: accuracy.State
     report: report.State
     slew: slew.State
@@ -73,7 +76,7 @@ class Nodes:
         self._groups, self._pods = statistic.init(0), statistic.init(0)
         self._warm_start = WarmStart(settings.predict.workloads)
         self._half_lives = statistic.half_lives(settings.predict)
-        self._calibration = Calibration(2 * group.COUNT, settings.predict.violation)
+        self._calibration = Calibration(_COLUMNS, settings.predict)
 
     @property
     def names(self) -> KeysView[str]:
@@ -150,11 +153,11 @@ class Nodes:
             state.report, report.measures(result, settings), at_us, state.windows > 0, settings
         )
         table.put(self._state.report, slots, published)
-        violation = self._calibration.stated_at(at_us, _WHOLE_NODE, state.calibrated.weight[:, _WHOLE_NODE] > 0)
+        stated = self._calibration.stated_of(_WHOLE_NODE, state.calibrated.weight[:, _WHOLE_NODE] > 0)
         fields = report.ReportFields(
             at_us=at_us,
             capacity=capacity,
-            violation=violation if settings.model == "calibrated" else np.full(len(slots), np.nan),
+            violation=np.where(settings.model == "calibrated", stated, np.nan),
             accuracy=accuracy.summary(table.take(self._state.accuracy, slots)),
             windows=state.windows,
         )
@@ -183,15 +186,17 @@ class Nodes:
         shares = (usage.by_group / old.sizes[:, None, :]).reshape(len(slots), -1)
         is_recent = at_us - old.calibrated.at_us <= settings.update_seconds * _RECENT * 1e6
         old.recent[~is_recent] = np.nan
-        own, self._calibration.today = conformal.update(
+        own, adapted, self._calibration.today = adaptive.update(
             clock.set_back(old.calibrated, at_us, self._params.gap_seconds),
+            old.adaptive,
             self._calibration.today,
             shares,
             at_us,
+            in_force=self._calibration.in_force,
             params=self._params,
         )
         old.recent[np.arange(len(slots)), old.windows % _RECENT] = usage.mean
-        table.put(self._state, slots, old._replace(calibrated=own, windows=old.windows + 1))
+        table.put(self._state, slots, old._replace(calibrated=own, adaptive=adapted, windows=old.windows + 1))
         return usage.by_group[:, group.NODE]
 
     def _score(
@@ -205,7 +210,7 @@ class Nodes:
 
     def _nodes(self, slots: Rows, state: _State, capacity: Array) -> peaks.Nodes:
         shape = len(slots), group.COUNT, 2
-        spread = conformal.spread(state.calibrated, self._calibration.multiple, params=self._params)
+        spread = adaptive.spread(state.calibrated, state.adaptive, self._calibration.in_force, params=self._params)
         is_known = ~np.isnan(state.recent)
         count, sums = is_known.sum(axis=1), np.where(is_known, state.recent, 0.0).sum(axis=1)
         mean = np.divide(sums, count, out=np.full_like(sums, np.nan), where=count > 0)
@@ -242,7 +247,8 @@ class Nodes:
 
     def _empty(self, nodes: int) -> _State:
         return _State(
-            calibrated=conformal.init(nodes, 2 * group.COUNT, slots=_SLOTS),
+            calibrated=conformal.init(nodes, _COLUMNS, slots=_SLOTS),
+            adaptive=adaptive.init(nodes, _COLUMNS, slots=_SLOTS),
             accuracy=accuracy.init(nodes, len(PEAK_MODELS), 2, _SLOTS),
             report=report.init(nodes),
             slew=slew.init(nodes),
@@ -260,16 +266,10 @@ class Nodes:
         arrays |= statistic.dump(table.take(self._groups, np.arange(len(used) * group.COUNT)), "groups.")
         arrays |= statistic.dump(table.take(self._pods, np.arange(pods)), "pods.")
         inherited, past = self._warm_start.dump()
-        arrays |= past
-        day, taught = self._calibration.dump()
-        arrays |= {f"lesson.{name}": values for name, values in taught.items()}
-        names = {
-            "slots": list(self._slots),
-            "allocatable": self.allocatable.dump(),
-            "half_lives": self._half_lives,
-            "day": day,
-        }
-        return names | inherited, arrays
+        second, taught = self._calibration.dump()
+        arrays |= past | {f"lesson.{name}": values for name, values in taught.items()}
+        names = {"slots": list(self._slots), "allocatable": self.allocatable.dump(), "half_lives": self._half_lives}
+        return names | {"learned_until": second} | inherited, arrays
 
     def load(self, names: dict[str, Any], arrays: dict[str, NDArray[Any]], pods: int, horizon_seconds: float) -> None:
         """Take over what `dump` returned; `pods` as there. It was learned at this horizon.
@@ -279,20 +279,20 @@ class Nodes:
         """
         arrays = accuracy.widen(arrays, "node.accuracy.", len(PEAK_MODELS))
         arrays = slew.widen(arrays, "node.slew.", len(names["slots"]))
+        arrays = adaptive.widen(arrays, "node.adaptive.", len(names["slots"]), _COLUMNS, _SLOTS)
         self._state = table.restore(self._empty(0), arrays, "node.")
         if any(len(column) != len(names["slots"]) for column in table.flatten(self._state).values()):
             raise ValueError(f"state has not one row for each of {len(names['slots'])} nodes")
         self._groups, self._pods = (statistic.load(arrays, prefix) for prefix in ("groups.", "pods."))
         self._slots = {node: slot for slot, node in enumerate(names["slots"])}
         self.allocatable.load(names["allocatable"])
-        cpu, memory = names["half_lives"]
-        self._half_lives = cpu, memory
+        self._half_lives = names["half_lives"][0], names["half_lives"][1]
         rows = [len(part.moments.at_us) for part in (self._groups, self._pods)]
         if rows != [len(self._slots) * group.COUNT, pods]:
             raise ValueError(f"state has statistics of {rows} rows, for {len(self._slots)} nodes and {pods} pods")
         self._warm_start.load(names, arrays, pods)
         taught = {name.removeprefix("lesson."): values for name, values in arrays.items()}
-        self._calibration.load(names["day"], taught)
+        self._calibration.load(names.get("learned_until", 86_400 * names.get("day", 0)), taught)
         if horizon_seconds != self._params.horizon_seconds:
             self._calibration.lengthen(horizon_seconds, self._params.horizon_seconds)
             # What waits for the old horizon, and what was scored at it, says nothing of the new one.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from processors.prediction.scoring import conformal
+from processors.prediction.scoring import residuals
 from processors.rows import table as rows
 from spazio.backtest import plot, report, study, trace
 from spazio.terminal import clean
@@ -77,13 +77,13 @@ def _report(scored: Mapping[str, study.Day], seed: int) -> report.Report:
     )
 
 
-def _write(outcome: report.Report, taught: conformal.Table, out_dir: Path) -> None:
+def _write(outcome: report.Report, taught: residuals.Table, out_dir: Path) -> None:
     out_dir.mkdir(parents=True, exist_ok=True)
     report.write(outcome, out_dir)
     np.savez_compressed(out_dir / "learned.npz", allow_pickle=False, **rows.flatten(taught))
 
 
-def load(path: Path) -> conformal.Table:
+def load(path: Path) -> residuals.Table:
     """Read what another run learned.
 
     Raises:
@@ -91,7 +91,7 @@ def load(path: Path) -> conformal.Table:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            return rows.restore(conformal.empty(1), dict(file))
+            return rows.restore(residuals.empty(1), dict(file))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is not a learned.npz of a back-test: {error}") from error
 

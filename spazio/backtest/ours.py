@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from processors.prediction import moments
 from processors.prediction.models import registry
 from processors.prediction.models.protocol import Evidence, PeakModel, Pods
-from processors.prediction.scoring import conformal
+from processors.prediction.scoring import conformal, residuals
 from processors.prediction.tier import group
 from processors.rows import table as rows
 from schemas.sections.prediction import Predict
@@ -39,14 +39,14 @@ class Day(NamedTuple):
     mean: Array
     scale: Array
     moments: moments.State
-    table: conformal.Table
+    table: residuals.Table
 
 
 def follow(usage: Array) -> Day:
     """Run one day of nodes (nodes, samples), shares of the limit; nothing is known before it."""
     nodes, samples = usage.shape
     state = conformal.init(nodes, 1, slots=samples)
-    table = conformal.empty(1)
+    table = residuals.empty(1)
     mean, scale = np.empty_like(usage), np.empty_like(usage)
     seen, at_each = moments.init(nodes, 1), moments.init(usage.size, 1)
     half_life = Predict().half_life_cpu_seconds
@@ -61,22 +61,22 @@ def follow(usage: Array) -> Day:
     return Day(mean, scale, at_each, conformal.close(state, table)[1])
 
 
-def learn(days: Iterable[Day]) -> conformal.Table:
+def learn(days: Iterable[Day]) -> residuals.Table:
     """Return what several days teach together."""
-    return conformal.Table(np.sum([day.table.counts for day in days], axis=0))
+    return residuals.Table(np.sum([day.table.counts for day in days], axis=0))
 
 
-def curve(day: Day, table: conformal.Table, usage: Array) -> score.Curve:
+def curve(day: Day, table: residuals.Table, usage: Array) -> score.Curve:
     """Score the predictor on a day with a table that was learned elsewhere; the knob is the stated probability."""
     peaks = np.stack([stated(day, table, float(wanted)) for wanted in PROBABILITIES])
     return score.score(FAMILY, [("", 1)], PROBABILITIES, peaks, usage)[0]
 
 
-def stated(day: Day, table: conformal.Table, probability: float) -> Array:
+def stated(day: Day, table: residuals.Table, probability: float) -> Array:
     """Return the peaks (nodes, samples) that usage rises above with a stated probability, as shares of the limit."""
     at_us = np.arange(day.mean.shape[1], dtype=np.int64) * trace.SAMPLE_SECONDS * 10**6
-    hours = conformal.time_of_day(at_us, len(table.counts))
-    return predict(registry.MODELS[FAMILY], day, conformal.quantile(table, probability)[hours, 0])
+    hours = residuals.time_of_day(at_us, len(table.counts))
+    return predict(registry.MODELS[FAMILY], day, residuals.quantile(table, probability)[hours, 0])
 
 
 def predict(model: PeakModel, day: Day, multiple: Array) -> Array:

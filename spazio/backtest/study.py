@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.prediction.scoring import conformal
+from processors.prediction.scoring import residuals
 from schemas.sections.prediction import Predict
 from spazio.backtest import ours, peers, score, stability, trace
 
@@ -74,9 +74,9 @@ def assess(
     size: int,
     draws: int,
     seed: int,
-    learned: conformal.Table | None,
+    learned: residuals.Table | None,
     progress: Callable[[str], None],
-) -> tuple[Mapping[str, Day], conformal.Table]:
+) -> tuple[Mapping[str, Day], residuals.Table]:
     """Score every predictor on every day.
 
     Args:

@@ -4,13 +4,14 @@ Counts of one day are whole numbers, so it does not matter in which order they c
 they are put to those of the days before, which fade. What is in force changes at the end of a window only.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.prediction.scoring import conformal
-from processors.prediction.scoring.conformal import Table
+from processors.prediction.scoring import adaptive, conformal, residuals
+from processors.prediction.scoring.residuals import Table
+from processors.rows import table
 from schemas.sections.prediction import Predict
 
 _DAY_SECONDS = 86_400
@@ -19,6 +20,27 @@ _SHORTEST_SECONDS = 3 * 3600
 # times move through it, so that each hour is learned of.
 _DRIFT = 10 / 9
 _KEPT = 0.9  # of the weight, each day: a week ago counts half
+_LOSS_HALF_LIFE_SECONDS = 3.0 * _DAY_SECONDS
+_CLEARLY = 0.98  # of the loss of the base in force: a base that is as good does not replace it
+_CAUTION = 20.0  # predictions that count beside those of the last horizon, so that the first ones move little
+_MOST = 3.0  # log-odds of the correction, either way
+_TABLES = (("mean", ""), ("clock", ".clock"))  # and what the names of their arrays end with
+_JUDGED = ("judged", "violated", "loss")
+_EMPTY = (("places", np.int64), ("counts", np.float64))
+
+
+class _State(NamedTuple):
+    """What was judged, each (bases, resources).
+
+    Attributes:
+        correction: Log-odds that are added to those of the wanted probability.
+        recent: Predictions judged, faded with the horizon.
+        loss: Their pinball loss, faded.
+    """
+
+    correction: NDArray[np.float64]
+    recent: NDArray[np.float64]
+    loss: NDArray[np.float64]
 
 
 def params(settings: Predict, waiting: int) -> conformal.Params:
@@ -38,76 +60,149 @@ class Calibration:
     """What was learned so far.
 
     Attributes:
-        today: What was learned since the day began.
-        multiple: (times of day, resources) multiple of the scale that is in force.
-        stated: (times of day, resources) probability of a violation that can be vouched for with it.
+        today: What was learned since the day began; what was judged since the last window ended.
+        in_force: What rows predict with.
+        stated: (resources,) probability of a violation that can be vouched for with it.
     """
 
-    def __init__(self, resources: int, probability: float) -> None:
-        self._before = self.today = conformal.empty(resources)
-        self._enforced: Table | None = None
-        self._probability = probability
-        self._day = 0
-        self.enforce(0, probability)
+    def __init__(self, resources: int, settings: Predict) -> None:
+        self._before = self._enforced = self.today = adaptive.empty(resources)
+        self._horizon_seconds = settings.horizon_seconds
+        self._second = 0
+        self._state = _State(*(np.zeros((adaptive.BASES, resources)) for _ in _State._fields))
+        self.stated = np.ones(resources)
+        self.in_force = adaptive.nothing(resources, settings.violation)
 
     def enforce(self, second: int, probability: float) -> None:
         """Put in force what was learned until an event second."""
-        day = second // _DAY_SECONDS
-        if day != self._day:  # also after a clock that was far ahead
-            self._before = conformal.fade(Table(self._before.counts + self.today.counts), _KEPT)
-            self.today, self._day = conformal.empty(self.today.counts.shape[1]), day
-        elif self.today is self._enforced and probability == self._probability:
-            return  # a table is replaced when something is learned
-        self._put_in_force(probability)
+        is_new_day = second // _DAY_SECONDS != self._second // _DAY_SECONDS  # also after a clock that was far ahead
+        times = len(self.today.mean.counts)
+        hour, before = (int(at % _DAY_SECONDS * times // _DAY_SECONDS) for at in (second, self._second))
+        is_judged = self.today is not self._enforced
+        if is_judged:
+            self._adapt(second - self._second)
+        if is_new_day:
+            mean, clock = (residuals.fade(part, _KEPT) for part in self._learned())
+            fresh = adaptive.empty(len(self.stated))
+            self._before, self.today = fresh._replace(mean=mean, clock=clock), fresh
+        elif not is_judged and hour == before and probability == self.in_force.probability:
+            return  # a lesson is replaced when something is learned
+        self._put_in_force(second, probability)
 
     def lengthen(self, before_seconds: float, now_seconds: float) -> None:
-        """Make what was learned at one horizon count for another one."""
-        learned = Table(self._before.counts + self.today.counts)
-        self._before = conformal.lengthen(learned, before_seconds, now_seconds)
-        self.today = conformal.empty(learned.counts.shape[1])
-        self._put_in_force(self._probability)
+        """Make what was learned at one horizon count for another one; what was judged says nothing of it."""
+        fresh = adaptive.empty(len(self.stated))
+        mean, clock = (residuals.lengthen(part, before_seconds, now_seconds) for part in self._learned())
+        self._before, self.today = fresh._replace(mean=mean, clock=clock), fresh
+        self._state = _State(*map(np.zeros_like, self._state))
+        self._put_in_force(self._second, self.in_force.probability)
 
-    def _put_in_force(self, probability: float) -> None:
-        self._enforced, self._probability = self.today, probability
-        learned = Table(self._before.counts + self.today.counts)
-        self.stated = conformal.stated(learned, probability)
+    def _learned(self) -> list[Table]:
+        """Return the tables of both bases, of today and of the days before."""
+        return [Table(old.counts + new.counts) for old, new in zip(self._before[:2], self.today[:2], strict=True)]
+
+    def _put_in_force(self, second: int, probability: float) -> None:
+        self._second, self._enforced = second, self.today
+        times = len(self.today.mean.counts)
+        hour, learned = int(second % _DAY_SECONDS * times // _DAY_SECONDS), self._learned()
+        self.stated = residuals.stated(learned[adaptive.MEAN], probability)[hour]
         # Nothing is given away on fewer predictions than it takes to vouch for the probability.
         vouched = self.stated <= probability
-        self.multiple = np.where(vouched, conformal.quantile(learned, probability), np.nan)
+        odds = np.log(probability / (1.0 - probability)) + self._state.correction[..., None] + adaptive.RUNGS
+        asked = 1.0 / (1.0 + np.exp(-odds))
+        rows = [
+            residuals.quantiles(table, hour, part, wanted=probability)
+            for table, part in zip(learned, asked, strict=True)
+        ]
+        ladder = np.where(vouched[:, None], np.stack(rows), np.nan)
+        self.in_force = adaptive.InForce(probability, ladder, self._base())
 
-    def stated_at(
-        self, at_us: NDArray[np.int64], resources: list[int], known: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """Return the stated probability (nodes,) at a time of each (nodes,), the greatest of some resources.
+    def _adapt(self, elapsed: int) -> None:
+        """Correct what is asked of the tables by what was judged since the last window ended."""
+        lesson, state = self.today, self._state
+        recent = state.recent * np.exp2(-max(elapsed, 0) / self._horizon_seconds) + lesson.judged
+        too_few = self.in_force.probability * lesson.judged - lesson.violated
+        correction = state.correction + too_few / (recent + _CAUTION)
+        loss = state.loss * np.exp2(-max(elapsed, 0) / _LOSS_HALF_LIFE_SECONDS) + lesson.loss
+        self._state = _State(np.clip(correction, -_MOST, _MOST), recent, loss)
+        none = np.zeros_like(lesson.judged)
+        self.today = lesson._replace(judged=none, violated=none, loss=none)
+
+    def _base(self) -> NDArray[np.int64]:
+        """Return the base of each resource whose peaks lost least; that in force stays unless it is clearly worse."""
+        loss, old = self._state.loss, self.in_force.base
+        own = np.take_along_axis(loss, old[None], axis=0)[0]
+        return np.where(loss.min(axis=0) < _CLEARLY * own, loss.argmin(axis=0), old)
+
+    def stated_of(self, resources: list[int], known: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the stated probability of each node (nodes,), the greatest of some resources.
 
         What is not known (nodes, resources) of a node does not count, for its peak is the whole machine.
         """
-        probabilities = self.stated[conformal.time_of_day(at_us, len(self.stated))][:, resources]
-        greatest: NDArray[np.float64] = np.where(known, probabilities, 0.0).max(axis=1)
+        greatest: NDArray[np.float64] = np.where(known, self.stated[resources], 0.0).max(axis=1)
         return np.where(known.any(axis=1), greatest, 1.0)
 
     def dump(self) -> tuple[int, dict[str, NDArray[Any]]]:
-        """Return the day, and everything else as arrays; of the counts those that are not 0, and where they are."""
-        arrays: dict[str, NDArray[Any]] = {"multiple": self.multiple, "stated": self.stated}
-        for name, counts in (("today", self.today.counts.ravel()), ("before", self._before.counts.ravel())):
+        """Return the event second, and everything else as arrays; of the counts those that are not 0, and where."""
+        arrays = self._fixed()
+        for name, part in self._counted().items():
+            counts = part.ravel()
             places = np.flatnonzero(counts)
             arrays |= {f"{name}.places": places.astype(np.int64), f"{name}.counts": counts[places]}
-        return self._day, arrays
+        return self._second, arrays
 
-    def load(self, day: int, arrays: dict[str, NDArray[Any]]) -> None:
-        """Take over what `dump` returned.
+    def _fixed(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that are always of one shape."""
+        adapted = table.flatten(self._state, "adapted.")
+        judged = {f"today.{name}": getattr(self.today, name) for name in _JUDGED}
+        in_force = {f"in_force.{name}": np.atleast_1d(part) for name, part in self.in_force._asdict().items()}
+        is_enforced = np.array([self.today is self._enforced])
+        return adapted | judged | in_force | {"stated": self.stated, "is_enforced": is_enforced}
+
+    def _counted(self) -> dict[str, NDArray[np.float64]]:
+        """Return the counts of the day and of the days before by the names of their arrays."""
+        parts = {"today": self.today, "before": self._before}
+        return {
+            f"{name}{suffix}": getattr(part, base).counts for name, part in parts.items() for base, suffix in _TABLES
+        }
+
+    def load(self, second: int, arrays: dict[str, NDArray[Any]]) -> None:
+        """Take over what `dump` returned, or what it returned when there was one base.
 
         Raises:
             ValueError: An array is missing or of another form.
         """
-        for name, own in (("multiple", self.multiple), ("stated", self.stated)):
+        shape = self.today.mean.counts.shape
+        is_old = not any(name.startswith("in_force.") for name in arrays)
+        if is_old:  # of one base: what is in force is derived at the end of the next window
+            for name in ("today", "before"):
+                arrays = {f"{name}.clock.{part}": np.zeros(0, kind) for part, kind in _EMPTY} | arrays
+        else:
+            self._load_fixed(arrays)
+        tables = {name: _counts(arrays, name, shape) for name in self._counted()}
+        none = adaptive.empty(shape[1])
+        self.today, self._before = (
+            none._replace(mean=tables[name], clock=tables[f"{name}.clock"]) for name in ("today", "before")
+        )
+        self._second = int(second)
+        if is_old:
+            return
+        judged = (arrays[f"today.{name}"].copy() for name in _JUDGED)
+        self.today = adaptive.Lesson(self.today.mean, self.today.clock, *judged)
+        if arrays["is_enforced"][0]:
+            self._enforced = self.today
+
+    def _load_fixed(self, arrays: dict[str, NDArray[Any]]) -> None:
+        for name, own in self._fixed().items():
             stored = arrays.get(name)
             if stored is None or stored.shape != own.shape or stored.dtype != own.dtype:
                 raise ValueError(f"state has no array {name} of shape {own.shape} {own.dtype}")
-        self.multiple, self.stated = arrays["multiple"].copy(), arrays["stated"].copy()
-        shape = self.today.counts.shape
-        self.today, self._before = _counts(arrays, "today", shape), _counts(arrays, "before", shape)
-        self._day = int(day)
+        self._state = table.restore(self._state, arrays, "adapted.")
+        self.stated = arrays["stated"].copy()
+        ladder, base = arrays["in_force.ladder"].copy(), arrays["in_force.base"].copy()
+        if not np.isin(base, (adaptive.MEAN, adaptive.CLOCK)).all():
+            raise ValueError("state has bases that do not exist")
+        self.in_force = adaptive.InForce(float(arrays["in_force.probability"][0]), ladder, base)
 
 
 def _counts(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> Table:

@@ -18,16 +18,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.prediction.scoring import pending
+from processors.prediction.scoring import pending, residuals
+from processors.prediction.scoring.residuals import Table
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Times = NDArray[np.int64]
 
-_DAY_US = 86_400 * 10**6
-_LOWEST, _WIDTH, _BINS = -5.0, 0.1, 500
-_POOLED, _MOST_POOLED = 20.0, 200.0
-_TAIL = 0.01
 _FIRST_SECONDS = 1.0
 
 
@@ -75,22 +72,34 @@ class State(NamedTuple):
     scales: Array
 
 
-class Table(NamedTuple):
-    """What all rows together taught: `counts` (times of day, resources, bins) of z; equal parts of a UTC day."""
+class Turn(NamedTuple):
+    """What one sample of each row has ended and begun.
 
-    counts: Array
+    Attributes:
+        waiting: Predictions that waited when the sample came, and the highest usage since, this sample's among it.
+        means: (rows, resources, slots) their means.
+        scales: (rows, resources, slots) their scales.
+        done: (rows, slots) True: the horizon has passed.
+        chosen: (rows, slots) True: the slot is now that of a new prediction.
+    """
+
+    waiting: pending.State
+    means: Array
+    scales: Array
+    done: Mask
+    chosen: Mask
 
 
 class Spread(NamedTuple):
     """What the peak of a row is made of, shares of the limit; any shape.
 
     Attributes:
-        mean: Faded mean; NaN: nothing is known.
+        base: What the scales are added to, the faded mean or above it; NaN: nothing is known.
         scale: Scale s, above 0.
         multiple: z(p) at the row's time of day; NaN: nothing was learned.
     """
 
-    mean: Array
+    base: Array
     scale: Array
     multiple: Array
 
@@ -109,11 +118,6 @@ def init(rows: int, resources: int, *, slots: int) -> State:
     )
 
 
-def empty(resources: int, *, times: int = 24) -> Table:
-    """Return the table before anything was learned, with a day in `times` parts."""
-    return Table(np.zeros((times, resources, _BINS)))
-
-
 def update(state: State, table: Table, usage: Array, at_us: Times, *, params: Params) -> tuple[State, Table]:
     """Take in one sample of each row, and learn from the predictions whose horizon it ends.
 
@@ -126,15 +130,23 @@ def update(state: State, table: Table, usage: Array, at_us: Times, *, params: Pa
         at_us: (rows,) time of the sample; a row whose time does not move forward is left as it is.
         params: How it learns.
     """
+    state, turn = advance(state, usage, at_us, params=params)
+    return state, learn(table, turn, turn.means)
+
+
+def advance(state: State, usage: Array, at_us: Times, *, params: Params) -> tuple[State, Turn]:
+    """Take in one sample of each row; returns what is to be learned of it, too. Arguments are those of `update`."""
     seen = (at_us > state.at_us) & ~np.isnan(usage).all(axis=1)
     elapsed = np.where(seen & (state.at_us > 0), (at_us - state.at_us) / 1e6, 0.0)
     waiting = pending.observe(state.waiting, usage, seen, elapsed > params.gap_seconds)
     done = pending.due(waiting, at_us, seen, horizon_seconds=params.horizon_seconds)
-    table = _learn(state._replace(waiting=waiting), table, done)
+    means, scales = state.means, state.scales
     state = _follow(state, usage, seen, elapsed, params)
+    judged = waiting
     waiting, chosen = pending.place(
         pending.release(waiting, done), at_us, seen, interval_seconds=params.interval_seconds
     )
+    turn = Turn(judged, means, scales, done, chosen)
     here = chosen[:, None, :]
     mean = np.where(np.isnan(usage), np.nan, state.mean)
     state = state._replace(
@@ -143,13 +155,29 @@ def update(state: State, table: Table, usage: Array, at_us: Times, *, params: Pa
         means=np.where(here, mean[..., None], state.means),
         scales=np.where(here, scale(state, params=params)[..., None], state.scales),
     )
-    return state, table
+    return state, turn
 
 
 def close(state: State, table: Table) -> tuple[State, Table]:
     """Learn from all that waits, as if every horizon ended now: at the end of a recording."""
     done = state.waiting.born_us > 0
-    return state._replace(waiting=pending.release(state.waiting, done)), _learn(state, table, done)
+    turn = Turn(state.waiting, state.means, state.scales, done, np.zeros_like(done))
+    return state._replace(waiting=pending.release(state.waiting, done)), learn(table, turn, state.means)
+
+
+def learn(table: Table, turn: Turn, bases: Array) -> Table:
+    """Learn how many scales above a base usage rose in the predictions whose horizon has ended.
+
+    Args:
+        table: What was learned.
+        turn: What `advance` returned.
+        bases: (rows, resources, slots) of the predictions that wait; NaN: not known.
+    """
+    residual = (turn.waiting.highest - bases) / turn.scales
+    row, column, slot = np.nonzero(turn.done[:, None, :] & ~np.isnan(residual))
+    if not row.size:
+        return table
+    return residuals.learn(table, residual[row, column, slot], column, turn.waiting.born_us[row, slot])
 
 
 def scale(state: State, *, params: Params) -> Array:
@@ -173,109 +201,13 @@ def peak(state: State, multiple: Array, *, params: Params) -> Array:
 def spread(state: State, multiple: Array, *, params: Params) -> Spread:
     """Return what the peaks are made of (rows, resources); arguments as of `peak`."""
     mean = np.where(state.weight > 0, state.mean, np.nan)
-    return Spread(mean, scale(state, params=params), multiple[time_of_day(state.at_us, len(multiple))])
+    return Spread(mean, scale(state, params=params), multiple[residuals.time_of_day(state.at_us, len(multiple))])
 
 
 def upper(spread: Spread) -> Array:
     """Return the peak, share of the limit 0..1; the whole limit where nothing is known or was learned."""
-    peak = spread.mean + spread.scale * spread.multiple
+    peak = spread.base + spread.scale * spread.multiple
     return np.where(np.isnan(peak), 1.0, np.clip(peak, 0.0, 1.0))
-
-
-def quantile(table: Table, probability: float) -> Array:
-    """Return z(p) (times of day, resources), the multiple of the scale that a share p of predictions rose above.
-
-    A time of day with little evidence borrows from the others: as much as 20 predictions weigh, and as many more as it
-    takes to see the probability twice, at most 200. Below one in a hundred too few were seen to count: there the tail
-    is taken as exponential, with the mean excess that was seen.
-
-    Args:
-        table: What was learned.
-        probability: Wanted share of violations, above 0 and below 1.
-
-    Returns:
-        NaN where nothing was learned of the resource.
-    """
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"probability must be above 0 and below 1, not {probability}")
-    above = _above(table, _pooled(probability))
-    wanted = max(probability, _TAIL)
-    last = np.count_nonzero(above >= wanted, axis=2, keepdims=True) - 1
-    high, low = (np.take_along_axis(above, np.clip(last + more, 0, _BINS), axis=2)[..., 0] for more in (0, 1))
-    part = np.divide(high - wanted, high - low, out=np.zeros_like(high), where=high > low)
-    multiple: Array = _LOWEST + _WIDTH * (np.maximum(last[..., 0], 0) + part)
-    if probability < _TAIL:
-        beyond = np.where(np.arange(_BINS + 1) > last, above, 0.0)
-        area = _WIDTH * (beyond.sum(axis=2) - low / 2 + (1 - part) * (wanted + low) / 2)
-        multiple = multiple + np.log(_TAIL / probability) * area / _TAIL
-    return np.where(np.isnan(above[..., 0]), np.nan, multiple)
-
-
-def stated(table: Table, probability: float) -> Array:
-    """Return the probability of a violation (times of day, resources) that can be vouched for.
-
-    That of n predictions none rose above a peak shows no less than 1 in n + 1; 1 where nothing was learned.
-    """
-    own = table.counts.sum(axis=2)
-    least: Array = 1.0 / (own + np.minimum(own.sum(axis=0) - own, _pooled(probability)) + 1.0)
-    return np.where(least < probability, probability, least)
-
-
-def fade(table: Table, factor: float) -> Table:
-    """Return the table with all that was learned weighing less, 0..1."""
-    return Table(table.counts * factor)
-
-
-def lengthen(table: Table, before_seconds: float, now_seconds: float) -> Table:
-    """Return what a table that was learned at one horizon says of a longer one.
-
-    Usage within the longer horizon is at most the highest of the q shorter ones in it, so P(z' > x) <= q P(z > x)
-    (Boole's inequality): of the mean counts of the parts of the day that it touches, the highest 1 / q remain. That
-    holds as far as mean and scale stay those when the prediction was made. A shorter horizon is not above the longer
-    one, so the table stays.
-    """
-    if now_seconds <= before_seconds:
-        return table
-    times = len(table.counts)
-    touched = min(int(now_seconds * 1e6 * times // _DAY_US) + 1, times)
-    pooled = np.mean([np.roll(table.counts, -part, axis=0) for part in range(touched)], axis=0)
-    kept = pooled.sum(axis=2, keepdims=True) * before_seconds / now_seconds
-    above = np.minimum(np.cumsum(pooled[..., ::-1], axis=2)[..., ::-1], kept)
-    return Table(above - np.concatenate((above[..., 1:], np.zeros_like(kept)), axis=2))
-
-
-def time_of_day(at_us: Times, times: int) -> NDArray[np.intp]:
-    """Return which of the equal parts of a UTC day a time is in."""
-    return np.asarray(at_us % _DAY_US * times // _DAY_US, dtype=np.intp)
-
-
-def _pooled(probability: float) -> float:
-    """Return how many predictions of all day a time of day borrows at most."""
-    return min(max(_POOLED, 2.0 / probability), _MOST_POOLED)
-
-
-def _above(table: Table, pooled: float) -> Array:
-    """Return the share (times of day, resources, bins + 1) of z at or above each bin's lower edge."""
-    all_day = table.counts.sum(axis=0)
-    evidence = all_day.sum(axis=1, keepdims=True)
-    shape = np.divide(all_day, evidence, out=np.full_like(all_day, np.nan), where=evidence > 0)
-    counts = table.counts + np.minimum(evidence, pooled) * shape
-    above = np.zeros((*counts.shape[:2], _BINS + 1))
-    above[..., :-1] = np.cumsum(counts[..., ::-1], axis=2)[..., ::-1]
-    share: Array = above / above[..., :1]
-    return share
-
-
-def _learn(state: State, table: Table, done: Mask) -> Table:
-    residual = (state.waiting.highest - state.means) / state.scales
-    row, column, slot = np.nonzero(done[:, None, :] & ~np.isnan(residual))
-    if not row.size:
-        return table
-    times = time_of_day(state.waiting.born_us[row, slot], len(table.counts))
-    bin_number = np.clip((residual[row, column, slot] - _LOWEST) / _WIDTH, 0, _BINS - 1).astype(np.intp)
-    flat = np.ravel_multi_index((times, column, bin_number), table.counts.shape)
-    more = np.bincount(flat, minlength=table.counts.size).reshape(table.counts.shape)
-    return Table(table.counts + more)
 
 
 def _follow(state: State, usage: Array, seen: Mask, elapsed: Array, params: Params) -> State:

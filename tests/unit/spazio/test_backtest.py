@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from processors.prediction.models import registry
-from processors.prediction.scoring import conformal, oracle
+from processors.prediction.scoring import conformal, oracle, residuals
 from schemas.sections.prediction import Predict
 from spazio import backtest
 from spazio.backtest import ours, peers, plot, report, score, stability, study, trace
@@ -163,7 +163,7 @@ def test_the_study_scores_what_the_predictor_says_live() -> None:
     usage = np.random.default_rng(8).random((4, trace.SAMPLES)) / 2
     day = ours.follow(usage)
     assert day.table.counts.sum() == 4 * (trace.SAMPLES - 1)
-    multiple = conformal.quantile(day.table, 0.1)
+    multiple = residuals.quantile(day.table, 0.1)
     state = conformal.init(4, 1, slots=1)
     peaks = np.empty_like(usage)
     for number in range(trace.SAMPLES):

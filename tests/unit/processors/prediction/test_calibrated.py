@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors.prediction.scoring import calibration, conformal
+from processors.prediction.scoring import calibration, conformal, residuals
 from processors.rows import table as arrays
 from schemas.sections.prediction import Predict
 
@@ -16,13 +16,13 @@ SECOND = 10**6
 STEP = 300
 DAY = 288
 PARAMS = conformal.Params(interval_seconds=STEP)
-Learned = tuple[conformal.State, conformal.Table]
+Learned = tuple[conformal.State, residuals.Table]
 
 
 def feed(usage: Array, *, params: conformal.Params = PARAMS, slots: int = DAY, start: int = 0) -> Learned:
     """Follow samples (samples, rows, resources), the first `start` seconds after midnight."""
     state = conformal.init(usage.shape[1], usage.shape[2], slots=slots)
-    table = conformal.empty(usage.shape[2])
+    table = residuals.empty(usage.shape[2])
     for number, used in enumerate(usage):
         at_us = np.full(usage.shape[1], (86_400 + start + number * STEP) * SECOND)
         state, table = conformal.update(state, table, used, at_us, params=params)
@@ -37,30 +37,30 @@ def noise(seed: int, samples: int, rows: int) -> Array:
     return np.clip(level + 0.05 * day + spread * rng.standard_normal((samples, rows, 1)), 0.0, 1.0)
 
 
-def taught(values: Array) -> conformal.Table:
+def taught(values: Array) -> residuals.Table:
     """Return a table of these z (values,) at the first time of day."""
-    table = conformal.empty(1)
+    table = residuals.empty(1)
     counts = table.counts.copy()
     for place in np.floor((values + 5.0) / 0.1 + 1e-9).astype(int):
         counts[0, 0, place] += 1
-    return conformal.Table(counts)
+    return residuals.Table(counts)
 
 
 def test_a_row_of_which_nothing_is_known_keeps_its_whole_limit() -> None:
-    state, table = conformal.init(2, 1, slots=4), conformal.empty(1)
-    assert (conformal.peak(state, conformal.quantile(table, 0.01), params=PARAMS) == 1).all()
-    assert (conformal.stated(table, 0.01) == 1).all()
+    state, table = conformal.init(2, 1, slots=4), residuals.empty(1)
+    assert (conformal.peak(state, residuals.quantile(table, 0.01), params=PARAMS) == 1).all()
+    assert (residuals.stated(table, 0.01) == 1).all()
 
 
 def test_a_row_keeps_its_whole_limit_while_nothing_was_learned_from_any_row() -> None:
     state, table = feed(noise(0, 10, 2))
-    assert (conformal.peak(state, conformal.quantile(table, 0.01), params=PARAMS) == 1).all()
+    assert (conformal.peak(state, residuals.quantile(table, 0.01), params=PARAMS) == 1).all()
 
 
 @given(st.integers(0, 2**31), st.floats(0.011, 0.95))
 def test_the_quantile_is_that_of_what_was_seen_within_one_bin(seed: int, probability: float) -> None:
     values = np.random.default_rng(seed).normal(2.0, 1.0, 2000).clip(-4.9, 40.0)
-    found = conformal.quantile(taught(values), probability)[0, 0]
+    found = residuals.quantile(taught(values), probability)[0, 0]
     low, high = (
         np.quantile(values, 1 - probability, method="lower"),
         np.quantile(values, 1 - probability, method="higher"),
@@ -71,34 +71,34 @@ def test_the_quantile_is_that_of_what_was_seen_within_one_bin(seed: int, probabi
 @given(st.integers(0, 2**31), st.lists(st.floats(1e-12, 0.99), min_size=2, max_size=2))
 def test_less_risk_never_means_a_lower_peak(seed: int, probabilities: list[float]) -> None:
     table = taught(np.random.default_rng(seed).gamma(2.0, 1.0, 50))
-    careful, bold = (conformal.quantile(table, probability) for probability in sorted(probabilities))
+    careful, bold = (residuals.quantile(table, probability) for probability in sorted(probabilities))
     assert (careful >= bold - 1e-9).all()
 
 
 def test_beyond_what_was_counted_the_tail_of_an_exponential_is_continued() -> None:
     ranks = (np.arange(100_000) + 0.5) / 100_000
     table = taught(-np.log(ranks))
-    assert conformal.quantile(table, 1e-4)[0, 0] == pytest.approx(np.log(1e4), abs=0.15)
-    assert conformal.quantile(table, 1e-8)[0, 0] == pytest.approx(np.log(1e8), abs=0.5)
+    assert residuals.quantile(table, 1e-4)[0, 0] == pytest.approx(np.log(1e4), abs=0.15)
+    assert residuals.quantile(table, 1e-8)[0, 0] == pytest.approx(np.log(1e8), abs=0.5)
 
 
 def test_a_time_of_day_without_evidence_borrows_from_the_others() -> None:
     table = taught(np.full(100, 3.0))
-    found = conformal.quantile(table, 0.5)[:, 0]
+    found = residuals.quantile(table, 0.5)[:, 0]
     np.testing.assert_allclose(found, 3.05, atol=0.051)
-    stated = conformal.stated(table, 0.001)[:, 0]
+    stated = residuals.stated(table, 0.001)[:, 0]
     assert stated[0] == pytest.approx(1 / 101)
     assert stated[1] == pytest.approx(1 / 101)
-    assert conformal.stated(table, 0.2)[1, 0] == 0.2
+    assert residuals.stated(table, 0.2)[1, 0] == 0.2
     crowd = taught(np.full(5000, 3.0))
-    assert conformal.stated(crowd, 0.01)[1, 0] == 0.01  # of 200 others
-    assert conformal.stated(crowd, 1e-4)[1, 0] == pytest.approx(1 / 201)
+    assert residuals.stated(crowd, 0.01)[1, 0] == 0.01  # of 200 others
+    assert residuals.stated(crowd, 1e-4)[1, 0] == pytest.approx(1 / 201)
 
 
 @pytest.mark.parametrize("probability", [0.0, 1.0, -0.1, np.nan])
 def test_a_probability_that_is_none_is_refused(probability: float) -> None:
     with pytest.raises(ValueError, match="above 0 and below 1"):
-        conformal.quantile(conformal.empty(1), probability)
+        residuals.quantile(residuals.empty(1), probability)
 
 
 def test_mean_and_variance_are_those_of_all_samples_weighed_by_age_on_every_prefix() -> None:
@@ -143,7 +143,7 @@ def test_what_is_learned_belongs_to_the_time_of_day_at_which_it_was_predicted() 
 
 def test_what_waits_through_a_gap_teaches_nothing() -> None:
     params = conformal.Params(interval_seconds=STEP, horizon_seconds=3 * STEP)
-    state, table = conformal.init(1, 1, slots=8), conformal.empty(1)
+    state, table = conformal.init(1, 1, slots=8), residuals.empty(1)
     for at in (0, 300, 600, 600 + 1200):
         at_us = np.array([(86_400 + at) * SECOND])
         state, table = conformal.update(state, table, np.full((1, 1), 0.5), at_us, params=params)
@@ -165,14 +165,14 @@ def test_a_resource_that_is_missing_teaches_nothing_and_the_other_one_does() -> 
     params = conformal.Params(interval_seconds=STEP, horizon_seconds=4 * STEP)
     state, table = feed(usage, params=params, slots=6)
     assert table.counts.sum(axis=(0, 2)).tolist() == [3 * 8, 0]
-    assert (conformal.peak(state, conformal.quantile(table, 0.1), params=params)[:, 1] == 1).all()
+    assert (conformal.peak(state, residuals.quantile(table, 0.1), params=params)[:, 1] == 1).all()
 
 
 def test_the_stated_probability_is_about_what_new_rows_then_show() -> None:
     table = conformal.close(*feed(noise(10, DAY, 200)))[1]
     usage = noise(11, DAY, 200)
     best = np.flip(np.maximum.accumulate(np.flip(usage, axis=0), axis=0), axis=0)
-    multiples = {stated: conformal.quantile(table, stated) for stated in (0.3, 0.1, 0.02)}
+    multiples = {stated: residuals.quantile(table, stated) for stated in (0.3, 0.1, 0.02)}
     state, violated = conformal.init(200, 1, slots=1), dict.fromkeys(multiples, 0.0)
     for number in range(DAY - 1):
         at_us = np.full(200, (86_400 + number * STEP) * SECOND)
@@ -187,14 +187,14 @@ def test_the_stated_probability_is_about_what_new_rows_then_show() -> None:
 
 def test_a_table_that_is_saved_and_read_again_predicts_the_same() -> None:
     table = conformal.close(*feed(noise(3, DAY, 5)))[1]
-    again = arrays.restore(conformal.empty(1), arrays.flatten(table))
-    np.testing.assert_array_equal(conformal.quantile(again, 0.01), conformal.quantile(table, 0.01))
+    again = arrays.restore(residuals.empty(1), arrays.flatten(table))
+    np.testing.assert_array_equal(residuals.quantile(again, 0.01), residuals.quantile(table, 0.01))
 
 
 def test_faded_evidence_vouches_for_less() -> None:
     table = taught(np.full(1000, 3.0))
-    assert (conformal.stated(conformal.fade(table, 0.5), 1e-6) > conformal.stated(table, 1e-6))[0].all()
-    np.testing.assert_allclose(conformal.quantile(conformal.fade(table, 0.5), 0.1), conformal.quantile(table, 0.1))
+    assert (residuals.stated(residuals.fade(table, 0.5), 1e-6) > residuals.stated(table, 1e-6))[0].all()
+    np.testing.assert_allclose(residuals.quantile(residuals.fade(table, 0.5), 0.1), residuals.quantile(table, 0.1))
 
 
 @pytest.mark.parametrize("times", [2, 6, 24])
@@ -230,30 +230,3 @@ def test_nodes_that_start_together_learn_of_every_hour_at_a_horizon_of_a_day() -
     params = calibration.params(Predict(horizon_seconds=86_400), 8)
     _, table = feed(noise(6, 6 * DAY, 2), params=params, slots=8)
     assert (table.counts.sum(axis=(1, 2)) > 0).all()
-
-
-def test_a_single_node_is_vouched_for_at_a_horizon_of_a_day() -> None:
-    settings = Predict(horizon_seconds=86_400, violation=0.05)
-    params, learned = calibration.params(settings, 8), calibration.Calibration(1, settings.violation)
-    state = conformal.init(1, 1, slots=8)
-    for number, used in enumerate(noise(7, 5 * DAY, 1)):
-        at_us = np.array([(86_400 + number * STEP) * SECOND])
-        state, learned.today = conformal.update(state, learned.today, used, at_us, params=params)
-        learned.enforce(86_400 + number * STEP, settings.violation)
-    assert (learned.stated <= settings.violation).mean() > 0.9
-    assert conformal.peak(state, learned.multiple, params=params)[0, 0] < 0.9
-
-
-def test_what_is_in_force_follows_what_was_learned_and_the_wanted_probability() -> None:
-    learned = calibration.Calibration(1, 0.5)
-    learned.today = taught(np.linspace(0.0, 10.0, 100))
-    learned.enforce(10, 0.5)
-    half = learned.multiple[0, 0]
-    learned.enforce(11, 0.1)
-    assert learned.multiple[0, 0] > half + 3
-    learned.today = taught(np.linspace(5.0, 15.0, 100))
-    learned.enforce(12, 0.5)
-    assert learned.multiple[0, 0] > half + 4
-    learned.today = taught(np.full(100, 1.0))
-    learned.enforce(86_400 * 2, 0.5)  # a new day: what the old one taught fades
-    assert learned.today.counts.sum() == 0

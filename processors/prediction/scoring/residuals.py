@@ -1,0 +1,153 @@
+"""How many scales above their base usage rose within the horizon, counted by time of day, and quantiles of that.
+
+Counts are kept in bins of a tenth of a scale, for each resource and each of the equal parts of a UTC day.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+Times = NDArray[np.int64]
+
+_DAY_US = 86_400 * 10**6
+_LOWEST, _WIDTH, _BINS = -5.0, 0.1, 500
+_POOLED, _MOST_POOLED = 20.0, 200.0
+_TAIL = 0.01
+
+
+class Table(NamedTuple):
+    """What all rows together taught: `counts` (times of day, resources, bins) of z; equal parts of a UTC day."""
+
+    counts: Array
+
+
+def empty(resources: int, *, times: int = 24) -> Table:
+    """Return the table before anything was learned, with a day in `times` parts."""
+    return Table(np.zeros((times, resources, _BINS)))
+
+
+def learn(table: Table, residual: Array, column: Rows, born_us: Times) -> Table:
+    """Count some predictions.
+
+    Args:
+        table: What was learned.
+        residual: (predictions,) z of each.
+        column: (predictions,) its resource.
+        born_us: (predictions,) when it was made.
+    """
+    times = time_of_day(born_us, len(table.counts))
+    bin_number = np.clip((residual - _LOWEST) / _WIDTH, 0, _BINS - 1).astype(np.intp)
+    flat = np.ravel_multi_index((times, column, bin_number), table.counts.shape)
+    more = np.bincount(flat, minlength=table.counts.size).reshape(table.counts.shape)
+    return Table(table.counts + more)
+
+
+def quantile(table: Table, probability: float) -> Array:
+    """Return z(p) (times of day, resources), the multiple of the scale that a share p of predictions rose above.
+
+    A time of day with little evidence borrows from the others: as much as 20 predictions weigh, and as many more as it
+    takes to see the probability twice, at most 200. Below one in a hundred too few were seen to count: there the tail
+    is taken as exponential, with the mean excess that was seen.
+
+    Args:
+        table: What was learned.
+        probability: Wanted share of violations, above 0 and below 1.
+
+    Returns:
+        NaN where nothing was learned of the resource.
+    """
+    if not 0.0 < probability < 1.0:
+        raise ValueError(f"probability must be above 0 and below 1, not {probability}")
+    above = _above(table, _pooled(probability))
+    return _read(above, np.full(above.shape[:2], probability))
+
+
+def quantiles(table: Table, time: int, probabilities: Array, *, wanted: float) -> Array:
+    """Return z(p) (resources, probabilities) as `quantile` does, at one time of day.
+
+    Args:
+        table: What was learned.
+        time: Which part of the day.
+        probabilities: (resources, probabilities), above 0 and below 1.
+        wanted: The probability that decides how much is borrowed from other times of day.
+    """
+    above = _above(table, _pooled(wanted), time)[0]
+    return _read(above[:, None], probabilities)
+
+
+def stated(table: Table, probability: float) -> Array:
+    """Return the probability of a violation (times of day, resources) that can be vouched for.
+
+    That of n predictions none rose above a peak shows no less than 1 in n + 1; 1 where nothing was learned.
+    """
+    own = table.counts.sum(axis=2)
+    least: Array = 1.0 / (own + np.minimum(own.sum(axis=0) - own, _pooled(probability)) + 1.0)
+    return np.where(least < probability, probability, least)
+
+
+def fade(table: Table, factor: float) -> Table:
+    """Return the table with all that was learned weighing less, 0..1."""
+    return Table(table.counts * factor)
+
+
+def lengthen(table: Table, before_seconds: float, now_seconds: float) -> Table:
+    """Return what a table that was learned at one horizon says of a longer one.
+
+    Usage within the longer horizon is at most the highest of the q shorter ones in it, so P(z' > x) <= q P(z > x)
+    (Boole's inequality): of the mean counts of the parts of the day that it touches, the highest 1 / q remain. That
+    holds as far as base and scale stay those when the prediction was made. A shorter horizon is not above the longer
+    one, so the table stays.
+    """
+    if now_seconds <= before_seconds:
+        return table
+    times = len(table.counts)
+    touched = min(int(now_seconds * 1e6 * times // _DAY_US) + 1, times)
+    pooled = np.mean([np.roll(table.counts, -part, axis=0) for part in range(touched)], axis=0)
+    kept = pooled.sum(axis=2, keepdims=True) * before_seconds / now_seconds
+    above = np.minimum(np.cumsum(pooled[..., ::-1], axis=2)[..., ::-1], kept)
+    return Table(above - np.concatenate((above[..., 1:], np.zeros_like(kept)), axis=2))
+
+
+def time_of_day(at_us: Times, times: int) -> NDArray[np.intp]:
+    """Return which of the equal parts of a UTC day a time is in."""
+    return np.asarray(at_us % _DAY_US * times // _DAY_US, dtype=np.intp)
+
+
+def _pooled(probability: float) -> float:
+    """Return how many predictions of all day a time of day borrows at most."""
+    return min(max(_POOLED, 2.0 / probability), _MOST_POOLED)
+
+
+def _read(above: Array, probability: Array) -> Array:
+    """Return z(p), of shares at or above each bin's lower edge (..., bins + 1) and of p (...); they broadcast."""
+    wanted = np.maximum(probability, _TAIL)[..., None]
+    last = np.count_nonzero(above >= wanted, axis=-1, keepdims=True) - 1
+    above = np.broadcast_to(above, (*last.shape[:-1], above.shape[-1]))
+    high, low = (np.take_along_axis(above, np.clip(last + more, 0, _BINS), axis=-1) for more in (0, 1))
+    part = np.divide(high - wanted, high - low, out=np.zeros_like(high), where=high > low)
+    multiple = _LOWEST + _WIDTH * (np.maximum(last, 0) + part)
+    if (probability < _TAIL).any():
+        beyond = np.where(np.arange(_BINS + 1) > last, above, 0.0).sum(axis=-1, keepdims=True)
+        area = _WIDTH * (beyond - low / 2 + (1 - part) * (wanted + low) / 2)
+        multiple = multiple + np.log(wanted / probability[..., None]) * area / _TAIL
+    found: Array = np.where(np.isnan(above[..., :1]), np.nan, multiple)[..., 0]
+    return found
+
+
+def _above(table: Table, pooled: float, time: int | None = None) -> Array:
+    """Return the share (times of day, resources, bins + 1) of z at or above each bin's lower edge.
+
+    `time`: only at this time of day, as an axis of length 1.
+    """
+    own = table.counts if time is None else table.counts[time : time + 1]
+    all_day = table.counts.sum(axis=0)
+    evidence = all_day.sum(axis=1, keepdims=True)
+    shape = np.divide(all_day, evidence, out=np.full_like(all_day, np.nan), where=evidence > 0)
+    counts = own + np.minimum(evidence, pooled) * shape
+    above = np.zeros((*counts.shape[:2], _BINS + 1))
+    above[..., :-1] = np.cumsum(counts[..., ::-1], axis=2)[..., ::-1]
+    share: Array = above / above[..., :1]
+    return share

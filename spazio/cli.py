@@ -165,15 +165,25 @@ def replay(
 def backtest(
     file: Annotated[Path, typer.Argument(help="Parquet or CSV: day, vm, sample, cpu_percent; docs/backtest.md.")],
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("backtest"),
+    train: Annotated[
+        Path | None,
+        typer.Option(
+            help="Recording of other days that peers are tuned on; FILE then holds vm, seconds, cpu, cpu_request."
+        ),
+    ] = None,
+    hours: Annotated[list[float] | None, typer.Option(help="Horizon with --train; may be given several times.")] = None,
     learned: Annotated[Path | None, typer.Option(help="learned.npz of another run; needed for a single day.")] = None,
     machines: Annotated[int, typer.Option(help="Machines per node.")] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the draws and of the bootstrap.")] = 0,
     plots: Annotated[bool, typer.Option(help="Draw frontier.png and calibration.png.")] = True,
 ) -> int:
-    """Compare peak predictors with the usage that followed, on a recording of whole days."""
+    """Compare peak predictors with the usage that followed, on recordings."""
     from spazio import backtest as command
 
     try:
+        if train is not None:
+            print(clean.lines(command.roll(file, train, out, hours=hours, machines=machines, seed=seed)))
+            return 0
         result = command.run(file, out, learned=learned, machines=machines, seed=seed, plots=plots)
     except (ValueError, RuntimeError, OSError) as error:
         clean.complain(error)

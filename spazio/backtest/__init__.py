@@ -5,14 +5,14 @@ judges the predictions by the peak oracle, `study` compares at equal savings, `r
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from processors.prediction.scoring import residuals
 from processors.rows import table as rows
-from spazio.backtest import plot, report, study, trace
+from spazio.backtest import plot, report, rolling, study, trace
 from spazio.terminal import clean
 
 
@@ -75,6 +75,18 @@ def _report(scored: Mapping[str, study.Day], seed: int) -> report.Report:
         calibration=report.calibration(scored),
         stability=[row for part in scored.values() for row in part.steadiness],
     )
+
+
+def roll(test: Path, train: Path, out_dir: Path, *, hours: Sequence[float] | None, machines: int, seed: int) -> str:
+    """Compare the predictors as they run live over many days; returns the tables. Arguments are those of `rolling`.
+
+    Raises:
+        ValueError: A file or a number is not as it must be.
+    """
+    reports = rolling.run(
+        test, train, out_dir, hours=hours or (1, 6, 24), machines=machines, seed=seed, progress=_print
+    )
+    return rolling.text(reports)
 
 
 def _write(outcome: report.Report, taught: residuals.Table, out_dir: Path) -> None:

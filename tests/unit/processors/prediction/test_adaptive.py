@@ -93,6 +93,20 @@ def test_what_is_stated_holds_after_usage_has_become_rougher() -> None:
     assert seen == pytest.approx(0.1, abs=0.03)
 
 
+def test_too_many_violations_raise_all_peaks_and_too_few_lower_them() -> None:
+    learned = calibration.Calibration(1, Predict(violation=0.1))
+    learned.today = learned.today._replace(mean=taught(np.linspace(0.0, 10.0, 1000)))
+    learned.enforce(10, 0.1)
+    before, judged = middle(learned), np.full((2, 1), 100.0)
+    learned.today = learned.today._replace(judged=judged, violated=judged * 0.5)
+    learned.enforce(40, 0.1)
+    raised = middle(learned)
+    assert raised > before
+    learned.today = learned.today._replace(judged=judged * 20, violated=judged * 0)
+    learned.enforce(70, 0.1)
+    assert middle(learned) < raised
+
+
 def test_what_is_stated_holds_for_the_row_that_is_unlike_the_others() -> None:
     settings = Predict(horizon_seconds=3600, violation=0.1)
     usage = noise(23, 6 * DAY, 20)

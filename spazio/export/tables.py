@@ -58,8 +58,8 @@ def write_query(directory: Path, path: Path, form: Form, query: str) -> int:
         FileNotFoundError: There is no history.
         OSError, duckdb.Error: The statement fails or may write, or the file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     with view.connect(directory, restricted=True, writable=file.hidden(path)) as connection:
+        path.parent.mkdir(parents=True, exist_ok=True)
         statements = connection.extract_statements(query)
         if len(statements) != 1:
             raise Unselectable(f"one statement is exported at a time; this text has {len(statements)}")

@@ -292,7 +292,7 @@ class Nodes:
             raise ValueError(f"state has statistics of {rows} rows, for {len(self._slots)} nodes and {pods} pods")
         self._warm_start.load(names, arrays, pods)
         taught = {name.removeprefix("lesson."): values for name, values in arrays.items()}
-        self._calibration.load(names.get("learned_until", 86_400 * names.get("day", 0)), taught)
+        self._calibration.load(names["learned_until"] if "learned_until" in names else 86_400 * names["day"], taught)
         if horizon_seconds != self._params.horizon_seconds:
             self._calibration.lengthen(horizon_seconds, self._params.horizon_seconds)
             # What waits for the old horizon, and what was scored at it, says nothing of the new one.

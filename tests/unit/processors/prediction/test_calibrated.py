@@ -204,20 +204,20 @@ def test_what_one_horizon_taught_bounds_a_longer_one(times: int) -> None:
     used = np.clip(0.3 + 0.03 * np.random.default_rng(8).standard_normal((8 * DAY, 3, 1)), 0.0, 1.0)
     _, taught_short = feed(used, params=short, slots=1)
     _, taught_long = feed(used, params=long, slots=times)
-    lengthened = conformal.lengthen(taught_short, 3600.0, 3600.0 * times)
+    lengthened = residuals.lengthen(taught_short, 3600.0, 3600.0 * times)
     for probability in (0.5, 0.2, 0.1):
-        needed = conformal.quantile(taught_long, probability).mean()
-        assert conformal.quantile(taught_short, probability).mean() < needed
-        assert conformal.quantile(lengthened, probability).mean() >= needed
-    assert (conformal.stated(lengthened, 1e-9) >= conformal.stated(taught_short, 1e-9)).all()
+        needed = residuals.quantile(taught_long, probability).mean()
+        assert residuals.quantile(taught_short, probability).mean() < needed
+        assert residuals.quantile(lengthened, probability).mean() >= needed
+    assert (residuals.stated(lengthened, 1e-9) >= residuals.stated(taught_short, 1e-9)).all()
 
 
 def test_of_what_a_shorter_horizon_taught_the_highest_remain() -> None:
     table = taught(np.repeat([1.05, 3.05], [90, 10]))
-    counts = conformal.lengthen(table, 3600.0, 10 * 3600.0).counts
+    counts = residuals.lengthen(table, 3600.0, 10 * 3600.0).counts
     assert counts[0].sum() == pytest.approx(10 / 11)  # ten hours touch eleven of the 24 parts
-    assert conformal.quantile(conformal.Table(counts), 0.9)[0, 0] >= 3.0
-    assert conformal.lengthen(table, 3600.0, 600.0) is table
+    assert residuals.quantile(residuals.Table(counts), 0.9)[0, 0] >= 3.0
+    assert residuals.lengthen(table, 3600.0, 600.0) is table
 
 
 @pytest.mark.parametrize(("hours", "half_life_hours"), [(1, 3), (6, 6), (24, 24), (72, 24)])

@@ -1,4 +1,4 @@
-"""What the README lists is what there is."""
+"""What the README and the pages behind it list is what there is."""
 
 import re
 from pathlib import Path
@@ -11,16 +11,18 @@ from sinks.history.table import TABLES
 from spazio import cli, sink
 
 ROOT = Path(__file__).parents[3]
-README = (ROOT / "README.md").read_text()
+DOCS = ROOT / "docs"
+LONGEST = 120
 
 
-def first_column(heading: str) -> list[str]:
-    table = README[README.index(f"| {heading} |") :].split("\n\n")[0]
+def first_column(page: str, heading: str) -> list[str]:
+    text = (DOCS / page).read_text()
+    table = text[text.index(f"| {heading} |") :].split("\n\n")[0]
     return [row.split("|")[1].strip() for row in table.splitlines()[2:]]
 
 
 def test_the_commands_are_those_of_the_command_line() -> None:
-    listed = {re.sub(r"[`]|spazio ", "", cell) for cell in first_column("command")}
+    listed = {re.sub(r"[`]|spazio ", "", cell) for cell in first_column("commands.md", "command")}
     groups = {f"sink {command.callback.__name__}" for command in sink.app.registered_commands if command.callback}
     groups |= {f"histograms {command.name}" for command in cli.histograms_app.registered_commands}
     commands = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
@@ -29,19 +31,24 @@ def test_the_commands_are_those_of_the_command_line() -> None:
 
 
 def test_the_tables_are_those_of_the_history() -> None:
-    assert [cell.strip("`") for cell in first_column("table")] == [table.name for table in TABLES]
+    assert [cell.strip("`") for cell in first_column("history.md", "table")] == [table.name for table in TABLES]
 
 
 def test_the_subjects_are_those_of_the_contract() -> None:
-    listed = re.findall(r"`([^`]+)`", " ".join(first_column("subject")))
+    listed = re.findall(r"`([^`]+)`", " ".join(first_column("bus.md", "subject")))
     streamed = [row for row in CHANNELS if not row.store.bucket]
     assert sorted(listed) == sorted(re.sub(r"{(\w+)}", r"<\1>", row.address(Names())) for row in streamed)
 
 
 def test_every_bucket_of_the_contract_is_named() -> None:
     buckets = [store for store in stores() if store.bucket]
-    assert [store.name for store in buckets if f"`SPAZIO_{store.name}`" not in README] == []
+    pages = "".join((DOCS / page).read_text() for page in ("bus.md", "containers.md", "placement.md"))
+    assert [store.name for store in buckets if f"`SPAZIO_{store.name}`" not in pages] == []
     assert buckets
+
+
+def test_the_readme_is_what_a_newcomer_needs() -> None:
+    assert (ROOT / "README.md").read_text().count("\n") <= LONGEST
 
 
 def test_every_link_leads_somewhere() -> None:

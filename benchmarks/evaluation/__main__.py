@@ -31,7 +31,7 @@ _FIGURES = {
 }
 _DIFFERENCES = """
 Where it differs, and why. At 500m the simulated nodes hold six pods, the published ones about five at a time, so pods
-there take longer here. By Little's law 3.7 pods of a node ran at a time under the published Spazio, and 6 to 7 under the
+there take longer here. By Little's law 3.7 pods of a node ran at once under the published Spazio, and 6 to 7 under the
 simulated reference variant: its jobs end when the published ones do, but its pods share CPUs. What held the published
 one back is not known; the reference variant has no lower bound and counts a pod as soon as it runs. spazio's
 default form keeps its policy instead. It begins with one pod a node until the first are measured, which costs short

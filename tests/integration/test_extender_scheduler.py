@@ -63,7 +63,7 @@ async def events(kubectl: Kubectl, name: str) -> str:
             reasons = [
                 event["message"]
                 for event in listed["items"]
-                if event["involvedObject"]["name"] == name and event["reason"] == "FailedScheduling"
+                if event["involvedObject"].get("name") == name and event["reason"] == "FailedScheduling"
             ]
             if reasons:
                 return "\n".join(reasons)

@@ -89,7 +89,7 @@ async def test_a_node_shows_its_predicted_peak_and_that_it_rejects(
     record(settings.history_dir, told.items() if from_history else ())
     block = telemetry.block("n1", 0, cpu_util=0.5).model_copy(update={"at_us": past_us})
     async with served(client, settings) as address:
-        watched = await opened(browser, address, "node/n1?range=60")
+        watched = await opened(browser, address, "node/n1?range=300")
         page = watched.page
         await expect(page.locator(".note", has_text="Waiting for this node")).to_be_visible()
         await client.publish(NAMES.node("samples", "n1"), codec.encode(block))

@@ -102,7 +102,8 @@ class _Engine:
                     self._scheduler.hear(self._voice.facts(pod, now, deleted=event == "exited"))
             self._event |= bool(len(ended))
         self._measure(ticks)
-        self._scheduler.observe(number + 1.0, ticks, self._voice.second(number, ticks, changes))
+        said = self._voice.second(number, ticks, changes) if self._is_spazio else ()  # only spazio reads messages
+        self._scheduler.observe(number + 1.0, ticks, said)
         self._event |= self._is_spazio
 
     def _create(self, now: float) -> None:

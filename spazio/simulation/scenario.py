@@ -18,7 +18,7 @@ _MOST_NODES, _MOST_PODS = 5_000, 50_000
 
 
 class Unreadable(ValueError):
-    """The scenario cannot be used; the message names the file, the place and the mending."""
+    """The scenario cannot be used; the message names the file, the place and the fault."""
 
 
 def _amount(value: object) -> object:

@@ -8,13 +8,10 @@ import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from processors.partition.aggregate import Aggregate
-from processors.partition.partition import Partition
-from schemas import codec
 from schemas.channel import TELEMETRY_KINDS
-from schemas.messages.estimate import Availability, Model
+from schemas.messages.estimate import Availability
 from schemas.settings import Settings
-from schemas.subject import Names
+from spazio.in_process import InProcess
 from spazio.truth.recording import Recording, Step, of_family
 
 _AT_MOST = 0.15  # tolerated error as a share of the truth; at least one pod
@@ -22,20 +19,11 @@ _AT_MOST = 0.15  # tolerated error as a share of the truth; at least one pod
 
 def replay(recording: Recording, settings: Settings) -> list[tuple[int, Availability]]:
     """Return the estimates under these settings, each with the arrival time of its telemetry in microseconds."""
-    names = Names(settings.prefix)
-    partition, aggregate = Partition(settings, 0), Aggregate(1, silent_seconds=settings.model.silent_seconds)
+    processors = InProcess(settings)
     estimates: list[tuple[int, Availability]] = []
     for at_us, subject, payload in recording.messages():
-        if subject.rsplit(".", 2)[-2] not in TELEMETRY_KINDS:
-            continue
-        outputs, _ = partition.fold([(subject, payload)])
-        for output in outputs:
-            if isinstance(output.message, Availability):
-                estimates.append((at_us, output.message))
-            elif isinstance(output.message, Model):
-                merged = aggregate.fold(output.subject, codec.encode(output.message))
-                if merged is not None:
-                    partition.fold([(names.model, codec.encode(merged))])
+        if subject.rsplit(".", 2)[-2] in TELEMETRY_KINDS:
+            estimates += [(at_us, each) for each in processors.fold([(subject, payload)])[0]]
     return estimates
 
 

@@ -55,7 +55,7 @@ class ByRequests:
     async def place(self, pod: int, nodes: Sequence[str], now: float) -> int | None:
         """Return the node of the highest score among those with enough unrequested resources."""
         asked = pods.parse(self._voice.object(pod))
-        rows = np.array([self._cluster_state.rows.row(name) for name in nodes], dtype=np.intp)
+        rows = self._cluster_state.rows.rows(nodes)
         candidates = self._cluster_state.candidates(asked, nodes, rows, at_us(now))
         fits = fitting(asked, candidates)
         if not fits.any():

@@ -6,13 +6,8 @@ has ended, and reservations are written at once.
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from processors.partition.aggregate import Aggregate
-from processors.partition.partition import Partition
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.messages.estimate import Availability, Model
 from schemas.messages.facts import PodFacts
 from schemas.messages.placement import Decision, Held, Reservations
 from schemas.subject import Names
@@ -21,6 +16,7 @@ from sinks.extender.placement import PlacementSelector
 from sinks.extender.requeue import WaitingPods
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.store import ReservationStore
+from spazio.in_process import InProcess
 from spazio.simulation.cluster import Shown
 from spazio.simulation.scenario import Scenario
 from spazio.simulation.schedulers.by_requests import fitting
@@ -42,8 +38,7 @@ class Product:
             environ={},
         )
         self._voice, self._names, self._now_us = voice, Names(settings.prefix), at_us(0)
-        self._partition = Partition(settings, 0)
-        self._aggregate = Aggregate(1, silent_seconds=settings.model.silent_seconds)
+        self._processors = InProcess(settings)
         self._cluster_state = ClusterState(settings)
         store = _MemoryStore(self._cluster_state)
         self._selector = PlacementSelector(
@@ -57,7 +52,7 @@ class Product:
             soon=lambda work: work(),
         )
         facts = list(voice.describe())
-        self._partition.fold([(self._names.part(0, "nodefacts", each.node), codec.encode(each)) for each in facts])
+        self._processors.fold([(self._names.part(0, "nodefacts", each.node), codec.encode(each)) for each in facts])
         for each in facts:
             self._cluster_state.describe(each)
 
@@ -66,7 +61,7 @@ class Product:
         self._now_us = at_us(now)
         raw = self._voice.object(pod)
         asked = pods.parse(raw)
-        rows = np.array([self._cluster_state.rows.row(name) for name in nodes], dtype=np.intp)
+        rows = self._cluster_state.rows.rows(nodes)
         fits = fitting(asked, self._cluster_state.candidates(asked, nodes, rows, self._now_us))
         fitting_nodes = [name for name, fit in zip(nodes, fits.tolist(), strict=True) if fit]
         if not fitting_nodes:
@@ -79,22 +74,17 @@ class Product:
 
     def hear(self, facts: PodFacts) -> None:
         """Take what the watch says of a pod, in both services."""
-        self._partition.fold([(self._names.part(0, "podfacts", facts.node), codec.encode(facts))])
+        self._processors.fold([(self._names.part(0, "podfacts", facts.node), codec.encode(facts))])
         self._cluster_state.pods.hear(facts)
         self._cluster_state.reservations.settle(facts.pod)
 
     def observe(self, now: float, ticks: Sequence[Shown], said: Sequence[Said]) -> None:  # noqa: ARG002 # it has messages
         """Fold one second, and hand its estimates to the extender."""
         self._now_us = at_us(now)
-        outputs, refused = self._partition.fold(said)
+        estimates, refused = self._processors.fold(said)
         assert not refused, refused[0]
-        for output in outputs:
-            if isinstance(output.message, Availability):
-                self._cluster_state.report(output.message)
-            elif isinstance(output.message, Model):
-                merged = self._aggregate.fold(output.subject, codec.encode(output.message))
-                if merged is not None:
-                    self._partition.fold([(self._names.model, codec.encode(merged))])
+        for estimate in estimates:
+            self._cluster_state.report(estimate)
 
     def leave(self, node: str) -> None:
         """Forget a node."""
@@ -119,7 +109,7 @@ class _MemoryStore(ReservationStore):
 
 
 def _unread(decision: Decision) -> None:
-    """Drop a decision: nobody reads them."""
+    """Drop a decision: nothing here subscribes to it."""
 
 
 async def _unbound(_namespace: str, _name: str, _uid: str, _node: str) -> str:

@@ -51,6 +51,18 @@ def test_the_readme_is_what_a_newcomer_needs() -> None:
     assert (ROOT / "README.md").read_text().count("\n") <= LONGEST
 
 
+def test_what_the_readme_claims_of_simulated_clusters_is_what_the_evaluation_found() -> None:
+    beyond: dict[bool, list[float]] = {True: [], False: []}
+    for table in re.findall(r"^\| \| job s.*(?:\n\|.*)+", (DOCS / "evaluation.md").read_text(), re.MULTILINE):
+        head, _, *rows = ([cell.strip() for cell in line.split("|")] for line in table.splitlines())
+        column = head.index("node-seconds beyond the policy")
+        for row in rows:
+            if row[1] != "reference":
+                beyond[row[1] == "spazio"].append(float(row[column].split()[0]))
+    ours, requests = round(max(beyond[True])), round(max(beyond[False]), -2)
+    assert f"in 0 to {ours} node-seconds, requests alone in up to {requests:,.0f}" in (ROOT / "README.md").read_text()
+
+
 def test_every_link_leads_somewhere() -> None:
     for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text()):

@@ -140,7 +140,7 @@ def guarded(work: Callable[[], None], http: Http) -> bool:
 
 
 def _compute(seconds: float) -> None:
-    end = time.process_time() + seconds  # whatever else the machine does
+    end = time.process_time() + seconds  # other load on the machine does not count
     while time.process_time() < end:
         sum(range(1000))
 

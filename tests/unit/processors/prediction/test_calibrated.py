@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from processors.prediction.scoring import calibration, conformal, residuals
 from processors.rows import table as arrays
 from schemas.sections.prediction import Predict
+from tests.support.residual import DAY, noise, taught
 
 Array = NDArray[np.float64]
 
 SECOND = 10**6
 STEP = 300
-DAY = 288
 PARAMS = conformal.Params(interval_seconds=STEP)
 Learned = tuple[conformal.State, residuals.Table]
 
@@ -27,23 +27,6 @@ def feed(usage: Array, *, params: conformal.Params = PARAMS, slots: int = DAY, s
         at_us = np.full(usage.shape[1], (86_400 + start + number * STEP) * SECOND)
         state, table = conformal.update(state, table, used, at_us, params=params)
     return state, table
-
-
-def noise(seed: int, samples: int, rows: int) -> Array:
-    """Return usage with a turn of the day, its level and spread different from row to row."""
-    rng = np.random.default_rng(seed)
-    day = np.sin(np.arange(samples) * 2 * np.pi / DAY)[:, None, None]
-    level, spread = rng.uniform(0.1, 0.3, rows)[:, None], rng.uniform(0.01, 0.05, rows)[:, None]
-    return np.clip(level + 0.05 * day + spread * rng.standard_normal((samples, rows, 1)), 0.0, 1.0)
-
-
-def taught(values: Array) -> residuals.Table:
-    """Return a table of these z (values,) at the first time of day."""
-    table = residuals.empty(1)
-    counts = table.counts.copy()
-    for place in np.floor((values + 5.0) / 0.1 + 1e-9).astype(int):
-        counts[0, 0, place] += 1
-    return residuals.Table(counts)
 
 
 def test_a_row_of_which_nothing_is_known_keeps_its_whole_limit() -> None:

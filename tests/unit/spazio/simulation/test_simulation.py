@@ -48,7 +48,7 @@ def test_equal_pods_take_as_long_as_processor_sharing_says(pods: int, threads: i
     assert used[0] == pytest.approx(min(4, pods * threads))
 
 
-def test_no_work_is_lost_or_made_whatever_the_order() -> None:
+def test_no_work_is_lost_or_made_in_any_order() -> None:
     target = cluster([{"name": "p", "count": 30, "work": 5, "spread": 0.8}])
     used = advance(target, 120)
     assert (target.state == DONE).all()

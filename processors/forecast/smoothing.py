@@ -87,7 +87,7 @@ def _ahead(values: Array, steps: NDArray[np.intp]) -> Array:
     weights /= weights.sum(axis=1, keepdims=True)
     mixed = (made * weights).sum(axis=2, keepdims=True)
     mixed_error = _mean_error(mixed, truth, counted, count)[:, 0]
-    trusted = (count >= _LEAST_ERRORS) & (mixed_error <= errors[:, 0])
+    trusted = (count >= _LEAST_ERRORS) & (mixed_error <= errors[:, 0] + _EXACT * scale)
     return np.asarray(np.where(trusted, (now * weights).sum(axis=1), now[:, 0]))
 
 

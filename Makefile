@@ -48,6 +48,8 @@ PEERS_PYTHON ?= $(shell for p in python3.12 python3.11; do $$p -c 'import venv, 
 install: .venv/.run
 up: .venv/.run
 	@exec $(BIN)/spazio up
+# Tests start hundreds of processes: bytecode is kept, whatever the shell says.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
 test: .venv/.dev
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not slow"
 test-all: test

@@ -18,6 +18,18 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all cases but the first of each test that is marked `cases` as slow."""
+    begun = set()
+    for item in items:
+        if item.get_closest_marker("cases"):
+            test = item.nodeid.partition("[")[0]
+            if test in begun:
+                item.add_marker(pytest.mark.slow)
+            begun.add(test)
+
+
 class NatsServer(Natsd):
     """A server as `spazio up` starts its own."""
 

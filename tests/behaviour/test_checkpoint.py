@@ -104,6 +104,7 @@ async def test_a_checkpoint_of_another_version_is_set_aside(client: Client, monk
     assert await store(client).load("0", "s") is None
 
 
+@pytest.mark.slow
 async def test_a_write_that_is_cut_short_harms_nothing_and_leaves_nothing_for_long(client: Client, bus: Bus) -> None:
     mine = store(client)
     for sequence in (1, 2):

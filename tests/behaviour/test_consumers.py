@@ -76,6 +76,7 @@ async def test_the_newest_of_each_subject_stay_the_newest_while_they_are_read(cl
     assert seen == [3, 4]
 
 
+@pytest.mark.cases
 async def test_what_nobody_acknowledged_comes_again_after_newer_messages(client: Client, bus: Bus) -> None:
     await stream(client)
     await fill(client, 4)
@@ -91,6 +92,7 @@ async def test_what_nobody_acknowledged_comes_again_after_newer_messages(client:
     assert [times(message) for message in messages] == [1, 1, 2, 2]
 
 
+@pytest.mark.cases
 async def test_an_acknowledgement_of_all_covers_what_was_before(client: Client) -> None:
     await stream(client)
     await fill(client, 6)

@@ -22,6 +22,7 @@ async def test_a_request_that_nobody_takes_is_answered_at_once(client: Client) -
         await client.request("nobody", b"", timeout=2)
 
 
+@pytest.mark.cases
 async def test_the_same_id_is_stored_once_within_the_window_and_again_behind_it(client: Client) -> None:
     await stream(client, duplicate_window=SECOND // 2)
     await publish(client, "s.a", b"x", Nats_Msg_Id="i")
@@ -62,6 +63,7 @@ async def test_the_oldest_make_room_or_the_newest_are_refused(client: Client) ->
         assert [error(answer) for answer in answers[6:]] == [10077 * number] * 4
 
 
+@pytest.mark.cases
 async def test_a_message_goes_at_its_age(client: Client) -> None:
     await stream(client, max_age=SECOND)
     await fill(client, 3)
@@ -75,6 +77,7 @@ async def test_a_message_goes_at_its_age(client: Client) -> None:
     assert (state["first_seq"], state["last_seq"]) == (4, 3)
 
 
+@pytest.mark.cases
 async def test_a_message_goes_at_the_end_of_its_own_time(client: Client) -> None:
     await stream(client, allow_msg_ttl=True)
     await publish(client, "s.a", Nats_TTL="1s")

@@ -182,6 +182,7 @@ def intruder(region: Region, tmp_path: Path) -> Iterator[Natsd]:
     made.kill()
 
 
+@pytest.mark.slow
 async def test_whoever_has_a_regions_credential_publishes_telemetry_and_neither_reads_nor_disturbs(
     region: Region, intruder: Natsd, tmp_path: Path
 ) -> None:

@@ -234,6 +234,7 @@ def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tm
         until(lambda: not [pid for pid in pids.values() if alive(pid)], 6, "no orphan")
 
 
+@pytest.mark.slow
 def test_every_wrong_setting_is_told_at_once_with_status_2(tmp_path: Path) -> None:
     config = tmp_path / "spazio.toml"
     config.write_text("[model]\ntau_secnods = 3\n[nats]\nport = 'x'\n")
@@ -274,6 +275,7 @@ def test_a_busy_port_and_an_unusable_folder_are_told_with_status_2(tmp_path: Pat
     assert "MB free" in answer.stderr
 
 
+@pytest.mark.slow
 def test_commands_without_a_pipeline_say_how_to_start_one(tmp_path: Path) -> None:
     answer = spazio("top", "--once", "--nats", "nats://127.0.0.1:9", "--nats-connect-timeout-seconds", "1")
     assert (answer.returncode, "spazio up" in answer.stderr) == (1, True)

@@ -5,6 +5,8 @@ import os
 import re
 import sys
 
+import pytest
+
 from bus import connection, stream
 from schemas import settings as all_settings
 from schemas.settings import Settings
@@ -14,6 +16,7 @@ _SENT = re.compile(rb"HPUB \w+\.(\w+)\.")
 _SECONDS = 15
 
 
+@pytest.mark.slow
 async def test_samples_and_usage_of_a_second_leave_in_one_piece(settings: Settings, nats_server: NatsServer) -> None:
     pieces: list[list[bytes]] = []
 

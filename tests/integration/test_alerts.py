@@ -160,6 +160,7 @@ def test_every_alert_has_a_case() -> None:
     assert {case.alert for case in NEW} == appearing
 
 
+@pytest.mark.slow
 def test_every_alert_is_silent_before_fires_while_its_condition_holds_and_clears_after(tmp_path: Path) -> None:
     series: dict[str, str] = {}
     for case in CASES:

@@ -56,6 +56,7 @@ async def forecasts(client: Client, least: int) -> list[Forecast]:
     return [codec.decode(Forecast, row.data) for row in rows]
 
 
+@pytest.mark.slow
 async def test_a_namespace_of_500_emoji_ends_nothing(client: Client, settings: Settings) -> None:
     with running(settings, "process") as process:
         await fill(client, range(20))

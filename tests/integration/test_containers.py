@@ -83,6 +83,7 @@ def events_of(client: Client) -> Reader:
     return Reader(client, NAMES.telemetry, [NAMES.part("*", "containers")])
 
 
+@pytest.mark.slow
 async def test_after_a_kill_only_what_has_changed_meanwhile_is_said(
     client: Client, settings: Settings, tree: Path
 ) -> None:

@@ -47,6 +47,7 @@ async def query(web: aiohttp.ClientSession, address: str, sql: str) -> tuple[int
         return answer.status, await answer.json()
 
 
+@pytest.mark.slow
 async def test_a_page_gets_all_nodes_and_then_those_that_change(
     client: Client, settings: Settings, web: aiohttp.ClientSession
 ) -> None:
@@ -145,6 +146,7 @@ async def test_the_newest_model_is_read_from_the_bus_and_what_is_none_is_said(
         assert (await shown())["error"]
 
 
+@pytest.mark.slow
 async def test_a_recording_of_a_range_is_a_file_and_what_is_none_is_said(
     client: Client, settings: Settings, web: aiohttp.ClientSession
 ) -> None:
@@ -168,6 +170,7 @@ async def test_a_recording_of_a_range_is_a_file_and_what_is_none_is_said(
             assert (status, kind, bool(json.loads(text)["error"])) == (200, "application/json", True)
 
 
+@pytest.mark.slow
 async def test_queries_read_the_history_and_nothing_else(
     client: Client, settings: Settings, web: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
@@ -269,6 +272,7 @@ def test_off_loopback_it_does_not_start_without_a_token(host: str, tmp_path: Pat
     Access(Dashboard(host=host, allow_anonymous=True))
 
 
+@pytest.mark.slow
 async def test_the_number_of_open_pages_is_bounded(
     client: Client, settings: Settings, web: aiohttp.ClientSession
 ) -> None:

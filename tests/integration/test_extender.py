@@ -105,6 +105,7 @@ async def decisions(client: Client, count: int) -> list[Decision]:
     return found
 
 
+@pytest.mark.slow
 async def test_two_at_once_give_each_place_once_and_a_restart_forgets_none(
     client: Client, two: list[Extender], http: aiohttp.ClientSession
 ) -> None:
@@ -163,6 +164,7 @@ async def test_what_others_say_is_followed_without_the_client_s_own_watch(
     await eventually(lambda: place(http, address, "r", ["a", "c"]), "c")
 
 
+@pytest.mark.slow
 async def test_while_nats_is_away_pods_wait_and_afterwards_they_are_placed(
     client: Client, two: list[Extender], http: aiohttp.ClientSession, nats_server: NatsServer
 ) -> None:

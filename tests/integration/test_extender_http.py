@@ -339,6 +339,7 @@ async def test_requests_are_counted_and_timed_by_verb() -> None:
         assert REGISTRY.get_sample_value("spazio_extender_request_seconds_count", labels) == timed + 1
 
 
+@pytest.mark.slow
 def test_whatever_json_is_posted_the_service_answers_and_lives() -> None:
     keys = st.sampled_from(
         ["Pod", "Nodes", "NodeNames", "items", "metadata", "name", "uid", "UID", "Pods", "NumPDBViolations",

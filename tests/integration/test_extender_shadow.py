@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import aiohttp
+import pytest
 from nats.aio.client import Client
 
 from schemas import codec
@@ -14,6 +15,7 @@ from tests.support.placement import asked, node, pod
 NAMES = Names()
 
 
+@pytest.mark.slow
 async def test_the_account_of_a_pod_is_published_once_it_is_bound(
     client: Client, settings: Settings, tmp_path: Path
 ) -> None:

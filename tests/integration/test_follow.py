@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from nats.aio.client import Client
 
 from bus import api
@@ -77,6 +78,7 @@ async def test_pods_from_the_bucket_and_from_the_stream_are_in_the_telemetry_of_
     assert {each.node for each in messages if isinstance(each, SampleBlock)} == {"n1", "n2.eu"}
 
 
+@pytest.mark.slow
 async def test_a_pod_that_begins_and_ends_is_told_as_container_events_at_once(
     client: Client, settings: Settings
 ) -> None:
@@ -95,6 +97,7 @@ async def test_a_pod_that_begins_and_ends_is_told_as_container_events_at_once(
     ]
 
 
+@pytest.mark.slow
 async def test_no_node_denies_a_pod_whose_facts_have_not_come_yet(client: Client, settings: Settings) -> None:
     await client.jetstream().publish(f"$KV.{NAMES.nodes_bucket}.n1", codec.encode(node()))
     async with following(client, settings):
@@ -109,6 +112,7 @@ async def test_no_node_denies_a_pod_whose_facts_have_not_come_yet(client: Client
     assert pods == {0: 0} | dict.fromkeys(range(1, len(pods)), 1)
 
 
+@pytest.mark.slow
 async def test_without_facts_it_says_what_is_missing_and_goes_on_when_they_come(
     client: Client, settings: Settings
 ) -> None:

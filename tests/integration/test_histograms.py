@@ -77,6 +77,7 @@ async def test_a_file_that_is_none_is_named_and_nothing_is_changed(
     assert reason.lower() in told.lower() or "expecting" in told.lower()
 
 
+@pytest.mark.slow
 async def test_nothing_is_taken_while_processors_run_and_nothing_exported_before_a_checkpoint(
     client: Client, settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

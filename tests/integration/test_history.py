@@ -84,6 +84,7 @@ async def sink(settings: Settings) -> asyncio.subprocess.Process:
     )
 
 
+@pytest.mark.slow
 async def test_a_second_sink_on_the_folder_ends_and_names_the_first(client: Client, quick: Settings) -> None:
     writing = asyncio.create_task(service.run(client, Live(quick), Health()))
     try:
@@ -108,6 +109,7 @@ async def test_a_second_sink_on_the_folder_ends_and_names_the_first(client: Clie
     assert counts(quick.history_dir)["samples"] == 50
 
 
+@pytest.mark.slow
 async def test_a_killed_sink_leaves_no_lock_behind(client: Client, quick: Settings) -> None:
     await client.jetstream().publish(NAMES.node("samples", "n"), codec.encode(block("n", 0)))
     first = await sink(quick)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+import pytest
 from nats.aio.client import Client
 from prometheus_client import REGISTRY
 
@@ -38,6 +39,7 @@ def counted(name: str) -> float:
     return REGISTRY.get_sample_value(name) or 0.0
 
 
+@pytest.mark.slow
 async def test_a_fold_longer_than_a_lease_keeps_it_and_leaves_the_loop_free(client: Client, settings: Settings) -> None:
     def runner(fold: Totals) -> TaskRunner:
         task = Task("totals", "totals", NAMES.telemetry, (NAMES.partition(0),))

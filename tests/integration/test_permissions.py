@@ -196,6 +196,7 @@ async def test_who_reads_everything_hears_each_message_once_as_it_is_published(r
     await reader.client.close()
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("name", [name for name in ROLES if name != role.ADMIN])
 async def test_the_server_refuses_each_role_what_its_grant_lacks_and_nothing_more(running: Secured, name: str) -> None:
     granted = ROLES[name].allowed(NAMES)

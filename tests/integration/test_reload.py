@@ -116,6 +116,7 @@ async def test_processors_checkpoint_as_new_settings_say_without_a_restart(
     publishing.cancel()
 
 
+@pytest.mark.slow
 def test_the_rest_needs_a_restart_and_bad_settings_change_nothing(settings: Settings, tmp_path: Path) -> None:
     with running(settings, tmp_path, "", "sink", "cache") as service:
         service.set('[log]\nlevel = "loud"\n[cache]\nexpiry_seconds = 0\n')

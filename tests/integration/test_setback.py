@@ -155,6 +155,7 @@ def quick(settings: Settings) -> Settings:
     return settings.model_copy(update={"history": settings.history.model_copy(update={"flush_seconds": 0.2})})
 
 
+@pytest.mark.slow
 async def test_a_stopped_history_notices_that_other_messages_took_the_place_of_its_last(
     client: Client, quick: Settings, power: Power
 ) -> None:
@@ -177,6 +178,7 @@ async def test_a_stopped_history_notices_that_other_messages_took_the_place_of_i
     assert GAPS.labels(NAMES.telemetry, SET_BACK)._value.get() - before == 1
 
 
+@pytest.mark.slow
 async def test_what_a_producer_sends_again_after_a_loss_of_power_is_stored_once(
     client: Client, quick: Settings, power: Power
 ) -> None:

@@ -162,6 +162,7 @@ async def test_top_passes_over_deleted_keys_and_what_is_no_row(client: Client, s
     assert await dead(client) == []
 
 
+@pytest.mark.slow
 async def test_top_keeps_its_rows_and_counts_while_the_server_is_away(
     client: Client, settings: Settings, nats_server: NatsServer
 ) -> None:

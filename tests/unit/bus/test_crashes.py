@@ -124,6 +124,7 @@ async def scenario(seed: int) -> tuple[int, int]:
     return sum(task.result() for task in dying), len(rows)
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("seed", range(3))
 def test_crashes_at_any_instant_change_no_output(seed: int) -> None:
     deaths, rows = virtual.run(scenario(seed))
@@ -168,6 +169,7 @@ async def worked_off(replicas: int, seed: int) -> list[tuple[str, bytes]]:
         return await caught_up(client, given, 60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_one_two_or_seven_replicas_store_the_same_rows(seed: int) -> None:
     alone = virtual.run(worked_off(1, seed))

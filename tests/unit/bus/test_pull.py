@@ -37,6 +37,7 @@ def repairs() -> float:
     return float(REPAIRED.labels(NAMES.telemetry)._value.get())
 
 
+@pytest.mark.slow
 async def test_what_came_last_into_a_connection_that_broke_is_read_although_nothing_follows(
     server: Server, client: Connection
 ) -> None:

@@ -251,6 +251,7 @@ def test_too_few_machines_for_two_nodes_are_refused(tmp_path: Path) -> None:
         backtest.run(path, tmp_path / "out", machines=0, plots=False, progress=lambda _: None)
 
 
+@pytest.mark.slow
 def test_plots_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'spazio[plots]'")
     settings: dict[str, Any] = {"machines": 5, "draws": 1, "progress": lambda _: None}

@@ -50,6 +50,7 @@ def test_without_the_extras_one_sentence_says_what_to_install(
     assert len(told.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("load",), ("top", "--once")])
 def test_without_a_server_a_command_says_so_in_one_line_and_ends(command: tuple[str, ...], tmp_path: Path) -> None:
     url = f"nats://127.0.0.1:{server.free_port(0)}"

@@ -105,6 +105,7 @@ def test_the_rows_of_a_query_become_a_file_of_the_format_of_its_name(spazio: Spa
     assert duckdb.connect().execute(f"SELECT n, n2 FROM read_parquet('{tmp_path}/rows')").fetchall()
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize(
     "query",
     [
@@ -128,6 +129,7 @@ def test_a_query_reads_the_history_only_and_leaves_no_file_behind_when_it_fails(
     assert capsys.readouterr().err.startswith("spazio: ")
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -69,6 +69,7 @@ def test_a_machine_that_slept_finds_nothing_lost() -> None:
     assert not patience.lost(5.0, 0.0, answers=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", [signal.SIGSTOP, None], ids=["stopped", "not answering"])
 async def test_a_hung_child_is_killed_and_started_again(tmp_path: Path, harm: signal.Signals | None) -> None:
     note, answers = tmp_path / "note.json", [True]
@@ -145,6 +146,7 @@ def _compute(seconds: float) -> None:
         sum(range(1000))
 
 
+@pytest.mark.slow
 def test_a_process_whose_event_loop_waits_for_something_else_ends_and_one_that_computes_does_not() -> None:
     http = Http(hung_seconds=0.2, busy_seconds=30)
     assert guarded(lambda: time.sleep(0.6), http)

@@ -157,6 +157,7 @@ OUTSIDE = [
 ]
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("statement", OUTSIDE)
 def test_statements_neither_read_nor_write_anything_but_the_history(
     tmp_path: Path, history: Path, capsys: pytest.CaptureFixture[str], statement: str

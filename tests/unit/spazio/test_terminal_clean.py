@@ -109,6 +109,7 @@ def test_the_ledger_shows_accounts_of_any_service() -> None:
     assert harmless(printed(flow._streams([flow.Flow(EVIL, 1, 2, 2)]), flow._readers([line])))
 
 
+@pytest.mark.slow
 async def test_the_first_screen_shows_any_node(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

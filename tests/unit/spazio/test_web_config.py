@@ -164,6 +164,7 @@ async def test_who_has_given_the_right_password_does_not_wait_behind_those_who_g
         assert access.refusal("/metrics", wrong, object()) == (503, "too many passwords are being checked")
 
 
+@pytest.mark.slow
 async def test_idle_connections_neither_pile_up_nor_keep_others_out(tmp_path: Path, keys: Path) -> None:
     with contextlib.ExitStack() as stack:
         plain = Monitor("127.0.0.1", 0, Health(), lambda: True)

@@ -75,6 +75,7 @@ def run(times: float, correlation: float, *, told: bool, seed: int = 1) -> Itera
                 yield Said(second - 10, truth, pods, newest[f"n{node}"])
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
 @pytest.mark.parametrize("times", [1.0, 4.0, 10.0, 20.0])
 def test_the_lower_bound_holds_nine_times_in_ten_where_pods_are_measured(times: float, correlation: float) -> None:
@@ -90,6 +91,7 @@ def test_the_lower_bound_holds_nine_times_in_ten_where_pods_are_measured(times: 
         assert sure > 0.3, "a bound that promises nothing is none"
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
 @pytest.mark.parametrize("times", [1.0, 4.0, 10.0, 20.0])
 def test_the_lower_bound_holds_where_only_the_number_of_pods_is_known(times: float, correlation: float) -> None:

@@ -195,6 +195,7 @@ def test_the_default_estimator_finds_the_truth_of_a_scripted_node() -> None:
         assert last.lower <= truth
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("form", ["kalman_dual", "kalman_joint", "kalman_delta"])
 def test_the_reference_estimators_stay_within_the_possible(form: str) -> None:
     """Their signal shrinks as the model grows, so they are not exact; they must be sane all the same."""

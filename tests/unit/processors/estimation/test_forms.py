@@ -201,6 +201,7 @@ def estimated(name: str, rows: Rows) -> Iterator[Any]:
         yield from (*room, answer.prior, *state)
 
 
+@pytest.mark.cases
 @each_estimator
 @in_groups
 def test_an_estimate_is_the_same_for_any_groups_of_nodes_bounded_and_writes_to_no_input(name: str, groups: int) -> None:

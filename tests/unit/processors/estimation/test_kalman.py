@@ -149,6 +149,7 @@ def test_dual_learns_cost_and_capacity_from_one_change_of_pods() -> None:
     assert found.capacity == pytest.approx(10, abs=0.1)
 
 
+@pytest.mark.cases
 @every_form
 @pytest.mark.parametrize("groups", [2, 5, 37])
 def test_grouping_nodes_never_changes_a_bit_of_any_estimate(form: ModuleType, groups: int) -> None:

@@ -37,6 +37,7 @@ def test_more_cpus_and_more_patience_allow_more_and_never_everything() -> None:
     assert slowdown.mean(1.0, 4) == float("inf")
 
 
+@pytest.mark.slow
 def test_the_mean_is_that_of_a_simulated_queue_that_shares_its_cpus() -> None:
     """Exponential work, Poisson arrivals, CPUs shared fairly: slowdown is the mean number of jobs over the demand."""
     random = np.random.default_rng(4)

@@ -43,6 +43,7 @@ def test_a_line_does_not_mind_the_unit(values: list[float], scale: float) -> Non
     assert scaled == pytest.approx(found * scale, rel=1e-6, abs=1e-6 * scale)
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("ahead", [model.MODELS[name] for name in model.available()], ids=model.available())
 def test_series_do_not_look_at_each_other_and_a_gap_is_no_zero(ahead: model.Model) -> None:
     chance = np.random.default_rng(1)

@@ -52,6 +52,7 @@ def lead(chosen: str, flat: int, rise: float) -> int:
     return crossed - (first.at_us - at(0)) // 15_000_000
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize(("chosen", "least"), [("smoothing", 38), ("linear", 40), ("holt", 32)])
 def test_on_a_visible_ramp_the_forecast_crosses_the_target_an_initialization_time_ahead(
     chosen: str, least: int
@@ -62,6 +63,7 @@ def test_on_a_visible_ramp_the_forecast_crosses_the_target_an_initialization_tim
     assert least <= lead(chosen, 0, 0.06) <= 44
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize(("chosen", "least"), [("smoothing", 3), ("linear", 3), ("holt", 28)])
 def test_a_ramp_out_of_a_level_load_is_still_seen_before_it_crosses_the_target(chosen: str, least: int) -> None:
     """Level for 50 minutes, then to the target within 10: less than the time that pods take."""
@@ -210,6 +212,7 @@ def test_observations_reach_back_a_multiple_of_the_initialization_time_or_twenty
     assert quick.observations == 20
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_however_many_workloads_there_are() -> None:
     bound = 1 << 20
     forecasts = single(observed=history.Params(memory_bytes=bound), fitted=0)

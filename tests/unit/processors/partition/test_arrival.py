@@ -316,6 +316,7 @@ def test_a_clock_that_was_wrong_from_the_start_is_flagged_by_its_distance_and_le
     assert {each.message.nodes for each in outputs if isinstance(each.message, Model)} == {1}
 
 
+@pytest.mark.slow
 def test_a_node_that_sends_what_it_had_to_keep_is_not_taken_for_one_with_a_wrong_clock() -> None:
     messages = [block("good", second) for second in range(600, 610)]
     for second in range(590):
@@ -357,6 +358,7 @@ def test_no_second_that_the_schema_takes_stops_a_fold(seq: int) -> None:
 # Laws
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.integers(0, 12), st.sampled_from([0, 0, 0, 90, -7]), st.booleans()),

@@ -124,6 +124,7 @@ def wire(messages: list[Stored], kind: str) -> int:
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "share", "signal", "times"),
     [
@@ -158,6 +159,7 @@ def test_availability_is_that_of_samples_with_pods_that_come_and_go_and_load_tha
     assert wire(sampled, "samples") >= times * wire(modelled, "edge")
 
 
+@pytest.mark.slow
 def test_where_cpu_runs_out_first_and_quotas_hold_pods_back_availability_is_that_of_samples() -> None:
     random, edge = np.random.default_rng(4), Edge(SETTINGS, "n")
     sampled, modelled = [], []
@@ -188,6 +190,7 @@ def test_what_is_no_global_model_is_refused() -> None:
         Edge(SETTINGS, "n").adopt(world(0).replace(b"global", b"local"))
 
 
+@pytest.mark.slow
 def test_the_centres_model_stays_as_near_the_nodes_own_as_the_setting_says() -> None:
     settings = load(edge_model_change="0.05")
     edge, centre, far = Edge(settings, "n"), Partition(settings, 0), 0
@@ -215,6 +218,7 @@ def known(partition: Partition) -> State:
     return state
 
 
+@pytest.mark.slow
 def test_sums_of_models_are_those_of_samples() -> None:
     sampled, modelled = both(load(edge_model_change="0"), 4, 60)
     (samples, _), (edges, _) = folded(SETTINGS, sampled), folded(SETTINGS, modelled)
@@ -228,6 +232,7 @@ def test_sums_of_models_are_those_of_samples() -> None:
         np.testing.assert_allclose(other.waiting, one.waiting, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_reference_forms_queue_of_models_is_that_of_samples() -> None:
     settings = load(model_variant="carico")
     sums = []
@@ -291,6 +296,7 @@ def test_grouping_changes_nothing_among_nodes_of_both_forms(cuts: set[int]) -> N
     assert parts.snapshot() == whole.snapshot()
 
 
+@pytest.mark.slow
 def test_an_edge_that_was_killed_and_starts_from_its_file_says_what_one_that_lived_says() -> None:
     random = np.random.default_rng(5)
     blocks = [codec.encode(telemetry.noisy("n", second, 2 + second // 20 % 3, random)) for second in range(120)]
@@ -311,6 +317,7 @@ def test_an_edge_that_was_killed_and_starts_from_its_file_says_what_one_that_liv
     np.testing.assert_array_equal(own(again).moment, own(lived).moment)
 
 
+@pytest.mark.slow
 def test_without_its_file_the_local_model_is_whole_again_after_half_a_minute() -> None:
     random = np.random.default_rng(5)
     blocks = [codec.encode(telemetry.noisy("n", second, 3, random)) for second in range(150)]

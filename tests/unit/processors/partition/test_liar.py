@@ -33,6 +33,7 @@ LIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False], ids=["from within", "new"])
 @pytest.mark.parametrize("name", LIES)
 def test_what_a_review_found_a_liar_to_do_moves_no_other_node(name: str, known: bool) -> None:

@@ -49,6 +49,7 @@ def with_models(messages: list[tuple[str, bytes]], variant: str) -> list[tuple[s
     return [*messages[:7], one, *messages[7:90], other, *messages[90:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(cuts=st.lists(st.integers(0, 140), max_size=25), seed=st.integers(0, 3))
 @settings(max_examples=12, deadline=None)
@@ -67,6 +68,7 @@ def test_how_messages_are_grouped_into_ticks_changes_no_byte(variant: str, cuts:
     assert any(row.churn for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "seconds", "seed"), [(4, 8, 2), (4, 8, 3), pytest.param(5, 12, 5, marks=pytest.mark.slow)]
 )
@@ -82,6 +84,7 @@ def test_a_cut_at_any_message_changes_no_byte(nodes: int, seconds: int, seed: in
         assert partition.snapshot() == whole.snapshot(), cut
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_restored_snapshot_goes_on_byte_for_byte(variant: str) -> None:
     wanted = configured(model_variant=variant)
@@ -262,6 +265,7 @@ BAD_BLOCKS = [
 ]
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize(
     ("variant", "form"),
     [("default", "composed"), ("default", "least_squares"), ("carico", "least_squares"), ("carico", "kalman_joint")],
@@ -378,6 +382,7 @@ def test_outputs_say_which_message_they_came_of_in_the_order_of_the_stream() -> 
             assert (output.message.node, output.message.seq) == (f"n{number % 5}", 1000 + number // 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("smoothed", ["true", "false"])
 @given(cuts=st.lists(st.integers(0, 140), max_size=25))

@@ -60,6 +60,7 @@ def without_faults(rows: list[bytes]) -> list[bytes]:
     return [json.dumps({name: value for name, value in row.items() if name != "blocks"}).encode() for row in told]
 
 
+@pytest.mark.slow
 def test_our_own_functions_say_the_same_bytes_one_node_at_a_time() -> None:
     told = comparison.messages(30, 40, noise=0.01)
     ours = comparison.pulls(SETTINGS, told)
@@ -67,6 +68,7 @@ def test_our_own_functions_say_the_same_bytes_one_node_at_a_time() -> None:
     assert sorted(one_by_one(told, Chained)) == sorted(ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_fold_written_for_one_node_says_the_same_to_the_last_digit(seed: int) -> None:
     told = damaged(comparison.messages(40, 50, noise=0.02), seed)

@@ -99,6 +99,7 @@ def test_a_node_that_is_silent_for_an_hour_gives_its_place_to_another(part: type
     assert made.quota.refused == 0
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("group", [1, 7, 1000])
 def test_what_is_refused_does_not_depend_on_how_messages_are_grouped_or_on_a_restart(
     part: type[Any], group: int

@@ -36,6 +36,7 @@ def rows(**flags: str) -> list[tuple[str, bytes]]:
     return [(output.subject, codec.encode(output.message)) for output in outputs]
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("variant", ["default", "carico"])
 @pytest.mark.parametrize("form", ["running_median", "dynamic_ema"])
 def test_estimates_are_the_same_bytes_whether_smoothed_rows_are_published_or_not(variant: str, form: str) -> None:

@@ -68,6 +68,7 @@ def test_a_prediction_is_judged_when_its_horizon_has_passed_and_not_before() -> 
     np.testing.assert_array_equal(found.weight[0, :, 0], [1, 1])
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**31))
 def test_the_running_metric_equals_the_oracle_on_the_whole_recording(seed: int) -> None:
     usage, peaks, limit = random_run(seed, samples=30, rows=3, models=2)
@@ -79,6 +80,7 @@ def test_the_running_metric_equals_the_oracle_on_the_whole_recording(seed: int) 
     np.testing.assert_allclose(found.savings, oracle.savings(shown, limit[:, None, :, None]).mean(axis=3), atol=1e-12)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**31), st.integers(1, 4))
 def test_rows_may_be_batched_in_any_way(seed: int, cut: int) -> None:
     usage, peaks, limit = random_run(seed, samples=12, rows=5, models=2)

@@ -90,6 +90,7 @@ def test_too_many_violations_raise_all_peaks_and_too_few_lower_them() -> None:
     assert middle(learned) < raised
 
 
+@pytest.mark.slow
 def test_what_is_stated_holds_for_the_row_that_is_unlike_the_others() -> None:
     settings = Predict(horizon_seconds=3600, violation=0.1)
     usage = noise(23, 6 * DAY, 20)
@@ -99,6 +100,7 @@ def test_what_is_stated_holds_for_the_row_that_is_unlike_the_others() -> None:
     assert of_row[0] < 0.2  # it rises to 0.9 in nearly half of all hours
 
 
+@pytest.mark.slow
 def test_what_rises_at_the_same_hour_of_each_day_is_foreseen() -> None:
     settings = Predict(horizon_seconds=3600, violation=0.05)
     usage = noise(25, 8 * DAY, 10)
@@ -114,6 +116,7 @@ def test_what_rises_at_the_same_hour_of_each_day_is_foreseen() -> None:
     assert (peaks < 0.5)[far].mean() > 0.9
 
 
+@pytest.mark.slow
 def test_of_usage_without_a_clock_the_mean_decides() -> None:
     usage = np.random.default_rng(26).uniform(0.1, 0.3, (6 * DAY, 20, 1))
     spike = np.random.default_rng(27).random(usage.shape) < 0.002  # each at an hour at which none will come again

@@ -78,6 +78,7 @@ def simulated(compat: bool) -> dict[int, dict[str, histogram.State]]:
     return kept
 
 
+@pytest.mark.slow
 @both
 def test_eight_nodes_over_three_days_are_the_same_numbers(compat: bool) -> None:
     fractions = [float(fraction) for fraction in FRACTIONS]

@@ -98,6 +98,7 @@ def test_a_peak_is_at_least_0_or_not_predicted(model: PeakModel, seed: int) -> N
     assert (np.isnan(peaks) | ((peaks >= 0) & np.isfinite(peaks))).all()
 
 
+@pytest.mark.cases
 @each
 @given(seed=seeds)
 @often

@@ -33,6 +33,7 @@ def recomputed(usage: Array, at_us: NDArray[np.int64]) -> tuple[Array, Array, Ar
     return total, mean, ((weight * (np.nan_to_num(usage) - mean) ** 2).sum(axis=0) / total) ** 0.5
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @often
 def test_the_stream_is_the_weighted_mean_and_deviation_of_every_prefix_late_samples_included(seed: int) -> None:

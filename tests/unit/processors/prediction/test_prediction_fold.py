@@ -113,6 +113,7 @@ def undisturbed(seed: int, pace: int) -> list[tuple[str, bytes]]:
     return lines(PredictionPartition(configured(**FAST), 0).fold(recording(seed, pace)))
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("seed", range(3))
 def test_seconds_that_list_the_same_pods_are_worth_the_same_together_and_one_by_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -189,6 +190,7 @@ def test_neither_ticks_nor_restarts_change_a_byte(seed: int, pace: int, cuts: li
     assert {line[0].split(".")[1] for line in whole} == {"prediction", "reject", "workloads"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pace", [1, 80])
 def test_every_message_alone_gives_what_all_together_give(pace: int) -> None:
     wanted = configured(**FAST)
@@ -236,6 +238,7 @@ def body() -> bytes:
     return partition.snapshot()
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @hypothesis(max_examples=300, deadline=None)
 def test_a_state_with_flipped_bytes_is_refused_or_is_the_same_state(body: bytes, data: st.DataObject) -> None:
@@ -271,6 +274,7 @@ def test_a_state_without_one_of_its_arrays_or_with_one_of_another_length_is_refu
                 PredictionPartition(configured(**FAST), 0).restore(snapshot.pack(header, changed))
 
 
+@pytest.mark.slow
 def test_a_state_without_one_of_its_names_or_with_other_rows_is_refused(body: bytes) -> None:
     header, arrays = snapshot.unpack(body)
     nodes = header["nodes"]
@@ -395,6 +399,7 @@ def _odd(kind: str) -> Stream:
 KINDS = ["beyond", "missing", "few", "tiny", "sizes", "columns", "classes", "pods first", "forward", "back"]
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_node_with_odd_telemetry_harms_no_other(kind: str) -> None:
     good = calm("good", range(130))
@@ -414,6 +419,7 @@ def test_what_no_message_can_hold_is_withheld_and_counted() -> None:
     assert partition.withheld
 
 
+@pytest.mark.slow
 @given(
     numbers=st.lists(st.one_of(st.none(), st.floats(0, 1e18)), min_size=12, max_size=12),
     requests=st.lists(st.floats(0, 1e18), min_size=4, max_size=4),
@@ -471,6 +477,7 @@ def test_what_is_not_enabled_is_not_said(section: str, form: type[Message]) -> N
     assert without
 
 
+@pytest.mark.slow
 def test_nothing_of_pods_piles_up_where_nobody_forecasts() -> None:
     sizes = []
     partition = PredictionPartition(configured(**FAST, forecast_enabled="false"), 0)

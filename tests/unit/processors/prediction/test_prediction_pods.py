@@ -70,6 +70,7 @@ def test_the_request_of_a_young_pod_is_unpredicted_until_its_cold_start_is_over(
     assert said[90].reclaimable.cpu == pytest.approx(0.75, abs=0.03)
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("sibling", ["alive", "gone", "of another workload"])
 @pytest.mark.parametrize("behind", [0, 5])
 def test_a_new_pod_of_a_known_workload_starts_warm(sibling: str, behind: int) -> None:
@@ -118,6 +119,7 @@ def lent(cores: float, model: str) -> Prediction:
     return said[max(said)]
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("model", sorted({*PEAK_MODELS} - {"calibrated", "koordinator"}))
 def test_usage_by_mid_pods_does_not_change_what_the_mid_tier_gets(model: str) -> None:
     idle, busy = lent(0.0, model), lent(2.5, model)
@@ -250,6 +252,7 @@ def test_a_pod_of_which_kubernetes_has_told_stays_as_long_as_its_node_is_known()
     assert said["n"].requested.cpu == said["away"].requested.cpu == 1.0
 
 
+@pytest.mark.slow
 def test_a_node_that_is_silent_for_an_hour_is_forgotten_with_its_pods_and_its_place_is_used_again() -> None:
     partition = PredictionPartition(configured(**SETTINGS), 0)
     partition.fold([facts("p", 0, node="away")])

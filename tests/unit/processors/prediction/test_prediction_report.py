@@ -291,6 +291,7 @@ def test_the_first_prediction_comes_once_the_first_window_is_over() -> None:
     assert times(calm("n", range(29))) == []
 
 
+@pytest.mark.slow
 def test_what_stays_the_same_is_told_every_ten_minutes() -> None:
     said = times(calm("n", range(1300)))
     assert said == [(30, "report"), (630, "force"), (1230, "force")]
@@ -372,6 +373,7 @@ def node(said: Prediction, model: str) -> Resources:
     return said.peaks["node"][model]
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize(
     ("flag", "value", "differs"),
     [
@@ -403,6 +405,7 @@ def test_settings_that_change_while_it_runs_count_from_then_on_and_lose_nothing(
     assert said[-1].windows == plain[-1].windows == 7
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("model", PEAK_MODELS)
 def test_a_margin_raises_the_peaks_of_every_model_but_not_above_the_machine(model: str) -> None:
     flags = {"predict_violation": "0.5", "predict_cold_start_seconds": "0"}

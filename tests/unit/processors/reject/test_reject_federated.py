@@ -235,6 +235,7 @@ def test_directions_that_cannot_be_used_are_refused(payload: bytes, reason: str)
     assert reason in refused[1]
 
 
+@pytest.mark.slow
 def test_directions_of_other_metrics_are_left_aside() -> None:
     wanted = configured()
     messages = looped(wanted, recording(1, 1))

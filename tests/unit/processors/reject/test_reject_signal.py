@@ -47,6 +47,7 @@ def rejected(outputs: Outputs) -> float:
     return float(np.mean([output.reject for output in outputs]))
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("persistence", [0.0, 0.5, 0.9])
 def test_on_stationary_usage_less_than_a_hundredth_of_projections_spike(persistence: float) -> None:
     state, spikes, judged = signal.init(NODES, METRICS, params=PARAMS), 0, 0
@@ -78,6 +79,7 @@ def uncentred(*, aligned: bool, rise: float = 0.0) -> float:
     return float(np.mean(shares))
 
 
+@pytest.mark.slow
 def test_of_whole_usage_flips_of_sign_make_several_times_the_false_spikes_and_hide_true_ones() -> None:
     assert uncentred(aligned=False) > 3 * uncentred(aligned=True)
     assert uncentred(aligned=False, rise=0.4) < uncentred(aligned=True, rise=0.4) - 0.05

@@ -70,6 +70,7 @@ def fit(name: str, second: int, cores: float, memory: float) -> float:
     return max(0.0, min(free / share_of(COST[name][0]), (FREE_MEMORY - memory) / COST[name][1]))
 
 
+@pytest.mark.slow
 def test_room_by_class_is_right_for_a_scripted_mix_of_two_classes(mixed: Mixed) -> None:
     errors: dict[str, list[float]] = {name: [] for name in (*COST, *(f"scalar {name}" for name in COST))}
     safe: list[bool] = []
@@ -122,6 +123,7 @@ def test_the_share_that_a_pod_takes_is_that_of_the_allowed_slowdown(mixed: Mixed
         )
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("pressure", [True, False])
 def test_pods_that_fight_over_the_cpus_cost_what_they_want_and_not_what_they_get(pressure: bool) -> None:
     partition = Partition(configured(), 0)
@@ -178,6 +180,7 @@ def kinds(declared: str | None, *, by: str, cores: float) -> list[str | None]:
     return [room.kind for room in found if room is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["facts", "agent"])
 def test_a_class_is_of_the_kind_that_its_pods_declare_from_the_first_block_on(by: str) -> None:
     assert set(kinds("serving", by=by, cores=1.0)) == {"serving"}

@@ -67,6 +67,7 @@ def said() -> list[tuple[int, Availability]]:
     return found
 
 
+@pytest.mark.slow
 def test_batch_that_services_beside_it_make_uneven_is_known_as_batch_on_a_full_node(
     said: list[tuple[int, Availability]],
 ) -> None:

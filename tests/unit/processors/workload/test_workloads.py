@@ -79,6 +79,7 @@ def test_what_a_node_only_assumes_of_a_class_is_in_no_sum() -> None:
     assert {(item.pods, item.cpu, item.memory) for item in sums} <= {(0, 0, 0)}
 
 
+@pytest.mark.slow
 def test_a_class_that_is_gone_keeps_its_cost_and_fades_back_into_the_clusters() -> None:
     partition = Partition(configured(estimate_memory_seconds="20"), 0)
     known = Model(
@@ -291,6 +292,7 @@ number = st.one_of(st.none(), st.floats(0, 1e18), st.sampled_from([0.0, 1e-300, 
 ratio = st.one_of(st.none(), st.floats(0, 1))
 
 
+@pytest.mark.slow
 @given(
     pods=st.lists(
         st.tuples(number, number, ratio, ratio, st.sampled_from(["a", "b", None]), st.integers(0, 3)), max_size=6

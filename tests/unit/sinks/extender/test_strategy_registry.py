@@ -118,6 +118,7 @@ def test_a_score_is_a_number_from_0_to_100_whatever_is_unknown(strategy: Strateg
     assert ((score >= 0) & (score <= 100)).all()
 
 
+@pytest.mark.cases
 @each
 @given(seed=seeds)
 @often
@@ -131,6 +132,7 @@ def test_a_node_is_refused_if_and_only_if_something_is_needed_there(strategy: St
     assert [bool(strategy.needs(pod, nodes, index)) for index in range(7)] == refused.tolist()
 
 
+@pytest.mark.cases
 @each
 @given(seed=seeds)
 @often

@@ -228,6 +228,7 @@ def test_killed_at_any_step_of_a_flush_no_row_is_lost_or_doubled(tmp_path: Path)
     assert tried >= 8
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS])
 def test_a_flush_that_fails_at_any_step_can_be_repeated(tmp_path: Path, fault: int) -> None:
     seconds, failed = range(HOUR - 200, HOUR + 1000, 600), 0
@@ -261,6 +262,7 @@ def test_compaction_merges_settled_hours_sorted_and_leaves_young_ones(tmp_path: 
     assert again.cursor == 7020
 
 
+@pytest.mark.slow
 def test_killed_at_any_step_of_compaction_no_row_is_lost_or_doubled_afterwards(tmp_path: Path) -> None:
     now = (telemetry.START + 10 * HOUR) * 1_000_000
 

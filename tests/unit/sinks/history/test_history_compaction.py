@@ -76,6 +76,7 @@ def exactly(directory: Path, sequences: list[int]) -> bool:
     return samples == [(s, 10) for s in sequences if s % 2] and available == [(s, 1) for s in sequences if not s % 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "rows"), [(0, range(1, 5)), (2, range(3, 7)), pytest.param(2, range(101, 105), marks=pytest.mark.slow)]
 )

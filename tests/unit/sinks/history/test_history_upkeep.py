@@ -64,6 +64,7 @@ def tidy(directory: Path, second: int, **settings: float) -> None:
     Upkeep(directory).run(at(second), History.model_validate({"retention_seconds": 6 * HOUR, **settings}))
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("kind", ["empty", "cut", "zeroed", "page"])
 def test_a_damaged_file_stops_neither_retention_nor_merging_nor_queries(tmp_path: Path, kind: str) -> None:
     made(tmp_path, 0, 1, 4 * HOUR, 4 * HOUR + 1, 4 * HOUR + 2, 5 * HOUR, 5 * HOUR + 1)

@@ -140,6 +140,7 @@ def decision() -> Decision:
     )  # fmt: skip
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_every_question_of_the_documentation_has_an_answer(recorded: Path, question: str) -> None:
     rows = query(recorded, question)

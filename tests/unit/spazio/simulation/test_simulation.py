@@ -147,6 +147,7 @@ def test_intervals_are_students() -> None:
     assert outcome.together(runs[:1])["a"].half is None
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("[[nodes]]\ncount = 2\n[[pods]]\nname = 'a'\ncount = 6\nwork = 2\n")

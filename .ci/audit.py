@@ -68,9 +68,9 @@ def allowed(expression: str) -> bool:
 
 def licences(packages: Iterable[metadata.PackageMetadata]) -> tuple[list[str], list[str]]:
     """Return a line for each package, and the lines of those whose licence is not allowed."""
-    found = {f"{package['Name']} {package['Version']}": licence(package) for package in packages}
-    lines = {name: f"{name}: {found[name]}" for name in sorted(found, key=str.lower)}
-    return list(lines.values()), [line for name, line in lines.items() if not allowed(found[name])]
+    licence_of = {f"{package['Name']} {package['Version']}": licence(package) for package in packages}
+    lines = {name: f"{name}: {licence_of[name]}" for name in sorted(licence_of, key=str.lower)}
+    return list(lines.values()), [line for name, line in lines.items() if not allowed(licence_of[name])]
 
 
 def _write_licences() -> str:
@@ -104,13 +104,13 @@ def judgement(dependencies: Sequence[Mapping[str, Any]]) -> str:
     Args:
         dependencies: Each has `name`, and either `version` and `vulns`, or `skip_reason`.
     """
-    known = [
+    accepted = [
         f"{each['name']} {each['version']}: {vuln['id']}" for each in dependencies for vuln in each.get("vulns", ())
     ]
     skipped = [each["name"] for each in dependencies if "skip_reason" in each]
     sentences = []
-    if known:
-        sentences.append(f"known vulnerabilities: {'; '.join(known)}. Raise the versions with `make pins`")
+    if accepted:
+        sentences.append(f"known vulnerabilities: {'; '.join(accepted)}. Raise the versions with `make pins`")
     if skipped:
         names = ", ".join(skipped[:3]) + (", …" if len(skipped) > 3 else "")
         sentences.append(

@@ -42,9 +42,9 @@ def versions() -> str:
     """Return which places state another version than pyproject.toml; empty: none."""
     faults = []
     for name, pattern in _STATED.items():
-        found = re.findall(pattern, (ROOT / name).read_text(), re.MULTILINE)
-        if set(found) != {VERSION}:
-            faults.append(f"{name} has {', '.join(found) or 'no version'} instead of {VERSION}")
+        matches = re.findall(pattern, (ROOT / name).read_text(), re.MULTILINE)
+        if set(matches) != {VERSION}:
+            faults.append(f"{name} has {', '.join(matches) or 'no version'} instead of {VERSION}")
     return "; ".join(faults)
 
 

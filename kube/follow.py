@@ -91,7 +91,7 @@ class Follower:
         self._failures = 0
         self._refusals = 0  # failures that are not for lack of a server
         self._last = ""
-        self._told: answer.Trouble | None = None
+        self._reported: answer.Trouble | None = None
 
     async def news(self, version: int) -> AsyncGenerator[News, None]:
         """Yield news for ever, beginning behind a version; 0: with a list."""
@@ -124,9 +124,9 @@ class Follower:
         # A server that was away may well have forgotten our version; that is no other outage.
         if trouble.lasting or (self._refusals if gone else self._failures) > _PATIENCE:
             # Before it is back, it is away in several ways: told once.
-            if not (isinstance(trouble, answer.Away) and isinstance(self._told, answer.Away)):
-                self._told = trouble
-            self._say(self._told.reason)
+            if not (isinstance(trouble, answer.Away) and isinstance(self._reported, answer.Away)):
+                self._reported = trouble
+            self._say(self._reported.reason)
         if not gone or self._failures > 1:
             first, longest = _PAUSES
             pause = min(longest, first * 2 ** min(self._failures - 1, 10)) * random.uniform(0.5, 1)  # noqa: S311 # spreads load
@@ -184,7 +184,7 @@ class Follower:
         silence = min(_SILENCE_SECONDS, seconds + min(seconds, _GRACE_SECONDS))
         async with self._api.get(self._resource, query, silence_seconds=silence) as response:
             self._say(None)
-            self._told = None
+            self._reported = None
             async with aclosing(_lines(response, self._resource)) as lines:
                 async for line in lines:
                     news = self._event(line)

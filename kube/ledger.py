@@ -108,7 +108,7 @@ class Ledger(Generic[Facts]):
         messages, self._waiting = self._waiting, []
         return messages
 
-    def recall(self, message: Facts) -> None:
+    def restore(self, message: Facts) -> None:
         """Take a message that an earlier process published, in the order of publishing."""
         key, uid = self._identify(message)
         published = self._published.get(key)

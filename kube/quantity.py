@@ -63,13 +63,13 @@ def increase(total: Amounts, more: Amounts) -> Amounts:
     return _bounded(total)
 
 
-def larger(one: Amounts, other: Amounts) -> Amounts:
+def larger(left: Amounts, right: Amounts) -> Amounts:
     """Return the larger amount of each resource.
 
     Raises:
         ValueError: As `increase`.
     """
-    return _bounded({name: max(one.get(name, Decimal()), other.get(name, Decimal())) for name in one | other})
+    return _bounded({name: max(left.get(name, Decimal()), right.get(name, Decimal())) for name in left | right})
 
 
 def _bounded(amounts: Amounts) -> Amounts:

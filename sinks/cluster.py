@@ -86,7 +86,7 @@ def totals(rows: Iterable[Availability]) -> list[Total]:
                 _Room(room.pods, room.available, room.lower, room.binding, cpu, memory)
             )
     return sorted(
-        (_total(workload, found) for workload, found in rooms.items()), key=lambda each: (-each.pods, each[0])
+        (_total(workload, listed) for workload, listed in rooms.items()), key=lambda each: (-each.pods, each[0])
     )
 
 

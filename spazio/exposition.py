@@ -50,7 +50,7 @@ def _entries() -> Iterator[Entry]:
     for collector in registered.values():
         labels = tuple(getattr(collector, "_labelnames", ()))
         yield from _of(collector.describe() if hasattr(collector, "describe") else (), labels)
-    for family in (*service.Nodes(1.0).collect(), *prediction.Outlooks(prediction.Ages(1, 1, 1)).collect()):
+    for family in (*service.Nodes(1.0).collect(), *prediction.Predictions(prediction.Ages(1, 1, 1)).collect()):
         yield from _of([family], tuple(getattr(family, "_labelnames", ())))
 
 

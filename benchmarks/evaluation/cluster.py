@@ -70,15 +70,15 @@ def rows(free: Free, scheduler: str, requests: Sequence[float | None], seeds: Se
     work = [(free, scheduler, request, pods, seed) for request in requests for pods in COUNTS for seed in seeds]
     with ProcessPoolExecutor() as pool:
         runs = list(pool.map(_figures, work))
-    found: list[Row] = []
+    measured: list[Row] = []
     for place, (request, pods) in enumerate(itertools.product(requests, COUNTS)):
         own = runs[place * len(seeds) : (place + 1) * len(seeds)]
         together = outcome.together(own)
-        found.append(Row("job", request, pods, JOBS[request][COUNTS.index(pods)], together["job_seconds"].mean))
+        measured.append(Row("job", request, pods, JOBS[request][COUNTS.index(pods)], together["job_seconds"].mean))
         if pods == COUNTS[-1] and request in PODS:
             for figure, published in zip(POD_FIGURES, PODS[request], strict=True):
-                found.append(Row(figure, request, pods, published, together[figure].mean))
-    return found
+                measured.append(Row(figure, request, pods, published, together[figure].mean))
+    return measured
 
 
 def fit(seeds: Sequence[int]) -> Iterator[tuple[float, Free]]:
@@ -89,8 +89,8 @@ def fit(seeds: Sequence[int]) -> Iterator[tuple[float, Free]]:
         for name, step in steps._asdict().items():
             for sign in (0, 1, -1):
                 tried = best._replace(**{name: max(0.01, getattr(best, name) + sign * size * step)})
-                found = rows(tried, "kube", [each for each in JOBS if each is not None], seeds)
-                error = sum(abs(row.error) for row in found) / len(found)
+                measured = rows(tried, "kube", [each for each in JOBS if each is not None], seeds)
+                error = sum(abs(row.error) for row in measured) / len(measured)
                 if error < least:
                     best, least = tried, error
                     yield least, best

@@ -88,8 +88,14 @@ class Level:
         deviation = value - self.mean if live and not first else 0.0
         bound = 16.0 * (self.variance + 1e-4)
         step = deviation * deviation > bound and self.age >= 4.0
-        known = min(self.seconds, level.SLOW_SECONDS)
-        gain = -math.expm1(-span / level.FAST_SECONDS) if step else span / (known + span) if known + span > 0 else 0.0
+        followed = min(self.seconds, level.SLOW_SECONDS)
+        gain = (
+            -math.expm1(-span / level.FAST_SECONDS)
+            if step
+            else span / (followed + span)
+            if followed + span > 0
+            else 0.0
+        )
         held = math.copysign(math.sqrt(bound), deviation) if step else deviation
         age = min(self.age, 60.0) + span
         part = span / age if live and not first and age > 0 else 0.0
@@ -302,8 +308,8 @@ class Written:
             evidence.noise += part * (residual * residual - evidence.noise)
             evidence.usage += share * rise
             without = max(used - cost * pods, 0.0)
-            known = not math.isnan(evidence.baseline)
-            evidence.baseline = evidence.baseline + follow * (without - evidence.baseline) if known else without
+            has_baseline = not math.isnan(evidence.baseline)
+            evidence.baseline = evidence.baseline + follow * (without - evidence.baseline) if has_baseline else without
         self._mean_pods += share * step
 
     def _expected(self, usage: list[float]) -> Expected:
@@ -346,11 +352,11 @@ class Written:
                 scarce = math.inf if math.isnan(room) else room
                 resource, cost, variance, most_assumed, capacity = index, value, spread, assumed, most
         left = max(self._estimate.max_pods - pods, 0.0)
-        available, known = min(scarce, left), math.isfinite(scarce)
+        available, is_known = min(scarce, left), math.isfinite(scarce)
         wander = self._levels[resource].doubt + (limit.DOUBT**2 if resource == 0 else 0.0)
-        reach = (scarce if known else 0.0) + pods
+        reach = (scarce if is_known else 0.0) + pods
         deviation = _ONE_SIDED_90 * math.sqrt(wander + variance * reach * reach) / cost
-        believed = scarce if known else left
+        believed = scarce if is_known else left
         return Room(
             available,
             math.floor(min(max(believed - deviation, 0.0), available) + 1e-9),
@@ -391,8 +397,8 @@ class Written:
         """Follow `report.availabilities`."""
         free = []
         for index, headroom in enumerate(self._headroom):
-            known = (self._evidence[index].baseline + self._costs[index] * self._pods) * self._share[index]
-            believed = known if settling and not math.isnan(known) else self._levels[index].mean
+            learned = (self._evidence[index].baseline + self._costs[index] * self._pods) * self._share[index]
+            believed = learned if settling and not math.isnan(learned) else self._levels[index].mean
             free.append(_ratio(max(1.0 - headroom - believed, 0.0)))
         message = Availability(
             node=read.node,
@@ -426,8 +432,8 @@ def _ratio(value: float) -> float:
 
 def _mean(series: list[float]) -> float:
     """Return the mean of what is not missing."""
-    known = [value for value in series if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
+    finite = [value for value in series if not math.isnan(value)]
+    return sum(finite) / len(finite) if finite else math.nan
 
 
 def _newest(series: list[float]) -> float:
@@ -436,8 +442,8 @@ def _newest(series: list[float]) -> float:
 
 
 def _median_of_known(ordered: Array) -> Array:
-    known = np.count_nonzero(~np.isnan(ordered), axis=2)[..., None]
-    lower = np.take_along_axis(ordered, np.maximum(known - 1, 0) // 2, axis=2)
-    upper = np.take_along_axis(ordered, np.minimum(known // 2, _WINDOW - 1), axis=2)
+    count = np.count_nonzero(~np.isnan(ordered), axis=2)[..., None]
+    lower = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=2)
+    upper = np.take_along_axis(ordered, np.minimum(count // 2, _WINDOW - 1), axis=2)
     median: Array = (0.5 * (lower + upper))[..., 0]
     return median

@@ -49,8 +49,8 @@ async def _read(session: aiohttp.ClientSession, address: str) -> None:
 async def cost(settings: Settings, seconds: float) -> dict[str, Any]:
     """Return the dashboard's shares of a core, and its memory, beside a running `spazio up`."""
     await asyncio.sleep(_WARM_SECONDS)
-    found = addresses.read(settings)
-    pid, address = found["pids"]["dashboard"], found["dashboard"].rstrip("/")
+    running = addresses.read(settings)
+    pid, address = running["pids"]["dashboard"], running["dashboard"].rstrip("/")
     alone = await _share(pid, seconds)
     async with aiohttp.ClientSession() as session:
         pages = ("cluster", "cluster", "node/sim-00000")
@@ -75,8 +75,8 @@ async def browse(folder: Path) -> dict[str, Any]:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(connection.connect(settings, "benchmark"))
             await stream.ensure(client, settings)
-            known = rows(_NODES)
-            await cache(client, known)
+            nodes = rows(_NODES)
+            await cache(client, nodes)
             address = await stack.enter_async_context(served(client, settings))
             playwright = await stack.enter_async_context(async_playwright())
             browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -89,7 +89,7 @@ async def browse(folder: Path) -> dict[str, Any]:
             await page.evaluate(_TASKS)
             for number in range(_SCROLLS):
                 await page.mouse.wheel(0, 120 if number < _SCROLLS / 2 else -120)
-                await cache(client, known[number * 40 : number * 40 + 40])
+                await cache(client, nodes[number * 40 : number * 40 + 40])
                 await asyncio.sleep(_SCROLL_SECONDS)
             tasks = await page.evaluate("window.tasks")
             await browser.close()

@@ -50,10 +50,10 @@ class Denials:
 
     def take(self, error: Exception | str, credential: Credential | None) -> str | None:
         """Note a refused subject; return a sentence if it is new, an empty one if it is not, None if it is none."""
-        found = _DENIED.search(str(error))
-        if found is None:
+        match = _DENIED.search(str(error))
+        if match is None:
             return None
-        verb, subject = _VERBS[found[1].lower()], found[2]
+        verb, subject = _VERBS[match[1].lower()], match[2]
         text = f"this user may not {verb} {subject}: give it a credential (--nats-credentials) whose role may"
         return self.add(subject, str(credential.denied(verb, subject)) if credential else text)
 

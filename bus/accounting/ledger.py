@@ -178,13 +178,13 @@ def faults(statement: Statement) -> list[str]:
     >>> faults(Statement("cache", "S", 10, 15, True, 4, {"taken": 3, "expired": 1}, 0, 0))
     ['1 of 4 received is unaccounted for']
     """
-    found = []
+    shortfalls = []
     expired = statement.outcomes.get(EXPIRED, 0)
     rest = statement.received - sum(statement.outcomes.values()) + expired - statement.waiting
     if rest:
-        found.append(f"{rest} of {statement.received} received {'is' if rest == 1 else 'are'} unaccounted for")
+        shortfalls.append(f"{rest} of {statement.received} received {'is' if rest == 1 else 'are'} unaccounted for")
     if statement.whole and statement.begin != _UNKNOWN:
         passed, counted = statement.end - statement.begin, expired + statement.received
         if passed > counted:
-            found.append(f"{passed - counted} of {passed} sequences were neither received nor expired")
-    return found
+            shortfalls.append(f"{passed - counted} of {passed} sequences were neither received nor expired")
+    return shortfalls

@@ -52,8 +52,8 @@ async def find(
             return False
         return True
 
-    found = await store.load(name, source.identity, usable)
-    if found is None and rowless:
-        found = rowless[0]
-        log.warning("rows.lost", extra={"part": name, "from": covered + 1, "to": found.published})
-    return found
+    newest = await store.load(name, source.identity, usable)
+    if newest is None and rowless:
+        newest = rowless[0]
+        log.warning("rows.lost", extra={"part": name, "from": covered + 1, "to": newest.published})
+    return newest

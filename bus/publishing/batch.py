@@ -64,8 +64,8 @@ async def swap(client: Client, row: Row, expected: int, timeout_seconds: float) 
         Refused: The server refused it, or would: its subject or payload is too large.
         BusError: It may or may not be stored; also TimeoutError.
     """
-    if (found := excess(row.subject, len(row.payload), client.max_payload)) is not None:
-        raise Refused(found.reason, 0)
+    if (limit := excess(row.subject, len(row.payload), client.max_payload)) is not None:
+        raise Refused(limit.reason, 0)
     headers = {_EXPECTED: str(expected)}
     if row.ttl_seconds:
         headers[api.Header.MSG_TTL.value] = str(row.ttl_seconds)
@@ -129,7 +129,7 @@ async def publish(
         try:
             if doubtful:
                 await asyncio.sleep(_RETRY_SECONDS)
-                if (sequence := await _found(client, stream, cursor, expected)) is not None:
+                if (sequence := await _stored_already(client, stream, cursor, expected)) is not None:
                     return sequence
                 doubtful = False
             (sequence,) = await attempt(client, stream, [Batch(rows, cursor, expected)], timeout_seconds)
@@ -148,7 +148,7 @@ async def publish(
             return sequence
 
 
-async def _found(client: Client, stream: str, cursor: Row, expected: int) -> int | None:
+async def _stored_already(client: Client, stream: str, cursor: Row, expected: int) -> int | None:
     """Return the sequence of a cursor that is stored although its answer was lost; None: it is not stored.
 
     Raises:

@@ -20,7 +20,7 @@ from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names, is_subject, kind_of
 log = logging.getLogger(__name__)
 
 HEADER_BYTES = 512  # of the headers that a publisher adds; the server counts them as payload
-_REMEMBERED = 1024  # messages that were buried, so that one that comes again and again is buried once
+_MOST_BURIED = 1024  # messages that were buried, so that one that comes again and again is buried once
 _SHOWN = 200
 
 WITHHELD = Counter(
@@ -91,35 +91,35 @@ class Bounds:
         kept: list[Item] = []
         for item in items:
             subject, payload = message(item)
-            found = excess(subject, len(payload), self._client.max_payload)
-            if found is None:
+            limit = excess(subject, len(payload), self._client.max_payload)
+            if limit is None:
                 kept.append(item)
             else:
-                await self.withhold(subject, payload, found)
+                await self.withhold(subject, payload, limit)
         return kept
 
-    async def withhold(self, subject: str, payload: bytes, found: Excess) -> None:
+    async def withhold(self, subject: str, payload: bytes, limit: Excess) -> None:
         """Count a message, log the first of its cause, and bury it, unless the same was buried before."""
-        WITHHELD.labels(self._publisher, found.cause).inc()
-        cause = kind_of(subject) if "." in subject else "", found.cause
+        WITHHELD.labels(self._publisher, limit.cause).inc()
+        cause = kind_of(subject) if "." in subject else "", limit.cause
         level = logging.DEBUG if cause in self._logged else logging.WARNING
         self._logged.add(cause)
         log.log(
             level,
             "message.withheld",
-            extra={"publisher": self._publisher, "subject": subject[:_SHOWN], "reason": found.reason},
+            extra={"publisher": self._publisher, "subject": subject[:_SHOWN], "reason": limit.reason},
         )
         digest = hashlib.blake2b(subject.encode() + b"\0" + payload, digest_size=12).hexdigest()
         # The numbers of a message change each time; what is wrong with it is most often its subject.
-        mark = hashlib.blake2b(f"{found.cause} {subject}".encode(), digest_size=12).hexdigest()
+        mark = hashlib.blake2b(f"{limit.cause} {subject}".encode(), digest_size=12).hexdigest()
         if mark in self._buried:
             return
         self._buried[mark] = None
-        if len(self._buried) > _REMEMBERED:
+        if len(self._buried) > _MOST_BURIED:
             self._buried.popitem(last=False)
         await dead.store(
             self._client,
             self._names,
-            dead.Letter(subject, payload, found.reason, self._publisher, f"dead:withheld:{digest}"),
+            dead.Letter(subject, payload, limit.reason, self._publisher, f"dead:withheld:{digest}"),
             timeout_seconds=self._timeout,
         )

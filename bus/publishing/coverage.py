@@ -52,14 +52,14 @@ async def covered(client: Client, stream: str, subject: str, source: Stream) -> 
     if (cursor := await _covering(client, newest.payload, source)) is not None:
         return Covered(cursor.sequence, newest.sequence, cursor.partial or 0)
     log.warning("cursor.set_aside", extra={"subject": subject, "sequence": newest.sequence})
-    found: Cursor | None = None
+    resumed: Cursor | None = None
     async with Reader(client, stream, [subject]) as reader:
         while reader.position < newest.sequence:
             for message in await reader.read(timeout_seconds=_SCAN_SECONDS):
-                found = _cursor(message.data, source) or found
-    if found is None:
+                resumed = _cursor(message.data, source) or resumed
+    if resumed is None:
         return Covered(0, newest.sequence)
-    return Covered(found.sequence, newest.sequence, found.partial or 0)
+    return Covered(resumed.sequence, newest.sequence, resumed.partial or 0)
 
 
 async def _covering(client: Client, payload: bytes, source: Stream) -> Cursor | None:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _KEY_BYTES = 32
 _ID_BYTES = 12
-_REMEMBERED = 2048
+_MOST_OWN = 2048
 _EARLIER_SECONDS = 300.0  # beyond any useful duplicate window: then nothing that an earlier process sent is in it
 _ALARM_SECONDS = 600.0
 _PART = "message ids"
@@ -100,7 +100,7 @@ class Claims:
     def sent(self, identity: bytes | str) -> None:
         """Record that a message was stored, or may have been: a later duplicate of it is our own."""
         self._own[hash(identity)] = None
-        if len(self._own) > _REMEMBERED:
+        if len(self._own) > _MOST_OWN:
             self._own.popitem(last=False)
 
     def claimed(self, identity: bytes | str, subject: str) -> bool:

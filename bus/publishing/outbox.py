@@ -136,16 +136,16 @@ class Outbox:
         if not self._client.is_connected:
             await asyncio.sleep(_RETRY_SECONDS)
             return False
-        if (found := excess(item.subject, len(item.payload), self._client.max_payload)) is not None:
-            return await self._drop(item, found)
+        if (limit := excess(item.subject, len(item.payload), self._client.max_payload)) is not None:
+            return await self._drop(item, limit)
         sealed = self._sealed(item)
         first = sealed not in self._tried
         self._tried.add(sealed)
         try:
             stored = await self._js.publish(item.subject, item.payload, headers={**item.headers, "Nats-Msg-Id": sealed})
         except (nats.errors.Error, NoStreamResponseError, TimeoutError) as error:
-            if (found := _unstorable(item, error)) is not None:
-                return await self._drop(item, found)
+            if (limit := _unstorable(item, error)) is not None:
+                return await self._drop(item, limit)
             await self._back_off(error)
             return False
         self._tried.discard(sealed)
@@ -166,21 +166,21 @@ class Outbox:
         self._tried.discard(self._sealed(item))
         self._attempts.pop(item.identity, None)
 
-    async def _drop(self, item: _Item, found: Excess) -> bool:
+    async def _drop(self, item: _Item, limit: Excess) -> bool:
         """Remove a message, and count and log it, or have it buried if that is possible; return True."""
         self._forget(item)
         with contextlib.suppress(ValueError):  # a full queue has dropped it meanwhile
             self._items.remove(item)
-        if self._bounds is not None and found.cause != "bucket_full":
-            await self._bounds.withhold(item.subject, item.payload, found)
+        if self._bounds is not None and limit.cause != "bucket_full":
+            await self._bounds.withhold(item.subject, item.payload, limit)
             return True
-        DROPPED.labels(found.cause).inc()
+        DROPPED.labels(limit.cause).inc()
         log.error(
             "message.dropped",
-            extra={"subject": item.subject[:_SHOWN], "reason": found.reason, "bytes": len(item.payload)},
+            extra={"subject": item.subject[:_SHOWN], "reason": limit.reason, "bytes": len(item.payload)},
         )
-        if found.cause == "bucket_full":
-            self._health.degrade(self._full_part, found.reason)
+        if limit.cause == "bucket_full":
+            self._health.degrade(self._full_part, limit.reason)
         return True
 
     async def _back_off(self, error: Exception) -> None:

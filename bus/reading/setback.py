@@ -110,15 +110,15 @@ async def _last_until(
     Returns:
         The sequence before the first message that was stored later; messages up to it may be missing, as in a bucket.
     """
-    known, begin, end, later = Mark(0), ends[0], ends[1] + 1, ends[1] + 1
+    last, begin, end, later = Mark(0), ends[0], ends[1] + 1, ends[1] + 1
     while begin < end:
         middle = (begin + end) // 2
-        found = await _next(client, stream, middle, timeout_seconds)
-        if found is None or found.stored_us > until_us:
-            end, later = middle, found.sequence if found else later
+        after = await _next(client, stream, middle, timeout_seconds)
+        if after is None or after.stored_us > until_us:
+            end, later = middle, after.sequence if after else later
         else:
-            known, begin = found, found.sequence + 1
-    return known if known.sequence == later - 1 else Mark(later - 1)
+            last, begin = after, after.sequence + 1
+    return last if last.sequence == later - 1 else Mark(later - 1)
 
 
 async def _next(client: Client, stream: str, sequence: int, timeout_seconds: float) -> Mark | None:

@@ -27,8 +27,8 @@ def bounded(cpus: int, memory_bytes: int, capacity: Capacity | None = None) -> t
     >>> bounded(65_536, 1 << 30), bounded(64, 1 << 30, Capacity(cpus=4.0))
     ((4096, 1073741824), (4, 1073741824))
     """
-    known = capacity or Capacity()
-    return _least(cpus, known.cpus, MOST_CPUS), _least(memory_bytes, known.memory_bytes, MOST_BYTES)
+    limit = capacity or Capacity()
+    return _least(cpus, limit.cpus, MOST_CPUS), _least(memory_bytes, limit.memory_bytes, MOST_BYTES)
 
 
 def within(block: PodUsageBlock, cpus: int, memory_bytes: int) -> PodUsageBlock:
@@ -45,7 +45,7 @@ def within(block: PodUsageBlock, cpus: int, memory_bytes: int) -> PodUsageBlock:
     return block.model_copy(update=changed) if changed else block
 
 
-def _least(claimed: int, known: float, most: int) -> int:
-    if known >= 1 and claimed > known * _SLACK:
-        return min(round(known), most)
+def _least(claimed: int, reported: float, most: int) -> int:
+    if reported >= 1 and claimed > reported * _SLACK:
+        return min(round(reported), most)
     return min(claimed, most)

@@ -106,7 +106,7 @@ class History:
         self._series = self._series._replace(values=self._series.values[kept])
 
     def _seen(self, at_us: int, total: Mapping[Workload, Sum]) -> Seen:
-        count, span = series.known(self._series)
+        count, span = series.observed(self._series)
         horizon = self._horizon()
         here = np.array([name in total for name in self._names], dtype=np.bool_)
         rows = np.flatnonzero(here & (count >= _LEAST_OBSERVATIONS) & (span >= _LEAST_SPAN * horizon))

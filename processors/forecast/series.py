@@ -59,7 +59,7 @@ def seconds(state: State, at_us: int) -> Array:
     return (state.at_us - at_us) / 1e6
 
 
-def known(state: State) -> tuple[NDArray[np.int64], Array]:
+def observed(state: State) -> tuple[NDArray[np.int64], Array]:
     """Return how many observations each workload has (workloads,), and seconds from the first to the last (workloads,).
 
     A workload without observations has a span of 0.

@@ -108,7 +108,7 @@ class Forecasts:
         try:
             if header["format"] != FORMAT or header["seconds"] != self._seconds:
                 raise ValueError(f"state has format {header['format']} and a period of {header['seconds']} s")
-            reported = {number: (at, dict(_told(item) for item in items)) for number, at, items in header["sums"]}
+            reported = {number: (at, dict(_unpacked(item) for item in items)) for number, at, items in header["sums"]}
             watermark = Watermark.of(header["watermark"])
             self._history.load([Workload(*name) for name in header["names"]], arrays)
             self._watermark, self._sums = watermark, reported
@@ -116,6 +116,6 @@ class Forecasts:
             raise ValueError(f"state is damaged: {error!r}") from error
 
 
-def _told(item: list[list[Any]]) -> tuple[Workload, Sum]:
+def _unpacked(item: list[list[Any]]) -> tuple[Workload, Sum]:
     name, (pods, ready, used, requested, *rest) = item
     return Workload(*name), Sum(pods, ready, (used[0], used[1]), (requested[0], requested[1]), *rest)

@@ -75,8 +75,8 @@ class Admission:
 
     def possible(self, block: PodUsageBlock) -> PodUsageBlock:
         """Return a block of pod usage in which pods take no more than their node has; of an unknown one as it is."""
-        known = self._sizes.get(block.node)
-        return block if known is None else size.within(block, *known)
+        limit = self._sizes.get(block.node)
+        return block if limit is None else size.within(block, *limit)
 
     def newest(self, node: str, boot: str) -> int | None:
         """Return the node's newest second if it is of this boot."""
@@ -127,7 +127,7 @@ class Admission:
             node: tuple((first, last) for first, last in windows) for node, windows in dumped["windows"].items()
         }
         self._allocatable = {node: (cpu, memory, pods) for node, (cpu, memory, pods) in dumped["allocatable"].items()}
-        self._capacity = {node: Capacity(*known) for node, known in dumped.get("capacity", {}).items()}
+        self._capacity = {node: Capacity(*sizes) for node, sizes in dumped.get("capacity", {}).items()}
         self._sizes = {node: (cpus, memory) for node, (cpus, memory) in dumped.get("sizes", {}).items()}
         self._facts.load(dumped["facts"])
         self.ignored = dumped["ignored"]

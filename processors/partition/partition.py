@@ -125,7 +125,7 @@ class Partition:
         state, result = chain.conclude(before.chain, local, own.global_model, params=self._params)
         room = None
         free, moved = result.free, np.zeros(len(rows), dtype=np.bool_)
-        if workloads.known(rows):
+        if workloads.any_known(rows):
             room = workloads.room(rows, self._nodes(state))
             free = np.where(room.classed[:, None], room.free, result.free)
             moved = workloads.moved(rows, room)
@@ -271,8 +271,8 @@ class Partition:
 
 def _composed(result: chain.Result, room: Room) -> chain.Result:
     """Return the result with room for the mix to come in the place of room for the mean pod, where it is known."""
-    composed = table.where(room.known, room.total, result.room)
-    return result._replace(room=composed, prior=np.where(room.known, room.prior, result.prior))
+    composed = table.where(room.estimated, room.total, result.room)
+    return result._replace(room=composed, prior=np.where(room.estimated, room.prior, result.prior))
 
 
 def _sum_in_order(values: NDArray[np.float64], alive: NDArray[np.bool_]) -> NDArray[np.float64]:

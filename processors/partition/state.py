@@ -147,8 +147,8 @@ class PartitionState:
         self.admission.load(header["admission"])
         self._arrived, self.withheld = header["arrived"], header["withheld"]
         self.watermark = plan.Watermark.of(header["watermark"])
-        known = header["admission"]["allocatable"]
-        self.quota.load(header.get("quota"), header["admission"]["known"], known, self.watermark.second)
+        allocatable = header["admission"]["allocatable"]
+        self.quota.load(header.get("quota"), header["admission"]["known"], allocatable, self.watermark.second)
         model = None if header["world"] is None else Model.model_validate(header["world"])
         self.workloads.load(header["workloads"], arrays)
         if model is not None:

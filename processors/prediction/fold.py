@@ -218,7 +218,7 @@ class PredictionPartition:
     def _rejects(self, pending: Sequence[_Pending]) -> list[Output]:
         outputs: list[Output] = []
         blocks = [(waiting.block, waiting.slot, waiting.at_us) for waiting in pending]
-        for index, fields in rejects.judge(self._nodes.rejects, blocks, self.settings.reject, self._federation.shared):
+        for index, fields in rejects.fold(self._nodes.rejects, blocks, self.settings.reject, self._federation.shared):
             outputs += self._publish(self._names.node("reject", fields["node"]), Reject, fields, index)
         return outputs
 
@@ -284,7 +284,7 @@ class PredictionPartition:
             self._sums.load(header["sums"])
             self._federation.load(header, arrays, self._nodes.rejects)
             self.withheld = header["withheld"]
-            nodes, known = header["admission"]["known"], header["nodes"]["allocatable"]
-            self.quota.load(header.get("quota"), nodes, known, self._watermark.second)
+            nodes, allocatable = header["admission"]["known"], header["nodes"]["allocatable"]
+            self.quota.load(header.get("quota"), nodes, allocatable, self._watermark.second)
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"state is damaged: {error!r}") from error

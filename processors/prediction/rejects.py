@@ -123,7 +123,7 @@ class Federation:
                 self._energy = float(arrays[_ENERGY][0])
 
 
-def judge(
+def fold(
     state: State, blocks: Sequence[tuple[Block, int, int]], settings: Reject, shared: Shared | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Fold a block of some nodes, in place; yield message index and fields of each `Reject` that is to be published.
@@ -169,43 +169,43 @@ def update(
         What the signal says; since when it has rejected or not; which of them are to be told.
     """
     old = table.take(state, rows)
-    after, said = signal.update(old.signal, blocks[:, :, COLUMNS], params=params(settings), shared=shared)
-    scored = ~np.isnan(said.score)
-    turned = scored & ((said.reject != old.reject) | (old.told_us == 0))
+    after, output = signal.update(old.signal, blocks[:, :, COLUMNS], params=params(settings), shared=shared)
+    scored = ~np.isnan(output.score)
+    turned = scored & ((output.reject != old.reject) | (old.told_us == 0))
     waited = (at_us - old.told_us) / 1e6
     due = scored & (turned | (waited >= settings.report_seconds - _SLACK_SECONDS) | (waited < 0))
     since = np.where(turned, at_us, old.since_us)
-    rejects = np.where(scored, said.reject, old.reject)
+    rejects = np.where(scored, output.reject, old.reject)
     table.put(state, rows, State(after, np.where(due, at_us, old.told_us), since, rejects))
-    return said, since, due
+    return output, since, due
 
 
 def fields(
     rows: Iterable[int],
     heads: Sequence[Head],
     at_us: Times,
-    said: signal.Output,
+    output: signal.Output,
     since_us: Times,
     settings: Reject,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield, for some blocks, the index and the fields of the `Reject`."""
-    used = np.arange(said.spikes.shape[1]) < said.rank[:, None]
-    strength = np.where(used, said.strength, 0.0)
+    used = np.arange(output.spikes.shape[1]) < output.rank[:, None]
+    strength = np.where(used, output.strength, 0.0)
     total = strength.sum(axis=1, keepdims=True)
     weights = np.round(np.divide(strength, total, out=np.zeros_like(strength), where=total > 0), _DIGITS)
     for row in rows:
-        rank, head = int(said.rank[row]), heads[row]
+        rank, head = int(output.rank[row]), heads[row]
         yield (
             row,
             {
                 "node": head.node,
                 "at_us": int(at_us[row]),
                 "seq": head.seq,
-                "reject": bool(said.reject[row]),
-                "score": float(np.round(said.score[row], _DIGITS)),
+                "reject": bool(output.reject[row]),
+                "score": float(np.round(output.score[row], _DIGITS)),
                 "threshold": settings.threshold,
                 "rank": rank,
-                "spikes": said.spikes[row, :rank].tolist(),
+                "spikes": output.spikes[row, :rank].tolist(),
                 "weights": weights[row, :rank].tolist(),
                 "since_us": int(since_us[row]),
                 "subspace": settings.subspace,

@@ -79,14 +79,14 @@ def update(state: State, block: Array, *, gamma: float, solver: Solver = "eigh")
         gamma: What is left of the amplitude after a block, 0..1.
         solver: `eigh` of the scatter, or `svd` of the rows for every digit of the weak directions.
     """
-    known = believed(block)
-    rows, mean, weight = _centred(state, block, known, gamma * gamma)
+    valid = believed(block)
+    rows, mean, weight = _centred(state, block, valid, gamma * gamma)
     amplitude = gamma * state.sigma[:, :, np.newaxis] * state.basis.transpose(0, 2, 1)
     strength, vectors = _decomposed(np.concatenate((amplitude, rows), axis=1), solver)
     width = state.sigma.shape[1]
     varied = strength[:, :1] > _ROUNDING
     used = (np.arange(width) < state.rank[:, np.newaxis]) & varied
-    alive = np.any(known, axis=(1, 2))[:, np.newaxis]
+    alive = np.any(valid, axis=(1, 2))[:, np.newaxis]
     turned = (alive & varied)[:, :, np.newaxis]
     return State(
         np.where(turned, np.where(used[:, np.newaxis], vectors[:, :, :width], 0.0), state.basis),
@@ -108,22 +108,22 @@ def project(state: State, usage: Array) -> Array:
 
     A node without any known metric has all missing.
     """
-    known = believed(usage)
-    around = np.where(known, usage - state.mean, 0.0)
+    valid = believed(usage)
+    around = np.where(valid, usage - state.mean, 0.0)
     coordinates: Array = np.matmul(around[:, np.newaxis], state.basis)[:, 0]
-    return np.where(np.any(known, axis=1)[:, np.newaxis], coordinates, np.nan)
+    return np.where(np.any(valid, axis=1)[:, np.newaxis], coordinates, np.nan)
 
 
-def _centred(state: State, block: Array, known: npt.NDArray[np.bool_], decay: float) -> tuple[Array, Array, Array]:
+def _centred(state: State, block: Array, valid: npt.NDArray[np.bool_], decay: float) -> tuple[Array, Array, Array]:
     """Return the centred rows (nodes, samples + 1, metrics), the new mean and its weight (nodes, metrics)."""
-    count = np.count_nonzero(known, axis=1).astype(np.float64)
+    count = np.count_nonzero(valid, axis=1).astype(np.float64)
     # An accumulated sum adds in one order always; a plain one may depend on how many nodes there are.
-    total = np.add.accumulate(np.where(known, block, 0.0), axis=1)[:, -1]
+    total = np.add.accumulate(np.where(valid, block, 0.0), axis=1)[:, -1]
     own = total / np.maximum(count, 1.0)
     before = decay * state.weight
     share = count / np.maximum(before + count, 1e-300)
     step = np.where(count > 0, own - state.mean, 0.0)
-    rows = np.where(known, block - own[:, np.newaxis], 0.0)
+    rows = np.where(valid, block - own[:, np.newaxis], 0.0)
     between = np.sqrt(before * share) * step
     return np.concatenate((rows, between[:, np.newaxis]), axis=1), state.mean + share * step, before + count
 
@@ -133,5 +133,5 @@ def _decomposed(rows: Array, solver: Solver) -> tuple[Array, Array]:
     if solver == "svd":
         _, strength, vectors = np.linalg.svd(rows, full_matrices=False)
         return strength, vectors.transpose(0, 2, 1)
-    squares, found = np.linalg.eigh(np.matmul(rows.transpose(0, 2, 1), rows))  # weakest first, zeros slightly negative
-    return np.sqrt(np.maximum(squares[:, ::-1], 0.0)), found[:, :, ::-1]
+    squares, right = np.linalg.eigh(np.matmul(rows.transpose(0, 2, 1), rows))  # weakest first, zeros slightly negative
+    return np.sqrt(np.maximum(squares[:, ::-1], 0.0)), right[:, :, ::-1]

@@ -19,16 +19,16 @@ from processors.rows import table
 Array = npt.NDArray[np.float64]
 
 
-def qr(one: subspace.State, other: subspace.State, *, weights: tuple[float, float], rank: int) -> subspace.State:
+def qr(left: subspace.State, right: subspace.State, *, weights: tuple[float, float], rank: int) -> subspace.State:
     """Merge two states node by node as `subspace.merge_basic` does, by way of a triangular factor.
 
     Args:
-        one: Subspaces of rank r1.
-        other: Subspaces of rank r2 on the same nodes and features.
+        left: Subspaces of rank r1.
+        right: Subspaces of rank r2 on the same nodes and features.
         weights: Factors of the two amplitudes.
         rank: Directions to keep, at most r1 + r2 and the number of features.
     """
-    both = np.concatenate((weights[0] * _amplitudes(one), weights[1] * _amplitudes(other)), axis=2)
+    both = np.concatenate((weights[0] * _amplitudes(left), weights[1] * _amplitudes(right)), axis=2)
     outer, factor = np.linalg.qr(both)
     turn, sigma, _ = np.linalg.svd(factor, full_matrices=False)
     return subspace.State(np.matmul(outer, turn[:, :, :rank]), sigma[:, :rank])

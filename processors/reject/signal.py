@@ -146,8 +146,8 @@ def update(state: State, block: Array, *, params: Params, shared: Shared | None 
     )
     used = np.arange(spikes.shape[1]) < directions.rank[:, np.newaxis]
     spikes = np.where(used, spikes, np.int8(0))
-    told = (judged & used).any(axis=1) & ~np.isnan(projections[:, 0])
-    score = np.where(told, _weighed(directions.sigma, used, spikes), np.nan)
+    rejects = (judged & used).any(axis=1) & ~np.isnan(projections[:, 0])
+    score = np.where(rejects, _weighed(directions.sigma, used, spikes), np.nan)
     learned = _learned(State(state.directions, windows), block, params)
     ranks = learned.directions.rank if shared is None else directions.rank
     return learned, Output(score, score > params.theta, ranks, spikes, directions.sigma)
@@ -168,9 +168,9 @@ def adopt(state: State, before: Shared | None, message: Subspace, *, params: Par
 
 def _median(block: Array) -> Array:
     """Return the median (nodes, metrics) of the known samples; missing where none is known."""
-    known = fpca.believed(block)
-    count = np.count_nonzero(known, axis=1)[:, np.newaxis]
-    ordered = np.sort(np.where(known, block, np.nan), axis=1)  # missing values come last
+    valid = fpca.believed(block)
+    count = np.count_nonzero(valid, axis=1)[:, np.newaxis]
+    ordered = np.sort(np.where(valid, block, np.nan), axis=1)  # missing values come last
     lower = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=1)
     upper = np.take_along_axis(ordered, np.minimum(count // 2, block.shape[1] - 1), axis=1)
     median: Array = (0.5 * (lower + upper))[:, 0]

@@ -76,8 +76,8 @@ class NodeQuota:
         """Return everything as JSON types."""
         return {"heard": self._heard, "known": list(self._known), "refused": self.refused, "newest": self.newest}
 
-    def load(self, dumped: dict[str, Any] | None, nodes: Iterable[str], known: Iterable[str], second: int) -> None:
+    def load(self, dumped: dict[str, Any] | None, nodes: Iterable[str], admitted: Iterable[str], second: int) -> None:
         """Take over what `dump` returned; None: an older program has stored state of these nodes, and facts of some."""
-        dumped = dumped or {"heard": dict.fromkeys(nodes, second), "known": known, "refused": 0, "newest": ""}
+        dumped = dumped or {"heard": dict.fromkeys(nodes, second), "known": admitted, "refused": 0, "newest": ""}
         self._heard, self._known = dict(dumped["heard"]), dict.fromkeys(dumped["known"])
         self.refused, self.newest = dumped["refused"], dumped["newest"]

@@ -104,7 +104,7 @@ class Room(NamedTuple):
         weights: (nodes, classes) of the mix that is to come; all 0: the reference pod.
         total: Room for that mix.
         prior: (nodes,) share of its cost that is assumed.
-        known: (nodes,) True: `total` rests on what pods were seen to take, or no pod runs.
+        estimated: (nodes,) True: `total` rests on what pods were seen to take, or no pod runs.
         classed: (nodes,) True: the node or the cluster knows a class.
     """
 
@@ -120,7 +120,7 @@ class Room(NamedTuple):
     weights: Array
     total: Total
     prior: Array
-    known: NDArray[np.bool_]
+    estimated: NDArray[np.bool_]
     classed: NDArray[np.bool_]
 
 
@@ -160,7 +160,7 @@ def update(
         total=_total(of_mix, free, mixed.value[:, 0], nodes.pods),
         prior=np.where(mixed.reference, 1.0, classes.over_slots(mixed.weights * priors)),
         # Where no class is known the node's own regression counts, whichever nodes it is folded with.
-        known=classed & ((nodes.pods == 0) | state.measured.all(axis=1)),
+        estimated=classed & ((nodes.pods == 0) | state.measured.all(axis=1)),
         classed=classed,
     )
 
@@ -231,10 +231,10 @@ def _mixed(costs: _Costs, likely: Array, nodes: Nodes) -> _Mixed:
 def _assumed(state: classes.State, cost: Cost, cluster: Cluster) -> tuple[Array, Array]:
     """Return the shares (nodes, classes) of costs that no node has seen, and of those that this node has not seen."""
     same = state.label[:, :, None] == cluster.label
-    known = np.where(same, cluster.assumed, 1.0).min(axis=2, initial=1.0)
+    elsewhere_assumed = np.where(same, cluster.assumed, 1.0).min(axis=2, initial=1.0)
     prior, elsewhere = cost.prior.max(axis=2), (len(state.label), len(cluster.label))
     return (
-        np.concatenate((np.minimum(prior, known), np.broadcast_to(cluster.assumed, elsewhere)), axis=1),
+        np.concatenate((np.minimum(prior, elsewhere_assumed), np.broadcast_to(cluster.assumed, elsewhere)), axis=1),
         np.concatenate((prior, np.ones(elsewhere)), axis=1),
     )
 
@@ -271,13 +271,13 @@ def _free(state: classes.State, value: Array, doubt: Array, nodes: Nodes, settin
     # Memory in use is known to the byte; only what is still to come is learned.
     used = nodes.level.mean.copy()
     used[:, 1] += state.pending / nodes.amount[:, 1]
-    known = state.measured & ~np.isnan(state.rest.mean)
+    learnable = state.measured & ~np.isnan(state.rest.mean)
     learned[:, 1] = np.maximum(used[:, 1], nodes.reserved[:, 1] / nodes.amount[:, 1])
-    believed = np.where(known, np.maximum(learned, 0.0), used)
+    believed = np.where(learnable, np.maximum(learned, 0.0), used)
     slow = level.SLOW_SECONDS
     surroundings = level.doubt(state.rest, slow=slow) + level.doubt(state.drift, slow=slow)
     # Drift follows what pods really take, so how unsure their cost is matters only while some of them are not counted.
     learning = np.where(nodes.churn[:, None], classes.over_slots(doubt * pods**2), 0.0)
-    spread = np.where(known, surroundings + learning, level.doubt(nodes.level, slow=slow))
+    spread = np.where(learnable, surroundings + learning, level.doubt(nodes.level, slow=slow))
     spread[:, 0] += limit.DOUBT**2
     return np.maximum(1.0 - np.array([params.headroom_cpu, params.headroom_memory]) - believed, 0.0), spread

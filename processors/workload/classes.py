@@ -225,9 +225,9 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     whole = (nearest >= 1) & np.where(full[:, None], roughly, near)
     shows = whole | (usage.held > _HELD_BACK * counted)
     # A serving class looks like a soaking one while the machine cannot keep up with it.
-    known = evident & (state.kind <= SOAKING)
+    decided = evident & (state.kind <= SOAKING)
     seconds = np.where(shows, _KIND_SECONDS, _OTHER_KIND_SECONDS)
-    gain = np.where((counted > 0) & ~known, -np.expm1(-usage.span[:, None] / seconds), 0.0)
+    gain = np.where((counted > 0) & ~decided, -np.expm1(-usage.span[:, None] / seconds), 0.0)
     return np.where(np.isnan(usage.declared), state.kind + gain * (shows - state.kind), usage.declared)
 
 

@@ -53,8 +53,8 @@ def weigh(state: classes.State, prior: Array, *, deviation: Array | float) -> Co
     # what wanders more slowly than it was watched shows in no residual.
     wander = (_WANDER * classes.slope(state)) ** 2 * _WANDER_SECONDS / (_WANDER_SECONDS + seconds)
     unsure = classes.quotient(noise + doubt / (seconds + 1.0), seconds) + np.where(seconds > 0, wander, 0.0)
-    known = np.divide(1.0, unsure, out=np.zeros_like(unsure), where=unsure > 0)
+    precision = np.divide(1.0, unsure, out=np.zeros_like(unsure), where=unsure > 0)
     assumed = 1.0 / doubt
-    value = (classes.slope(state) * known + prior * assumed) / (total := known + assumed)
+    value = (classes.slope(state) * precision + prior * assumed) / (total := precision + assumed)
     share = np.maximum(assumed / total, np.exp(-seconds / _SETTLING_SECONDS))
     return Cost(value=value, variance=1.0 / total, prior=share, soaking=state.kind > classes.SOAKING)

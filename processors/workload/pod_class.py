@@ -99,26 +99,26 @@ class Facts:
 
     def learn(self, facts: PodFacts) -> None:
         """Take in one pod's state; an older version of it changes nothing."""
-        known = self._nodes.setdefault(facts.node, {})
-        before = known.get(facts.pod)
+        pods = self._nodes.setdefault(facts.node, {})
+        before = pods.get(facts.pod)
         if before is not None and facts.version < before.version:
             return
         self._newest_us[facts.node] = facts.at_us
-        known.pop(facts.pod, None)
+        pods.pop(facts.pod, None)
         if facts.deleted or facts.phase in _GONE:
             return
-        if len(known) >= MAXIMUM_PODS:
-            del known[next(iter(known))]
-        known[facts.pod] = PodClass(facts.version, facts.workload, facts.kind)
+        if len(pods) >= MAXIMUM_PODS:
+            del pods[next(iter(pods))]
+        pods[facts.pod] = PodClass(facts.version, facts.workload, facts.kind)
 
     def pods(self, node: str) -> Mapping[str, PodClass]:
         """Return what is known of a node's pods, by UID."""
         return self._nodes.get(node, _NONE)
 
-    def forget(self, nodes: set[str], known: Container[str], now_us: int, age_us: int) -> None:
+    def forget(self, nodes: set[str], reported: Container[str], now_us: int, age_us: int) -> None:
         """Drop nodes that are gone, and those that are not known and of which nothing was said for so long."""
         for node, at_us in list(self._newest_us.items()):
-            if node in nodes or (node not in known and abs(now_us - at_us) > age_us):
+            if node in nodes or (node not in reported and abs(now_us - at_us) > age_us):
                 del self._newest_us[node], self._nodes[node]
 
     def dump(self) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
     all_cores = all_memory = 0.0
     ages = block.ages or (OLD_SECONDS,) * len(block.pods)
     kinds = block.kinds or (None,) * len(block.pods)
-    known = facts.pods(block.node)
+    facts_of = facts.pods(block.node)
     columns = (
         block.pods, block.containers, block.workloads, block.cpu_cores, block.memory_bytes, block.cpu_pressure,
         block.throttled, ages, kinds,
@@ -210,7 +210,7 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
         total += stalled
         if not containers:
             continue
-        own = known.get(pod)
+        own = facts_of.get(pod)
         name = (own.workload if own else None) or workload or UNNAMED
         if (into := sums.get(name)) is None:
             into = sums[name] = _Sums()

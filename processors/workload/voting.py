@@ -30,9 +30,9 @@ _EVIDENT_SECONDS = 10.0
 _ATTESTED = 2  # nodes
 
 
-def cluster_of(known: Mapping[str, ClassSum], number: Callable[[str], int]) -> Cluster:
+def cluster_of(sums: Mapping[str, ClassSum], number: Callable[[str], int]) -> Cluster:
     """Return what the cluster knows of classes, as far as it has evidence; `number` gives the label of a name."""
-    evident = sorted((name, item) for name, item in known.items() if item.pods >= EVIDENT_PODS)
+    evident = sorted((name, item) for name, item in sums.items() if item.pods >= EVIDENT_PODS)
     return Cluster(
         np.array([number(name) for name, _ in evident], dtype=np.int64),
         np.array([item.pods for _, item in evident]),
@@ -58,8 +58,8 @@ def contribution(pods: Array, taken: Array, mean: Array, fair: Array) -> tuple[A
         mean: (nodes, slots, resources) mean cost of the class; NaN: not known.
         fair: (nodes, slots) mean pods that a node has evidence of; NaN: too few nodes have any.
     """
-    known = np.where(np.isnan(fair)[..., None] | (mean <= 0), np.nan, mean)
-    return fair_share.bounded(pods, taken, known, fair, low=_LOW, high=_HIGH)
+    valid = np.where(np.isnan(fair)[..., None] | (mean <= 0), np.nan, mean)
+    return fair_share.bounded(pods, taken, valid, fair, low=_LOW, high=_HIGH)
 
 
 def votes(starts: mix.State, pods: Array, cost: Array, mean: Array) -> Array:
@@ -81,12 +81,12 @@ def votes(starts: mix.State, pods: Array, cost: Array, mean: Array) -> Array:
 
 def mix_of(model: Model) -> dict[str, float]:
     """Return how likely the next pod is of each class, by the cluster's starts; empty: it knows of none."""
-    known = model.classes or {}
+    sums = model.classes or {}
     if (model.voting or 0) >= fair_share.LEAST_VOTERS:
-        attested = {name: item.votes for name, item in known.items() if (item.nodes or 0) >= _ATTESTED}
+        attested = {name: item.votes for name, item in sums.items() if (item.nodes or 0) >= _ATTESTED}
         total = sum(weight or 0.0 for weight in attested.values())
         return {name: weight / total for name, weight in attested.items() if weight} if total > 0 else {}
-    started = {name: item for name, item in known.items() if item.started}
+    started = {name: item for name, item in sums.items() if item.started}
     if not started:
         return {}
     rows = np.array([[(item.started or 0.0, item.recent or 0.0, item.pods) for item in started.values()]])
@@ -95,9 +95,9 @@ def mix_of(model: Model) -> dict[str, float]:
     return dict(zip(started, likely[0].tolist(), strict=True))
 
 
-def cost_of_mix(likely: Mapping[str, float], known: Mapping[str, ClassSum]) -> Array:
+def cost_of_mix(likely: Mapping[str, float], sums: Mapping[str, ClassSum]) -> Array:
     """Return what a pod of the mix takes, (resources,) cores and bytes, as far as its classes are known; else NaN."""
-    shares = [(likely[name], item) for name, item in known.items() if likely.get(name) and item.pods > 0]
+    shares = [(likely[name], item) for name, item in sums.items() if likely.get(name) and item.pods > 0]
     weight = sum(share for share, _ in shares)
     if weight <= 0:
         return np.full(2, np.nan)

@@ -40,10 +40,10 @@ class Workloads:
     def __init__(self, settings: Settings) -> None:
         self._settings, self._estimate = settings, settings.estimate
         estimate = settings.estimate
-        self._roll = NameIndex()
+        self._index = NameIndex()
         self._slots: dict[str, dict[str, int]] = {}
         self._state = classes.init(0, estimate.classes)
-        self._told = np.zeros((0, estimate.classes + MAXIMUM_CLASSES))
+        self._reported = np.zeros((0, estimate.classes + MAXIMUM_CLASSES))
         self._cluster = _UNKNOWN
         self._priors = np.full((1, 2), np.nan)
         self._mix: dict[str, float] = {}  # of the cluster
@@ -52,11 +52,11 @@ class Workloads:
     def extend(self, nodes: int) -> None:
         """Make room for so many more nodes."""
         self._state = table.extend(self._state, classes.init(nodes, self._estimate.classes))
-        self._told = np.concatenate((self._told, np.full((nodes, self._told.shape[1]), np.nan)))
+        self._reported = np.concatenate((self._reported, np.full((nodes, self._reported.shape[1]), np.nan)))
 
     def keep(self, rows: Rows, gone: set[str]) -> None:
         """Keep these rows, in this order."""
-        self._state, self._told = table.take(self._state, rows), self._told[rows]
+        self._state, self._reported = table.take(self._state, rows), self._reported[rows]
         for node in gone:
             self._slots.pop(node, None)
 
@@ -64,19 +64,19 @@ class Workloads:
         """Take over what the cluster knows."""
         if not self._estimate.classes:
             return
-        known = model.classes
+        sums = model.classes
         self._mix = voting.mix_of(model)
         before = {int(label): column for column, label in enumerate(self._cluster.label)}
-        self._cluster = voting.cluster_of(known or {}, self._roll.number)
-        self._mix_cost = voting.cost_of_mix(self._mix, known or {})
+        self._cluster = voting.cluster_of(sums or {}, self._index.number)
+        self._mix_cost = voting.cost_of_mix(self._mix, sums or {})
         self._priors = np.full((1, 2), np.nan)
         if list(before) != self._cluster.label.tolist():
-            own, told = self._estimate.classes, np.full_like(self._told, np.nan)
-            told[:, :own] = self._told[:, :own]
+            own, reported = self._estimate.classes, np.full_like(self._reported, np.nan)
+            reported[:, :own] = self._reported[:, :own]
             for column, label in enumerate(self._cluster.label.tolist()):
                 if label in before:
-                    told[:, own + column] = self._told[:, own + before[label]]
-            self._told = told
+                    reported[:, own + column] = self._reported[:, own + before[label]]
+            self._reported = reported
 
     def learn(self, rows: Rows, tallies: Sequence[Tally], nodes: Nodes) -> None:
         """Take in one block of pod usage of each of some nodes."""
@@ -137,15 +137,15 @@ class Workloads:
                     break
                 slot = slots.pop(min(idle)[1])
             slots[name] = slot
-            number = self._roll.number(name)
+            number = self._index.number(name)
             elsewhere = self._cluster.soaking[self._cluster.label == number]
             classes.clear(self._state, row, slot, number, float(elsewhere[0]) if elsewhere.size else 0.0)
-            self._told[row, slot] = np.nan
+            self._reported[row, slot] = np.nan
         for name in tally.sums:
             if name in slots:
                 yield slots[name], name
 
-    def known(self, rows: Rows) -> bool:
+    def any_known(self, rows: Rows) -> bool:
         """Tell whether any of these nodes, or the cluster, knows a class."""
         return bool(len(self._cluster.label)) or bool(np.any(self._state.label[rows] >= 0))
 
@@ -164,9 +164,9 @@ class Workloads:
             starts = state.starts
             own = mix.weights(starts.started, starts.recent, state.pods, starts.repeats, starts.transitions)
             return np.concatenate((own, np.zeros((len(own), len(self._cluster.label)))), axis=1)
-        likely = np.zeros(len(self._roll) + 1)  # the last one is that of EMPTY
+        likely = np.zeros(len(self._index) + 1)  # the last one is that of EMPTY
         for name, weight in self._mix.items():
-            if (number := self._roll.find(name)) is not None:
+            if (number := self._index.find(name)) is not None:
                 likely[number] = weight
         elsewhere = np.broadcast_to(likely[self._cluster.label], (len(state.label), len(self._cluster.label)))
         return np.concatenate((likely[state.label], elsewhere), axis=1)
@@ -176,25 +176,25 @@ class Workloads:
 
         A class that is new on the node is; one that is new in the cluster waits for the next report of each node.
         """
-        told = self._told[rows, : room.label.shape[1]]
-        least = np.maximum(self._estimate.change_pods, _CHANGE * told)
-        changed = np.abs(room.available - told) >= least
-        changed[:, : self._estimate.classes] |= np.isnan(told[:, : self._estimate.classes])
+        reported = self._reported[rows, : room.label.shape[1]]
+        least = np.maximum(self._estimate.change_pods, _CHANGE * reported)
+        changed = np.abs(room.available - reported) >= least
+        changed[:, : self._estimate.classes] |= np.isnan(reported[:, : self._estimate.classes])
         return np.asarray(np.any((room.label >= 0) & changed, axis=1))
 
     def tell(self, rows: Rows, room: Room, due: NDArray[np.bool_]) -> None:
         """Remember what is told of those nodes (nodes,) that are due."""
-        told = np.where(room.label >= 0, room.available, np.nan)
-        self._told[rows[due], : told.shape[1]] = told[due]
+        reported = np.where(room.label >= 0, room.available, np.nan)
+        self._reported[rows[due], : reported.shape[1]] = reported[due]
 
     def listed(self, index: int, room: Room) -> list[tuple[str, int]]:
         """Return names and columns of a node's classes: those with most pods first, here, then in the cluster."""
         elsewhere = dict(zip(self._cluster.label.tolist(), self._cluster.pods.tolist(), strict=True))
         pods = room.pods[index].tolist()
         named = [
-            (-pods[column], -elsewhere.get(label, 0.0), self._roll.names[label], column)
+            (-pods[column], -elsewhere.get(label, 0.0), self._index.names[label], column)
             for column, label in enumerate(room.label[index].tolist())
-            if label != EMPTY and self._roll.names[label] != UNNAMED
+            if label != EMPTY and self._index.names[label] != UNNAMED
         ]
         return [(name, column) for _, _, name, column in sorted(named)[:MAXIMUM_CLASSES]]
 
@@ -203,7 +203,7 @@ class Workloads:
         weights = room.weights[index]
         columns = np.argsort(-weights, kind="stable")[:MAXIMUM_CLASSES].tolist()
         return {
-            self._roll.names[int(room.label[index, column])]: float(weights[column])
+            self._index.names[int(room.label[index, column])]: float(weights[column])
             for column in columns
             if weights[column] >= _LEAST_WEIGHT
         }
@@ -223,7 +223,7 @@ class Workloads:
         state = table.take(self._state, rows)
         cost = self._cost(state, reference[rows])
         believed = totals.Believed(self._prior(state.label), self._by_label(state.label), self._mix_cost)
-        return totals.add_up(state, cost, believed, self._roll.names, at_us)
+        return totals.add_up(state, cost, believed, self._index.names, at_us)
 
     def outvoted(self, rows: Rows, oversized: Sequence[bool]) -> dict[int, list[str]]:
         """Return what nodes say that their facts or other nodes contradict, by index of the row.
@@ -236,9 +236,9 @@ class Workloads:
         if not (self._cluster.fair > 0).any():
             return claims
         state = table.take(self._state, rows)
-        known = np.where(self._by_label(state.label)[..., None] > 0, self._prior(state.label), np.nan)
-        for index, slot in np.argwhere(voting.far(state, known)).tolist():
-            name = self._roll.names[int(state.label[index, slot])]
+        prior = np.where(self._by_label(state.label)[..., None] > 0, self._prior(state.label), np.nan)
+        for index, slot in np.argwhere(voting.far(state, prior)).tolist():
+            name = self._index.names[int(state.label[index, slot])]
             claims.setdefault(index, []).append(f"{voting.CLASS} {name}")
         return claims
 
@@ -246,11 +246,11 @@ class Workloads:
         """Return names as JSON types, and the arrays of these rows."""
         arrays = table.flatten(table.take(self._state, rows), "classes.")
         names = {
-            "names": self._roll.names,
+            "names": self._index.names,
             "slots": self._slots,
             "cluster": self._cluster.label.tolist(),
         }
-        return names, arrays | {"told": self._told[rows]}
+        return names, arrays | {"told": self._reported[rows]}
 
     def load(self, names: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Take over what `dump` returned.
@@ -258,10 +258,10 @@ class Workloads:
         Raises:
             ValueError: An array is missing or of another shape.
         """
-        self._roll, self._slots = NameIndex(names["names"]), names["slots"]
+        self._index, self._slots = NameIndex(names["names"]), names["slots"]
         self._cluster = _UNKNOWN._replace(label=np.array(names["cluster"], dtype=np.int64))
         self._state = table.restore(classes.init(0, self._estimate.classes), arrays, "classes.")
-        (self._told,) = table.restore((self._told,), {"0": arrays["told"]} if "told" in arrays else {})
+        (self._reported,) = table.restore((self._reported,), {"0": arrays["told"]} if "told" in arrays else {})
 
     def _cost(self, state: classes.State, reference: Array) -> Cost:
         """Weigh the nodes' own evidence and what is assumed: the cluster's cost of that class, else that of any pod."""
@@ -274,21 +274,21 @@ class Workloads:
 
     def _prior(self, label: NDArray[np.int64]) -> Array:
         """Return the cluster's cost (..., resources) of classes; NaN: it knows none."""
-        if len(self._priors) <= len(self._roll):
-            self._priors = np.full((len(self._roll) + 1, 2), np.nan)  # the last row is that of EMPTY
+        if len(self._priors) <= len(self._index):
+            self._priors = np.full((len(self._index) + 1, 2), np.nan)  # the last row is that of EMPTY
             self._priors[self._cluster.label] = self._cluster.cost
         prior: Array = self._priors[label]
         return prior
 
     def _by_label(self, label: NDArray[np.int64]) -> Array:
         """Return the mean pods (...) that nodes have evidence of, by class; NaN: too few have any."""
-        fair = np.full(len(self._roll) + 1, np.nan)
+        fair = np.full(len(self._index) + 1, np.nan)
         fair[self._cluster.label] = self._cluster.fair
         by_label: Array = fair[label]
         return by_label
 
     def _tidy(self) -> None:
-        moved = self._roll.tidy(np.concatenate((self._state.label.ravel(), self._cluster.label)))
+        moved = self._index.tidy(np.concatenate((self._state.label.ravel(), self._cluster.label)))
         if moved is not None:
             for label in (self._state.label, self._state.starts.latest):
                 label[:] = np.where(label >= 0, moved[label], EMPTY)

@@ -4,7 +4,7 @@ The follower counts failures of a source, logs each reason once, and restarts th
 to the rescan time if a resource is inaccessible or gone, which is cheap to retry, and up to `_LONGEST_SECONDS` if its
 data is malformed. The other sources continue.
 
-An agent that starts reads the events that were published for this node before (`remembered`), for at most
+An agent that starts reads the events that were published for this node before (`load_memory`), for at most
 `_REMEMBER_SECONDS`. Containers that were alive then and that no source lists have exited.
 """
 
@@ -37,7 +37,7 @@ _LONGEST_SECONDS = 10.0
 _REMEMBER_SECONDS = 3.0
 _SETTLE_SECONDS = 1.0
 
-Remembered = Callable[[], Awaitable[Memory]]
+MemoryLoader = Callable[[], Awaitable[Memory]]
 
 
 class Follower:
@@ -76,18 +76,18 @@ class Follower:
             asyncio.Event(),
         )  # set by the first listing; set after a listing or failure of every source
 
-    async def run(self, remembered: Remembered) -> None:
+    async def run(self, load_memory: MemoryLoader) -> None:
         """Follow until cancelled; return at once without sources.
 
         Args:
-            remembered: Reads the events that were published for the node before.
+            load_memory: Reads the events that were published for the node before.
         """
         if not self._sources:
             return
         async with asyncio.TaskGroup() as group:
             for source in self._sources:
                 group.create_task(self._keep_running(source))
-            group.create_task(self._begin(remembered))
+            group.create_task(self._begin(load_memory))
 
     def observe(self, observation: Observation) -> None:
         """Process one observation."""
@@ -102,11 +102,11 @@ class Follower:
         self._listed.set()
         self._mark_heard(source)
 
-    async def _begin(self, remembered: Remembered) -> None:
+    async def _begin(self, load_memory: MemoryLoader) -> None:
         memory = Memory()
         try:
             async with asyncio.timeout(_REMEMBER_SECONDS):
-                memory = await remembered()
+                memory = await load_memory()
         except TimeoutError:
             log.warning("containers.forgotten", extra={"reason": f"no answer within {_REMEMBER_SECONDS:g} s"})
         self._publish(self._merge.remember(memory, self._now()))

@@ -123,7 +123,7 @@ class Cluster:
         demand = np.maximum(demand, 0.001)
         samples = self._observe(demand, count)
         changes = [*arrivals, *self._leave(departures)]
-        return self._told(number, samples, wanted, demand, changes)
+        return self._assembled(number, samples, wanted, demand, changes)
 
     def _filled(self) -> Pods:
         """Put pods on every node until its share of CPU, or its memory, is taken."""
@@ -203,9 +203,9 @@ class Cluster:
 
     def _leave(self, departures: tuple[Rows, Rows, Array]) -> list[Change]:
         rows, slots, at = departures
-        found = _changes(rows, self.pods.workload[rows, slots], self.pods.serial[rows, slots], at, arrived=False)
+        changes = _changes(rows, self.pods.workload[rows, slots], self.pods.serial[rows, slots], at, arrived=False)
         self.pods.workload[rows, slots] = NONE
-        return found
+        return changes
 
     def _observe(self, demand: Array, count: Array) -> Array:
         """Return what the node shows (nodes, samples, metrics) of the CPU that is wanted and of the pods there are."""
@@ -222,7 +222,7 @@ class Cluster:
         net_bytes = network[:, None] * random.uniform(0.8, 1.2, shape)
         return sample.shown(share, memory, disk_util, net_bytes, 1 + demand, self._load1, count)
 
-    def _told(self, number: int, samples: Array, wanted: Array, demand: Array, changes: list[Change]) -> Second:
+    def _assembled(self, number: int, samples: Array, wanted: Array, demand: Array, changes: list[Change]) -> Second:
         own, pods = self.fleet, self.pods
         mean = demand.mean(axis=1)
         served = np.minimum(1.0, own.cores / mean)

@@ -52,7 +52,7 @@ def of(facts: PodFacts, seed: int, doubt: Callable[[str], None]) -> Guest:
         seed: Of the simulation.
         doubt: Told of an annotation that cannot be used; it then counts as absent.
     """
-    threads = round(min(_said(facts, THREADS, doubt) or 0.0, _MOST_THREADS))
+    threads = round(min(_annotated(facts, THREADS, doubt) or 0.0, _MOST_THREADS))
     return Guest(
         facts,
         noise.key(seed, facts.pod),
@@ -64,11 +64,11 @@ def of(facts: PodFacts, seed: int, doubt: Callable[[str], None]) -> Guest:
 
 
 def _amount(facts: PodFacts, resource: str, doubt: Callable[[str], None]) -> float:
-    said = _said(facts, USAGE[resource], doubt)
-    return (facts.requests.get(resource) or _STAND_IN[resource]) if said is None else said
+    annotated = _annotated(facts, USAGE[resource], doubt)
+    return (facts.requests.get(resource) or _STAND_IN[resource]) if annotated is None else annotated
 
 
-def _said(facts: PodFacts, annotation: str, doubt: Callable[[str], None]) -> float | None:
+def _annotated(facts: PodFacts, annotation: str, doubt: Callable[[str], None]) -> float | None:
     """Return the quantity that an annotation says; None: it says none."""
     text = facts.annotations.get(annotation)
     if text is None:

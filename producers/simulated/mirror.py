@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from producers.simulated import guest, machine, mirror_text, noise, sample, sharing
 from producers.simulated.guest import Guest
 from producers.simulated.machine import SECOND_US, Machine
-from producers.simulated.mirror_text import Said
+from producers.simulated.mirror_text import Published
 from producers.simulated.sharing import Shared
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 
@@ -63,7 +63,7 @@ class Mirror:
         elif cores and memory:  # else its kubelet has not said yet how large it is
             self.machines[facts.node] = machine.of(facts, cores, memory, seed=self.seed, start_us=self.start_us)
 
-    def hear_pod(self, facts: PodFacts) -> Iterator[Said]:
+    def hear_pod(self, facts: PodFacts) -> Iterator[Published]:
         """Take what is known of a pod; yields the events of its container, if it began or ended."""
         if facts.node == UNBOUND or self._old(facts.pod, facts.version, deleted=facts.deleted):
             return
@@ -81,7 +81,7 @@ class Mirror:
             elif facts.at_us >= host.first_us:
                 yield from mirror_text.events(host, facts, 1)
 
-    def tell(self, now_us: int) -> Iterator[Said]:
+    def tell(self, now_us: int) -> Iterator[Published]:
         """Yield the blocks of every second that has ended by a time and was not told; of each node one at most."""
         due = [each for each in self.machines.values() if each.next_us + SECOND_US <= now_us]
         for each in due:
@@ -89,7 +89,7 @@ class Mirror:
         if due:
             yield from self._second(due)
 
-    def _second(self, due: list[Machine]) -> Iterator[Said]:
+    def _second(self, due: list[Machine]) -> Iterator[Published]:
         groups = [list(self.guests.get(each.name, {}).values()) for each in due]
         guests = [pod for group in groups for pod in group]
         host = np.repeat(np.arange(len(due)), [len(group) for group in groups])

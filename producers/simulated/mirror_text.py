@@ -20,7 +20,7 @@ _STEPS = ((("created", 0), ("started", 20_000)), (("exited", 0), ("deleted", 100
 _METRICS = json.dumps(list(metric.NAMES), separators=(",", ":"))
 
 
-class Said(NamedTuple):
+class Published(NamedTuple):
     """A message that is to be published; `identity` is the end of its id, behind the kind."""
 
     kind: str
@@ -39,7 +39,7 @@ class Usage(NamedTuple):
     age: NDArray[np.int64]
 
 
-def events(node: Machine, facts: PodFacts, step: int) -> Iterator[Said]:
+def events(node: Machine, facts: PodFacts, step: int) -> Iterator[Published]:
     """Yield what is told of a pod's container when the pod begins to run (step 0) and when it has ended (1)."""
     container, boottime_us = facts.pod.replace("-", ""), node.boottime_us(facts.at_us)
     for event, after_us in _STEPS[step]:
@@ -61,10 +61,10 @@ def events(node: Machine, facts: PodFacts, step: int) -> Iterator[Said]:
             }
         )
         identity = f"{node.name}:{node.boot}:{boottime_us + after_us}:{container}:{event}"
-        yield Said("containers", node.name, codec.encode(message), identity)
+        yield Published("containers", node.name, codec.encode(message), identity)
 
 
-def blocks(due: Sequence[Machine], samples: Array, pods: Sequence[PodFacts], usage: Usage) -> Iterator[Said]:
+def blocks(due: Sequence[Machine], samples: Array, pods: Sequence[PodFacts], usage: Usage) -> Iterator[Published]:
     """Yield both blocks of one second of each node.
 
     Args:
@@ -86,7 +86,7 @@ def blocks(due: Sequence[Machine], samples: Array, pods: Sequence[PodFacts], usa
             f'"memory_bytes":{machine.memory},"metrics":{_METRICS},"values":['
         )
         payload = b"%b%b%b]}" % (head.encode(), body.encode(), values)
-        yield Said("samples", machine.name, payload, f"{machine.name}:{machine.boot}:{seq}")
+        yield Published("samples", machine.name, payload, f"{machine.name}:{machine.boot}:{seq}")
         of = slice(bounds[row], min(bounds[row + 1], bounds[row] + MAXIMUM_PODS))
         system = (
             max(0.0, float(busy[row] * machine.cores - cores[of].sum())),
@@ -97,7 +97,7 @@ def blocks(due: Sequence[Machine], samples: Array, pods: Sequence[PodFacts], usa
             f'"seq":{seq + 1},"at_us":{machine.next_us + SECOND_US},"span_us":1000000,'
             f'"system_cpu_cores":{system[0]:.4f},"system_memory_bytes":{system[1]:.0f},{columns}}}'
         )
-        yield Said("pods", machine.name, (head + body).encode(), f"{machine.name}:{machine.boot}:{seq + 1}")
+        yield Published("pods", machine.name, (head + body).encode(), f"{machine.name}:{machine.boot}:{seq + 1}")
 
 
 def _columns(

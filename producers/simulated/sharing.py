@@ -48,13 +48,13 @@ def share(cpus: NDArray[np.int64], demand: Array, threads: Array, moment: Array)
         threads: (nodes, samples) soaking threads.
         moment: (nodes, samples) within 0..1: which moment is looked at, from the quietest to the busiest.
     """
-    found = Shared(*(np.empty(demand.shape) for _ in Shared._fields))
+    shared = Shared(*(np.empty(demand.shape) for _ in Shared._fields))
     for count in np.unique(cpus).tolist():  # each size by itself: a node's metrics depend on no other node
         rows = cpus == count
         part = _alike(count, demand[rows], threads[rows], moment[rows])
-        for column, values in zip(found, part, strict=True):
+        for column, values in zip(shared, part, strict=True):
             column[rows] = values
-    return found
+    return shared
 
 
 def _alike(cpus: int, demand: Array, threads: Array, moment: Array) -> Shared:

@@ -32,8 +32,8 @@ def values(samples: Array, names: Sequence[str] = metric.NAMES) -> list[bytes]:
     """
     columns = []
     for name in names:
-        known, column = metric.BY_NAME[name], samples[..., metric.NAMES.index(name)]
-        columns.append(_ratios(column) if known.unit == "ratio" else _counts(column))
+        described, column = metric.BY_NAME[name], samples[..., metric.NAMES.index(name)]
+        columns.append(_ratios(column) if described.unit == "ratio" else _counts(column))
         columns.append(np.full((*column.shape, 1), _COMMA, dtype=np.uint8))
     rows = np.concatenate(columns, axis=-1)
     flat = rows.reshape(len(rows), -1)[:, :-1].tobytes()

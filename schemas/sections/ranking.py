@@ -49,11 +49,11 @@ def terms(text: str) -> dict[str, Term]:
     """
     result: dict[str, Term] = {}
     for part in text.split("+"):
-        found = _TERM.fullmatch(part.strip())
-        name, weight = (found["name"], _number(found["weight"] or "1")) if found else ("", -1.0)
-        if found is None or name not in STRATEGIES or not 0 < weight < 1e6:
+        match = _TERM.fullmatch(part.strip())
+        name, weight = (match["name"], _number(match["weight"] or "1")) if match else ("", -1.0)
+        if match is None or name not in STRATEGIES or not 0 < weight < 1e6:
             raise ValueError(f"{part!r} is not name or name=weight, a name out of {', '.join(STRATEGIES)}")
-        options = pairs(tuple(found["options"].split(";"))) if found["options"] else {}
+        options = pairs(tuple(match["options"].split(";"))) if match["options"] else {}
         _check(name, options)
         result[name] = Term(weight, options)
     return result

@@ -68,17 +68,17 @@ def read(history: History, period: Period, nodes: Sequence[str] = (), *, seconds
         Unanswerable: There is no history, no node in the period, or a query takes too long.
     """
     chosen = _condition(period, nodes)
-    known = history.query(
+    facts = history.query(
         f"{_NEWEST} WHERE {chosen} GROUP BY node ORDER BY least, node LIMIT {_NODES}",
         rows=_NODES,
         seconds=seconds,
     ).rows
-    if not known:
+    if not facts:
         raise Unanswerable("no node was measured in this time")
-    if known[0][3] > len(known):
-        chosen = _condition(period, [name for name, *_ in known])
+    if facts[0][3] > len(facts):
+        chosen = _condition(period, [name for name, *_ in facts])
     span = period.to_us - period.from_us
-    step_us = _SECOND_US * max(1, -(-span * len(known) * _COLUMNS // (_VALUES * _SECOND_US)))
+    step_us = _SECOND_US * max(1, -(-span * len(facts) * _COLUMNS // (_VALUES * _SECOND_US)))
     series = {table: _series(history, table, period, chosen, step_us, seconds) for table in _SERIES}
     return {
         "release": RELEASE,
@@ -86,10 +86,10 @@ def read(history: History, period: Period, nodes: Sequence[str] = (), *, seconds
         "from": period.from_us / 1e6,
         "to": period.to_us / 1e6,
         "step": step_us / 1e6,
-        "found": known[0][3],
+        "found": facts[0][3],
         "nodes": [
             {"node": name, "binding": binding, **{table: rows.get(name) for table, rows in series.items()}}
-            for name, _, binding, _ in known
+            for name, _, binding, _ in facts
         ],
         "events": _newest(history, _CONTAINERS, chosen, _EVENTS, seconds),
         "decisions": _newest(history, _PLACED, period.condition(), _DECISIONS, seconds),

@@ -45,7 +45,7 @@ class Verdict(NamedTuple):
         total: Scores from 0 to 100.
         scores: Scores by strategy.
         guaranteed: Telemetry confirms the room on the node.
-        known: The API has the node, or it has reported; on others nothing is reserved.
+        registered: The API has the node, or it has reported; on others nothing is reserved.
     """
 
     pod: Pod
@@ -59,12 +59,12 @@ class Verdict(NamedTuple):
     total: Array
     scores: Mapping[str, Array]
     guaranteed: Mask
-    known: Mask
+    registered: Mask
 
     def order(self) -> Array:
         """Return (nodes,) the sort key, highest for the best node; minus infinity for refused nodes."""
         # Among nodes without telemetry, those with fewer pods come first, and those of which nothing is known last.
-        behind = -_SPREAD * (self.nodes.pods + self.nodes.reserved) - np.where(self.known, 0.0, _KNOWN_FIRST)
+        behind = -_SPREAD * (self.nodes.pods + self.nodes.reserved) - np.where(self.registered, 0.0, _KNOWN_FIRST)
         key = self.total + np.where(self.states == UNKNOWN, behind, _KNOWN_FIRST)
         return np.where(self.passing, key, -np.inf)
 
@@ -87,13 +87,13 @@ class Evaluator:
         rows = self._cluster_state.rows.rows(names)
         nodes = self._cluster_state.candidates(pod, names, rows, now_us)
         states = self._cluster_state.states(rows, now_us)
-        known = self._cluster_state.known(rows)
+        registered = self._cluster_state.registered(rows)
         chosen, note = self._chosen(pod)
         all_nodes = np.ones(len(rows), np.bool_)
         zeros = np.zeros(len(rows))
         exempt = exemption(pod)
         if exempt:
-            return Verdict(pod, [], exempt, nodes, rows, states, {}, all_nodes, zeros, {}, ~all_nodes, known)
+            return Verdict(pod, [], exempt, nodes, rows, states, {}, all_nodes, zeros, {}, ~all_nodes, registered)
         reasons = dict(combine.refuse(chosen, pod, nodes))
         unheard = states == UNKNOWN
         if unheard.any() and self._settings.unknown == "reject":
@@ -108,7 +108,7 @@ class Evaluator:
             note = NO_MARKET
         if not note and not by_room:
             note = f"strategy {_ROOM_STRATEGY} is not asked: room is not looked at"
-        return Verdict(pod, chosen, note, nodes, rows, states, reasons, ~refused, total, scores, guaranteed, known)
+        return Verdict(pod, chosen, note, nodes, rows, states, reasons, ~refused, total, scores, guaranteed, registered)
 
     def _lacks_market(self, chosen: Chosen, now_us: int) -> bool:
         needed = any(isinstance(strategy, Weighted) and strategy.needs_market for strategy, _ in chosen)

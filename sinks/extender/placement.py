@@ -161,7 +161,7 @@ class PlacementSelector(Selector):
             self._cluster_state.reservations.lapse(now_us)
             verdict = self._evaluator.evaluate(asked, names, now_us)
             best = verdict.best() if self._argmax and verdict.strategies else None
-            if best is None or not verdict.known[best]:
+            if best is None or not verdict.registered[best]:
                 await self._release_stored(earlier, asked.uid)
                 return verdict, None, "" if best is None else _NOT_KNOWN
             if refusal := self._cluster_state.reservations.refusal(asked.uid, int(verdict.rows[best])):

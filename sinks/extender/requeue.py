@@ -72,7 +72,11 @@ class WaitingPods:
     def rejected(self, verdict: Verdict) -> None:
         """Add a rejected pod."""
         # Unknown names are not kept: a client may have invented them.
-        pod, names, now = verdict.pod, list(compress(verdict.nodes.names, verdict.known.tolist())), time.monotonic()
+        pod, names, now = (
+            verdict.pod,
+            list(compress(verdict.nodes.names, verdict.registered.tolist())),
+            time.monotonic(),
+        )
         kind = pod.workload, tuple(sorted(pod.requests.items()))
         if self._kind_of.get(pod.uid, kind) != kind:
             self.done(pod.uid)
@@ -165,8 +169,8 @@ class WaitingPods:
             # Moved to the end, so that others are evaluated first next time.
             self._kinds[kind] = self._kinds.pop(kind)
             pods_of_kind.sampled[uid] = pods_of_kind.sampled.pop(uid)
-            known = cluster_state.known(cluster_state.rows.rows(waiting.nodes))
-            waiting.nodes = list(compress(waiting.nodes, known.tolist()))
+            registered = cluster_state.registered(cluster_state.rows.rows(waiting.nodes))
+            waiting.nodes = list(compress(waiting.nodes, registered.tolist()))
             if not waiting.nodes:
                 continue
             verdict = evaluator.evaluate(waiting.pod, waiting.nodes, time.time_ns() // 1000)

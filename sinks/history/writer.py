@@ -132,8 +132,8 @@ class Writer:
     @property
     def read(self) -> Mark:
         """Committed message: its sequence, and when the server stored it."""
-        known = self._position.read
-        return known if known.sequence == self._cursor else Mark(self._cursor)
+        mark = self._position.read
+        return mark if mark.sequence == self._cursor else Mark(self._cursor)
 
     @property
     def seen(self) -> int:

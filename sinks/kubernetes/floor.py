@@ -20,7 +20,7 @@ from kube.api import Api
 from schemas.sections.output import Output
 from sinks.kubernetes import autoscaler, target
 from sinks.kubernetes.autoscaler import RESOURCE, Order, Scaler
-from sinks.kubernetes.latest import Said
+from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.objects import Objects
 from sinks.kubernetes.writing.writer import Write, Writer
 
@@ -38,9 +38,9 @@ class Floor:
     """Keeps the floors of all autoscalers that opt in."""
 
     def __init__(
-        self, api: Api, scalers: Objects[Scaler], latest: Said, output: Output, clock: Callable[[], float]
+        self, api: Api, scalers: Objects[Scaler], latest: Latest, output: Output, clock: Callable[[], float]
     ) -> None:
-        """Create the part; it writes nothing before `look`.
+        """Create the part; it writes nothing before `refresh`.
 
         Args:
             api: The API server.
@@ -53,7 +53,7 @@ class Floor:
         self._marks = autoscaler.marks(output.floor_annotation)
         self._asked: dict[str, list[tuple[float, int]]] = {}
 
-    async def look(self, writer: Writer) -> bool:
+    async def refresh(self, writer: Writer) -> bool:
         """Write due changes; returns False while the state is not loaded completely.
 
         Args:

@@ -24,7 +24,7 @@ _FIRST_SECONDS = 3.0
 _TIDY_SECONDS = 600.0
 
 
-class Said:
+class Latest:
     """What processors say.
 
     Attributes:
@@ -51,18 +51,20 @@ class Said:
 
     def forget(self, before_us: int) -> None:
         """Forget what is older, so that nodes and workloads that are gone take no memory."""
-        self.predictions = {key: one for key, one in self.predictions.items() if one.at_us >= before_us}
-        self.availabilities = {key: one for key, one in self.availabilities.items() if one.at_us >= before_us}
-        self.forecasts = {key: one for key, one in self.forecasts.items() if one.at_us >= before_us}
+        self.predictions = {key: message for key, message in self.predictions.items() if message.at_us >= before_us}
+        self.availabilities = {
+            key: message for key, message in self.availabilities.items() if message.at_us >= before_us
+        }
+        self.forecasts = {key: message for key, message in self.forecasts.items() if message.at_us >= before_us}
 
 
-async def follow(client: Client, settings: Settings, said: Said, clock: Callable[[], float]) -> None:
-    """Keep `said` current until cancelled.
+async def follow(client: Client, settings: Settings, latest: Latest, clock: Callable[[], float]) -> None:
+    """Keep `latest` current until cancelled.
 
     Args:
         client: Connection.
         settings: Names, times.
-        said: Where to.
+        latest: Where to.
         clock: Seconds since the epoch.
     """
     names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
@@ -74,11 +76,11 @@ async def follow(client: Client, settings: Settings, said: Said, clock: Callable
     account = LEDGER.account("kubernetes", names.estimates)
     async with Subscription(reader, subscription.by_kind(_KINDS), bury, account=account) as estimates:
         while True:
-            batch = await estimates.read(timeout_seconds=None if said.current.is_set() else _FIRST_SECONDS)
+            batch = await estimates.read(timeout_seconds=None if latest.current.is_set() else _FIRST_SECONDS)
             for each in batch.messages:
-                said.hear(each.message)
+                latest.hear(each.message)
             if not batch.pending:
-                said.current.set()
+                latest.current.set()
             if clock() - tidied > _TIDY_SECONDS:
                 tidied = clock()
-                said.forget(round((tidied - keep) * 1e6))
+                latest.forget(round((tidied - keep) * 1e6))

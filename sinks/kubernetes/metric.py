@@ -15,7 +15,7 @@ from kube.api import Api
 from schemas.messages.estimate import Availability
 from schemas.messages.prediction import Prediction, Resources
 from schemas.settings import Settings
-from sinks.kubernetes.latest import Said
+from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.node import Node
 from sinks.kubernetes.objects import Objects
 from sinks.kubernetes.writing import change
@@ -53,11 +53,11 @@ class Metric:
         api: Api,
         nodes: Objects[Node],
         metrics: Objects[Written],
-        latest: Said,
+        latest: Latest,
         settings: Settings,
         clock: Callable[[], float],
     ) -> None:
-        """Create the part; it writes nothing before `look`.
+        """Create the part; it writes nothing before `refresh`.
 
         Args:
             api: The API server.
@@ -71,7 +71,7 @@ class Metric:
         self._output, self._expiry_seconds = settings.output, settings.cache.expiry_seconds
         self._waits = Waits()
 
-    async def look(self, writer: Writer) -> bool:
+    async def refresh(self, writer: Writer) -> bool:
         """Write due changes; returns False while the state is not loaded completely.
 
         Args:

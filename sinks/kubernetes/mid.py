@@ -14,7 +14,7 @@ from typing import Any
 from kube import answer, apply
 from kube.api import Api
 from schemas.sections.output import Output
-from sinks.kubernetes.latest import Said
+from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.node import SIDES, Node
 from sinks.kubernetes.objects import Objects
 from sinks.kubernetes.writing import change
@@ -36,9 +36,9 @@ class Mid:
     """Keeps the Mid-tier resources of all nodes."""
 
     def __init__(
-        self, api: Api, nodes: Objects[Node], latest: Said, output: Output, clock: Callable[[], float]
+        self, api: Api, nodes: Objects[Node], latest: Latest, output: Output, clock: Callable[[], float]
     ) -> None:
-        """Create the part; it writes nothing before `look`.
+        """Create the part; it writes nothing before `refresh`.
 
         Args:
             api: The API server.
@@ -52,7 +52,7 @@ class Mid:
         self._names = (output.mid_cpu, output.mid_memory)
         self._waits = Waits()
 
-    async def look(self, writer: Writer) -> bool:
+    async def refresh(self, writer: Writer) -> bool:
         """Write due changes; returns False while the state is not loaded completely.
 
         Args:

@@ -18,7 +18,7 @@ from kube.api import Api
 from schemas.live import Live
 from sinks.kubernetes import autoscaler, latest, metric, node
 from sinks.kubernetes.floor import Floor
-from sinks.kubernetes.latest import Said
+from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.metric import Metric
 from sinks.kubernetes.mid import Mid
 from sinks.kubernetes.objects import Objects
@@ -31,7 +31,7 @@ _WITHIN = 0.8  # of the time after which any change is written
 _END_SECONDS = 2.5
 _SOON_SECONDS = 1.0
 
-Look = Callable[[Writer], Awaitable[bool]]
+Refresh = Callable[[Writer], Awaitable[bool]]
 
 
 async def run(client: Client, live: Live, health: Health, *, clock: Callable[[], float] = time.time) -> None:
@@ -48,16 +48,16 @@ async def run(client: Client, live: Live, health: Health, *, clock: Callable[[],
     """
     settings = live.current
     await api.address(settings.kube)
-    output, latest_messages, sender = settings.output, Said(), Api(settings.kube)
+    output, latest_messages, sender = settings.output, Latest(), Api(settings.kube)
     pace = Pace(output.writes_per_second, _WITHIN * output.force_seconds)
     nodes = Objects("nodes", node.reader(output))
     metrics = Objects(metric.RESOURCE, metric.read)
     scalers = Objects(autoscaler.RESOURCE, autoscaler.reader(output.floor_annotation))
     floor = Floor(sender, scalers, latest_messages, output, clock)
-    parts: list[tuple[str, Look]] = [
-        ("mid", Mid(sender, nodes, latest_messages, output, clock).look),
-        ("metric", Metric(sender, nodes, metrics, latest_messages, settings, clock).look),
-        ("floor", floor.look),
+    parts: list[tuple[str, Refresh]] = [
+        ("mid", Mid(sender, nodes, latest_messages, output, clock).refresh),
+        ("metric", Metric(sender, nodes, metrics, latest_messages, settings, clock).refresh),
+        ("floor", floor.refresh),
     ]
     try:
         async with asyncio.TaskGroup() as group:
@@ -68,8 +68,8 @@ async def run(client: Client, live: Live, health: Health, *, clock: Callable[[],
             group.create_task(scalers.follow(settings.kube, partial(_report, health, "autoscalers", output.floor)))
             if output.metrics:
                 group.create_task(metrics.follow(settings.kube, partial(_report, health, "nodemetrics", True)))
-            for name, look in parts:
-                group.create_task(_repeat(look, Writer(name, health, pace), output.look_seconds))
+            for name, refresh in parts:
+                group.create_task(_repeat(refresh, Writer(name, health, pace), output.look_seconds))
     finally:
         try:
             async with asyncio.timeout(_END_SECONDS):
@@ -81,9 +81,9 @@ async def run(client: Client, live: Live, health: Health, *, clock: Callable[[],
         await sender.close()
 
 
-async def _repeat(look: Look, writer: Writer, seconds: float) -> None:
+async def _repeat(refresh: Refresh, writer: Writer, seconds: float) -> None:
     while True:
-        looked = await look(writer)
+        looked = await refresh(writer)
         await asyncio.sleep(seconds if looked and not writer.raced else min(seconds, _SOON_SECONDS))
 
 

@@ -49,16 +49,16 @@ def read(spec: Mapping[str, Any], override: str | None) -> tuple[Target, ...]:
     share = _share(override)
     if share is not None:
         return (Target("cpu", utilization=share),)
-    found = []
+    targets = []
     for metric in spec.get("metrics") or ():
         resource = metric.get("resource") or {}
         if metric.get("type") == "Resource" and resource.get("name") in RESOURCES:
             aim = resource.get("target") or {}
             if aim.get("type") == "Utilization" and aim.get("averageUtilization", 0) > 0:
-                found.append(Target(resource["name"], utilization=aim["averageUtilization"] / 100))
+                targets.append(Target(resource["name"], utilization=aim["averageUtilization"] / 100))
             elif aim.get("type") == "AverageValue" and (average := float(quantity.parse(aim["averageValue"]))) > 0:
-                found.append(Target(resource["name"], average=average))
-    return tuple(found)
+                targets.append(Target(resource["name"], average=average))
+    return tuple(targets)
 
 
 def pods(forecast: Forecast, targets: tuple[Target, ...]) -> int:

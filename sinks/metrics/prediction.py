@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from schemas.messages.prediction import Accuracy, Forecast, Prediction, Reject, Resources
 from sinks.metrics.heard import Heard
 
-Said = Prediction | Reject | Forecast
+Foreseen = Prediction | Reject | Forecast
 
 KINDS: dict[str, type[Prediction] | type[Reject] | type[Forecast]] = {
     "prediction": Prediction,
@@ -31,7 +31,7 @@ class Ages(NamedTuple):
     forecast: float
 
 
-class Outlooks(Collector):
+class Predictions(Collector):
     """The newest prediction and reject signal of each node, and forecast of each workload."""
 
     def __init__(self, report_seconds: Ages) -> None:
@@ -39,13 +39,13 @@ class Outlooks(Collector):
         self._expiry = {
             kind: _REPORTS_MISSED * seconds for kind, seconds in zip(KINDS.values(), report_seconds, strict=True)
         }
-        self._newest: dict[tuple[str, ...], Said] = {}
+        self._newest: dict[tuple[str, ...], Foreseen] = {}
         self._heard = {kind: Heard[tuple[str, ...]](seconds) for kind, seconds in self._expiry.items()}
 
-    def put(self, said: Said) -> None:
+    def put(self, message: Foreseen) -> None:
         """Take in one message."""
-        self._newest[_place(said)] = said
-        self._heard[type(said)].note(_place(said))
+        self._newest[_key(message)] = message
+        self._heard[type(message)].note(_key(message))
 
     def free(self) -> None:
         """Drop all of which nothing has come for as long as its numbers count."""
@@ -55,32 +55,42 @@ class Outlooks(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield the gauges of all that was said lately."""
-        now, live = time.time(), list[Said]()
-        for place, said in list(self._newest.items()):
-            if said.at_us / 1e6 >= now - self._expiry[type(said)]:
-                live.append(said)
-            elif self._newest.get(place) is said:
+        now, live = time.time(), list[Foreseen]()
+        for place, message in list(self._newest.items()):
+            if message.at_us / 1e6 >= now - self._expiry[type(message)]:
+                live.append(message)
+            elif self._newest.get(place) is message:
                 del self._newest[place]
-        predictions = [said for said in live if isinstance(said, Prediction)]
+        predictions = [message for message in live if isinstance(message, Prediction)]
         yield from _peaks(predictions)
         yield from _accuracy(predictions)
-        yield from _rejects([said for said in live if isinstance(said, Reject)])
-        yield from _forecasts([said for said in live if isinstance(said, Forecast)])
+        yield from _rejects([message for message in live if isinstance(message, Reject)])
+        yield from _forecasts([message for message in live if isinstance(message, Forecast)])
 
 
-def _place(said: Said) -> tuple[str, ...]:
-    if isinstance(said, Forecast):
-        return said.namespace, said.kind, said.workload
-    return type(said).__name__, said.node
+def _key(message: Foreseen) -> tuple[str, ...]:
+    if isinstance(message, Forecast):
+        return message.namespace, message.kind, message.workload
+    return type(message).__name__, message.node
 
 
 def _peaks(predictions: Iterable[Prediction]) -> Iterator[Metric]:
-    said = list(predictions)
-    yield from _pairs("spazio_predicted_peak", "predicted peak of the node", [(one.node, one.peak) for one in said])
+    listed = list(predictions)
     yield from _pairs(
-        "spazio_reclaimable", "requests that will not be needed", [(one.node, one.reclaimable) for one in said]
+        "spazio_predicted_peak",
+        "predicted peak of the node",
+        [(prediction.node, prediction.peak) for prediction in listed],
     )
-    lent = [(one.node, one.mid[one.formula]) for one in said if one.formula in one.mid]
+    yield from _pairs(
+        "spazio_reclaimable",
+        "requests that will not be needed",
+        [(prediction.node, prediction.reclaimable) for prediction in listed],
+    )
+    lent = [
+        (prediction.node, prediction.mid[prediction.formula])
+        for prediction in listed
+        if prediction.formula in prediction.mid
+    ]
     yield from _pairs("spazio_mid_allocatable", "what may be lent to the Mid tier", lent)
 
 
@@ -96,39 +106,41 @@ def _pairs(name: str, text: str, rows: Iterable[tuple[str, Resources]]) -> Itera
 def _accuracy(predictions: Iterable[Prediction]) -> Iterator[Metric]:
     """Yield how each model's predictions have held over all nodes, each node's by how many were judged."""
     by_model: dict[str, list[Accuracy]] = defaultdict(list)
-    for said in predictions:
-        for model, one in (said.accuracy or {}).items():
-            by_model[model].append(one)
+    for prediction in predictions:
+        for model, each in (prediction.accuracy or {}).items():
+            by_model[model].append(each)
     for name, field, text in (
         ("violation_ratio", "violations", "share of predictions that the peak went beyond"),
         ("severity_ratio", "severity", "mean of how far beyond, as a share of the peak"),
         ("savings_ratio", "savings", "mean share of what nodes have that predictions left free"),
     ):
         family = GaugeMetricFamily(f"spazio_prediction_{name}", text, labels=["model"])
-        for model, found in by_model.items():
-            settled = sum(one.settled for one in found)
+        for model, judged in by_model.items():
+            settled = sum(each.settled for each in judged)
             if settled:
-                family.add_metric([model], sum(getattr(one, field) * one.settled for one in found) / settled)
+                family.add_metric([model], sum(getattr(each, field) * each.settled for each in judged) / settled)
         yield family
 
 
 def _rejects(rejects: Iterable[Reject]) -> Iterator[Metric]:
     raised = GaugeMetricFamily("spazio_reject", "1 while PRONTO's signal rejects new jobs", labels=["node"])
     score = GaugeMetricFamily("spazio_reject_score", "share of the directions' weight that spikes", labels=["node"])
-    for said in rejects:
-        raised.add_metric([said.node], said.reject)
-        score.add_metric([said.node], said.score)
+    for each in rejects:
+        raised.add_metric([each.node], each.reject)
+        score.add_metric([each.node], each.score)
     yield from (raised, score)
 
 
 def _forecasts(forecasts: Iterable[Forecast]) -> Iterator[Metric]:
-    said = sorted(forecasts, key=lambda one: (-one.pods, one.namespace, one.workload))
-    yield GaugeMetricFamily("spazio_forecast_workloads", "workloads forecast, with or without gauges", value=len(said))
+    listed = sorted(forecasts, key=lambda each: (-each.pods, each.namespace, each.workload))
+    yield GaugeMetricFamily(
+        "spazio_forecast_workloads", "workloads forecast, with or without gauges", value=len(listed)
+    )
     labels = ["namespace", "workload"]
     cpu = GaugeMetricFamily("spazio_forecast_cpu_cores", "cores that its pods will use", labels=labels)
     pods = GaugeMetricFamily("spazio_forecast_desired_pods", "pods that takes at the target", labels=labels)
-    for one in said[:_MOST_WORKLOADS]:
-        name = [one.namespace, f"{one.kind}/{one.workload}"]
-        cpu.add_metric(name, one.forecast.cpu)
-        pods.add_metric(name, one.desired)
+    for each in listed[:_MOST_WORKLOADS]:
+        name = [each.namespace, f"{each.kind}/{each.workload}"]
+        cpu.add_metric(name, each.forecast.cpu)
+        pods.add_metric(name, each.desired)
     yield from (cpu, pods)

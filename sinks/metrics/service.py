@@ -42,7 +42,7 @@ _GAUGES = (
     ("spazio_churn", "1 while containers start or end", "churn"),
     ("spazio_measured_timestamp_seconds", "time of the last sample behind the numbers", "at_us"),
 )
-_KINDS: dict[str, type[Availability] | type[prediction.Said]] = {"availability": Availability, **prediction.KINDS}
+_KINDS: dict[str, type[Availability] | type[prediction.Foreseen]] = {"availability": Availability, **prediction.KINDS}
 _MOST_FAULTY = 100
 _FREE_SECONDS = 5.0
 _TOTALS: tuple[tuple[str, str, Callable[[cluster.Total], float | None]], ...] = (
@@ -170,9 +170,9 @@ def _total(row: Availability) -> int:
 
 
 def _of_classes(live: list[Availability]) -> Iterator[Metric]:
-    known = cluster.totals(live)
-    yield GaugeMetricFamily("spazio_cluster_classes", "workload classes, with or without gauges", value=len(known))
-    totals = known[:MAXIMUM_CLASSES]
+    all_totals = cluster.totals(live)
+    yield GaugeMetricFamily("spazio_cluster_classes", "workload classes, with or without gauges", value=len(all_totals))
+    totals = all_totals[:MAXIMUM_CLASSES]
     for name, text, value in _TOTALS:
         family = GaugeMetricFamily(name, text, labels=["class"])
         for total in totals:
@@ -214,7 +214,7 @@ async def run(client: Client, settings: Settings) -> None:
     names = Names(settings.prefix)
     nodes = Nodes(settings.cache.expiry_seconds)
     ages = prediction.Ages(settings.predict.force_seconds, settings.reject.report_seconds, settings.forecast.seconds)
-    coming = prediction.Outlooks(ages)
+    coming = prediction.Predictions(ages)
     subjects = [
         names.of("availability", "*"),
         names.of("prediction", "*"),
@@ -233,7 +233,7 @@ async def run(client: Client, settings: Settings) -> None:
 
 
 async def _follow(
-    estimates: Subscription[Availability | prediction.Said], nodes: Nodes, coming: prediction.Outlooks
+    estimates: Subscription[Availability | prediction.Foreseen], nodes: Nodes, coming: prediction.Predictions
 ) -> None:
     """Take in messages, and free silent nodes even without scrapes or messages."""
     freed = time.monotonic()

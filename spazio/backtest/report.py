@@ -88,7 +88,7 @@ def write(report: Report, folder: Path) -> None:
         "calibration": [row._asdict() for row in report.calibration],
         "stability": [row._asdict() for row in report.stability],
     }
-    (folder / "report.json").write_text(json.dumps(_known(whole), indent=1) + "\n", encoding="utf-8")
+    (folder / "report.json").write_text(json.dumps(_finite(whole), indent=1) + "\n", encoding="utf-8")
 
 
 def _compared(row: study.Row, hindsight: float) -> str:
@@ -104,10 +104,10 @@ def _write_csv(path: Path, names: Sequence[str], rows: Sequence[tuple[object, ..
         writer.writerows(rows)
 
 
-def _known(value: object) -> object:
+def _finite(value: object) -> object:
     """Return the value with every NaN as None: JSON knows no NaN."""
     if isinstance(value, dict):
-        return {name: _known(part) for name, part in value.items()}
+        return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_known(part) for part in value]
+        return [_finite(part) for part in value]
     return None if isinstance(value, float) and np.isnan(value) else value

@@ -103,8 +103,8 @@ def point(curve: Curve, where: Position) -> Point:
     """Return the figures at a place, interpolated between the two settings."""
 
     def between(values: Array) -> Array:
-        found: Array = values[where.low] + where.part * (values[where.high] - values[where.low])
-        return found
+        blend: Array = values[where.low] + where.part * (values[where.high] - values[where.low])
+        return blend
 
     figures = (between(part) for part in (curve.violation, curve.severity, curve.savings))
     return Point(float(between(curve.knob)), *figures)

@@ -107,9 +107,9 @@ def is_bucket(name: str) -> bool:
     return name.startswith(_BUCKET)
 
 
-def _ordered(found: list[str], names: Names) -> list[str]:
+def _ordered(streams: list[str], names: Names) -> list[str]:
     later = (names.estimates, names.telemetry)
-    return sorted(found, key=lambda name: (not is_bucket(name), later.index(name) if name in later else -1, name))
+    return sorted(streams, key=lambda name: (not is_bucket(name), later.index(name) if name in later else -1, name))
 
 
 async def _add_stream(writer: Writer, client: Connection, name: str, settings: Settings) -> Snapshot:

@@ -17,7 +17,7 @@ sys.modules.setdefault("aiohttp", None)  # type: ignore[arg-type] # None makes t
 from bus.publishing import identity
 from bus.publishing.outbox import Outbox
 from producers import file, inventory
-from producers.containers.follow import Follower, Remembered
+from producers.containers.follow import Follower, MemoryLoader
 from producers.containers.sources import choose
 from producers.pods import usage
 from producers.pods.census import Census
@@ -130,10 +130,10 @@ async def work(context: Context, refine: Refine) -> None:
             await kept.finish(publisher.events)
 
 
-def _recovery(context: Context, boot: str, kept: ContainerFile | None) -> Remembered:
+def _recovery(context: Context, boot: str, kept: ContainerFile | None) -> MemoryLoader:
     """Return what reads the announced containers of an earlier run: from the file, or else from the stream."""
     if kept is not None:
-        return kept.recall
+        return kept.load
     settings = context.settings
     return partial(
         agent_recovery.read,

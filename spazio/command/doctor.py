@@ -176,8 +176,10 @@ def names(settings: Settings) -> Finding:
 
 async def _refused(settings: Settings) -> list[str]:
     async with asyncio.timeout(_PROBE_SECONDS), connection.probe(settings, "spazio-doctor") as client:
-        found = await worker_pool.replicas(client, settings.prefix)
-    parts = sorted((name, part) for replica in found for name, part in replica.parts.items() if part.get("refused"))
+        processors = await worker_pool.replicas(client, settings.prefix)
+    parts = sorted(
+        (name, part) for replica in processors for name, part in replica.parts.items() if part.get("refused")
+    )
     return [
         f"part {name} refuses nodes beyond {part['limit']}, {part['refused']} messages so far, the last of "
         f"{part['newest']!r}"
@@ -229,8 +231,8 @@ def pipeline(settings: Settings) -> Finding:
         )
     hung = addresses.read(settings).get("hung")
     killed = [f"{name} {times}" for name, times in hung.items()] if isinstance(hung, dict) else []
-    told = f"; restarted because they hung: {', '.join(killed)}" if killed else ""
-    return Finding("pipeline", True, f"`spazio up` runs: {', '.join(sorted(alive))}{told}")
+    restarts = f"; restarted because they hung: {', '.join(killed)}" if killed else ""
+    return Finding("pipeline", True, f"`spazio up` runs: {', '.join(sorted(alive))}{restarts}")
 
 
 def _is_alive(pid: object) -> bool:

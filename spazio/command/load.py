@@ -127,7 +127,7 @@ class Load:
         """Send until the time is over, or until cancelled; wait only briefly for a server that stores nothing."""
         async with asyncio.TaskGroup() as group, self._pipeline:
             helpers = [group.create_task(self._pipeline.run()), group.create_task(self._sending.report())]
-            helpers.append(group.create_task(self._sending.look()))
+            helpers.append(group.create_task(self._sending.watch_health()))
             try:
                 await self._send_all()
                 await self._pipeline.drain(_DRAIN_SECONDS)

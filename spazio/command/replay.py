@@ -123,10 +123,10 @@ def _lacking(metrics: Sequence[str]) -> str:
     """
     resources = {"cpu": "cpu_util", "memory": "memory_util"}
     absent = [metric for metric in resources.values() if metric not in metrics]
-    known = [name for name, metric in resources.items() if metric in metrics]
+    present = [name for name, metric in resources.items() if metric in metrics]
     if not absent:
         return ""
-    rest = f"peaks of {known[0]} are predicted, but" if known else "no peaks are predicted, and"
+    rest = f"peaks of {present[0]} are predicted, but" if present else "no peaks are predicted, and"
     return f"the recording has no {' and no '.join(absent)}: {rest} no availability is estimated"
 
 

@@ -39,11 +39,11 @@ _LINGER_SECONDS = 2.0
 _PATIENCE_SECONDS = 60.0
 _NODE_ENDS = {"KV-Operation": "DEL"}
 _POD_ENDS = {"KV-Operation": "PURGE", "Nats-Rollup": "sub", "Nats-TTL": "1h"}
-_RECALL, _AGAIN_SECONDS = "recall", 1.0
+_RECOVERY, _AGAIN_SECONDS = "recall", 1.0
 _TURN = 64  # events processed before other coroutines run
 
 OBJECTS = Gauge("spazio_watch_objects", "objects that the API server has", ["resource"])
-SAID = Counter("spazio_watch_facts_total", "facts handed to the bus, by resource", ["resource"])
+FACTS_PUBLISHED = Counter("spazio_watch_facts_total", "facts handed to the bus, by resource", ["resource"])
 
 
 def run(settings: Settings) -> int:
@@ -85,7 +85,7 @@ class Watch:
 
     async def run(self) -> None:
         """Continue where an earlier run stopped, until cancelled."""
-        for facts in await self._recalled():
+        for facts in await self._published_before():
             self._put_copy(facts)
         try:
             async with asyncio.TaskGroup() as group:
@@ -96,16 +96,16 @@ class Watch:
         finally:
             await self._finish()
 
-    async def _recalled(self) -> Sequence[NodeFacts | PodFacts]:
+    async def _published_before(self) -> Sequence[NodeFacts | PodFacts]:
         """Recall what an earlier run published; again, if the server goes away meanwhile."""
         while True:
             try:
-                facts = await self._memory.recall()
+                facts = await self._memory.load()
             except errors.REQUEST_FAILED as error:
-                self._health.degrade(_RECALL, f"what was published earlier cannot be read: {error!r}")
+                self._health.degrade(_RECOVERY, f"what was published earlier cannot be read: {error!r}")
                 await asyncio.sleep(_AGAIN_SECONDS)
             else:
-                self._health.recover(_RECALL)
+                self._health.recover(_RECOVERY)
                 return facts
 
     async def _follow(self, account: Ledger[NodeFacts] | Ledger[PodFacts]) -> None:
@@ -175,7 +175,7 @@ class Watch:
             self._outbox.put(subject, b"", copied, _POD_ENDS if pod else _NODE_ENDS)
 
     def _put(self, kind: str, message: NodeFacts | PodFacts, uid: str) -> None:
-        SAID.labels(kind).inc()
+        FACTS_PUBLISHED.labels(kind).inc()
         self._outbox.put(self._names.node(kind, message.node), codec.encode(message), _identity(kind, message, uid))
 
     async def _finish(self) -> None:

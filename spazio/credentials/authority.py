@@ -137,16 +137,18 @@ class Authority:
         Raises:
             Unusable: There is no such user.
         """
-        found = [user for user in (name, f"node:{name}", f"region:{name}") if user in self._users]
-        if not found:
-            known = ", ".join(self.users[:8]) + (" …" if len(self._users) > 8 else "")
-            raise Unusable(f"{self._folder} has issued nothing to {name}; it knows {known}")
-        if len(found) > 1:
-            raise Unusable(f"{name} has several meanings: name {' or '.join(found[1:])}, or revoke both by their names")
-        keys = self._users.pop(found[0])
+        matching = [user for user in (name, f"node:{name}", f"region:{name}") if user in self._users]
+        if not matching:
+            listed = ", ".join(self.users[:8]) + (" …" if len(self._users) > 8 else "")
+            raise Unusable(f"{self._folder} has issued nothing to {name}; it knows {listed}")
+        if len(matching) > 1:
+            raise Unusable(
+                f"{name} has several meanings: name {' or '.join(matching[1:])}, or revoke both by their names"
+            )
+        keys = self._users.pop(matching[0])
         for key in keys:
             self._revoked[key] = self._at
-        kind, colon, own = found[0].partition(":")  # a node's name may have colons of its own
+        kind, colon, own = matching[0].partition(":")  # a node's name may have colons of its own
         folder, user = (f"{kind}s", own) if colon else ("roles", kind)
         (self._folder / folder / f"{token(user)}.creds").unlink(missing_ok=True)
         return len(keys)

@@ -95,9 +95,9 @@ def tables(connection: duckdb.DuckDBPyConnection, names: Sequence[str], nodes: S
         Unselectable: A table does not exist, or has no time or no nodes.
     """
     columns = {str(table): set(listed) for table, listed in connection.execute(_COLUMNS).fetchall()}
-    known = sorted(table for table, listed in columns.items() if "at_us" in listed)
-    if missing := [name for name in names if name not in known]:
-        raise Unselectable(f"there is no table {missing[0]} with times; there are {', '.join(known)}")
+    timed = sorted(table for table, listed in columns.items() if "at_us" in listed)
+    if missing := [name for name in names if name not in timed]:
+        raise Unselectable(f"there is no table {missing[0]} with times; there are {', '.join(timed)}")
     if nodeless := [name for name in names if nodes and "node" not in columns[name]]:
         raise Unselectable(f"{nodeless[0]} has no nodes; leave out --node, or ask with --query")
     chosen = names or [each.name for each in TABLES if each.name in columns]

@@ -17,7 +17,7 @@ from bus.publishing.pipeline import Outgoing
 from bus.reading.reader import Reader
 from bus.subscription import Subscription
 from producers.simulated.mirror import Mirror
-from producers.simulated.mirror_text import Said
+from producers.simulated.mirror_text import Published
 from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.subject import Names
 from spazio.generator.sending import Sending
@@ -62,7 +62,9 @@ class Follow:
         """Follow until the time is over, or until cancelled."""
         sending = self._sending
         async with asyncio.TaskGroup() as group, sending.pipeline:
-            helpers = [group.create_task(work()) for work in (sending.pipeline.run, sending.report, sending.look)]
+            helpers = [
+                group.create_task(work()) for work in (sending.pipeline.run, sending.report, sending.watch_health)
+            ]
             try:
                 helpers.append(group.create_task(self._read(await self._fill())))
                 with contextlib.suppress(TimeoutError):
@@ -128,7 +130,7 @@ class Follow:
         ):
             group.create_task(self._confirm(reader))
             async for batch in facts:
-                telemetry: list[Said] = []
+                telemetry: list[Published] = []
                 for each in batch.messages:
                     telemetry += self._take(each.message)
                 await self._send(telemetry)
@@ -144,7 +146,7 @@ class Follow:
                 log.debug("facts.confirmation_failed", extra={"reason": repr(error)})
             await asyncio.sleep(_ASK_SECONDS)
 
-    def _take(self, facts: NodeFacts | PodFacts) -> list[Said]:
+    def _take(self, facts: NodeFacts | PodFacts) -> list[Published]:
         if isinstance(facts, PodFacts):
             return list(self._mirror.hear_pod(facts))
         self._mirror.hear_node(facts)
@@ -170,7 +172,7 @@ class Follow:
             due = max(due, self._loop.time()) + _TICK_SECONDS
             await asyncio.sleep(due - self._loop.time())
 
-    async def _send(self, telemetry: Iterable[Said]) -> None:
+    async def _send(self, telemetry: Iterable[Published]) -> None:
         """Publish the messages of the chosen kinds."""
         messages = [
             Outgoing(

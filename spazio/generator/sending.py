@@ -80,7 +80,7 @@ class Sending:
             self._behind = False
             self._health.recover("load")
 
-    async def look(self) -> None:
+    async def watch_health(self) -> None:
         """Degrade health from the first refused message until the server stores messages and refuses none; endless."""
         refused, stored = 0, 0
         while True:

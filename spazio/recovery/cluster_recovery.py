@@ -61,7 +61,7 @@ class Memory:
         self._store = Store(client, self._names.checkpoints, timeout_seconds=self._timeout)
         self._stream = ""
 
-    async def recall(self) -> list[NodeFacts | PodFacts]:
+    async def load(self) -> list[NodeFacts | PodFacts]:
         """Fill the ledgers with the published facts, and set the versions from which to continue.
 
         Returns:
@@ -166,9 +166,9 @@ class Memory:
 
     def _take(self, received: Decoded[NodeFacts | PodFacts]) -> None:
         if isinstance(received.message, NodeFacts):
-            self._nodes.recall(received.message)
+            self._nodes.restore(received.message)
         else:
-            self._pods.recall(received.message)
+            self._pods.restore(received.message)
 
     async def _last(self, name: str, subjects: Sequence[str]) -> int:
         """Return the highest sequence of any of the subjects."""

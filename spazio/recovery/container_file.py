@@ -52,7 +52,7 @@ class ContainerFile:
         self._changed = asyncio.Event()
         self._failing = False
 
-    async def recall(self) -> Memory:
+    async def load(self) -> Memory:
         """Return the containers of an earlier run, and go on with them; empty if the file cannot be used."""
         try:
             events = await asyncio.to_thread(self._read)

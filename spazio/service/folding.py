@@ -179,15 +179,15 @@ def prediction(live: Live, number: int, memo: Memo | None = None) -> ProcessorFo
 
 def _refusals(label: str) -> Callable[[NodeQuota], None]:
     """Return a function that counts the messages of refused nodes, and logs the first."""
-    told = False
+    reported = False
 
     def tell(quota: NodeQuota) -> None:
-        nonlocal told
+        nonlocal reported
         REFUSED.set(label, quota.refused)
         REFUSED_PODS.set(label, quota.refused_pods)
-        if quota.refused and not told:
+        if quota.refused and not reported:
             log.warning("nodes.refused", extra={"part": label, "limit": quota.limit, "node": quota.newest})
-        told = bool(quota.refused)
+        reported = bool(quota.refused)
 
     return tell
 

@@ -102,8 +102,8 @@ class _Engine:
                     self._scheduler.hear(self._voice.facts(pod, now, deleted=event == "exited"))
             self._event |= bool(len(ended))
         self._measure(ticks)
-        said = self._voice.second(number, ticks, changes) if self._is_spazio else ()  # only spazio reads messages
-        self._scheduler.observe(number + 1.0, ticks, said)
+        messages = self._voice.second(number, ticks, changes) if self._is_spazio else ()  # only spazio reads messages
+        self._scheduler.observe(number + 1.0, ticks, messages)
         self._event |= self._is_spazio
 
     def _create(self, now: float) -> None:

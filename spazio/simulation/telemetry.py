@@ -20,7 +20,7 @@ _SECOND_US = 1_000_000
 _UPTIME = 10_000  # seconds that nodes have been up at the beginning
 _NAMESPACE = "simulated"
 
-Said = tuple[str, bytes]
+Telemetry = tuple[str, bytes]
 Event = Literal["started", "exited"]
 Change = tuple[int, Event, float]
 
@@ -109,7 +109,7 @@ class Voice:
         requests = {name: f"{amount:.9g}" for name, amount in stated.items()}
         return {"metadata": metadata, "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}}
 
-    def second(self, number: int, ticks: Sequence[Shown], changes: Sequence[Change]) -> list[Said]:
+    def second(self, number: int, ticks: Sequence[Shown], changes: Sequence[Change]) -> list[Telemetry]:
         """Return the messages of one second.
 
         Args:
@@ -117,13 +117,13 @@ class Voice:
             ticks: What the nodes showed.
             changes: Containers that began or ended within it: pod, event, time.
         """
-        said = [self._say("containers", self._event(*change)) for change in changes]
-        return said + list(self._samples(number, ticks)) + list(self._usage(number, ticks))
+        messages = [self._say("containers", self._event(*change)) for change in changes]
+        return messages + list(self._samples(number, ticks)) + list(self._usage(number, ticks))
 
-    def _say(self, kind: str, message: Message) -> Said:
+    def _say(self, kind: str, message: Message) -> Telemetry:
         return self._names.part(0, kind, getattr(message, "node", "")), codec.encode(message)
 
-    def _samples(self, number: int, ticks: Sequence[Shown]) -> Iterator[Said]:
+    def _samples(self, number: int, ticks: Sequence[Shown]) -> Iterator[Telemetry]:
         cluster = self._cluster
         used, runnable, memory = (np.column_stack([getattr(tick, name) for tick in ticks]) for name in Shown._fields)
         cpus = cluster.cpus[:, None]
@@ -148,7 +148,7 @@ class Voice:
             )
             yield self._say("samples", block)
 
-    def _usage(self, number: int, ticks: Sequence[Shown]) -> Iterator[Said]:
+    def _usage(self, number: int, ticks: Sequence[Shown]) -> Iterator[Telemetry]:
         cluster, own = self._cluster, self._cluster.population
         cores = cluster.used_cores.copy()
         cluster.used_cores[:] = 0.0

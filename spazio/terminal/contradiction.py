@@ -21,15 +21,15 @@ def check(settings: Settings, seconds: float) -> Finding:
         return Finding(_NAME, None, "not checked: there is no pipeline", "nodes are not compared", "start `spazio up`")
     shared = [row.node for row in rows if row.blocks is not None and row.blocks.shared]
     outvoted = [f"{row.node} ({', '.join(row.outvoted)})" for row in rows if row.outvoted]
-    found = [
+    contradictions = [
         f"{text}: {_listed(names)}"
         for text, names in (("two hosts share the name", shared), ("contradicted by others", outvoted))
         if names
     ]
-    if not found:
+    if not contradictions:
         return Finding(_NAME, True, f"{len(rows)} nodes, and none contradicts its facts or the others")
     remedy = "give each host a name of its own (--sample-node), and look at what the named nodes send"
-    return Finding(_NAME, False, "; ".join(found), cost, remedy)
+    return Finding(_NAME, False, "; ".join(contradictions), cost, remedy)
 
 
 async def _rows(settings: Settings, seconds: float) -> list[Availability]:

@@ -74,7 +74,7 @@ async def show(settings: Settings, *, json_output: bool) -> int:
         Unreachable: No pipeline answers.
     """
     async with latest.dial(settings) as client:
-        flows, lines = await _look(client, settings)
+        flows, lines = await _snapshot(client, settings)
     faults = [f"{_owner(line)}: {line.statement.account}: {fault}" for line in lines for fault in line.faults]
     if not lines:
         faults = ["no service answers: start `spazio up`, or let this user publish to the subject of the ledgers"]
@@ -93,7 +93,7 @@ async def show(settings: Settings, *, json_output: bool) -> int:
     return 1 if faults else 0
 
 
-async def _look(client: Client, settings: Settings) -> tuple[list[Flow], list[Line]]:
+async def _snapshot(client: Client, settings: Settings) -> tuple[list[Flow], list[Line]]:
     names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
     # Asked first: what arrives meanwhile makes a reader no fault.
     reports = await exchange.ask(client, names.of(role.FLOW), wait_seconds=_WAIT_SECONDS)
@@ -151,12 +151,12 @@ def _streams(flows: Sequence[Flow]) -> Table:
     return table
 
 
-def _readers(found: Sequence[Line]) -> Table:
+def _readers(lines: Sequence[Line]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("service", "account", "stream", "received", "became", "lost", "behind"):
         right = heading in ("received", "behind")
         table.add_column(heading, justify="right" if right else "left", no_wrap=heading in ("account", "stream"))
-    for line in found:
+    for line in lines:
         statement = line.statement
         taken = {name: statement.outcomes.get(name, 0) for name in _TAKEN} | {"waiting": statement.waiting}
         lost = {name: count for name, count in statement.outcomes.items() if name not in _TAKEN}

@@ -41,8 +41,8 @@ async def subjects(client: Client) -> list[str]:
 
 
 async def entry(client: Client, name: str) -> Answer:
-    found: Answer = (await store(client)._look_up(name)).info
-    return found
+    result: Answer = (await store(client)._look_up(name)).info
+    return result
 
 
 async def test_two_objects_take_turns_and_the_newest_is_found(client: Client) -> None:
@@ -140,8 +140,8 @@ async def test_many_are_written_and_read_at_once(client: Client) -> None:
     mine = store(client)
     await asyncio.gather(*(mine.save(name, state) for name, state in states.items()))
     heir = store(client)
-    found = await asyncio.gather(*(heir.load(name, "s") for name in states))
-    assert found == list(states.values())
+    result = await asyncio.gather(*(heir.load(name, "s") for name in states))
+    assert result == list(states.values())
 
 
 async def test_what_the_clients_own_calls_have_written_is_read_and_replaced(client: Client) -> None:
@@ -149,11 +149,11 @@ async def test_what_the_clients_own_calls_have_written_is_read_and_replaced(clie
     head = {"version": checkpoint.VERSION, "stream": "s", "sequence": 4, "length": len(LARGE)}
     await objects.put("0.0", json.dumps(head).encode() + b"\n" + LARGE)
     mine = store(client)
-    found = await mine.load("0", "s")
-    assert found == Checkpoint("s", 4, LARGE)
-    assert found is not None
+    result = await mine.load("0", "s")
+    assert result == Checkpoint("s", 4, LARGE)
+    assert result is not None
     for sequence in (5, 6):
-        await mine.save("0", replace(found, sequence=sequence))
+        await mine.save("0", replace(result, sequence=sequence))
     listed = await subjects(client)
     assert len(listed) == 4
     assert sum(subject.startswith(f"$O.{BUCKET}.C.0.") for subject in listed) == 2

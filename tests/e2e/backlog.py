@@ -30,12 +30,12 @@ _BEFORE_SECONDS = 5
 
 async def missing(client: Client) -> dict[str, int]:
     """Return how many blocks each node is said to miss."""
-    said: dict[str, int] = {}
+    missing_of: dict[str, int] = {}
     async for messages in read(client, NAMES.estimates, [NAMES.of("availability", "*")]):
         for subject, payload in messages:
             row = codec.decode_from(Availability, payload, subject)
-            said[row.node] = row.blocks.missing if row.blocks else 0
-    return said
+            missing_of[row.node] = row.blocks.missing if row.blocks else 0
+    return missing_of
 
 
 async def stored(client: Client) -> int:
@@ -83,7 +83,7 @@ async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> d
             await folded(client, seconds + 600, parts(settings), 1)
             took = time.monotonic() - began
             await process.stop()
-            said = await missing(client)
+            messages = await missing(client)
             last = await stream.describe(client, NAMES.telemetry)
             whole = last.first == 1
             return {
@@ -92,8 +92,8 @@ async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> d
                 "times_real_time": round(waiting / nodes / soon, 1),
                 "outlooks_too_seconds": round(took, 1),
                 "outlooks_too_times_real_time": round(waiting / nodes / took, 1),
-                "nodes": len(said),
-                "missing_blocks": sum(said.values()),
+                "nodes": len(messages),
+                "missing_blocks": sum(messages.values()),
                 "fell_out": not whole,
                 "rows": dict(await compare_rows(client, settings)) if whole else None,
             }

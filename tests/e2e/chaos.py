@@ -195,7 +195,7 @@ class Chaos:
         first = [harm for harm, _ in harms]  # each at least once, however short the run
         while time.monotonic() < end:
             weights = [weight for _, weight in harms]
-            harm = first.pop() if first else self._random.choices([one for one, _ in harms], weights)[0]
+            harm = first.pop() if first else self._random.choices([left for left, _ in harms], weights)[0]
             self.done[harm.__name__] += 1
             await harm()
             await asyncio.sleep(self._random.uniform(1, 6))
@@ -203,16 +203,16 @@ class Chaos:
                 service.revive()
 
     async def kill_replica(self) -> None:
-        one = self._random.choice(self._replicas)
-        one.kill()
+        first = self._random.choice(self._replicas)
+        first.kill()
         await asyncio.sleep(self._random.uniform(0, 3))
-        one.start()
+        first.start()
 
     async def stop_replica(self) -> None:
-        one = self._random.choice(self._replicas)
-        one.send(signal.SIGSTOP)
+        first = self._random.choice(self._replicas)
+        first.send(signal.SIGSTOP)
         await asyncio.sleep(self._random.uniform(0.5, 6))
-        one.send(signal.SIGCONT)
+        first.send(signal.SIGCONT)
 
     async def unpin(self) -> None:
         part = self._random.choice(self._parts)
@@ -220,20 +220,20 @@ class Chaos:
             await api.request(self._client, f"CONSUMER.UNPIN.{place(part)}", {"group": "owner"}, 2)
 
     async def kill_sink(self) -> None:
-        one = self._random.choice(self._sinks)
-        one.kill()
-        one.start()
+        first = self._random.choice(self._sinks)
+        first.kill()
+        first.start()
 
     async def kill_server(self) -> None:
-        one = self._servers.all[0]
+        first = self._servers.all[0]
         if len(self._servers.all) > 1:
             with contextlib.suppress(nats.errors.Error, TimeoutError):
                 info = await self._client.jetstream(timeout=2).stream_info(NAMES.telemetry)
                 if info.cluster and info.cluster.leader:
-                    one = self._servers.named(info.cluster.leader)
-        await asyncio.to_thread(one.kill)
+                    first = self._servers.named(info.cluster.leader)
+        await asyncio.to_thread(first.kill)
         await asyncio.sleep(self._random.uniform(0.2, 2))
-        await asyncio.to_thread(one.start)
+        await asyncio.to_thread(first.start)
 
 
 async def read(client: Client, name: str, subjects: list[str]) -> AsyncIterator[list[tuple[str, bytes]]]:
@@ -311,9 +311,9 @@ async def compare_models(client: Client, settings: Settings) -> int:
         made = [aggregate.fold(subject, payload) for subject, payload in messages]
         expected += [codec.encode(model) for model in made if model is not None]
     stored = [payload async for part in read(client, NAMES.telemetry, [NAMES.model]) for _, payload in part]
-    for place, (one, other) in enumerate(zip(stored, expected, strict=False)):
-        if one != other:
-            raise Difference(f"global model {place}: {one!r}, not {other!r}")
+    for place, (left, right) in enumerate(zip(stored, expected, strict=False)):
+        if left != right:
+            raise Difference(f"global model {place}: {left!r}, not {right!r}")
     if len(stored) != len(expected):
         raise Difference(f"{len(stored)} global models are stored, not {len(expected)}")
     return len(stored)
@@ -387,7 +387,7 @@ async def _behind(client: Client, work: list[str], replicas: int) -> bool:
     answered = await worker_pool.replicas(client, NAMES.prefix)
     if len(answered) < replicas:
         return True  # or whoever has not answered may be the owner
-    owned = {part: about for one in answered for part, about in one.parts.items()}
+    owned = {part: about for each in answered for part, about in each.parts.items()}
     for part in work:
         about = await api.request(client, f"CONSUMER.INFO.{place(part)}", {}, 2)
         if about["num_pending"]:

@@ -75,30 +75,30 @@ class Bus:
 
     def of(self, node: str, container: str) -> list[Heard]:
         """Return what one agent has said of one container, in the order of arrival."""
-        return [one for one in list(self.heard) if one.event.container == container and one.event.node == node]
+        return [each for each in list(self.heard) if each.event.container == container and each.event.node == node]
 
     def life(self, node: str, container: str) -> list[str]:
-        return [one.event.event for one in self.of(node, container)]
+        return [each.event.event for each in self.of(node, container)]
 
     def story(self, node: str, container: str) -> str:
         """Return the same for people, in milliseconds since the first of it."""
         heard = self.of(node, container)
         since = heard[0].event.boottime_us
         return ", ".join(
-            f"{one.event.event} by {'+'.join(one.event.sources)} {(one.event.boottime_us - since) / 1000:.1f}"
-            for one in heard
+            f"{each.event.event} by {'+'.join(each.event.sources)} {(each.event.boottime_us - since) / 1000:.1f}"
+            for each in heard
         )
 
     def running(self, node: str) -> set[str]:
         """Return what runs by what one agent has said."""
         alive: set[str] = set()
-        for one in list(self.heard):
-            if one.event.node != node:
+        for each in list(self.heard):
+            if each.event.node != node:
                 continue
-            if one.event.event == "started":
-                alive.add(one.event.container)
-            elif one.event.event in ("exited", "deleted"):
-                alive.discard(one.event.container)
+            if each.event.event == "started":
+                alive.add(each.event.container)
+            elif each.event.event in ("exited", "deleted"):
+                alive.discard(each.event.container)
         return alive
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class Agent(Program):
         assert self.alive, self.log.read_text()
         return super().end(seconds, sign)
 
-    def said(self, event: str) -> list[dict[str, object]]:
+    def logged(self, event: str) -> list[dict[str, object]]:
         """Return what it has logged under a name."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         rows = [json.loads(line) for line in lines if line.startswith("{")]

@@ -195,12 +195,12 @@ class Dockerd(Daemon):
         try:
             link.request(method, target, content, {"Content-Type": kind})
             answer = link.getresponse()
-            said = answer.read()
+            messages = answer.read()
         finally:
             link.close()
         if answer.status >= 400:
-            raise RuntimeError(f"{method} {target}: {answer.status} {said.decode()}")
-        return said
+            raise RuntimeError(f"{method} {target}: {answer.status} {messages.decode()}")
+        return messages
 
     def kill(self) -> None:
         """Kill it; its containers live on, and its containerd dies with it."""
@@ -272,5 +272,5 @@ class Times:
 
     def __init__(self, note: Path) -> None:
         words = [line.split() for line in note.read_text().splitlines()] if note.exists() else []
-        found = {line[0]: int(line[2]) for line in words}
-        self.began, self.ended = found.get("began"), found.get("ended")
+        result = {line[0]: int(line[2]) for line in words}
+        self.began, self.ended = result.get("began"), result.get("ended")

@@ -47,8 +47,8 @@ class Servers:
 
     async def start(self) -> None:
         """Start all, and wait until JetStream answers."""
-        for one in self.all:
-            await asyncio.to_thread(one.start)
+        for each in self.all:
+            await asyncio.to_thread(each.start)
         async with asyncio.timeout(60):
             while True:
                 try:
@@ -63,8 +63,8 @@ class Servers:
                     return
 
     def kill(self) -> None:
-        for one in self.all:
-            one.kill()
+        for each in self.all:
+            each.kill()
 
     def named(self, name: str) -> Server:
-        return next(one for one in self.all if one.name == name)
+        return next(each for each in self.all if each.name == name)

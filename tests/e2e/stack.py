@@ -96,9 +96,9 @@ class Stack:
 
     def inspect(self, service: str) -> dict[str, Any]:
         """Return what the engine knows of a service's container."""
-        (found,) = json.loads(self.docker("inspect", self.compose("ps", "-q", service)))
-        assert isinstance(found, dict)
-        return found
+        (result,) = json.loads(self.docker("inspect", self.compose("ps", "-q", service)))
+        assert isinstance(result, dict)
+        return result
 
     def health(self) -> dict[str, str]:
         """Return the health of every service."""

@@ -90,7 +90,7 @@ async def test_fifty_containers_at_once_are_told_one_by_one_in_order(tree: Path,
             assert heard.running >= set(ids)
         await heard.until(lambda: len(heard.observations) == 200)
     for id_ in ids:
-        assert [event for event, told in heard.story if told == id_] == LIFE
+        assert [event for event, messages in heard.story if messages == id_] == LIFE
 
 
 async def test_one_container_that_lives_again_and_again_is_told_life_by_life(tree: Path, root: Path) -> None:

@@ -47,7 +47,7 @@ class Row(NamedTuple):
     """What was told of a second, and when it was heard, in seconds of CLOCK_BOOTTIME."""
 
     heard: float
-    told: Availability
+    row: Availability
 
 
 class Happening(NamedTuple):
@@ -96,23 +96,23 @@ class Ears:
         self._thread.join(20)
 
     def is_quiet(self) -> bool:
-        return bool(self.rows) and not self.rows[-1].told.churn
+        return bool(self.rows) and not self.rows[-1].row.churn
 
     def since(self, second: int) -> list[Row]:
         """Return what was told from a second on: one row for each, none left out."""
-        rows = [row for row in self.rows if row.told.seq >= second]
-        assert [row.told.seq for row in rows] == list(range(second, second + len(rows)))
+        rows = [row for row in self.rows if row.row.seq >= second]
+        assert [row.row.seq for row in rows] == list(range(second, second + len(rows)))
         return rows
 
     def first(self, burst: "Burst") -> Happening:
         """Return the first event of a burst."""
         ours = {life.container for life in burst.lives}
-        return min((one for one in self.events if one.event.container in ours), key=lambda one: one.heard)
+        return min((each for each in self.events if each.event.container in ours), key=lambda each: each.heard)
 
     def window(self, burst: "Burst") -> list[Availability]:
         """Return the second before a burst and those that churn was declared in from then on."""
         begun = math.floor(self.first(burst).event.boottime_us / 1e6)
-        rows = [row.told for row in self.since(begun - 1)]
+        rows = [row.row for row in self.since(begun - 1)]
         shaken = next(index for index, row in enumerate(rows) if row.churn)
         return rows[shaken - 1 : shaken] + list(itertools.takewhile(lambda row: row.churn, rows[shaken:]))
 
@@ -169,7 +169,9 @@ class Story(NamedTuple):
         """Tell whether a row counts right; what happens as the last sample is taken may be told with the next block."""
         last = row.seq + LAST_SAMPLE
         for moment in (last - 0.1, last):
-            least, most = (sum(counts) for counts in zip(*(one.running(moment) for one in self.bursts), strict=True))
+            least, most = (
+                sum(counts) for counts in zip(*(burst.running(moment) for burst in self.bursts), strict=True)
+            )
             if least <= row.pods - self.before <= most:
                 return True
         return False
@@ -178,14 +180,14 @@ class Story(NamedTuple):
 def start(engine: Dockerd, title: str, count: int, milliseconds: int) -> list[tuple[str, str]]:
     """Start containers at once; returns their names and ids."""
 
-    def one(index: int) -> tuple[str, str]:
+    def launch(index: int) -> tuple[str, str]:
         name = f"{title}-{index}"
         container = engine.create("/tick", f"/out/{name}", *map(str, (milliseconds, BUSY_MS, PERCENT)), name=name)
         engine.start_container(container)
         return name, container
 
     with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(one, range(count)))
+        return list(pool.map(launch, range(count)))
 
 
 def life(engine: Dockerd, name: str, container: str) -> Life:
@@ -220,7 +222,7 @@ def tell(engine: Dockerd, holding: Ears, learning: Ears) -> list[Burst]:
         for _, container in started[f"long-{count}"]:
             engine.wait(container)
         settle(2)
-    return [Burst(title, [life(engine, *one) for one in ours]) for title, ours in started.items()]
+    return [Burst(title, [life(engine, *our) for our in ours]) for title, ours in started.items()]
 
 
 @pytest.fixture(scope="module")
@@ -238,10 +240,12 @@ def story(shared_engine: Dockerd, tmp_path_factory: pytest.TempPathFactory) -> S
         listening(restless) as learning,
     ):
         until(lambda: holding.is_quiet() and learning.is_quiet(), 30, "both pipelines")
-        before, since = holding.rows[-1].told.pods, boottime()
+        before, since = holding.rows[-1].row.pods, boottime()
         bursts = tell(shared_engine, holding, learning)
-    told = [one.event for ears in (holding, learning) for one in ears.events if one.event.boottime_us / 1e6 > since]
-    strangers = {event.container for event in told} - {life.container for burst in bursts for life in burst.lives}
+    messages = [
+        each.event for ears in (holding, learning) for each in ears.events if each.event.boottime_us / 1e6 > since
+    ]
+    strangers = {event.container for event in messages} - {life.container for burst in bursts for life in burst.lives}
     assert not strangers, "containers of others come and go on this machine, and nobody counts them here"
     return Story(bursts, holding, learning, before)
 
@@ -249,10 +253,12 @@ def story(shared_engine: Dockerd, tmp_path_factory: pytest.TempPathFactory) -> S
 def test_pods_are_right_at_every_second_that_no_churn_is_declared_in(story: Story) -> None:
     begun = math.floor(story.bursts[0].lives[0].started)
     for ears in (story.holding, story.learning):
-        rows = [row.told for row in ears.since(begun - 3)]
+        rows = [row.row for row in ears.since(begun - 3)]
         wrong = [row for row in rows if not story.is_right(row)]
         calm = [row for row in rows if not row.churn]
-        whole = {one.title: sum(one.running(row.seq)[0] == len(one.lives) for row in calm) for one in story.bursts}
+        whole = {
+            burst.title: sum(burst.running(row.seq)[0] == len(burst.lives) for row in calm) for burst in story.bursts
+        }
         print(json.dumps({"seconds": len(rows), "without churn": len(calm), "wrong": len(wrong), "whole": whole}))
         assert [(row.seq, row.pods) for row in wrong if not row.churn] == []
         assert all(whole[f"long-{count}"] >= 3 for count in BURSTS)
@@ -265,7 +271,7 @@ def test_churn_is_declared_within_a_second_of_the_first_event_of_a_burst(story: 
             first, window = ears.first(burst), ears.window(burst)
             assert first.heard < min(life.first for life in burst.lives)
             assert window[1].seq <= math.ceil(first.heard - LAST_SAMPLE)  # the first block that is sent after it
-            heard = next(row.heard for row in ears.rows if row.told.seq == window[1].seq)
+            heard = next(row.heard for row in ears.rows if row.row.seq == window[1].seq)
             late[burst.title] = round(heard - first.event.boottime_us / 1e6, 3)
         print(json.dumps({"seconds until churn is declared": late}))
         assert max(late.values()) < 1.5  # one until the block is sent; the rest is for a machine that is saturated
@@ -277,13 +283,15 @@ def test_nothing_that_is_learned_moves_in_churn_unless_holding_is_off(story: Sto
         windows = {burst.title: ears.window(burst) for burst in story.bursts}
         moved[name] = {title: abs(window[-1].cost / window[0].cost - 1) for title, window in windows.items()}
         energies[name] = {title: ears.energies(window) for title, window in windows.items()}
-        before, after = windows[f"short-{BURSTS[0]}"][0].cost, ears.rows[-1].told.cost
+        before, after = windows[f"short-{BURSTS[0]}"][0].cost, ears.rows[-1].row.cost
         print(json.dumps({"by": name, "cost before all bursts": before, "after": after}))
         print(json.dumps({"cost moved": {title: f"{by:.1%}" for title, by in moved[name].items()}}))
-        model = {title: f"{max(one) / max(min(one), 1e-12) - 1:.1%}" for title, one in energies[name].items() if one}
+        model = {
+            title: f"{max(first) / max(min(first), 1e-12) - 1:.1%}" for title, first in energies[name].items() if first
+        }
         print(json.dumps({"model moved": model}))
-        assert {row.mode for row in (row.told for row in ears.rows) if row.churn} == {"capacity"}
-    rows = [row.told for row in story.holding.rows]
+        assert {row.mode for row in (row.row for row in ears.rows) if row.churn} == {"capacity"}
+    rows = [row.row for row in story.holding.rows]
     shaken = [(before.cost, after.cost) for before, after in itertools.pairwise(rows) if after.churn]
     assert [pair for pair in shaken if abs(pair[1] / pair[0] - 1) > 0.05] == []
     assert all(len(set(energy)) == 1 for energy in energies["holding"].values())

@@ -81,9 +81,9 @@ def test_within_a_minute_all_are_healthy_and_this_host_is_in_the_cache(stack: St
 def test_the_history_is_read_from_outside_by_spazio_and_by_any_duckdb(running: Stack) -> None:
     until(lambda: newest(running) > 0, 20, "samples")
     until(lambda: running.sql("SELECT count(*) AS n FROM availability")[0]["n"] > 0, 20, "availability")
-    told = running.sql("SELECT count(*) AS n, max(net_bytes) >= 0 AS net, max(cpu_util) > 0 AS cpu FROM samples")[0]
-    assert told["n"] > 0
-    assert (told["net"], told["cpu"]) == (True, True)  # the host's own, through the mounts
+    messages = running.sql("SELECT count(*) AS n, max(net_bytes) >= 0 AS net, max(cpu_util) > 0 AS cpu FROM samples")[0]
+    assert messages["n"] > 0
+    assert (messages["net"], messages["cpu"]) == (True, True)  # the host's own, through the mounts
     assert running.parquet("SELECT count(*) > 0, any_value(node) FROM FILES") == (True, NODE)
     owners = {path.stat().st_uid for path in running.history.rglob("*")}
     assert owners == {USER}
@@ -91,19 +91,19 @@ def test_the_history_is_read_from_outside_by_spazio_and_by_any_duckdb(running: S
 
 def test_no_container_has_more_than_it_needs(running: Stack) -> None:
     for service in SERVICES:
-        found = running.inspect(service)
-        host = found["HostConfig"]
+        result = running.inspect(service)
+        host = result["HostConfig"]
         assert host["ReadonlyRootfs"] is True, service
         assert host["CapDrop"] == ["ALL"], service
         assert "no-new-privileges:true" in host["SecurityOpt"], service
         assert not host["Privileged"]
         assert host["PidMode"] == ""
         assert host["NetworkMode"] != "host"
-        status = Path(f"/proc/{found['State']['Pid']}/status").read_text()
+        status = Path(f"/proc/{result['State']['Pid']}/status").read_text()
         assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE), service
         if service != "nats":
             assert not re.search(r"^Uid:\s+0\b", status, re.MULTILINE), service
-        sources = {mount["Source"] for mount in found["Mounts"] if mount["Type"] == "bind" and not mount["RW"]}
+        sources = {mount["Source"] for mount in result["Mounts"] if mount["Type"] == "bind" and not mount["RW"]}
         assert sources & {"/proc", "/sys/fs/cgroup"} == ({"/proc", "/sys/fs/cgroup"} if service == "agent" else set())
     published = {
         service: {bound["HostIp"] for ports in bindings.values() for bound in ports or []}
@@ -186,10 +186,10 @@ def test_a_container_that_is_killed_comes_back_and_no_history_is_lost(running: S
     until(lambda: NODE in running.metrics(), 30, "the metrics")
     last = now()
     until(lambda: newest(running) >= last, 40, "the history")
-    told = counted(running, since, last)
-    assert told["doubled"] == 0
+    messages = counted(running, since, last)
+    assert messages["doubled"] == 0
     # The agent's own time down cannot be measured by it; all others' time down is made up for.
-    assert told["missing"] <= (8 if service == "agent" else 0)
+    assert messages["missing"] <= (8 if service == "agent" else 0)
 
 
 def test_down_and_up_keep_the_history(running: Stack) -> None:

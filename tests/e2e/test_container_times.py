@@ -70,7 +70,7 @@ def figures(bus: Bus, name: str, runs: Sequence[Run]) -> Figures:
     """Compare what a subscriber heard of an agent with what containers noted; what was not heard counts as late."""
     created, exited = [], []
     for container, times in runs:
-        at = {one.event.event: one.at for one in reversed(bus.of(name, container))}
+        at = {each.event.event: each.at for each in reversed(bus.of(name, container))}
         assert times.began is not None
         assert times.ended is not None
         created.append((at.get("created", math.inf) - times.began) / MILLISECOND)
@@ -88,11 +88,11 @@ def measure(bus: Bus, names: Sequence[str], title: str, run: Callable[[str], Run
     """Run containers one after the other, and say what each agent told of them."""
     runs = [run(f"{title}-{index}") for index in range(NUMBER)]
     time.sleep(1)  # for the last events, of real daemons
-    found = {name: figures(bus, name, runs) for name in names}
-    for name, one in found.items():
-        rounded = {key: round(value, 2) for key, value in one._asdict().items()}
+    result = {name: figures(bus, name, runs) for name in names}
+    for name, first in result.items():
+        rounded = {key: round(value, 2) for key, value in first._asdict().items()}
         print(json.dumps({"run": title, "agent": name, "containers": len(runs), **rounded}))
-    return found
+    return result
 
 
 def of_docker(engine: Dockerd) -> Callable[[str], Run]:
@@ -122,10 +122,10 @@ def has_version_2() -> bool:
     )
 
 
-def judge(found: Figures) -> None:
-    assert found.before >= 0.95
+def check_times(result: Figures) -> None:
+    assert result.before >= 0.95
     if has_version_2():
-        assert found.exited_p95 <= 20
+        assert result.exited_p95 <= 20
 
 
 def test_docker_containers_are_told_before_they_run_and_soon_after_their_end(
@@ -133,7 +133,7 @@ def test_docker_containers_are_told_before_they_run_and_soon_after_their_end(
 ) -> None:
     with hearing.agents(tmp_path, bus, auto=hearing.of_engine(engine, "auto")):
         hearing.hearing(bus, ["auto"], lambda: engine.run(100))
-        judge(measure(bus, ["auto"], "docker", of_docker(engine))["auto"])
+        check_times(measure(bus, ["auto"], "docker", of_docker(engine))["auto"])
 
 
 def test_containers_of_pods_are_told_before_they_run_and_soon_after_their_end(
@@ -142,7 +142,7 @@ def test_containers_of_pods_are_told_before_they_run_and_soon_after_their_end(
     with hearing.agents(tmp_path, bus, auto=hearing.of_kubelet(kubelet, "auto")):
         lonely = kubelet.pod("shop", "first")
         hearing.hearing(bus, ["auto"], lambda: kubelet.run(lonely, f"c{len(lonely.containers)}", 100))
-        judge(measure(bus, ["auto"], "pods", of_pods(kubelet))["auto"])
+        check_times(measure(bus, ["auto"], "pods", of_pods(kubelet))["auto"])
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -151,8 +151,8 @@ def test_each_source_by_itself_tells_docker_containers_and_its_figures_are_repor
 ) -> None:
     with hearing.agents(tmp_path, bus, **{name: hearing.of_engine(engine, name)}):
         hearing.hearing(bus, [name], lambda: engine.run(100))
-        found = measure(bus, [name], f"{name}-alone", of_docker(engine))[name]
-        assert found.before >= 0.95
+        result = measure(bus, [name], f"{name}-alone", of_docker(engine))[name]
+        assert result.before >= 0.95
 
 
 def test_when_all_cpus_are_saturated_bundle_and_docker_still_tell_before_a_container_runs(
@@ -162,9 +162,9 @@ def test_when_all_cpus_are_saturated_bundle_and_docker_still_tell_before_a_conta
     with hearing.agents(tmp_path, bus, **{name: hearing.of_engine(engine, name) for name in names}):
         hearing.hearing(bus, names, lambda: engine.run(100))
         with saturated():
-            found = measure(bus, names, "saturated", of_docker(engine))
-    assert found["auto"].before >= 0.95
-    assert max(found["bundle"].before, found["docker"].before) >= 0.95
+            result = measure(bus, names, "saturated", of_docker(engine))
+    assert result["auto"].before >= 0.95
+    assert max(result["bundle"].before, result["docker"].before) >= 0.95
 
 
 def test_when_all_cpus_are_saturated_bundle_still_tells_before_a_container_of_a_pod_runs(
@@ -175,6 +175,6 @@ def test_when_all_cpus_are_saturated_bundle_still_tells_before_a_container_of_a_
         lonely = kubelet.pod("shop", "second")
         hearing.hearing(bus, names, lambda: kubelet.run(lonely, f"c{len(lonely.containers)}", 100))
         with saturated():
-            found = measure(bus, names, "saturated-pods", of_pods(kubelet))
-    assert found["auto"].before >= 0.95
-    assert found["bundle"].before >= 0.95
+            result = measure(bus, names, "saturated-pods", of_pods(kubelet))
+    assert result["auto"].before >= 0.95
+    assert result["bundle"].before >= 0.95

@@ -43,11 +43,11 @@ def assert_whole(bus: Bus, names: Sequence[str], containers: Sequence[str]) -> N
     except AssertionError:
         pytest.fail(str([(name, container[:12], bus.life(name, container)) for name, container in unfinished][:5]))
     time.sleep(3)  # what is told twice comes with a listing, which is real time here
-    wrong = [(name, one) for name in names for one in containers if bus.life(name, one) != LIFE]
-    assert not wrong, "; ".join(f"{name} {one[:12]}: {bus.story(name, one)}" for name, one in wrong)
+    wrong = [(name, each) for name in names for each in containers if bus.life(name, each) != LIFE]
+    assert not wrong, "; ".join(f"{name} {each[:12]}: {bus.story(name, each)}" for name, each in wrong)
     for name in names:
         for container in containers:
-            times = [one.event.boottime_us for one in bus.of(name, container)]
+            times = [each.event.boottime_us for each in bus.of(name, container)]
             assert times == sorted(times)
 
 
@@ -99,7 +99,7 @@ def test_each_source_alone_and_all_together_tell_fifty_containers_of_pods(
         assert_whole(bus, list(wanted), containers)
         for name in ("bundle", "containerd", "together", "auto"):
             for pod in pods:
-                sandbox, inner = (bus.of(name, one)[-1].event for one in (pod.sandbox, *pod.containers))
+                sandbox, inner = (bus.of(name, left)[-1].event for left in (pod.sandbox, *pod.containers))
                 assert (inner.namespace, inner.name, inner.pod) == ("shop", pod.name, pod.uid), f"{name}: {inner}"
                 assert (inner.container_name, inner.sandbox, sandbox.sandbox) == ("app", False, True), (
                     f"{name}: {sandbox}"
@@ -107,9 +107,9 @@ def test_each_source_alone_and_all_together_tell_fifty_containers_of_pods(
                 assert (sandbox.namespace, sandbox.name) == ("shop", pod.name), f"{name}: {sandbox}"
                 assert inner.workload in ("shop/web", "batch")
             first = [bus.of(name, pod.containers[0])[0].event for pod in pods]
-            print(json.dumps({"agent": name, "created_with_its_name": sum(one.name is not None for one in first)}))
+            print(json.dumps({"agent": name, "created_with_its_name": sum(left.name is not None for left in first)}))
         for pod in pods:
-            assert [one.event.pod for one in bus.of("cgroup", pod.containers[0])] == [pod.uid] * 4
+            assert [left.event.pod for left in bus.of("cgroup", pod.containers[0])] == [pod.uid] * 4
             named = bus.of("containerd", pod.containers[0])[-1].event.workload
             assert named == pod.labels.get("spazio.class", "shop/web")
 
@@ -154,9 +154,9 @@ def test_the_running_set_is_right_two_seconds_after_the_runtime_has_started_agai
         print(
             json.dumps({"ended": ending.__name__, "right_after_seconds": took, "and_after_starting_some_again": again})
         )
-        assert len(agents["docker"].said("containers.failed")) == 1
+        assert len(agents["docker"].logged("containers.failed")) == 1
         assert len(engine.running()) == 7
-        assert {name: sorted(bus.life(name, one).count("created") for one in ours) for name in wanted} == {
+        assert {name: sorted(bus.life(name, our).count("created") for our in ours) for name in wanted} == {
             name: [1] * 9 + [2] * 4 for name in wanted
         }
 
@@ -180,7 +180,7 @@ def test_the_running_set_is_right_two_seconds_after_the_agent_has_started_again(
         for agent in agents.values():
             agent.start()
         started = len(agents) * 2
-        until(lambda: sum(len(agent.said("service.started")) for agent in agents.values()) == started, 30, "agents")
+        until(lambda: sum(len(agent.logged("service.started")) for agent in agents.values()) == started, 30, "agents")
         took = right_within(bus, names, engine.running, ours, 2)
         print(json.dumps({"signal": sign.name, "right_after_seconds": took}))
         time.sleep(3)
@@ -251,7 +251,7 @@ def test_nonsense_among_real_events_is_counted_said_once_and_harms_nothing(
             engine.remove(container)
         assert_whole(bus, ["met"], containers)
         assert met["met"].metric('spazio_container_damaged_total{source="docker"}') >= 20
-        assert len(met["met"].said("containers.damaged")) == 1
+        assert len(met["met"].logged("containers.damaged")) == 1
     meddler.close()
 
 
@@ -263,7 +263,7 @@ def test_sources_whose_sockets_and_folders_come_later_are_waited_for_and_said_on
         names = ["bundle", "docker", "containerd"]
         wanted = {name: hearing.of_engine(engine, name) for name in names} | {"auto": hearing.of_engine(engine, "auto")}
         with hearing.agents(tmp_path, bus, **wanted) as agents:
-            waiting = {name: lambda name=name: agents[name].said("containers.waiting") for name in wanted}
+            waiting = {name: lambda name=name: agents[name].logged("containers.waiting") for name in wanted}
             until(lambda: all(waiting[name]() for name in wanted), 20, "agents that wait")
             time.sleep(3)
             assert {name: len(waiting[name]()) for name in names} == dict.fromkeys(names, 1)
@@ -276,7 +276,7 @@ def test_sources_whose_sockets_and_folders_come_later_are_waited_for_and_said_on
                 engine.load(program)
                 container = engine.run(600_000)
                 right_within(bus, list(wanted), engine.running, {container}, 2)
-                assert {name: len(agents[name].said("containers.found")) for name in names} == dict.fromkeys(names, 1)
+                assert {name: len(agents[name].logged("containers.found")) for name in names} == dict.fromkeys(names, 1)
             finally:
                 engine.remove_all()
                 engine.end()
@@ -295,10 +295,10 @@ def test_an_agent_without_any_privilege_tells_all_by_cgroups_and_says_what_is_cl
         engine.wait(container)
         engine.remove(container)
         assert_whole(bus, ["nobody"], [container])
-        closed = {str(row["source"]): str(row["reason"]) for row in agent.said("containers.waiting")}
+        closed = {str(row["source"]): str(row["reason"]) for row in agent.logged("containers.waiting")}
         assert "Permission denied" in closed["docker"]
         assert "Permission denied" in closed["bundle"]
-        assert len(agent.said("containers.waiting")) == 3
+        assert len(agent.logged("containers.waiting")) == 3
         agent.end()
     finally:
         agent.kill()
@@ -309,12 +309,12 @@ def test_a_runtime_that_hangs_is_given_up_said_once_and_found_again(tmp_path: Pa
         hearing.hearing(bus, ["hung"], lambda: engine.run(100))
         engine.send(SIGSTOP)
         try:
-            until(lambda: agents["hung"].said("containers.failed"), 45, "the listing that is not answered")
+            until(lambda: agents["hung"].logged("containers.failed"), 45, "the listing that is not answered")
             time.sleep(12)
         finally:
             engine.send(SIGCONT)
         container = engine.run(600_000)
         right_within(bus, ["hung"], engine.running, {container}, 10)
-        assert len({str(row["reason"]) for row in agents["hung"].said("containers.failed")}) == len(
-            agents["hung"].said("containers.failed")
+        assert len({str(row["reason"]) for row in agents["hung"].logged("containers.failed")}) == len(
+            agents["hung"].logged("containers.failed")
         )

@@ -38,9 +38,9 @@ def region(tmp_path: Path) -> Iterator[Region]:
 
 async def until(probe: Callable[[], Awaitable[Any]], seconds: float) -> Any:
     async with asyncio.timeout(seconds):
-        while not (found := await probe()):  # noqa: ASYNC110 # other processes make it
+        while not (result := await probe()):  # noqa: ASYNC110 # other processes make it
             await asyncio.sleep(0.1)
-    return found
+    return result
 
 
 async def cached(client: Client) -> dict[str, Any] | None:
@@ -55,20 +55,20 @@ async def cached(client: Client) -> dict[str, Any] | None:
 
 async def blocks(client: Client) -> list[EdgeBlock]:
     """Return every edge block that is stored."""
-    found: list[EdgeBlock] = []
+    result: list[EdgeBlock] = []
     async with Reader(client, NAMES.telemetry, [NAMES.part("*", "edge")]) as reader:
         while part := await reader.read(timeout_seconds=1):
-            found += [codec.decode_from(EdgeBlock, one.data, one.subject) for one in part]
-    return found
+            result += [codec.decode_from(EdgeBlock, each.data, each.subject) for each in part]
+    return result
 
 
 async def usage(client: Client) -> list[int]:
     """Return the seconds of every block of pod usage that is stored."""
-    found: list[int] = []
+    result: list[int] = []
     async with Reader(client, NAMES.telemetry, [NAMES.part("*", "pods")]) as reader:
         while part := await reader.read(timeout_seconds=1):
-            found += [json.loads(one.data)["seq"] for one in part]
-    return found
+            result += [json.loads(each.data)["seq"] for each in part]
+    return result
 
 
 async def modelled(client: Client) -> bool:
@@ -231,4 +231,4 @@ class Heard:
 
     async def heard(self, subject: str, data: bytes | None = None) -> bool:
         """Tell whether a message came on a subject; with `data`, whether that did."""
-        return any(found == subject and data in (None, content) for found, content in self.messages)
+        return any(result == subject and data in (None, content) for result, content in self.messages)

@@ -24,7 +24,7 @@ SECONDS = 400
 ROWS = {"samples": 10 * SECONDS, "containers": SECONDS, "pods": 3 * SECONDS, "nodes": SECONDS, "podfacts": SECONDS}
 
 
-def found(settings: Settings) -> dict[str, tuple[int, int]]:
+def row_counts(settings: Settings) -> dict[str, tuple[int, int]]:
     """Return rows, and different rows, of each table."""
     with view.connect(settings.history_dir) as connection:
         counts = {}
@@ -53,8 +53,8 @@ async def sink(settings: Settings) -> AsyncIterator[None]:
 
 async def feed(client: Client) -> None:
     for number in range(SECONDS):
-        said = {"samples": block("n", number), **of_each_kind(number)}
-        for kind, message in said.items():
+        messages = {"samples": block("n", number), **of_each_kind(number)}
+        for kind, message in messages.items():
             await client.jetstream().publish(NAMES.node(kind, "n"), codec.encode(message))
         await asyncio.sleep(0.04)
 
@@ -78,13 +78,13 @@ async def test_killed_again_and_again_the_history_has_every_row_once(client: Cli
         async with sink(settings):
             before = files()
             with contextlib.suppress(TimeoutError):  # nothing comes any more
-                await until(functools.partial(lambda known: files() > known, before), 15)
+                await until(functools.partial(lambda given: files() > given, before), 15)
             await asyncio.sleep(chance.uniform(0, 0.3))
         kills += 1
         unfinished += any(settings.history_dir.glob("**/.*.tmp"))
     await feeding
     assert kills >= 5
     async with sink(settings):
-        await until(lambda: {table: rows for table, (rows, _) in found(settings).items()} == ROWS, 60)
-    assert found(settings) == {table: (rows, rows) for table, rows in ROWS.items()}
+        await until(lambda: {table: rows for table, (rows, _) in row_counts(settings).items()} == ROWS, 60)
+    assert row_counts(settings) == {table: (rows, rows) for table, rows in ROWS.items()}
     print(f"{kills} kills, {unfinished} of them while a file was being written")

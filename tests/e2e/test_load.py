@@ -68,8 +68,8 @@ def lateness_p99(before: str, after: str) -> float:
     """Return an upper bound of the 99th percentile between two pages of metrics."""
 
     def buckets(page: str) -> dict[float, float]:
-        found = re.findall(r'spazio_sample_lateness_seconds_bucket\{le="([^"]+)"\} ([0-9.e+]+)', page)
-        return {float(bound.replace("+Inf", "inf")): float(count) for bound, count in found}
+        result = re.findall(r'spazio_sample_lateness_seconds_bucket\{le="([^"]+)"\} ([0-9.e+]+)', page)
+        return {float(bound.replace("+Inf", "inf")): float(count) for bound, count in result}
 
     first, last = buckets(before), buckets(after)
     counted = {bound: last[bound] - first[bound] for bound in last}

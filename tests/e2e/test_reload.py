@@ -22,9 +22,9 @@ def test_a_signal_to_up_changes_the_settings_of_its_services_and_restarts_none(t
         running.process.send_signal(signal.SIGHUP)
         until(lambda: running.sql("SELECT * FROM samples"), 10, "rows in the history")
         log = (tmp_path / "data.log").read_text()
-        told = [line for line in log.splitlines() if '"settings.reloaded"' in line]
+        messages = [line for line in log.splitlines() if '"settings.reloaded"' in line]
         for service in ("up", "agent", "process", "cache", "history", "metrics"):
-            assert [line for line in told if f'"service": "{service}"' in line], service
+            assert [line for line in messages if f'"service": "{service}"' in line], service
         assert '"settings": "process_batch"' in log
         assert {name: running.pid(name) for name in pids} == pids
         config.write_text("[log\n")

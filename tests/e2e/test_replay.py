@@ -15,8 +15,8 @@ ROWS = "SELECT * EXCLUDE (time, sequence) FROM availability WHERE node LIKE 'sim
 def rows(*where: str) -> list[dict[str, Any]]:
     answer = spazio("sql", ROWS, "--json", *where)
     assert answer.returncode == 0, answer.stderr
-    found: list[dict[str, Any]] = json.loads(answer.stdout)
-    return found
+    document: list[dict[str, Any]] = json.loads(answer.stdout)
+    return document
 
 
 def simulated(running: Up) -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recording") / "data"
     settings = ("--nodes", str(NODES), "--simulated-churn-per-minute", "5", "--history-flush-seconds", "1")
     with up(folder, *settings) as running:
-        shown = until(lambda: found if len(found := simulated(running)) == NODES else [], 30, "all simulated nodes")
+        shown = until(lambda: result if len(result := simulated(running)) == NODES else [], 30, "all simulated nodes")
         assert {row["node"] for row in shown} == {f"sim-{number:05d}" for number in range(NODES)}
         until(lambda: all(row["age_seconds"] < 10 for row in simulated(running)), 30, "fresh rows")
         assert running.pid("load")
@@ -41,14 +41,14 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_replay_of_a_recording_has_the_rows_that_the_recording_had(recording: Path) -> None:
     answer = spazio("replay", "--data-dir", str(recording), "--json")
     assert answer.returncode == 0, answer.stderr
-    said = json.loads(answer.stdout)
-    assert said["whole"]
-    assert not said["faulty"]
-    before, after = rows("--data-dir", str(recording)), rows("--history-dir", said["history"])
+    document = json.loads(answer.stdout)
+    assert document["whole"]
+    assert not document["faulty"]
+    before, after = rows("--data-dir", str(recording)), rows("--history-dir", document["history"])
     assert len(after) > 5 * NODES
     # The recording ended at a signal: what its processors had not folded then is folded by the replay.
-    known = {(row["node"], row["at_us"]) for row in before}
-    assert [row for row in after if (row["node"], row["at_us"]) in known] == before
+    fields = {(row["node"], row["at_us"]) for row in before}
+    assert [row for row in after if (row["node"], row["at_us"]) in fields] == before
     assert len(after) - len(before) < 3 * NODES
 
 
@@ -95,10 +95,10 @@ def test_a_replay_leaves_out_bad_rows_only_if_told_to(tmp_path: Path) -> None:
     assert "--skip-bad" in refused.stderr
     answer = spazio(*command, "--skip-bad")
     assert answer.returncode == 0, answer.stderr
-    said = json.loads(answer.stdout)
-    assert (said["samples"], said["faulty"]) == (90, 1)
+    document = json.loads(answer.stdout)
+    assert (document["samples"], document["faulty"]) == (90, 1)
     statement = "SELECT node, count(*) AS n, min(at_us) AS first FROM availability GROUP BY node ORDER BY node"
-    found = spazio("sql", statement, "--json", "--history-dir", said["history"])
-    counted = json.loads(found.stdout)
+    result = spazio("sql", statement, "--json", "--history-dir", document["history"])
+    counted = json.loads(result.stdout)
     assert [row["node"] for row in counted] == ["n0", "n1", "n2"]
     assert all(row["n"] > 5 and row["first"] < 1_700_000_005_000_000 for row in counted)

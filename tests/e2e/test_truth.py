@@ -24,9 +24,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     assert (folder / "truth.png").stat().st_size > 10_000
     assert "By family" in (folder / "report.md").read_text()
-    found: dict[str, Any] = json.loads(done.stdout)
-    print(json.dumps({form: part["figures"] for form, part in found["forms"].items()}))
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    print(json.dumps({form: part["figures"] for form, part in document["forms"].items()}))
+    return document
 
 
 def cells(report: dict[str, Any], slowdown: float, family: str = "") -> list[dict[str, Any]]:
@@ -38,11 +38,13 @@ def cells(report: dict[str, Any], slowdown: float, family: str = "") -> list[dic
 
 
 def test_what_fits_is_what_was_said_in_most_cells_and_the_bound_holds(report: dict[str, Any]) -> None:
-    found = cells(report, 2.0)
-    assert len(found) > 12
-    near = [abs(cell["available"] - cell["truth"]) <= max(1.0, 0.15 * (cell["truth"] + cell["pods"])) for cell in found]
+    result = cells(report, 2.0)
+    assert len(result) > 12
+    near = [
+        abs(cell["available"] - cell["truth"]) <= max(1.0, 0.15 * (cell["truth"] + cell["pods"])) for cell in result
+    ]
     assert sum(near) / len(near) >= 0.5
-    assert sum(cell["lower"] <= cell["truth"] for cell in found) / len(found) >= 0.8
+    assert sum(cell["lower"] <= cell["truth"] for cell in result) / len(result) >= 0.8
 
 
 @pytest.mark.parametrize("family", ["burn", "burn-after-hold"])

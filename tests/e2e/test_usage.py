@@ -144,8 +144,8 @@ def test_usage_of_a_busy_and_of_a_large_container_is_what_the_kernel_accounts(cg
             time.sleep(0.005)
             if len(running.pods) > seen:
                 seen, block = len(running.pods), running.pods[-1]
-                told, true = block.memory_bytes[block.pods.index(large)], cgroups.working_set(large)
-                gaps.append(abs((told or 0) - true) / true)
+                messages, true = block.memory_bytes[block.pods.index(large)], cgroups.working_set(large)
+                gaps.append(abs((messages or 0) - true) / true)
         last, until = {container: cgroups.cpu_seconds(container) for container in (busy, large)}, time.time()
         time.sleep(1.2)
     for container in (busy, large):
@@ -180,8 +180,8 @@ def test_pods_and_system_together_are_the_node(cgroups: Groups, *, bursts: bool)
     first, last = running.pods[0], running.pods[-1]
     true, doubt = node.cores((first.at_us - first.span_us) / 1e6, last.at_us / 1e6)
     spans = [block.span_us for block in running.pods]
-    told = [sum(filter(None, block.cpu_cores)) + (block.system_cpu_cores or 0) for block in running.pods]
-    whole = sum(cores * span for cores, span in zip(told, spans, strict=True)) / sum(spans)
+    messages = [sum(filter(None, block.cpu_cores)) + (block.system_cpu_cores or 0) for block in running.pods]
+    whole = sum(cores * span for cores, span in zip(messages, spans, strict=True)) / sum(spans)
     print(f"pods and system {whole:.4f} cores, /proc/stat {true:.4f} (to {doubt:.4f}), {sum(spans) / 1e6:.2f} s")
     assert whole == pytest.approx(true, rel=0.03, abs=doubt)
 
@@ -241,18 +241,18 @@ def test_containers_held_back_by_quotas_leave_the_cpu_near_its_real_use(
         cgroups.run(BUSY, quota=quota)
     for _ in range(free):
         cgroups.run(BUSY)
-    told, raw, true, owed = observed(12)
-    print(f"told {told:.3f}, raw {raw:.3f}, true {true:.3f}, owed {owed:.3f}")
-    assert told == pytest.approx(true, abs=0.08)
-    assert abs(told - true) <= max(0.04, abs(raw - true))
+    messages, raw, true, owed = observed(12)
+    print(f"told {messages:.3f}, raw {raw:.3f}, true {true:.3f}, owed {owed:.3f}")
+    assert messages == pytest.approx(true, abs=0.08)
+    assert abs(messages - true) <= max(0.04, abs(raw - true))
 
 
 def test_busy_containers_without_a_quota_read_as_ever(cgroups: Groups) -> None:
     cgroups.run(BUSY, processes=4)
-    told, raw, _, owed = observed(8)
+    messages, raw, _, owed = observed(8)
     assert owed < 0.02
-    assert told == pytest.approx(raw, abs=0.01)
-    assert told > 0.9
+    assert messages == pytest.approx(raw, abs=0.01)
+    assert messages > 0.9
 
 
 def test_a_node_with_a_container_held_back_by_its_quota_does_not_look_full(cgroups: Groups, tmp_path: Path) -> None:
@@ -273,10 +273,10 @@ def test_a_node_with_a_container_held_back_by_its_quota_does_not_look_full(cgrou
     real = (row["util"] + row["pressure"] * (1 - row["owed"])) / 2
     print(f"told {np.mean(rows):.3f}, real {real:.3f}, raw {(row['util'] + row['pressure']) / 2:.3f}")
     assert float(np.mean(rows)) == pytest.approx(real, abs=0.08)
-    told = [(block, block.pods.index(container)) for block in heard]
-    assert all(0 < (block.cpu_cores[place] or 0) < 0.36 for block, place in told)
-    throttled = [block.throttled[place] for block, place in told]
-    waited = [block.cpu_pressure[place] for block, place in told]
+    messages = [(block, block.pods.index(container)) for block in heard]
+    assert all(0 < (block.cpu_cores[place] or 0) < 0.36 for block, place in messages)
+    throttled = [block.throttled[place] for block, place in messages]
+    waited = [block.cpu_pressure[place] for block, place in messages]
     # Both are read one after the other, and the kernel settles waiting now and then: seconds by themselves say little.
     held_back = [share for share in throttled if share is not None]
     assert len(held_back) == len(throttled)
@@ -319,11 +319,11 @@ def start(engine: Dockerd, program: str) -> str:
 
 def accounted(engine: Dockerd, container: str) -> tuple[float, float, int]:
     """Return the time of the day, CPU seconds and working set, as the engine tells them."""
-    told = json.loads(engine.ask("GET", f"/containers/{container}/stats?stream=false&one-shot=true"))
-    stats: dict[str, Any] = told["memory_stats"]["stats"]
+    document = json.loads(engine.ask("GET", f"/containers/{container}/stats?stream=false&one-shot=true"))
+    stats: dict[str, Any] = document["memory_stats"]["stats"]
     inactive = stats.get("total_inactive_file", stats.get("inactive_file", 0))
-    at = datetime.fromisoformat(told["read"][:26] + "+00:00").timestamp()
-    return at, told["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9, told["memory_stats"]["usage"] - inactive
+    at = datetime.fromisoformat(document["read"][:26] + "+00:00").timestamp()
+    return at, document["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9, document["memory_stats"]["usage"] - inactive
 
 
 def test_usage_agrees_with_what_docker_accounts(engine: Dockerd) -> None:
@@ -344,7 +344,7 @@ def test_usage_agrees_with_what_docker_accounts(engine: Dockerd) -> None:
         expected = (total - used) / (until - since)
         cores = running.cores(container, since, until)
         near = min(running.pods, key=lambda block: abs(block.at_us / 1e6 - until))
-        told = near.memory_bytes[near.pods.index(container)]
-        print(f"{cores:.4f} cores for {expected:.4f}, {told} bytes for {working_set}")
+        messages = near.memory_bytes[near.pods.index(container)]
+        print(f"{cores:.4f} cores for {expected:.4f}, {messages} bytes for {working_set}")
         assert cores == pytest.approx(expected, rel=0.02, abs=0.002)
-        assert told == pytest.approx(working_set, rel=0.02, abs=1 << 20)
+        assert messages == pytest.approx(working_set, rel=0.02, abs=1 << 20)

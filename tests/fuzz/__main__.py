@@ -23,7 +23,7 @@ def main() -> int:
     if given.target is None:
         print("\n".join(TARGETS))
         return 0
-    found = 0
+    result = 0
     for name in TARGETS if given.target == "all" else [given.target]:
         target = TARGETS[name]()
         outcome = session.run(target, given.seconds, given.seed)
@@ -36,8 +36,8 @@ def main() -> int:
             print(f"  {fault}\n    {data[:300]!r}", flush=True)
             if given.keep and data:
                 print(f"    kept as {session.keep(target, data)}")
-        found += len(outcome.findings)
-    return int(bool(found))
+        result += len(outcome.findings)
+    return int(bool(result))
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ def test_the_search_finds_a_crash_and_a_hang(tmp_path: Path) -> None:
     def crash(data: bytes) -> None:
         nothing[data[0]] += 1
 
-    found = session.attempt(crash, b"x", (ValueError,))[1]
-    assert found.startswith("KeyError at test_fuzz.py")
+    result = session.attempt(crash, b"x", (ValueError,))[1]
+    assert result.startswith("KeyError at test_fuzz.py")
 
     def hang(_: bytes) -> None:
         while True:

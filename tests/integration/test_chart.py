@@ -31,8 +31,8 @@ def changed(values: dict[str, Any]) -> dict[tuple[str, str, str], tuple[Any, Any
     }
 
 
-def container(found: Objects, key: tuple[str, str, str]) -> dict[str, Any]:
-    (only,) = found[key]["spec"]["template"]["spec"]["containers"]
+def container(result: Objects, key: tuple[str, str, str]) -> dict[str, Any]:
+    (only,) = result[key]["spec"]["template"]["spec"]["containers"]
     assert isinstance(only, dict)
     return only
 
@@ -59,19 +59,19 @@ def test_the_standard_profile_is_the_manifests() -> None:
 
 def test_profiles_differ_as_their_table_says() -> None:
     small, standard, production = (built(profile) for profile in ("small", "standard", "production"))
-    assert [found[PROCESS]["spec"]["replicas"] for found in (small, standard, production)] == [1, 2, 3]
-    assert [found[NATS]["spec"]["replicas"] for found in (small, standard, production)] == [1, 1, 3]
+    assert [result[PROCESS]["spec"]["replicas"] for result in (small, standard, production)] == [1, 2, 3]
+    assert [result[NATS]["spec"]["replicas"] for result in (small, standard, production)] == [1, 1, 3]
     for space in ("spazio", "spazio-agents"):
         assert production["ConfigMap", space, "spazio"]["data"]["SPAZIO_NATS_REPLICAS"] == "3"
     budgets = {
-        key[2]: one["spec"].get("minAvailable", one["spec"].get("maxUnavailable"))
-        for key, one in production.items()
+        key[2]: first["spec"].get("minAvailable", first["spec"].get("maxUnavailable"))
+        for key, first in production.items()
         if key[0] == "PodDisruptionBudget"
     }
     assert budgets == {"spazio-extender": 1, "spazio-nats": 1, "spazio-process": 1}
     assert small["PodDisruptionBudget", "spazio", "spazio-extender"]["spec"]["minAvailable"] == 0
     spread = production[NATS]["spec"]["template"]["spec"]["topologySpreadConstraints"]
-    assert [(one["topologyKey"].rpartition("/")[2], one["whenUnsatisfiable"]) for one in spread] == [
+    assert [(first["topologyKey"].rpartition("/")[2], first["whenUnsatisfiable"]) for first in spread] == [
         ("hostname", "DoNotSchedule"),
         ("zone", "ScheduleAnyway"),
     ]
@@ -79,12 +79,12 @@ def test_profiles_differ_as_their_table_says() -> None:
 
 def test_images_are_replaced_everywhere_and_pull_secrets_named() -> None:
     images = {"full": "r/spazio:2.0", "agent": "r/agent@sha256:" + "0" * 64, "nats": "r/nats:2.16"}
-    found = rendered(images=images | {"pullSecrets": ["pull"]})
-    workloads = {key: one for key, one in found.items() if "template" in one.get("spec", {})}
-    for key, one in workloads.items():
+    result = rendered(images=images | {"pullSecrets": ["pull"]})
+    workloads = {key: first for key, first in result.items() if "template" in first.get("spec", {})}
+    for key, first in workloads.items():
         kind = {"spazio-agent": "agent", "spazio-nats": "nats"}.get(key[2], "full")
-        assert container(found, key)["image"] == images[kind]
-        assert one["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+        assert container(result, key)["image"] == images[kind]
+        assert first["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "pull"}]
     assert len(workloads) == 10
 
 
@@ -107,63 +107,63 @@ def test_a_component_can_be_changed_alone() -> None:
 
 
 def test_settings_reach_all_components_and_addresses_all_policies() -> None:
-    found = changed(
+    result = changed(
         {"settings": {"SPAZIO_LOG_LEVEL": "debug"}, "controlPlane": {"cidrs": ["10.0.0.1/32", "10.0.0.2/32"]}}
     )
-    policies = {key[2] for key in found if key[0] == "NetworkPolicy"}
+    policies = {key[2] for key in result if key[0] == "NetworkPolicy"}
     assert policies == {"spazio-extender", "spazio-kubernetes", "spazio-watch"}
-    settings = [after["data"]["SPAZIO_LOG_LEVEL"] for key, (_, after) in found.items() if key[0] == "ConfigMap"]
+    settings = [after["data"]["SPAZIO_LOG_LEVEL"] for key, (_, after) in result.items() if key[0] == "ConfigMap"]
     assert settings == ["debug", "debug"]
-    assert len(found) == 5
-    for key in found:
+    assert len(result) == 5
+    for key in result:
         if key[0] == "NetworkPolicy":
-            assert "192.0.2.1" not in yaml.safe_dump(found[key][1])
-            assert "10.0.0.2/32" in yaml.safe_dump(found[key][1])
+            assert "192.0.2.1" not in yaml.safe_dump(result[key][1])
+            assert "10.0.0.2/32" in yaml.safe_dump(result[key][1])
 
 
 def test_volumes_have_the_size_and_class_that_is_asked_for() -> None:
     storage = {"storage": {"size": "7Gi", "className": "fast"}}
-    found = rendered(components={"nats": storage, "history": storage})
-    (claim,) = found[NATS]["spec"]["volumeClaimTemplates"]
-    for spec in (claim["spec"], found["PersistentVolumeClaim", "spazio", "spazio-history"]["spec"]):
+    result = rendered(components={"nats": storage, "history": storage})
+    (claim,) = result[NATS]["spec"]["volumeClaimTemplates"]
+    for spec in (claim["spec"], result["PersistentVolumeClaim", "spazio", "spazio-history"]["spec"]):
         assert (spec["resources"]["requests"]["storage"], spec["storageClassName"]) == ("7Gi", "fast")
 
 
 @pytest.mark.parametrize("name", ["agent", "cache", "extender", "history", "kubernetes", "metrics", "nats", "process"])
 def test_a_component_that_is_left_out_takes_everything_of_its_own_with_it(name: str) -> None:
-    found = changed({"components": {name: {"enabled": False}}})
-    assert all(after is None for _, after in found.values())
-    kinds = {key[0] for key in found}
+    result = changed({"components": {name: {"enabled": False}}})
+    assert all(after is None for _, after in result.values())
+    kinds = {key[0] for key in result}
     assert "NetworkPolicy" in kinds
     assert kinds & {"Deployment", "StatefulSet", "DaemonSet"}
     own = (f"spazio-{name}", f"spazio-{name}-nodes", f"spazio-{name}-floors")
-    assert {key[2] for key in found} <= {*own, *(["nodemetrics.spazio.io"] if name == "kubernetes" else [])}
+    assert {key[2] for key in result} <= {*own, *(["nodemetrics.spazio.io"] if name == "kubernetes" else [])}
     assert ("ServiceAccount" in kinds) == (name in ("extender", "kubernetes"))
 
 
 def test_binding_brings_its_right_and_is_off_otherwise() -> None:
-    found = changed({"components": {"extender": {"bind": True}}})
-    assert {key[::2] for key in found} == {
+    result = changed({"components": {"extender": {"bind": True}}})
+    assert {key[::2] for key in result} == {
         ("ClusterRole", "spazio-extender-bind"),
         ("ClusterRoleBinding", "spazio-extender-bind"),
         ("Deployment", "spazio-extender"),
     }
-    (extender,) = found["Deployment", "spazio", "spazio-extender"][1]["spec"]["template"]["spec"]["containers"]
+    (extender,) = result["Deployment", "spazio", "spazio-extender"][1]["spec"]["template"]["spec"]["containers"]
     assert {"name": "SPAZIO_EXTENDER_BIND", "value": "true"} in extender["env"]
 
 
 def test_monitoring_has_the_rules_and_dashboards_of_the_project() -> None:
     on = {"podMonitor": True, "rules": True, "dashboards": True, "labels": {"release": "p"}, "runbook": "https://r/x"}
-    found = {key[0]: after for key, (_, after) in changed({"monitoring": on}).items()}
-    assert found.keys() == {"PodMonitor", "PrometheusRule", "ConfigMap"}
+    result = {key[0]: after for key, (_, after) in changed({"monitoring": on}).items()}
+    assert result.keys() == {"PodMonitor", "PrometheusRule", "ConfigMap"}
     text = RULES.read_text().replace("runbook_url: docs/runbook.md", "runbook_url: https://r/x")
-    assert found["PrometheusRule"]["spec"] == yaml.safe_load(text)
-    assert found["ConfigMap"]["data"] == {f"spazio-{path.name}": path.read_text() for path in DASHBOARDS}
-    assert all(one["metadata"]["labels"]["release"] == "p" for one in found.values())
+    assert result["PrometheusRule"]["spec"] == yaml.safe_load(text)
+    assert result["ConfigMap"]["data"] == {f"spazio-{path.name}": path.read_text() for path in DASHBOARDS}
+    assert all(value["metadata"]["labels"]["release"] == "p" for value in result.values())
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"profile": "large"}, "profile"),
         ({"image": "x"}, "image"),
@@ -177,10 +177,10 @@ def test_monitoring_has_the_rules_and_dashboards_of_the_project() -> None:
         ({"controlPlane": {"cidrs": []}}, "cidrs"),
     ],
 )
-def test_values_that_mean_nothing_are_refused_by_name(values: dict[str, Any], told: str) -> None:
+def test_values_that_mean_nothing_are_refused_by_name(values: dict[str, Any], message: str) -> None:
     answer = helm("template", "spazio", str(CHART), values=values)
     assert answer.returncode != 0
-    assert told in answer.stderr.replace(".", "/")
+    assert message in answer.stderr.replace(".", "/")
 
 
 def test_the_chart_has_no_fault_that_helm_knows_and_can_be_packed_whole(tmp_path: Path) -> None:

@@ -50,19 +50,19 @@ async def test_containers_are_remembered_once_their_events_are_stored(running: S
             kept.note(event(kind, name))
             outbox.put("spazio.containers.n1", codec.encode(event(kind, name)), str(number))
         await asyncio.sleep(0.3)
-        assert await file_of(tmp_path).recall() == Memory(), "no stream has stored them yet"
+        assert await file_of(tmp_path).load() == Memory(), "no stream has stored them yet"
         await stream.ensure(creating, processors)
         async with asyncio.timeout(5):
             while not (tmp_path / "run" / "containers.json").exists():  # noqa: ASYNC110 # files have no events
                 await asyncio.sleep(0.05)
         for task in working:
             task.cancel()
-    memory = await file_of(tmp_path).recall()
+    memory = await file_of(tmp_path).load()
     assert {name: (last.happening.event, last.rebooted) for name, last in memory.events.items()} == {
         A: ("started", False),
         C: ("created", False),
     }
-    rebooted = await file_of(tmp_path, boot="fedcba9876543210").recall()
+    rebooted = await file_of(tmp_path, boot="fedcba9876543210").load()
     assert all(last.rebooted for last in rebooted.events.values())
 
 
@@ -77,7 +77,7 @@ async def written(folder: Path) -> Path:
     kept = file_of(folder)
     kept.note(event("started", A))
     await kept.finish(Stored())
-    assert (await file_of(folder).recall()).events
+    assert (await file_of(folder).load()).events
     return folder / "run" / "containers.json"
 
 
@@ -86,13 +86,13 @@ async def test_a_file_of_another_node_or_time_and_a_damaged_one_are_ignored(
 ) -> None:
     path = await written(tmp_path)
     content = json.loads(path.read_text())
-    assert await file_of(tmp_path, node="n2").recall() == Memory()
+    assert await file_of(tmp_path, node="n2").load() == Memory()
     for at_us in (time.time_ns() // 1000 - 3601 * 10**6, time.time_ns() // 1000 + 3700 * 10**6):
         path.write_text(json.dumps(content | {"at_us": at_us}))
-        assert await file_of(tmp_path).recall() == Memory()
+        assert await file_of(tmp_path).load() == Memory()
     for damaged in ("", "{", "[]", "{}", json.dumps(content | {"events": [{"v": 1}]}), json.dumps(content | {"v": 2})):
         path.write_text(damaged)
-        assert await file_of(tmp_path).recall() == Memory()
+        assert await file_of(tmp_path).load() == Memory()
     assert {record.getMessage() for record in caplog.records} == {"containers.file_ignored"}
 
 
@@ -100,10 +100,10 @@ async def test_what_an_earlier_run_announced_stays_in_the_file(tmp_path: Path) -
     await written(tmp_path)
     kept = file_of(tmp_path)
     kept.note(event("started", B))
-    await kept.recall()
+    await kept.load()
     kept.note(event("exited", A))
     await kept.finish(Stored())
-    assert set((await file_of(tmp_path).recall()).events) == {B}
+    assert set((await file_of(tmp_path).load()).events) == {B}
 
 
 async def test_a_folder_that_cannot_be_written_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -202,9 +202,9 @@ def test_a_service_that_is_refused_ends_with_status_2_and_says_why(running: Secu
 
 def test_a_password_on_the_command_line_is_warned_of_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     loaded = option.parse("agent", "", ["--nats", "nats://me:secret@127.0.0.1:1"])
-    told = capsys.readouterr().err
-    assert "--nats-credentials" in told
-    assert "secret" not in told + loaded.nats_shown
+    error = capsys.readouterr().err
+    assert "--nats-credentials" in error
+    assert "secret" not in error + loaded.nats_shown
     option.parse("agent", "", ["--nats", "nats://127.0.0.1:1"])
     assert not capsys.readouterr().err
 
@@ -289,12 +289,12 @@ def test_a_command_finds_the_credential_of_its_role_beside_that_of_readers(tmp_p
     settings = all_settings.load({"data_dir": str(tmp_path), "sample_node": "n.1"}, environ={})
     access = embedded.prepare(settings)
     addresses.write(tmp_path, {"nats": "nats://127.0.0.1:1", "credentials": str(access.reader)})
-    found = {
+    result = {
         name: addresses.located(settings, name).nats.credentials
         for name in ("reader", "load", "admin", "agent", "edge", "process", "unknown")
     }
     folder = tmp_path / "credentials"
-    assert found == {
+    assert result == {
         "reader": folder / "roles" / "reader.creds",
         "load": folder / "roles" / "load.creds",
         "admin": folder / "roles" / "admin.creds",

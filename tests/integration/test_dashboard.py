@@ -33,13 +33,13 @@ async def web() -> AsyncIterator[aiohttp.ClientSession]:
 
 async def events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[str, Any]]:
     """Read the next events of a stream, without comments."""
-    found: list[tuple[str, Any]] = []
+    result: list[tuple[str, Any]] = []
     async with asyncio.timeout(15):
-        while len(found) < count:
+        while len(result) < count:
             lines = (await answer.content.readuntil(b"\n\n")).decode().splitlines()
             if lines[0].startswith("event: "):
-                found.append((lines[0][7:], json.loads(lines[1][6:])))
-    return found
+                result.append((lines[0][7:], json.loads(lines[1][6:])))
+    return result
 
 
 async def query(web: aiohttp.ClientSession, address: str, sql: str) -> tuple[int, Any]:
@@ -51,29 +51,29 @@ async def query(web: aiohttp.ClientSession, address: str, sql: str) -> tuple[int
 async def test_a_page_gets_all_nodes_and_then_those_that_change(
     client: Client, settings: Settings, web: aiohttp.ClientSession
 ) -> None:
-    known = rows(60, names=["<script>alert(1)</script>"])
-    await cache(client, known)
+    given = rows(60, names=["<script>alert(1)</script>"])
+    await cache(client, given)
     async with served(client, settings) as address, web.get(f"{address}/api/cluster") as answer:
         assert answer.headers["Content-Type"].startswith("text/event-stream")
         (kind, nodes), (_, facts), (_, totals) = await events(answer, 3)
         assert (kind, nodes["full"], facts) == ("nodes", True, {})
         by_name = {row[0]: dict(zip(nodes["columns"], row, strict=True)) for row in nodes["rows"]}
-        assert by_name.keys() == {row.node for row in known}
-        for row in known:
+        assert by_name.keys() == {row.node for row in given}
+        for row in given:
             shown = by_name[row.node]
             assert (shown["available"], shown["lower"], shown["binding"]) == (row.available, row.lower, row.binding)
         assert totals["nodes"] == 60
-        assert totals["lower"] == sum(int(row.lower) for row in known)
+        assert totals["lower"] == sum(int(row.lower) for row in given)
         of_class = {each["workload"]: each for each in totals["classes"]}
-        for total in cluster.totals(known):
+        for total in cluster.totals(given):
             assert of_class[total.workload]["available"] == total.available
             assert of_class[total.workload]["fragmentation"] == total.fragmentation
-        await cache(client, [known[7].model_copy(update={"available": 99.5})])
+        await cache(client, [given[7].model_copy(update={"available": 99.5})])
         while True:
             ((kind, change),) = await events(answer, 1)
             if kind == "nodes":
                 break
-        assert (change["full"], [row[:3:2] for row in change["rows"]]) == (False, [[known[7].node, 99.5]])
+        assert (change["full"], [row[:3:2] for row in change["rows"]]) == (False, [[given[7].node, 99.5]])
 
 
 async def test_a_page_of_a_node_gets_its_messages_and_no_other_s(

@@ -58,8 +58,8 @@ class Extender(Program):
 def two(settings: Settings, client: Client, tmp_path: Path) -> Iterator[list[Extender]]:
     running = [Extender(settings, tmp_path / f"extender-{number}") for number in range(2)]
     yield running
-    for one in running:
-        one.kill()
+    for each in running:
+        each.kill()
 
 
 @pytest.fixture
@@ -96,13 +96,13 @@ async def post(http: aiohttp.ClientSession, url: str, content: Any) -> Any:
 
 
 async def decisions(client: Client, count: int) -> list[Decision]:
-    found: list[Decision] = []
+    result: list[Decision] = []
     async with Reader(client, NAMES.events, [NAMES.of("decision", ">")]) as reader:
-        while len(found) < count:
+        while len(result) < count:
             messages = await reader.read(timeout_seconds=5)
-            assert messages, f"{len(found)} of {count} decisions"
-            found += [codec.decode(Decision, message.data) for message in messages]
-    return found
+            assert messages, f"{len(result)} of {count} decisions"
+            result += [codec.decode(Decision, message.data) for message in messages]
+    return result
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ async def test_two_at_once_give_each_place_once_and_a_restart_forgets_none(
     client: Client, two: list[Extender], http: aiohttp.ClientSession
 ) -> None:
     await say(client, dict.fromkeys(NODES, 5.5))
-    addresses = [await one.address() for one in two]
+    addresses = [await each.address() for each in two]
     placed = await asyncio.gather(*(place(http, addresses[number % 2], f"p{number}") for number in range(20)))
     await decisions(client, 20)  # said behind the answers, so a kill may cost the last ones
     two[0].kill()
@@ -120,9 +120,9 @@ async def test_two_at_once_give_each_place_once_and_a_restart_forgets_none(
     counts = {name: placed.count(name) for name in NODES}
     assert counts == dict.fromkeys(NODES, 5)
     assert placed.count(None) == 10
-    said = await decisions(client, 40)
-    assert sum(decision.outcome == "rejected" for decision in said) == 10
-    assert all(decision.guaranteed for decision in said if decision.outcome == "placed")
+    messages = await decisions(client, 40)
+    assert sum(decision.outcome == "rejected" for decision in messages) == 10
+    assert all(decision.guaranteed for decision in messages if decision.outcome == "placed")
     held = 0
     for name in NODES:
         stored = await client.jetstream().get_msg(
@@ -141,8 +141,8 @@ async def test_a_pod_whose_name_no_subject_can_hold_harms_nobody(
     raw["metadata"]["name"] = "\u65e5" * 253
     await post(http, f"{address}/filter", {"Pod": raw, "Nodes": None, "NodeNames": []})
     assert await place(http, address, "p", NODES[:1]) == NODES[0]
-    (said,) = await decisions(client, 1)
-    assert said.name == "p"
+    (messages,) = await decisions(client, 1)
+    assert messages.name == "p"
     assert "nats.error_reported" not in two[0].log.read_text()
 
 
@@ -194,6 +194,6 @@ async def say_again(client: Client) -> None:
 
 async def eventually(ask: Any, wanted: object) -> None:
     deadline = time.monotonic() + 10
-    while (found := await ask()) != wanted:
-        assert time.monotonic() < deadline, found
+    while (result := await ask()) != wanted:
+        assert time.monotonic() < deadline, result
         await asyncio.sleep(0.05)

@@ -80,9 +80,9 @@ async def test_five_thousand_names_are_answered_with_all_that_pass() -> None:
 
 
 async def test_ten_megabytes_of_whole_nodes_come_back_as_they_came() -> None:
-    one = json.loads(recorded("filter-nodes").partition(b"\r\n\r\n")[2])["Nodes"]["items"][0]
-    one["metadata"]["annotations"] = {"example/note": "é" * 320}
-    nodes = [{**one, "metadata": {**one["metadata"], "name": f"worker-{number}"}} for number in range(3500)]
+    document = json.loads(recorded("filter-nodes").partition(b"\r\n\r\n")[2])["Nodes"]["items"][0]
+    document["metadata"]["annotations"] = {"example/note": "é" * 320}
+    nodes = [{**document, "metadata": {**document["metadata"], "name": f"worker-{number}"}} for number in range(3500)]
     body = json.dumps({"Pod": POD, "Nodes": {"items": nodes}, "NodeNames": None}).encode()
     assert 10e6 < len(body) < 16e6
     async with lab() as running:
@@ -130,9 +130,9 @@ async def test_an_unexpected_error_is_told_once_with_its_trace_and_the_service_l
             status, body = await running.ask("/scheduler/filter", question(metadata={"name": "breaks"}))
             assert (status, "RuntimeError" in body) == (500, True)
         assert counted("filter", "500") == before + 3
-        told = [record for record in caplog.records if record.levelno >= logging.WARNING]
-        assert [record.message for record in told] == ["request.failed"]
-        assert told[0].exc_info is not None
+        messages = [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert [record.message for record in messages] == ["request.failed"]
+        assert messages[0].exc_info is not None
         assert (await running.ask("/scheduler/filter", question()))[0] == 200
 
 

@@ -23,7 +23,7 @@ NAMES = Names()
 
 
 @pytest.fixture
-def book(monkeypatch: pytest.MonkeyPatch) -> Ledger:
+def process_ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
     """A ledger of this test alone."""
     own = Ledger()
     for module in (exchange, service, writer):
@@ -32,7 +32,7 @@ def book(monkeypatch: pytest.MonkeyPatch) -> Ledger:
 
 
 async def test_the_ledger_of_the_last_hour_adds_up_and_names_what_was_refused(
-    client: Client, settings: Settings, book: Ledger, capsys: pytest.CaptureFixture[str]
+    client: Client, settings: Settings, process_ledger: Ledger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     quick = settings.model_copy(update={"history": settings.history.model_copy(update={"flush_seconds": 0.2})})
     js, subject = client.jetstream(), NAMES.node("samples", "n")
@@ -42,7 +42,7 @@ async def test_the_ledger_of_the_last_hour_adds_up_and_names_what_was_refused(
         await js.publish(subject, codec.encode(block("n", number)))
     await js.publish(subject, b"{")
     await js.publish(subject, codec.encode(block("n", 4)))
-    await stored(book, 50)
+    await stored(process_ledger, 50)
     assert await flow.show(quick, json_output=True) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["faults"] == []
@@ -56,17 +56,17 @@ async def test_the_ledger_of_the_last_hour_adds_up_and_names_what_was_refused(
     writing.cancel()
     await asyncio.wait({writing})
 
-    account = book.account("history", NAMES.telemetry)
+    account = process_ledger.account("history", NAMES.telemetry)
     account.receive(2, 12)  # two arrived, and three are nowhere
     account._minutes[-1].counts["expired"] = 0
     assert await flow.show(quick, json_output=False) == 1
-    told = " ".join(capsys.readouterr().out.split())
-    assert "3 of 12 sequences were neither received nor expired" in told
-    assert "has read 5 messages more than the stream has" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert "3 of 12 sequences were neither received nor expired" in output
+    assert "has read 5 messages more than the stream has" in output
 
 
-async def stored(book: Ledger, rows: int) -> None:
-    account = book.account("history rows", NAMES.telemetry)
+async def stored(process_ledger: Ledger, rows: int) -> None:
+    account = process_ledger.account("history rows", NAMES.telemetry)
     async with asyncio.timeout(20):
         while True:
             if account.statement().outcomes.get("stored", 0) == rows:

@@ -53,9 +53,9 @@ async def test_what_was_exported_and_changed_comes_back_changed(
     stranger.mkdir()
     (stranger / place.name).write_text(json.dumps(document))
     assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 0
-    told = capsys.readouterr()
-    assert "1 skipped" in told.out
-    assert "stranger" in told.err
+    captured = capsys.readouterr()
+    assert "1 skipped" in captured.out
+    assert "stranger" in captured.err
     assert await asyncio.to_thread(histograms.export, settings, tmp_path / "again") == 0
     (stranger / place.name).unlink()
     assert files(tmp_path / "again") == files(tmp_path / "out")
@@ -72,9 +72,9 @@ async def test_a_file_that_is_none_is_named_and_nothing_is_changed(
     (tmp_path / "in" / "n_1").mkdir(parents=True)
     (tmp_path / "in" / "n_1" / "x.json").write_text(text)
     assert await asyncio.to_thread(histograms.take, settings, tmp_path / "in") == 1
-    told = capsys.readouterr().err
-    assert "x.json" in told
-    assert reason.lower() in told.lower() or "expecting" in told.lower()
+    error = capsys.readouterr().err
+    assert "x.json" in error
+    assert reason.lower() in error.lower() or "expecting" in error.lower()
 
 
 @pytest.mark.slow

@@ -32,8 +32,8 @@ def with_history(settings: Settings, folder: Path) -> Settings:
     began = time.time_ns() // 1000 - 48 * HOUR
     path = folder / "history" / "nodes" / "date=2026-01-01" / "hour=00" / "s-1-2.parquet"
     path.parent.mkdir(parents=True)
-    known = node("old", at_us=began, type="m5", zone="a", labels=SPOT, price=0.3)
-    facts.nodes([known]).write_parquet(path)
+    given = node("old", at_us=began, type="m5", zone="a", labels=SPOT, price=0.3)
+    facts.nodes([given]).write_parquet(path)
     return settings.model_copy(update={"data": settings.data.model_copy(update={"dir": folder})})
 
 

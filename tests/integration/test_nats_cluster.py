@@ -77,16 +77,16 @@ def members(tmp_path: Path) -> Iterator[list[Member]]:
         name = f"spazio-nats-{number}.spazio-nats-servers.spazio.svc:6222"
         assert name in routes
         routes = routes.replace(name, f"127.0.0.1:{ports[3 * number + 2]}")
-    found = [
+    result = [
         Member(tmp_path / str(number), f"spazio-nats-{number}", routes, ports[3 * number : 3 * number + 3])
         for number in range(3)
     ]
     try:
-        for member in found:
+        for member in result:
             member.server.start()
-        yield found
+        yield result
     finally:
-        for member in found:
+        for member in result:
             member.server.kill()
 
 
@@ -94,8 +94,8 @@ def settled(member: Member, *, size: int) -> str:
     """Wait until a server knows a leader among so many servers; returns its name."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        leader, known = member.meta()
-        if leader and known == size:
+        leader, given = member.meta()
+        if leader and given == size:
             return leader
         time.sleep(0.1)
     raise AssertionError(member.server.log)

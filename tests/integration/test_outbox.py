@@ -52,10 +52,10 @@ async def running(
 
 async def stored(client: Client) -> list[bytes]:
     async with Reader(client, NAMES.telemetry, [NAMES.part("*")]) as reader:
-        found = []
+        result = []
         while messages := await reader.read(timeout_seconds=0.3):
-            found += [message.data for message in messages]
-    return found
+            result += [message.data for message in messages]
+    return result
 
 
 @pytest.mark.parametrize("in_flight", [1, 4])
@@ -70,8 +70,8 @@ async def test_a_message_that_no_server_takes_is_dropped_and_counted_and_stops_n
         assert await outbox.flush(10)
     assert await stored(client) == [b"first", b"last"]
     assert too_large() == before + 1
-    said = [record.message for record in caplog.records if record.name == "bus.publishing.outbox"]
-    assert said == ["message.dropped"]
+    messages = [record.message for record in caplog.records if record.name == "bus.publishing.outbox"]
+    assert messages == ["message.dropped"]
 
 
 async def test_what_no_server_takes_is_counted_once_however_often_the_message_before_it_is_sent(client: Client) -> None:

@@ -95,20 +95,20 @@ async def folded(client: Client, sequence: int) -> None:
 
 
 async def rows(client: Client) -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
+    result: list[tuple[str, bytes]] = []
     async with Reader(client, NAMES.estimates, [NAMES.of("availability", ">")]) as reader:
         while messages := await reader.read(timeout_seconds=0.3):
-            found += [(message.subject, message.data) for message in messages]
-    return found
+            result += [(message.subject, message.data) for message in messages]
+    return result
 
 
 async def letters(client: Client) -> list[tuple[str, bytes, str]]:
     """Return subject, payload and reason of every dead letter."""
-    last, found = (await stream.describe(client, NAMES.dead_letters)).last, list[tuple[str, bytes, str]]()
+    last, result = (await stream.describe(client, NAMES.dead_letters)).last, list[tuple[str, bytes, str]]()
     for sequence in range(1, last + 1):
         letter = await client.jetstream().get_msg(NAMES.dead_letters, seq=sequence)
-        found.append((letter.subject or "", letter.data or b"", (letter.headers or {})["Spazio-Error"]))
-    return found
+        result.append((letter.subject or "", letter.data or b"", (letter.headers or {})["Spazio-Error"]))
+    return result
 
 
 def withheld(reason: str) -> float:

@@ -34,7 +34,7 @@ class Service:
         self._config.write_text(content)
         self.process.send_signal(signal.SIGHUP)
 
-    def said(self, event: str) -> list[dict[str, Any]]:
+    def logged(self, event: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 
@@ -58,7 +58,7 @@ def running(settings: Settings, folder: Path, content: str, *arguments: str) -> 
         process = subprocess.Popen(command, env=environ, stderr=output)
     try:
         service = Service(process, config, log)
-        until(lambda: service.said("service.started"))
+        until(lambda: service.logged("service.started"))
         yield service
     finally:
         process.kill()
@@ -82,7 +82,7 @@ async def test_history_is_flushed_as_new_settings_say_without_a_restart(
         assert not files(settings)
         service.set("[history]\nflush_seconds = 0.2\n")
         await asyncio.to_thread(until, lambda: files(settings))
-        (record,) = service.said("settings.reloaded")
+        (record,) = service.logged("settings.reloaded")
         assert record["applied"] == "history_flush_seconds"
         assert service.process.poll() is None
 
@@ -108,7 +108,7 @@ async def test_processors_checkpoint_as_new_settings_say_without_a_restart(
     with running(settings, tmp_path, "[process]\ncheckpoint_seconds = 0.2\n", "process") as service:
         await asyncio.to_thread(until, lambda: written() >= 3)
         service.set("[process]\ncheckpoint_seconds = 3600\n")
-        await asyncio.to_thread(until, lambda: service.said("settings.reloaded"))
+        await asyncio.to_thread(until, lambda: service.logged("settings.reloaded"))
         await asyncio.sleep(1)
         before = await asyncio.to_thread(written)
         await asyncio.sleep(2)
@@ -120,17 +120,17 @@ async def test_processors_checkpoint_as_new_settings_say_without_a_restart(
 def test_the_rest_needs_a_restart_and_bad_settings_change_nothing(settings: Settings, tmp_path: Path) -> None:
     with running(settings, tmp_path, "", "sink", "cache") as service:
         service.set('[log]\nlevel = "loud"\n[cache]\nexpiry_seconds = 0\n')
-        (refused,) = until(lambda: service.said("settings.refused"))
+        (refused,) = until(lambda: service.logged("settings.refused"))
         assert len(refused["faults"]) == 2
         service.set('[log]\nlevel = "debug"\n[cache]\nexpiry_seconds = 40\n')
-        (waiting,) = until(lambda: service.said("settings.need_a_restart"))
+        (waiting,) = until(lambda: service.logged("settings.need_a_restart"))
         assert waiting["settings"] == "cache_expiry_seconds"
-        assert service.said("settings.reloaded")[0]["applied"] == "log_level"
+        assert service.logged("settings.reloaded")[0]["applied"] == "log_level"
         service.set('[log]\nlevel = "error"\n')
         time.sleep(1)
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(10) == 0
-        assert not service.said("service.stopping")  # the new level hides it
+        assert not service.logged("service.stopping")  # the new level hides it
 
 
 def ready(address: str) -> bool:

@@ -101,9 +101,9 @@ async def test_cursors_and_checkpoints_hold_as_far_as_the_server_kept_their_inpu
     cursor = Cursor(stream=source.name, created=source.identity, sequence=late.sequence, stored_us=late.stored_us)
     await batch.publish(client, NAMES.estimates, [], Row(subject, codec.encode(cursor)), 0, timeout_seconds=1)
     assert (await coverage.covered(client, NAMES.estimates, subject, source))[0] == 5
-    found = await find(client, Store(client, NAMES.checkpoints, timeout_seconds=1), "0", source, 5, 1)
-    assert found is not None
-    assert (found.sequence, found.body) == (5, b"early")
+    result = await find(client, Store(client, NAMES.checkpoints, timeout_seconds=1), "0", source, 5, 1)
+    assert result is not None
+    assert (result.sequence, result.body) == (5, b"early")
 
 
 async def test_a_checkpoint_is_older_than_the_rows_that_the_server_lost(client: Client) -> None:
@@ -118,7 +118,7 @@ async def test_a_checkpoint_is_older_than_the_rows_that_the_server_lost(client: 
     for sequence in (4, 8):
         await store.save("0", Checkpoint(source.identity, sequence, b"", marks[sequence - 1].stored_us, sequence))
     covered = {rows: await find(client, store, "0", source, rows, 1) for rows in (0, 3, 5, 9)}
-    assert {rows: found.sequence if found else 0 for rows, found in covered.items()} == {0: 8, 3: 8, 5: 4, 9: 8}
+    assert {rows: result.sequence if result else 0 for rows, result in covered.items()} == {0: 8, 3: 8, 5: 4, 9: 8}
 
 
 @asynccontextmanager

@@ -93,7 +93,7 @@ async def test_the_output_to_kubernetes_buries_too_and_the_letter_is_the_same(
     client: Client, settings: Settings
 ) -> None:
     await mixed(client)
-    latest = kubernetes.Said()
+    latest = kubernetes.Latest()
     written = cache.WRITTEN._value.get()
     async with working(kubernetes.follow(client, settings, latest, time.time)), asyncio.timeout(10):
         await latest.current.wait()

@@ -43,7 +43,7 @@ class Follow:
     def __init__(self, server: ApiServer, folder: Path, **kube: Any) -> None:
         self.settings = Kube(config=server.kubeconfig(folder / "kubeconfig"), **kube)
         self.pauses: list[float] = []
-        self.told: list[str | None] = []
+        self.reasons: list[str | None] = []
         self.patient = asyncio.Event()
 
     async def _sleep(self, seconds: float) -> None:
@@ -55,7 +55,7 @@ class Follow:
     async def hear(self, count: int, version: int = 0) -> list[News]:
         """Return the first news."""
         client, heard = Api(self.settings), list[News]()
-        follower = Follower(client, "pods", self.settings, self.told.append, sleep=self._sleep)
+        follower = Follower(client, "pods", self.settings, self.reasons.append, sleep=self._sleep)
         try:
             async with asyncio.timeout(20), aclosing(follower.news(version)) as news:
                 async for each in news:
@@ -147,8 +147,8 @@ async def test_garbage_is_told_and_in_the_end_displaced_by_a_new_list(
     following = Follow(server, tmp_path)
     assert published(await following.hear(2, version=50)) == [("listing", 0), ("listed", 90)]
     assert server.versions() == ["50"] * 4
-    assert following.told[-1] is not None or None in following.told
-    assert any(reason and "watch pods" in reason for reason in following.told)
+    assert following.reasons[-1] is not None or None in following.reasons
+    assert any(reason and "watch pods" in reason for reason in following.reasons)
 
 
 @pytest.mark.parametrize(
@@ -180,13 +180,13 @@ async def test_an_unreachable_server_is_waited_for_without_forgetting_the_versio
     with suppress(asyncio.CancelledError):
         await waiting
     assert 10 < max(following.pauses) <= 30
-    assert "Cannot connect" in str(following.told[0])
+    assert "Cannot connect" in str(following.reasons[0])
     server.script("pods", "watch", lines(added("a", 51)))
     async with server.running():
         server.kubeconfig(tmp_path / "kubeconfig")
         assert published(await following.hear(1, version=50)) == [("changed", 51)]
     assert server.lists() == 0
-    assert following.told[-1] is None
+    assert following.reasons[-1] is None
 
 
 async def test_a_watch_that_falls_silent_is_replaced(server: ApiServer, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ async def test_credentials_are_read_again_when_the_server_does_not_accept_them(
     server.script("pods", "watch", renewed, lines(added("a", 51)))
     assert published(await following.hear(1, version=50)) == [("changed", 51)]
     assert [token for *_, token in server.asked] == ["t", "new"]
-    assert "renew the token" in str(following.told[0])
+    assert "renew the token" in str(following.reasons[0])
 
 
 def test_which_api_server_is_meant(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ NATIVE = ("cpu", "memory", "ephemeral-storage", "pods")
 def pod(requests: Mapping[str, float] | None = None, **fields: Any) -> Pod:
     """Return a pod that states no more than it is told to; `nonzero` is what it requests."""
     requests = requests or {}
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "uid": "u1",
         "namespace": "shop",
         "name": "web-1",
@@ -29,7 +29,7 @@ def pod(requests: Mapping[str, float] | None = None, **fields: Any) -> Pod:
         "nonzero": {name: requests.get(name, 0.0) for name in ("cpu", "memory")},
         "containers": (Container(requests.get("cpu"), None),),
     }
-    return Pod(**known | fields)
+    return Pod(**defaults | fields)
 
 
 def nodes(count: int, **fields: Any) -> Candidates:
@@ -38,7 +38,7 @@ def nodes(count: int, **fields: Any) -> Candidates:
     What is requested is 0 where it is not said, with and without stand-ins.
     """
     unknown = np.full(count, np.nan)
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "names": [f"n{place}" for place in range(count)],
         "binding": [""] * count,
         "labels": [{}] * count,
@@ -55,17 +55,17 @@ def nodes(count: int, **fields: Any) -> Candidates:
     }
     fields.setdefault("sure", fields.get("room", unknown))
     for name in ("room", "cores", "usage_cpu", "price", "median_price", "interruption_rate"):
-        known[name] = unknown
+        defaults[name] = unknown
     for name, value in fields.items():
         if isinstance(value, Mapping):
-            known[name] = {key: _array(each, count) for key, each in value.items()}
+            defaults[name] = {key: _array(each, count) for key, each in value.items()}
         elif name in ("names", "binding", "labels", "annotations", "spot", "unseen"):
-            known[name] = np.array(value) if name in ("spot", "unseen") else value
+            defaults[name] = np.array(value) if name in ("spot", "unseen") else value
         else:
-            known[name] = _array(value, count)
-    known["requested"] = {key: np.zeros(count) for key in known["allocatable"]} | known["requested"]
-    known.setdefault("nonzero", {key: known["requested"].get(key, np.zeros(count)) for key in ("cpu", "memory")})
-    return Candidates(**known)
+            defaults[name] = _array(value, count)
+    defaults["requested"] = {key: np.zeros(count) for key in defaults["allocatable"]} | defaults["requested"]
+    defaults.setdefault("nonzero", {key: defaults["requested"].get(key, np.zeros(count)) for key in ("cpu", "memory")})
+    return Candidates(**defaults)
 
 
 def arbitrary(seed: int, count: int = 7) -> tuple[Pod, Candidates]:
@@ -110,11 +110,11 @@ def arbitrary(seed: int, count: int = 7) -> tuple[Pod, Candidates]:
     )
 
 
-def taken(found: Candidates, places: Sequence[int]) -> Candidates:
+def taken(result: Candidates, places: Sequence[int]) -> Candidates:
     """Return these nodes of those, in this order."""
     fields: dict[str, Any] = {}
     for name in Candidates.__slots__:
-        value = getattr(found, name)
+        value = getattr(result, name)
         if isinstance(value, Mapping):
             fields[name] = {key: each[places] for key, each in value.items()}
         else:

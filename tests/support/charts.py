@@ -20,13 +20,13 @@ Objects = dict[tuple[str, str, str], dict[str, Any]]
 
 def objects(text: str) -> Objects:
     """Return objects by kind, namespace and name."""
-    found = Objects()
-    for one in yaml.safe_load_all(text):
-        if one:
-            key = (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"])
-            assert key not in found
-            found[key] = one
-    return found
+    result = Objects()
+    for each in yaml.safe_load_all(text):
+        if each:
+            key = (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])
+            assert key not in result
+            result[key] = each
+    return result
 
 
 def helm(

@@ -39,7 +39,7 @@ class Recorder:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def told(self, *story: tuple[str, str]) -> None:
+    async def expect(self, *story: tuple[str, str]) -> None:
         """Wait for so many observations, which must be these; what was told before is forgotten."""
         try:
             await self.until(lambda: len(self.observations) >= len(story))

@@ -116,7 +116,7 @@ def honest(node: str, second: int) -> tuple[tuple[str, bytes], ...]:
     return _put(block), _put(usage(node, second + 1, listed))
 
 
-def told(second: int, lie: Lie) -> list[tuple[str, bytes]]:
+def messages_of(second: int, lie: Lie) -> list[tuple[str, bytes]]:
     """Return what the liar says of a second."""
     if lie == HONEST:
         return list(honest(LIAR, second))
@@ -178,7 +178,7 @@ def _all(second: int, of_liar: Sequence[tuple[str, bytes]]) -> list[tuple[str, b
 
 
 def run(
-    lies: Sequence[Lie], *, known: bool = True, seconds: int = LONG
+    lies: Sequence[Lie], *, sized: bool = True, seconds: int = LONG
 ) -> tuple[list[dict[str, Availability]], Cluster]:
     """Return what is said of all nodes in each second in which the liar says these lies in turn.
 
@@ -188,35 +188,35 @@ def run(
         seconds: How long it goes on.
     """
     cluster = Cluster()
-    cluster.restore(warm(liar=known))
-    said = [
-        cluster.second(_all(second, told(second, lies[second % len(lies)]) if lies else []))
+    cluster.restore(warm(liar=sized))
+    messages = [
+        cluster.second(_all(second, messages_of(second, lies[second % len(lies)]) if lies else []))
         for second in range(WARM, WARM + seconds)
     ]
-    return said, cluster
+    return messages, cluster
 
 
 @lru_cache(maxsize=4)
-def baseline(*, known: bool, seconds: int = LONG) -> list[dict[str, Availability]]:
+def baseline(*, sized: bool, seconds: int = LONG) -> list[dict[str, Availability]]:
     """Return the same with a twelfth node that is honest, or of eleven nodes."""
-    return run([HONEST] if known else [], known=known, seconds=seconds)[0]
+    return run([HONEST] if sized else [], sized=sized, seconds=seconds)[0]
 
 
-def moved(said: Sequence[dict[str, Availability]], other: Sequence[dict[str, Availability]]) -> list[str]:
+def moved(reported: Sequence[dict[str, Availability]], other: Sequence[dict[str, Availability]]) -> list[str]:
     """Return where what fits on another node, in all or of a class, is off by more than 10 % and more than one pod."""
-    found = []
-    for second, (rows, expected) in enumerate(zip(said, other, strict=True)):
+    result = []
+    for second, (rows, expected) in enumerate(zip(reported, other, strict=True)):
         for node in OTHERS:
             if node not in rows or node not in expected:
-                found.append(f"{node} is silent in second {second}")
+                result.append(f"{node} is silent in second {second}")
                 continue
             ours, theirs = _rooms(rows[node]), _rooms(expected[node])
-            found += [
+            result += [
                 f"{node} in second {second}: {ours.get(name)} for {room} of {name}"
                 for name, room in theirs.items()
                 if abs(ours.get(name, -1e9) - room) > max(1.0, 0.1 * room)
             ]
-    return found
+    return result
 
 
 def _rooms(row: Availability) -> dict[str, float]:

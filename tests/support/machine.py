@@ -164,11 +164,11 @@ class Rig:
 
     def read(self, seconds: float = 1) -> PodUsageBlock | None:
         self.host.sleep(seconds)
-        told = self.reader.read()
-        if told is None:
+        messages = self.reader.read()
+        if messages is None:
             return None
-        block = codec.decode(PodUsageBlock, told[1])
-        assert told[0] == block.seq
+        block = codec.decode(PodUsageBlock, messages[1])
+        assert messages[0] == block.seq
         return block
 
     def block(self, seconds: float = 1) -> PodUsageBlock:

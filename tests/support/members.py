@@ -12,7 +12,7 @@ def names_of(protocol: type) -> set[str]:
     return {name for name in named if not name.startswith("_")}
 
 
-def found(package: ModuleType, protocol: type) -> list[type]:
+def members_of(package: ModuleType, protocol: type) -> list[type]:
     """Return the concrete classes of a package's modules that have all of a protocol's names, by their own name."""
     wanted = names_of(protocol)
     members = []

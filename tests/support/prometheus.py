@@ -33,14 +33,14 @@ def alerts() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
-def queries(board: Mapping[str, Any], interval: str) -> list[tuple[str, str]]:
+def queries(dashboard: Mapping[str, Any], interval: str) -> list[tuple[str, str]]:
     """Return the title of each panel of a dashboard with each of its queries, all variables meaning everything."""
-    found = []
-    for panel in board["panels"]:
+    result = []
+    for panel in dashboard["panels"]:
         for target in panel["targets"]:
             query = target["expr"].replace("$__rate_interval", interval)
-            found.append((panel["title"], re.sub(r"\$(node|class|part)\b", ".*", query)))
-    return found
+            result.append((panel["title"], re.sub(r"\$(node|class|part)\b", ".*", query)))
+    return result
 
 
 def hurried(text: str, factor: int) -> str:
@@ -66,13 +66,15 @@ class Prometheus:
 
     def values(self, query: str) -> list[float]:
         """Return the numbers that a query gives now, without those that are not numbers."""
-        found = [float(row["value"][1]) for row in self.ask("query", query=query)["result"]]
-        return [value for value in found if not math.isnan(value)]
+        result = [float(row["value"][1]) for row in self.ask("query", query=query)["result"]]
+        return [value for value in result if not math.isnan(value)]
 
     def firing(self) -> dict[str, str]:
         """Return the summary of an alert of each name that fires."""
-        found = self.ask("alerts")["alerts"]
-        return {one["labels"]["alertname"]: one["annotations"]["summary"] for one in found if one["state"] == "firing"}
+        result = self.ask("alerts")["alerts"]
+        return {
+            each["labels"]["alertname"]: each["annotations"]["summary"] for each in result if each["state"] == "firing"
+        }
 
 
 @contextmanager

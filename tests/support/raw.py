@@ -38,8 +38,8 @@ async def stream(client: Client, **config: object) -> Answer:
 
 
 async def info(client: Client) -> Answer:
-    found: Answer = (await api(client, "STREAM.INFO.S"))["state"]
-    return found
+    result: Answer = (await api(client, "STREAM.INFO.S"))["state"]
+    return result
 
 
 async def publish(
@@ -78,8 +78,8 @@ async def eventually(check: Callable[[], Awaitable[bool]], seconds: float = 5) -
 
 def error(answer: Answer) -> int:
     """Return the error code of an answer; 0: it is none."""
-    found: int = answer.get("error", {}).get("err_code", 0)
-    return found
+    result: int = answer.get("error", {}).get("err_code", 0)
+    return result
 
 
 class Puller:

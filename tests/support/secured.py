@@ -101,9 +101,9 @@ class Attacker:
     async def refusals(self) -> set[str]:
         """Return the subjects that the server has refused since the last call, in lower case, as the client says."""
         await reached(self.client)
-        found = {text.split('"')[1] for text in self.refused if "permissions violation" in text}
+        result = {text.split('"')[1] for text in self.refused if "permissions violation" in text}
         self.refused.clear()
-        return found
+        return result
 
 
 async def attacker(running: Secured, name: str, inbox: str = role.INBOX) -> Attacker:

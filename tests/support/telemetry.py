@@ -103,7 +103,7 @@ def facts(node: str, pod: str, workload: str, version: int = 1, **fields: Any) -
 
 def stored(message: Message, partition: int = 0) -> tuple[str, bytes]:
     """Return (subject as stored, payload)."""
-    kind = next(kind for kind, known in codec.MESSAGES.items() if isinstance(message, known))
+    kind = next(kind for kind, given in codec.MESSAGES.items() if isinstance(message, given))
     node = NAMES.node(kind, getattr(message, "node")).rsplit(".", 1)[-1]  # noqa: B009 # not every message has one
     return NAMES.part(partition, kind, node), codec.encode(message)
 
@@ -137,11 +137,11 @@ def _beside(node: str, second: int, pods: int, random: np.random.Generator) -> l
         }
         for number in range(3 * pods)
     ]
-    found: list[Message] = [usage(node, second + 1, listed)]
+    result: list[Message] = [usage(node, second + 1, listed)]
     if random.random() < 0.15:
-        found.append(event(node, second + float(random.uniform(-2, 2)), str(random.choice(["created", "exited"]))))
+        result.append(event(node, second + float(random.uniform(-2, 2)), str(random.choice(["created", "exited"]))))
     if random.random() < 0.3:
         pod = f"{node}-{random.integers(0, 6)}"
-        found.append(facts(node, pod, f"shop/{random.choice(list('mno'))}", second, deleted=random.random() < 0.3))
-    chosen = [found[index] for index in random.permutation(len(found))]
+        result.append(facts(node, pod, f"shop/{random.choice(list('mno'))}", second, deleted=random.random() < 0.3))
+    chosen = [result[index] for index in random.permutation(len(result))]
     return [stored(message) for message in chosen for _ in range(2 if random.random() < 0.1 else 1)]

@@ -143,13 +143,14 @@ def update(
 class _Second(NamedTuple):
     """What a report brings: deviations from the means, and the weight that it has.
 
-    `live` (nodes,): something is learned; `known` (nodes, resources): of this resource. `running` pods (nodes,). `fade`
-    (nodes,) is what is left of older evidence, `weight` (nodes,) the evidence with the report's `seconds`, `share`
-    (nodes,) the report's part in it. `step` (nodes,) and `rise` (nodes, resources) are deviations of pods and usage.
+    `live` (nodes,): something is learned; `usable` (nodes, resources): of this resource. `running` pods (nodes,).
+    `fade` (nodes,) is what is left of older evidence, `weight` (nodes,) the evidence with the report's `seconds`,
+    `share` (nodes,) the report's part in it. `step` (nodes,) and `rise` (nodes, resources) are deviations of pods and
+    usage.
     """
 
     live: NDArray[np.bool_]
-    known: NDArray[np.bool_]
+    usable: NDArray[np.bool_]
     running: Array
     seconds: Array
     fade: Array
@@ -161,15 +162,15 @@ class _Second(NamedTuple):
 
 def _second(state: State, usage: Array, pods: Array, elapsed: Array, hold: NDArray[np.bool_], memory: float) -> _Second:
     live = ~hold & ~np.isnan(pods)
-    known = live[:, None] & ~np.isnan(usage)
+    usable = live[:, None] & ~np.isnan(usage)
     running = np.where(live, pods, 0.0)
     seconds = np.where(live, elapsed, 0.0)
     fade = np.exp(-seconds / memory)
     weight = state.weight * fade + seconds
     share = np.divide(seconds, weight, out=np.zeros_like(weight), where=weight > 0)
     step = np.where(live, running - state.pods, 0.0)
-    rise = np.where(known, usage - state.usage, 0.0)
-    return _Second(live, known, running, seconds, fade, weight, share, step, rise)
+    rise = np.where(usable, usage - state.usage, 0.0)
+    return _Second(live, usable, running, seconds, fade, weight, share, step, rise)
 
 
 def _deviations(state: State, second: _Second) -> tuple[Array, Array]:
@@ -177,7 +178,7 @@ def _deviations(state: State, second: _Second) -> tuple[Array, Array]:
     kept = np.where(np.abs(second.step) > _NEWS, second.fade, 1.0)
     gain = np.where(state.weight == 0, 0.0, (1.0 - second.share) * second.seconds)
     squares = state.squares * kept + gain * second.step**2
-    faded = state.products * np.where(second.known, kept[:, None], 1.0)
+    faded = state.products * np.where(second.usable, kept[:, None], 1.0)
     return squares, faded + gain[:, None] * second.step[:, None] * second.rise
 
 
@@ -190,7 +191,7 @@ def _noise(state: State, second: _Second, value: Array) -> tuple[Array, Array]:
     residual = np.where((state.weight == 0)[:, None], 0.0, second.rise - line * second.step[:, None])
     weight = state.noise_weight * second.fade + second.seconds
     part = np.divide(second.seconds, weight, out=np.zeros_like(weight), where=weight > 0)
-    noise = np.where(second.known, state.noise + part[:, None] * (residual**2 - state.noise), state.noise)
+    noise = np.where(second.usable, state.noise + part[:, None] * (residual**2 - state.noise), state.noise)
     return np.where(second.live, weight, state.noise_weight), noise
 
 
@@ -199,7 +200,7 @@ def _baseline(state: State, second: _Second, usage: Array, value: Array, level: 
     without = np.maximum(usage - value * second.running[:, None], 0.0)
     follow = 1.0 - np.exp(-second.seconds / level)
     followed = state.baseline + follow[:, None] * (without - state.baseline)
-    return np.where(second.known, np.where(np.isnan(state.baseline), without, followed), state.baseline)
+    return np.where(second.usable, np.where(np.isnan(state.baseline), without, followed), state.baseline)
 
 
 class LeastSquares:

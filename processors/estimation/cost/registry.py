@@ -30,6 +30,6 @@ def make(name: str, variant: str, settings: estimation.Estimate) -> Estimator:
         raise ValueError(f"estimate form: {name} is none of {', '.join(NAMES)}")
     estimator = _MAKERS[name](settings)
     if variant not in estimator.variants:
-        meant = [f"{known} on {' and '.join(_MAKERS[known](settings).variants)}" for known in NAMES]
+        meant = [f"{each} on {' and '.join(_MAKERS[each](settings).variants)}" for each in NAMES]
         raise ValueError(f"estimate form {name} does not work with the {variant} model; valid are {', '.join(meant)}")
     return estimator

@@ -50,7 +50,7 @@ class State(NamedTuple):
     offset: Array
 
 
-class Lesson(NamedTuple):
+class Learned(NamedTuple):
     """What all rows together taught.
 
     Attributes:
@@ -101,10 +101,10 @@ def widen(
     return table.flatten(init(rows, resources, slots=slots), prefix) | arrays
 
 
-def empty(resources: int) -> Lesson:
-    """Return the lesson before anything was learned."""
+def empty(resources: int) -> Learned:
+    """Return what was learned before the first window."""
     none = np.zeros((BASES, resources))
-    return Lesson(residuals.empty(resources), residuals.empty(resources), none, none, none)
+    return Learned(residuals.empty(resources), residuals.empty(resources), none, none, none)
 
 
 def nothing(resources: int, probability: float) -> InForce:
@@ -116,19 +116,19 @@ def nothing(resources: int, probability: float) -> InForce:
 def update(
     followed: conformal.State,
     state: State,
-    lesson: Lesson,
+    learned: Learned,
     usage: Array,
     at_us: Times,
     *,
     in_force: InForce,
     params: conformal.Params,
-) -> tuple[conformal.State, State, Lesson]:
+) -> tuple[conformal.State, State, Learned]:
     """Take in one sample of each row, and learn from the predictions whose horizon it ends.
 
     Args:
         followed: Mean and scale of each row.
         state: What the last call returned, or `init`.
-        lesson: What the last call returned, or `empty`.
+        learned: What the last call returned, or `empty`.
         usage: (rows, resources) shares of the limit; NaN: missing.
         at_us: (rows,) time of the sample.
         in_force: What the peaks that are predicted now are made with.
@@ -136,7 +136,7 @@ def update(
     """
     before_us = followed.at_us
     followed, turn = conformal.advance(followed, usage, at_us, params=params)
-    offset, lesson = _judge(state, lesson, turn, in_force, params)
+    offset, learned = _evaluate(state, learned, turn, in_force, params)
     clock = same_clock.update(state.clock, usage, before_us, at_us, horizon_seconds=params.horizon_seconds)
     state = state._replace(clock=clock, offset=offset)
     if turn.chosen.any():
@@ -148,7 +148,7 @@ def update(
             bases=np.where(here, base[:, CLOCK, :, None], state.bases),
             peaks=np.where(here[:, None], peaks[..., None], state.peaks),
         )
-    return followed, state, lesson
+    return followed, state, learned
 
 
 def bases(followed: conformal.State, state: State, *, params: conformal.Params) -> tuple[Array, Array]:
@@ -165,8 +165,8 @@ def multiples(state: State, in_force: InForce) -> Array:
     low = np.minimum(rung.astype(np.intp), len(RUNGS) - 2)
     ladder = np.broadcast_to(in_force.ladder, (*low.shape, len(RUNGS)))
     lower, upper = (np.take_along_axis(ladder, (low + more)[..., None], axis=3)[..., 0] for more in (0, 1))
-    found: Array = lower + (rung - low) * (upper - lower)
-    return found
+    multiple: Array = lower + (rung - low) * (upper - lower)
+    return multiple
 
 
 def spread(followed: conformal.State, state: State, in_force: InForce, *, params: conformal.Params) -> Spread:
@@ -178,13 +178,13 @@ def spread(followed: conformal.State, state: State, in_force: InForce, *, params
     return Spread(base, scale, multiple)
 
 
-def _judge(
-    state: State, lesson: Lesson, turn: conformal.Turn, in_force: InForce, params: conformal.Params
-) -> tuple[Array, Lesson]:
-    """Return the rows' corrections and the lesson after the predictions whose horizon has ended."""
-    mean = conformal.learn(lesson.mean, turn, turn.means)
-    if mean is lesson.mean:
-        return state.offset, lesson
+def _evaluate(
+    state: State, learned: Learned, turn: conformal.Turn, in_force: InForce, params: conformal.Params
+) -> tuple[Array, Learned]:
+    """Return the rows' corrections and the learned after the predictions whose horizon has ended."""
+    mean = conformal.learn(learned.mean, turn, turn.means)
+    if mean is learned.mean:
+        return state.offset, learned
     above = turn.waiting.highest[:, None] - state.peaks
     is_judged = turn.done[:, None, None, :] & ~np.isnan(above)
     violated = is_judged & (above > 0)
@@ -193,10 +193,10 @@ def _judge(
     judged, too_many = is_judged.sum(axis=3), violated.sum(axis=3)
     a_horizon = max(params.horizon_seconds / params.interval_seconds, 1.0)
     offset = state.offset + _RATE / a_horizon * (probability * judged - too_many)
-    return np.clip(offset, RUNGS[0], RUNGS[-1]), Lesson(
+    return np.clip(offset, RUNGS[0], RUNGS[-1]), Learned(
         mean=mean,
-        clock=conformal.learn(lesson.clock, turn, state.bases),
-        judged=lesson.judged + judged.sum(axis=0),
-        violated=lesson.violated + too_many.sum(axis=0),
-        loss=lesson.loss + np.rint(_MICRO * loss).sum(axis=(0, 3)),
+        clock=conformal.learn(learned.clock, turn, state.bases),
+        judged=learned.judged + judged.sum(axis=0),
+        violated=learned.violated + too_many.sum(axis=0),
+        loss=learned.loss + np.rint(_MICRO * loss).sum(axis=(0, 3)),
     )

@@ -86,7 +86,7 @@ class Calibration:
             fresh = adaptive.empty(len(self.stated))
             self._before, self.today = fresh._replace(mean=mean, clock=clock), fresh
         elif not is_judged and hour == before and probability == self.in_force.probability:
-            return  # a lesson is replaced when something is learned
+            return  # it is replaced when something is learned
         self._put_in_force(second, probability)
 
     def lengthen(self, before_seconds: float, now_seconds: float) -> None:
@@ -119,14 +119,14 @@ class Calibration:
 
     def _adapt(self, elapsed: int) -> None:
         """Correct what is asked of the tables by what was judged since the last window ended."""
-        lesson, state = self.today, self._state
-        recent = state.recent * np.exp2(-max(elapsed, 0) / self._horizon_seconds) + lesson.judged
-        too_few = self.in_force.probability * lesson.judged - lesson.violated
+        outcome, state = self.today, self._state
+        recent = state.recent * np.exp2(-max(elapsed, 0) / self._horizon_seconds) + outcome.judged
+        too_few = self.in_force.probability * outcome.judged - outcome.violated
         correction = state.correction + too_few / (recent + _CAUTION)
-        loss = state.loss * np.exp2(-max(elapsed, 0) / _LOSS_HALF_LIFE_SECONDS) + lesson.loss
+        loss = state.loss * np.exp2(-max(elapsed, 0) / _LOSS_HALF_LIFE_SECONDS) + outcome.loss
         self._state = _State(np.clip(correction, -_MOST, _MOST), recent, loss)
-        none = np.zeros_like(lesson.judged)
-        self.today = lesson._replace(judged=none, violated=none, loss=none)
+        none = np.zeros_like(outcome.judged)
+        self.today = outcome._replace(judged=none, violated=none, loss=none)
 
     def _base(self) -> NDArray[np.int64]:
         """Return the base of each resource whose peaks lost least; that in force stays unless it is clearly worse."""
@@ -134,13 +134,13 @@ class Calibration:
         own = np.take_along_axis(loss, old[None], axis=0)[0]
         return np.where(loss.min(axis=0) < _CLEARLY * own, loss.argmin(axis=0), old)
 
-    def stated_of(self, resources: list[int], known: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def stated_of(self, resources: list[int], recorded: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return the stated probability of each node (nodes,), the greatest of some resources.
 
         What is not known (nodes, resources) of a node does not count, for its peak is the whole machine.
         """
-        greatest: NDArray[np.float64] = np.where(known, self.stated[resources], 0.0).max(axis=1)
-        return np.where(known.any(axis=1), greatest, 1.0)
+        greatest: NDArray[np.float64] = np.where(recorded, self.stated[resources], 0.0).max(axis=1)
+        return np.where(recorded.any(axis=1), greatest, 1.0)
 
     def dump(self) -> tuple[int, dict[str, NDArray[Any]]]:
         """Return the event second, and everything else as arrays; of the counts those that are not 0, and where."""
@@ -188,7 +188,7 @@ class Calibration:
         if is_old:
             return
         judged = (arrays[f"today.{name}"].copy() for name in _JUDGED)
-        self.today = adaptive.Lesson(self.today.mean, self.today.clock, *judged)
+        self.today = adaptive.Learned(self.today.mean, self.today.clock, *judged)
         if arrays["is_enforced"][0]:
             self._enforced = self.today
 

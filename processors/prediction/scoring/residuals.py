@@ -133,8 +133,8 @@ def _read(above: Array, probability: Array) -> Array:
         beyond = np.where(np.arange(_BINS + 1) > last, above, 0.0).sum(axis=-1, keepdims=True)
         area = _WIDTH * (beyond - low / 2 + (1 - part) * (wanted + low) / 2)
         multiple = multiple + np.log(wanted / probability[..., None]) * area / _TAIL
-    found: Array = np.where(np.isnan(above[..., :1]), np.nan, multiple)[..., 0]
-    return found
+    multiples: Array = np.where(np.isnan(above[..., :1]), np.nan, multiple)[..., 0]
+    return multiples
 
 
 def _above(table: Table, pooled: float, time: int | None = None) -> Array:

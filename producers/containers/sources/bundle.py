@@ -81,9 +81,9 @@ class Bundle:
             self._spaces = dict[str, tuple[int, int]]()  # watch and inode of folders of bundles or namespaces
             self._paths = dict[int, str]()  # by watch
             self._turn = 0
-            await inotify.attend(queue, self._take, self._look, self._rescan_seconds)
+            await inotify.attend(queue, self._take, self._rescan, self._rescan_seconds)
 
-    def _look(self) -> None:
+    def _rescan(self) -> None:
         """List all bundles, correct what events have missed, and report the list."""
         ids: dict[str, str] = {}
         readable, refusal = False, None
@@ -154,7 +154,7 @@ class Bundle:
                 self._change(path, event)
         if overflowed:
             log.warning("containers.overflowed", extra={"source": self.name})
-            self._look()
+            self._rescan()
 
     def _change(self, parent: str, event: inotify.Event) -> None:
         path = f"{parent}/{event.name}"

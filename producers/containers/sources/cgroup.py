@@ -74,9 +74,9 @@ class Cgroup:
             self._files = dict[int, _Container]()
             self._lonely = set[str]()
             self._turn = self._looks = 0
-            await inotify.attend(queue, self._take, self._look, self._rescan_seconds)
+            await inotify.attend(queue, self._take, self._rescan, self._rescan_seconds)
 
-    def _look(self, *, complete: bool = False) -> None:
+    def _rescan(self, *, complete: bool = False) -> None:
         """List all containers, correct what events have missed, and report the list."""
         self._looks += 1
         if not complete and self._looks % _LOOKS and self._containers and self._is_watched():
@@ -128,7 +128,7 @@ class Cgroup:
             self._trees = [Tree(path, None if index else self._queue) for index, path in enumerate(paths)]
         groups: dict[str, ContainerGroup] = {}
         for tree in self._trees:
-            in_tree = tree.look(complete=complete)
+            in_tree = tree.scan(complete=complete)
             if not tree.is_watched:
                 lonely, before = set(in_tree) - groups.keys(), self._lonely
                 self._lonely = lonely
@@ -154,7 +154,7 @@ class Cgroup:
                 self._change(event)
         if overflowed:
             log.warning("containers.overflowed", extra={"source": self.name})
-            self._look(complete=True)
+            self._rescan(complete=True)
 
     def _change(self, event: inotify.Event) -> None:
         for tree in self._trees:

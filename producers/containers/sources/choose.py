@@ -48,9 +48,9 @@ def choose(settings: Settings) -> list[Source]:
 
 def _shortage(name: str, settings: Settings, *, auto: bool) -> Callable[[], str]:
     def shortage() -> str:
-        if auto and name == "containerd" and survey.look("bundle", settings)[0] == "usable":
+        if auto and name == "containerd" and survey.inspect("bundle", settings)[0] == "usable":
             return "not needed: bundle reports the same at a lower cost"
-        state, finding = survey.look(name, settings)
+        state, finding = survey.inspect(name, settings)
         return "" if state == "usable" else f"{finding}; {survey.remedy(name, finding)}"
 
     return shortage

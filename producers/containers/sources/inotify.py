@@ -107,9 +107,9 @@ def parse(data: bytes) -> Iterator[Event]:
 
 
 async def attend(
-    queue: Inotify, take: Callable[[list[Event]], None], look: Callable[[], None], look_seconds: float
+    queue: Inotify, take: Callable[[list[Event]], None], rescan: Callable[[], None], look_seconds: float
 ) -> None:
-    """Call `take` with events as soon as they come, and `look` now and at every common turn, until cancelled.
+    """Call `take` with events as soon as they come, and `rescan` now and at every common turn, until cancelled.
 
     Raises:
         Exception: An exception of one of the two.
@@ -127,7 +127,7 @@ async def attend(
     loop.add_reader(queue, read)
     try:
         while True:
-            look()
+            rescan()
             await asyncio.wait({failed}, timeout=turn.pause(loop.time(), look_seconds))
             if failed.done():
                 failed.result()

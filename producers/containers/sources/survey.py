@@ -63,7 +63,7 @@ _REMEDIES: Mapping[str, str] = {
 
 def explain(settings: Settings) -> list[Candidate]:
     """Return the availability and selection of every source."""
-    states = {name: look(name, settings) for name in CONTAINER_SOURCES}
+    states = {name: inspect(name, settings) for name in CONTAINER_SOURCES}
     candidates = []
     for name, (state, finding) in states.items():
         named = name in settings.containers
@@ -73,19 +73,19 @@ def explain(settings: Settings) -> list[Candidate]:
     return candidates
 
 
-def look(name: str, settings: Settings) -> tuple[State, str]:
+def inspect(name: str, settings: Settings) -> tuple[State, str]:
     """Return whether a source is usable now, and a description; does not wait, and changes nothing."""
-    looks: Mapping[str, Callable[[], tuple[State, str]]] = {
+    inspections: Mapping[str, Callable[[], tuple[State, str]]] = {
         "cgroup": lambda: _tree(settings.sample.cgroup),
         "bundle": lambda: _folders(settings.runtime.bundles),
         "docker": lambda: _socket(settings.runtime.docker_socket),
         "containerd": lambda: _grpc(settings.runtime.containerd_socket),
     }
-    return looks[name]()
+    return inspections[name]()
 
 
 def remedy(name: str, finding: str) -> str:
-    """Return how to make a source usable, given its description from `look`."""
+    """Return how to make a source usable, given its description from `inspect`."""
     return finding.partition(": ")[2] if finding.startswith("grpcio") else _REMEDIES[name]
 
 

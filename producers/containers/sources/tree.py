@@ -92,7 +92,7 @@ class Tree:
         self._queue = queue
         self._folders.clear()
 
-    def look(self, *, complete: bool = False) -> dict[str, ContainerGroup]:
+    def scan(self, *, complete: bool = False) -> dict[str, ContainerGroup]:
         """Return every container in the tree; add missing watches.
 
         Args:

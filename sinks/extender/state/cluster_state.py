@@ -172,7 +172,7 @@ class ClusterState:
         described = [name for row, name in all_names if self.rows["facts"][row]]
         return described or [name for row, name in all_names if self.rows["at"][row]]
 
-    def known(self, rows: NDArray[np.intp]) -> Mask:
+    def registered(self, rows: NDArray[np.intp]) -> Mask:
         """Return (nodes,) whether the API has a node, or the node has reported."""
         return np.asarray((self.rows["facts"][rows] > 0) | (self.rows["at"][rows] > 0))
 
@@ -230,10 +230,10 @@ class ClusterState:
     def _fits(self, pod: Pod, rows: NDArray[np.intp]) -> tuple[Array, Array, Array]:
         """Return (nodes,) room for this pod's kind, its lower bound, and the assumed share of the pod's cost."""
         *reported, pods = self._classes.reported(pod.workload, rows).T
-        known = ~np.isnan(reported[0])
+        estimated = ~np.isnan(reported[0])
         mean = self.rows["room"][rows]
-        others = [mean, mean, np.zeros(len(rows))] if known.all() or self._always_mean else self._unknown(pod, rows)
-        room, sure, assumed = (np.where(known, own, other) for own, other in zip(reported, others, strict=True))
+        others = [mean, mean, np.zeros(len(rows))] if estimated.all() or self._always_mean else self._unknown(pod, rows)
+        room, sure, assumed = (np.where(estimated, own, other) for own, other in zip(reported, others, strict=True))
         return room, admitting_first(room, sure, assumed > _ASSUMED, pods, self.rows["usage"][rows]), assumed
 
     def _unknown(self, pod: Pod, rows: NDArray[np.intp]) -> list[Array]:

@@ -65,12 +65,12 @@ class Market:
 
 def of_message(message: Markets, *, least_hours: float) -> Market:
     """Return the markets of a message that have at least so many node-hours."""
-    known = [market for market in message.markets if market.hours >= least_hours and market.hours > 0]
+    observed = [market for market in message.markets if market.hours >= least_hours and market.hours > 0]
     kinds = {
         Kind(market.type, market.zone, market.spot): Past(
             math.nan if market.price is None else market.price, market.interruptions / market.hours
         )
-        for market in known
+        for market in observed
     }
     return Market(kinds, message.at_us)
 

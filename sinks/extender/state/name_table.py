@@ -43,7 +43,7 @@ class NameTable:
 
     def find(self, names: NameList, missing: int) -> NDArray[np.intp]:
         """Return (names,) the row of each; `missing` where the table does not have it."""
-        found = np.full(len(names), missing, np.intp)
+        rows = np.full(len(names), missing, np.intp)
         # A name with more words than every known one has another length, too.
         nothing = np.zeros(len(names), np.uint64)
         words = [word for word, _ in zip(chain(names.words, repeat(nothing)), self._words, strict=False)]
@@ -57,11 +57,11 @@ class NameTable:
             for own, asked in zip(self._words, words, strict=True):
                 same &= own[candidates] == asked[waiting]
             if same.all():
-                found[waiting] = self._rows[candidates]
+                rows[waiting] = self._rows[candidates]
                 break
-            found[waiting[same]] = self._rows[candidates[same]]
+            rows[waiting[same]] = self._rows[candidates[same]]
             waiting, places = waiting[~same], self._next(places[~same])
-        return found
+        return rows
 
     def _places(self, words: Words) -> NDArray[np.intp]:
         """Return (names,) where to look first."""

@@ -105,11 +105,11 @@ class Weighted(allocation.Fit):
                 offered = factor.offered(nodes.labels[index], nodes.annotations[index], names) or "none that it names"
                 sentences.append(f"{kind} type: the pod asks for {wish(pod, kind)}, the node has {offered}")
         if AT_RISK in refused and refused[AT_RISK][index]:
-            known = (
+            required = (
                 "an unknown share" if np.isnan(nodes.interruption_rate[index]) else f"{_surviving(nodes)[index]:.3f}"
             )
             sentences.append(
-                f"availability: {known} of such nodes survives a day, the pod asks for {self._wanted(pod):g}"
+                f"availability: {required} of such nodes survives a day, the pod asks for {self._wanted(pod):g}"
             )
         return sentences
 

@@ -136,14 +136,14 @@ class Guard:
         self._server, self._also = server, also
         self._seconds = min(_LOOK_SECONDS, limits.read_seconds, limits.write_seconds)
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(self._seconds, self._look)
+        self._timer = self._loop.call_later(self._seconds, self._cut_idle)
 
     def stop(self) -> None:
         """Stop the timer."""
         self._timer.cancel()
 
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(self._seconds, self._look)
+    def _cut_idle(self) -> None:
+        self._timer = self._loop.call_later(self._seconds, self._cut_idle)
         now = self._loop.time()
         for connection in self._server.connections:
             if isinstance(connection, Connection) and connection.deadline < now:

@@ -14,7 +14,7 @@ from bus.reading.setback import Mark
 from sinks.history import layout
 from sinks.history.continuity.gap import Pace
 
-_REMEMBERED = 16
+_MOST_EARLIER = 16
 REMEMBERED_US = 10 * 60 * 1_000_000
 
 
@@ -96,7 +96,7 @@ def begin(directory: Path, stream: str, position: Position, kept: Mark, now_us: 
         OSError: The folder is not writable.
     """
     recent = [each for each in position.earlier if each.ended_us > now_us - REMEMBERED_US]
-    earlier = (*recent, Earlier(position.created, kept.sequence, now_us))[-_REMEMBERED:]
+    earlier = (*recent, Earlier(position.created, kept.sequence, now_us))[-_MOST_EARLIER:]
     begun = Position(following(position.created), kept, earlier, position.pace)
     layout.write_cursor(directory, stream, begun.created, kept.sequence, begun.extra)
     return begun

@@ -106,11 +106,11 @@ def _plain(reports: Sequence[Report]) -> list[dict[str, object]]:
     parts = ("comparison", "stated", "shipped")
     return [
         {"hours": report.hours, "days": report.days, "nodes": report.nodes}
-        | {name: [_known(row._asdict()) for row in getattr(report, name)] for name in parts}
+        | {name: [_finite(row._asdict()) for row in getattr(report, name)] for name in parts}
         for report in reports
     ]
 
 
-def _known(row: dict[str, object]) -> dict[str, object]:
+def _finite(row: dict[str, object]) -> dict[str, object]:
     """Return the row with every NaN as None: JSON knows no NaN."""
     return {name: None if isinstance(value, float) and np.isnan(value) else value for name, value in row.items()}

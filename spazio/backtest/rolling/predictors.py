@@ -78,12 +78,12 @@ def _moments(nodes: Nodes, half_life_seconds: float) -> tuple[Array, Array]:
 def _percentiles(nodes: Nodes, half_life_seconds: float) -> Array:
     """Return percentiles (percentiles, steps, nodes) of decayed histograms, as Koordinator keeps them."""
     options = bucket.KOORDINATOR_CPU
-    found = np.empty((len(_PERCENTILES), *nodes.usage.shape))
+    percentiles = np.empty((len(_PERCENTILES), *nodes.usage.shape))
     state = histogram.init(nodes.usage.shape[1], options)
     for number, (second, usage) in enumerate(zip(nodes.second.tolist(), nodes.usage, strict=True)):
         seconds = np.full(len(usage), float(second))
         state = histogram.add(
             state, _MILLICORES * usage, 1.0, seconds, options=options, half_life_seconds=half_life_seconds
         )
-        found[:, number] = histogram.percentile(state, _PERCENTILES, options=options).T / _MILLICORES
-    return found
+        percentiles[:, number] = histogram.percentile(state, _PERCENTILES, options=options).T / _MILLICORES
+    return percentiles

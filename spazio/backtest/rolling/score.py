@@ -46,8 +46,8 @@ def future(nodes: Nodes, horizon_seconds: int) -> Array:
     share = (seen[place + horizon] - seen[place]) / horizon
     ended = place + horizon <= place[-1]
     best = oracle.peak(usage.T, horizon=horizon).T[place]
-    known = ended[:, None] & (share >= _SEEN) & ~np.isnan(nodes.usage)
-    return np.where(known, best, np.nan)
+    observed = ended[:, None] & (share >= _SEEN) & ~np.isnan(nodes.usage)
+    return np.where(observed, best, np.nan)
 
 
 def score(family: str, config: str, knob: Array, peaks: Array, nodes: Nodes, best: Array) -> Curve:
@@ -94,8 +94,8 @@ def savings_at(curve: Curve, violation: float, weight: Array | None = None) -> A
         _between(rate, share, violation)
         for rate, share in zip(seen.reshape(-1, seen.shape[-1]), saved.reshape(-1, saved.shape[-1]), strict=True)
     ]
-    found: Array = np.array(flat).reshape(seen.shape[:-1])
-    return found
+    savings: Array = np.array(flat).reshape(seen.shape[:-1])
+    return savings
 
 
 def _between(seen: Array, saved: Array, violation: float) -> float:

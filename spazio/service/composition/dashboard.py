@@ -74,7 +74,7 @@ def _answered(connection: duckdb.DuckDBPyConnection, statement: str, rows: int, 
         except duckdb.IOException:  # compaction has just replaced a file that the query had listed
             result = connection.execute(parsed[0].query)
         names = plain.distinct([column[0] for column in result.description or ()])
-        found = result.fetchmany(rows + 1)
+        fetched = result.fetchmany(rows + 1)
     finally:
         timer.cancel()
-    return Answer(names, [[plain.value(cell) for cell in row] for row in found[:rows]], len(found) > rows)
+    return Answer(names, [[plain.value(cell) for cell in row] for row in fetched[:rows]], len(fetched) > rows)

@@ -141,10 +141,10 @@ def _content(path: Path) -> dict[str, Any]:
     return content
 
 
-def _unknown(section: Mapping[Any, Any], known: tuple[str, ...], name: str) -> Iterator[str]:
+def _unknown(section: Mapping[Any, Any], allowed: tuple[str, ...], name: str) -> Iterator[str]:
     for key in section:
-        if key not in known:
-            yield f"{name}{key!s} is unknown here; known are {', '.join(known)}"
+        if key not in allowed:
+            yield f"{name}{key!s} is unknown here; known are {', '.join(allowed)}"
 
 
 def _tls(section: Any, folder: Path, faults: list[str]) -> Tls | None:

@@ -27,7 +27,7 @@ from sinks.extender.strategy.node_resources.requested_to_capacity_ratio import R
 from sinks.extender.strategy.protocol import Strategy
 from sinks.extender.strategy.target_load_packing import TargetLoadPacking, predicted
 from spazio.simulation.cluster import Shown
-from spazio.simulation.telemetry import Said, Voice, at_us
+from spazio.simulation.telemetry import Telemetry, Voice, at_us
 
 _WEIGHTS = {"cpu": 1.0, "memory": 1.0}
 _TARGET = 0.4  # Trimaran's default
@@ -69,7 +69,7 @@ class ByRequests:
         """Count a pod's requests on its node."""
         self._cluster_state.pods.hear(facts)
 
-    def observe(self, now: float, ticks: Sequence[Shown], said: Sequence[Said]) -> None:  # noqa: ARG002 # other telemetry
+    def observe(self, now: float, ticks: Sequence[Shown], messages: Sequence[Telemetry]) -> None:  # noqa: ARG002 # other telemetry
         """Take the CPU in use into the mean that Trimaran sees late."""
         if self._profile != "trimaran":
             return

@@ -20,7 +20,7 @@ from spazio.in_process import InProcess
 from spazio.simulation.cluster import Shown
 from spazio.simulation.scenario import Scenario
 from spazio.simulation.schedulers.by_requests import fitting
-from spazio.simulation.telemetry import Said, Voice, at_us
+from spazio.simulation.telemetry import Telemetry, Voice, at_us
 
 
 class Product:
@@ -78,10 +78,10 @@ class Product:
         self._cluster_state.pods.hear(facts)
         self._cluster_state.reservations.settle(facts.pod)
 
-    def observe(self, now: float, ticks: Sequence[Shown], said: Sequence[Said]) -> None:  # noqa: ARG002 # it has messages
+    def observe(self, now: float, ticks: Sequence[Shown], messages: Sequence[Telemetry]) -> None:  # noqa: ARG002 # it has messages
         """Fold one second, and hand its estimates to the extender."""
         self._now_us = at_us(now)
-        estimates, refused = self._processors.fold(said)
+        estimates, refused = self._processors.fold(messages)
         assert not refused, refused[0]
         for estimate in estimates:
             self._cluster_state.report(estimate)

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from schemas.messages.facts import PodFacts
 from spazio.simulation.cluster import Shown
-from spazio.simulation.telemetry import Said
+from spazio.simulation.telemetry import Telemetry
 
 
 class Scheduler(Protocol):
@@ -17,7 +17,7 @@ class Scheduler(Protocol):
     def hear(self, facts: PodFacts) -> None:
         """Take what the API says of a pod."""
 
-    def observe(self, now: float, ticks: Sequence[Shown], said: Sequence[Said]) -> None:
+    def observe(self, now: float, ticks: Sequence[Shown], messages: Sequence[Telemetry]) -> None:
         """Take the telemetry of one second that has ended."""
 
     def leave(self, node: str) -> None:

@@ -82,11 +82,11 @@ async def test_a_node_shows_its_predicted_peak_and_that_it_rejects(
     past_us = round((time.time() - 20) * 1e6)
     capacity = Resources(cpu=4, memory=8 << 30)
     peak = Resources(cpu=3, memory=2 << 30)
-    told: dict[str, Message] = {
+    by_subject: dict[str, Message] = {
         NAMES.node("prediction", "n1"): predicted.prediction(at_us=past_us, peak=peak, capacity=capacity),
         NAMES.node("reject", "n1"): predicted.reject(at_us=past_us, score=0.75, reject=True, since_us=past_us),
     }
-    record(settings.history_dir, told.items() if from_history else ())
+    record(settings.history_dir, by_subject.items() if from_history else ())
     block = telemetry.block("n1", 0, cpu_util=0.5).model_copy(update={"at_us": past_us})
     async with served(client, settings) as address:
         watched = await opened(browser, address, "node/n1?range=300")
@@ -94,7 +94,7 @@ async def test_a_node_shows_its_predicted_peak_and_that_it_rejects(
         await expect(page.locator(".note", has_text="Waiting for this node")).to_be_visible()
         await client.publish(NAMES.node("samples", "n1"), codec.encode(block))
         if not from_history:
-            for subject, message in told.items():
+            for subject, message in by_subject.items():
                 await client.publish(subject, codec.encode(message))
             await expect(page.locator(".facts")).to_contain_text("Takes new workno, for ")
         for title, label, text in (

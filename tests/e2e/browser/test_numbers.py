@@ -32,17 +32,17 @@ PODS = 3
 def messages() -> list[tuple[str, Message]]:
     """Return what a cluster of 30 nodes says at one instant, each message with its subject."""
     now_us = round(time.time() * 1e6)
-    told: list[tuple[str, Message]] = [(NAMES.node("availability", row.node), row) for row in rows(30)]
+    reports: list[tuple[str, Message]] = [(NAMES.node("availability", row.node), row) for row in rows(30)]
     sums = {
         name: ClassSum(pods=pods, cpu=pods * 0.125, memory=pods * 2**28, running=pods + 0.5)
         for name, pods in (("shop/web", 40.0), ("batch/report", 8.0))
     }
     model = Model(scope="global", at_us=now_us, features=["cpu"], moment=[4], nodes=30, pods=48, cost=[6], classes=sums)
-    told.append((NAMES.model, model))
+    reports.append((NAMES.model, model))
     for number in range(4):
         node = f"node-{number:05d}"
-        told.append((NAMES.node("prediction", node), predicted.prediction(node=node, at_us=now_us)))
-        told.append((NAMES.node("reject", node), predicted.reject(node=node, at_us=now_us, reject=number == 1)))
+        reports.append((NAMES.node("prediction", node), predicted.prediction(node=node, at_us=now_us)))
+        reports.append((NAMES.node("reject", node), predicted.reject(node=node, at_us=now_us, reject=number == 1)))
     for number in range(PODS):
         decision = Decision(
             namespace="shop",
@@ -62,8 +62,8 @@ def messages() -> list[tuple[str, Message]]:
             refusals=[],
             seconds=0.001,
         )
-        told.append((NAMES.of("decision", "shop", decision.name), decision))
-    return told
+        reports.append((NAMES.of("decision", "shop", decision.name), decision))
+    return reports
 
 
 class Asked:
@@ -93,9 +93,9 @@ async def shown(rows: Locator, *columns: int) -> list[tuple[str, ...]]:
 
 
 async def test_the_cluster_and_its_nodes(browser: Browser, client: Client, settings: Settings) -> None:
-    told = messages()
-    record(settings.history_dir, told)
-    await cache(client, [message for _, message in told if isinstance(message, Availability)])
+    reports = messages()
+    record(settings.history_dir, reports)
+    await cache(client, [message for _, message in reports if isinstance(message, Availability)])
     ask = Asked(settings.history_dir)
     async with served(client, settings) as address:
         page = (await opened(browser, address, "cluster?sort=node")).page
@@ -114,9 +114,9 @@ async def test_the_cluster_and_its_nodes(browser: Browser, client: Client, setti
 
 
 async def test_what_was_learned_decided_and_predicted(browser: Browser, client: Client, settings: Settings) -> None:
-    told = messages()
-    record(settings.history_dir, told)
-    (model,) = [message for subject, message in told if subject == NAMES.model]
+    reports = messages()
+    record(settings.history_dir, reports)
+    (model,) = [message for subject, message in reports if subject == NAMES.model]
     await client.jetstream().publish(NAMES.model, codec.encode(model))
     ask = Asked(settings.history_dir)
     async with served(client, settings) as address:

@@ -32,15 +32,15 @@ pytestmark = [
 async def test_thousands_of_nodes_are_shown_with_the_same_numbers_as_elsewhere(
     browser: Browser, client: Client, settings: Settings
 ) -> None:
-    known = rows(5000, names=["<script>document.title='stolen'</script>"])
-    await cache(client, known)
+    given = rows(5000, names=["<script>document.title='stolen'</script>"])
+    await cache(client, given)
     async with served(client, settings) as address:
         watched = await opened(browser, address, "cluster?sort=node")
         page = watched.page
         cards = page.locator(".card strong")
         await expect(cards.nth(0)).to_have_text("5 000")
-        await expect(cards.nth(1)).to_have_text(f"{sum(int(row.lower) for row in known):,}".replace(",", " "))
-        first, second = cluster.totals(known)[:2]
+        await expect(cards.nth(1)).to_have_text(f"{sum(int(row.lower) for row in given):,}".replace(",", " "))
+        first, second = cluster.totals(given)[:2]
         for total in (first, second):
             shown = page.locator("tr", has_text=total.workload)
             await expect(shown.locator("td").nth(3)).to_have_text(f"{int(total.available):,}".replace(",", " "))
@@ -51,7 +51,7 @@ async def test_thousands_of_nodes_are_shown_with_the_same_numbers_as_elsewhere(
         await page.keyboard.type("node-00123")
         await expect(page.locator("main table").last.locator("tbody tr")).to_have_count(1)
         cell = page.locator("main table").last.locator("tbody td")
-        (row,) = [each for each in known if each.node == "node-00123"]
+        (row,) = [each for each in given if each.node == "node-00123"]
         await expect(cell.nth(1)).to_have_text(str(int(row.lower)))
         await expect(cell.nth(2)).to_have_text(f"{row.available:.1f}")
         assert "q=node-00123" in page.url

@@ -103,8 +103,8 @@ class Lab:
 
     async def pod(self, name: str, family: Family, **annotations: str) -> None:
         """Make a pod of a family."""
-        said = family.annotations() | annotations
-        metadata = {"name": name, "labels": {"spazio.class": family.name}, "annotations": said}
+        messages = family.annotations() | annotations
+        metadata = {"name": name, "labels": {"spazio.class": family.name}, "annotations": messages}
         container = {"name": "main", "image": "x", "resources": {"requests": family.requests}}
         pod = {"metadata": metadata, "spec": {"containers": [container]}}
         await self.kubectl.call("POST", "/api/v1/namespaces/default/pods", pod)

@@ -120,7 +120,7 @@ def judged(observer: Observer, until_us: int) -> dict[str, Any]:
     """Return the verdict on what was observed until a time."""
     record = observer.record
     # How many pods of another class a pod displaces is known within bounds only, so several are judged by truth alone.
-    found = list(verdict.excesses(record)) if len(record.takes) == 1 else []
+    result = list(verdict.excesses(record)) if len(record.takes) == 1 else []
     beyond = list(verdict.beyond(record))
     bound = [pod for pod in record.pods.values() if pod.bound_us < verdict.NEVER]
     waits = [(pod.bound_us - pod.created_us) / 1e6 for pod in bound]
@@ -131,12 +131,12 @@ def judged(observer: Observer, until_us: int) -> dict[str, Any]:
     return {
         "placed": len(bound),
         "unplaced": observer.unbound,
-        "overcommitted": len(found),
+        "overcommitted": len(result),
         "beyond_policy": len(beyond),
         "most_taken": round(1 - min((each.room for each in beyond), default=0.0), 3),
         "placed_by_class": dict(Counter(pod.workload for pod in bound)),
-        "worst_room": round(min((each.room for each in found), default=1.0), 2),
-        "stories": [verdict.story(record, each) for each in (found + beyond)[:_STORIES]],
+        "worst_room": round(min((each.room for each in result), default=1.0), 2),
+        "stories": [verdict.story(record, each) for each in (result + beyond)[:_STORIES]],
         "most_on_a_node": verdict.most_at_once(record),
         "open_at_end": {name: verdict.open_room(record, until_us, name) for name in record.takes},
         "waited_by_open_room_seconds": max(idle.values(), default=0.0),
@@ -201,9 +201,9 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder to run in; logs stay there")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = asyncio.run(place(given.keep or Path(folder), given.nodes, given.pods, given.variant))
-    lab.report(found)
-    return int(found["overcommitted"] + found["beyond_policy"] > 0 and given.variant != "graded")
+        result = asyncio.run(place(given.keep or Path(folder), given.nodes, given.pods, given.variant))
+    lab.report(result)
+    return int(result["overcommitted"] + result["beyond_policy"] > 0 and given.variant != "graded")
 
 
 if __name__ == "__main__":

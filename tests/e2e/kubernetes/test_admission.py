@@ -99,12 +99,12 @@ async def cluster(shared: ControlPlane) -> AsyncIterator[Kubectl]:
         await install(kubectl, "namespace.yaml", "admission.yaml", "rbac.yaml", "settings.yaml")
         await kubectl.node("n1", labels={"by": "kubelet"}, annotations={"theirs": "kept"})
         await scaler(kubectl, spazio_floor="true")
-        for one in (REFUSED[0], *(attempt for attempt in REFUSED if "capacity" in str(attempt.change)), REFUSED[-1]):
+        for first in (REFUSED[0], *(attempt for attempt in REFUSED if "capacity" in str(attempt.change)), REFUSED[-1]):
 
-            async def refused(one: Attempt = one) -> bool:
-                return bool(await send(shared, kubectl, one))
+            async def refused(first: Attempt = first) -> bool:
+                return bool(await send(shared, kubectl, first))
 
-            await until(refused, 30, str(one))
+            await until(refused, 30, str(first))
         yield kubectl
 
 
@@ -135,18 +135,20 @@ async def test_no_component_changes_anything_else_of_an_object_that_it_may_patch
 
 def pods() -> dict[str, dict[str, Any]]:
     """Return a pod of each workload."""
-    found = {}
+    result = {}
     for path in sorted(MANIFESTS.glob("*.yaml")):
         for thing in documents(path.name):
             if "template" in (thing.get("spec") or {}):
                 name, template = thing["metadata"]["name"], copy.deepcopy(thing["spec"]["template"])
                 mounted = {volume["name"] for volume in template["spec"].get("volumes", ())}
                 # A controller adds the volumes of claims.
-                claims = [{"name": one["metadata"]["name"]} for one in thing["spec"].get("volumeClaimTemplates", ())]
-                template["spec"]["volumes"] += [one | {"emptyDir": {}} for one in claims if one["name"] not in mounted]
+                claims = [{"name": each["metadata"]["name"]} for each in thing["spec"].get("volumeClaimTemplates", ())]
+                template["spec"]["volumes"] += [
+                    each | {"emptyDir": {}} for each in claims if each["name"] not in mounted
+                ]
                 template["metadata"] |= {"name": name, "namespace": thing["metadata"]["namespace"]}
-                found[name] = template | {"apiVersion": "v1", "kind": "Pod"}
-    return found
+                result[name] = template | {"apiVersion": "v1", "kind": "Pod"}
+    return result
 
 
 async def create(plane: ControlPlane, pod: Mapping[str, Any], space: str) -> str:

@@ -20,13 +20,20 @@ _ITS_OWN = ("events", "leases", "endpoints", "endpointslices", "apiservices", "f
 async def everything(kubectl: Kubectl) -> set[str]:
     """Return the paths of all objects of a cluster."""
     groups = (await kubectl.call("GET", "/apis"))["groups"]
-    found = set[str]()
+    result = set[str]()
     for version in ("/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)):
         resources = (await kubectl.call("GET", version))["resources"]
-        for name in (one["name"] for one in resources if "list" in one["verbs"] and one["name"] not in _ITS_OWN):
+        for name in (
+            resource["name"]
+            for resource in resources
+            if "list" in resource["verbs"] and resource["name"] not in _ITS_OWN
+        ):
             items = (await kubectl.call("GET", f"{version}/{name}"))["items"]
-            found |= {f"{name} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}" for one in items}
-    return found
+            result |= {
+                f"{name} {resource['metadata'].get('namespace', '')}/{resource['metadata']['name']}"
+                for resource in items
+            }
+    return result
 
 
 async def finish_deletions(kubectl: Kubectl) -> None:

@@ -68,10 +68,10 @@ async def test_the_floor_follows_the_autoscalers_own_target(
         await change(kubectl, {"metadata": {"annotations": {"spazio.floor-target": "0.4"}}})
         await becomes(kubectl, 16)
         # The annotation is the owner's: it stays.
-        assert (await found(kubectl))[1]["spazio.floor-target"] == "0.4"
+        assert (await scaler_state(kubectl))[1]["spazio.floor-target"] == "0.4"
 
 
-async def found(kubectl: Kubectl, name: str = "web") -> tuple[int, dict[str, str]]:
+async def scaler_state(kubectl: Kubectl, name: str = "web") -> tuple[int, dict[str, str]]:
     """Return minReplicas and annotations."""
     thing = await kubectl.call("GET", f"{SCALERS}/{name}")
     return thing["spec"]["minReplicas"], thing["metadata"].get("annotations") or {}
@@ -85,7 +85,7 @@ async def becomes(
     kubectl: Kubectl, least: int, name: str = "web", *, seconds: float = 20, marks: int | None = None
 ) -> None:
     async def so() -> bool:
-        minimum, notes = await found(kubectl, name)
+        minimum, notes = await scaler_state(kubectl, name)
         ours = [key for key in notes if key.startswith("spazio.floor-")]
         return minimum == least and (marks is None or len(ours) == marks)
 
@@ -94,7 +94,7 @@ async def becomes(
 
 async def stays(kubectl: Kubectl, least: int, name: str = "web", *, seconds: float) -> None:
     for _ in range(round(seconds / 0.2)):
-        assert (await found(kubectl, name))[0] == least
+        assert (await scaler_state(kubectl, name))[0] == least
         await asyncio.sleep(0.2)
 
 
@@ -118,7 +118,7 @@ async def test_a_floor_is_raised_before_a_ramp_never_above_the_maximum_and_resto
         for desired in (3, 5, 8, 14, 400):
             await publish(client, *(asking(desired, name) for name in ("web", "other", "maybe", "none")))
             await becomes(kubectl, min(desired, 10))
-            notes = (await found(kubectl))[1]
+            notes = (await scaler_state(kubectl))[1]
             assert notes["spazio.floor-restore"] == "2"
             assert notes["spazio.floor-raised"] == str(min(desired, 10))
         # Lower forecasts lower it, when they have been lower for so long; not at once.
@@ -291,7 +291,7 @@ async def test_the_processor_sees_a_ramp_and_the_floor_is_there_before_the_load(
                     sums = used(partition, load if partition == 0 else None)
                     await client.jetstream().publish(f"spazio.workloads.partition.{partition}", codec.encode(sums))
                 await asyncio.sleep(1)
-                least = (await found(kubectl))[0]
+                least = (await scaler_state(kubectl))[0]
                 assert least <= 14
                 if least > 10:
                     raised.append((load, least))
@@ -304,7 +304,7 @@ async def test_the_processor_sees_a_ramp_and_the_floor_is_there_before_the_load(
                 await client.jetstream().publish("spazio.workloads.partition.0", codec.encode(used(0, load)))
                 await client.jetstream().publish("spazio.workloads.partition.1", codec.encode(used(1, None)))
                 await asyncio.sleep(1)
-                if (await found(kubectl))[0] == 10:
+                if (await scaler_state(kubectl))[0] == 10:
                     break
             await becomes(kubectl, 10, marks=0, seconds=1)
 

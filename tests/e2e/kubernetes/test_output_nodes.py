@@ -124,10 +124,10 @@ async def test_what_a_kubelet_resets_is_written_again_and_what_others_write_is_l
         await kubectl.call("PATCH", "/api/v1/nodes/n1/status?fieldManager=kubelet", zero)
         await becomes(kubectl, 1500, 10**9)
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return "koord-manager writes them too" in health.problems.get("kubernetes write mid", "")
 
-        await until(told, what=lambda: health.problems)
+        await until(is_reported, what=lambda: health.problems)
         assert await lent(kubectl, "n2") == ("700", "7") * 2
         gone = {"status": {side: {CPU: None, MEMORY: None} for side in ("capacity", "allocatable")}}
         await kubectl.call("PATCH", "/api/v1/nodes/n2/status?fieldManager=koord-manager", gone)
@@ -153,10 +153,10 @@ async def test_node_metrics_wait_for_their_definition_and_belong_to_their_nodes(
     async with writing(client, configured(chosen, plane.kubeconfig())) as health:
         await becomes(kubectl, 1500, 10**9)
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return "kubectl apply -f deploy/kubernetes/crd.yaml" in health.problems.get("kubernetes nodemetrics", "")
 
-        await until(told, what=lambda: health.problems)
+        await until(is_reported, what=lambda: health.problems)
         await asyncio.sleep(3)
         degraded = [record for record in caplog.records if record.message == "service.degraded"]
         assert len(degraded) == 1
@@ -207,7 +207,7 @@ async def test_node_metrics_wait_for_their_definition_and_belong_to_their_nodes(
         table = await kubectl.call(
             "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodemetrics.spazio.io"
         )
-        assert not [one for one in table["status"]["conditions"] if one["type"] == "NonStructuralSchema"]
+        assert not [each for each in table["status"]["conditions"] if each["type"] == "NonStructuralSchema"]
 
 
 @pytest.mark.parametrize("plane", [("--watch-cache=false",), ()], ids=["uncached", "cached"], indirect=True)
@@ -245,9 +245,9 @@ async def test_a_restart_of_the_api_server_that_forgets_its_past_is_one_outage(
             return not health.problems
 
         await until(well, 60, lambda: health.problems)
-    said = [record for record in caplog.records if record.message == "service.degraded"]
-    parts = [record.__dict__["part"] for record in said]
-    assert len(parts) == len(set(parts)), [record.__dict__["reason"] for record in said]
+    messages = [record for record in caplog.records if record.message == "service.degraded"]
+    parts = [record.__dict__["part"] for record in messages]
+    assert len(parts) == len(set(parts)), [record.__dict__["reason"] for record in messages]
 
 
 async def test_who_may_not_write_is_told_which_rule_is_missing(
@@ -256,9 +256,9 @@ async def test_who_may_not_write_is_told_which_rule_is_missing(
     await kubectl.node("n1")
     async with writing(client, configured(settings, plane.stranger())) as health:
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return {"kubernetes nodes", "kubernetes autoscalers", "kubernetes nodemetrics"} <= health.problems.keys()
 
-        await until(told, what=lambda: health.problems)
+        await until(is_reported, what=lambda: health.problems)
         for part, resource in (("nodes", "nodes"), ("autoscalers", "horizontalpodautoscalers.autoscaling")):
             assert f"verbs list and watch on {resource}" in health.problems[f"kubernetes {part}"]

@@ -147,7 +147,7 @@ def named(rule: Rule) -> str:
     return f"{rule.resource}.{rule.group}" if rule.group else rule.resource
 
 
-async def kick(plane: ControlPlane, kubectl: Kubectl) -> None:
+async def requeue(plane: ControlPlane, kubectl: Kubectl) -> None:
     """Annotate a node as the extender does."""
     api = Api(Kube(config=await kubeconfig(plane, kubectl, "spazio-extender")))
     try:
@@ -179,7 +179,7 @@ def test_every_rule_is_tried() -> None:
     assert [rule.verb for rule in OF_BIND] == ["create", "get"]
     assert len(rules()) == len(set(rules())) == 17
     bindings = [thing for name in MANIFESTS for thing in documents(name) if thing["kind"] == "ClusterRoleBinding"]
-    assert {one["roleRef"]["name"]: one["subjects"][0]["name"] for one in bindings} == {
+    assert {binding["roleRef"]["name"]: binding["subjects"][0]["name"] for binding in bindings} == {
         name: account_of(name) for name in roles()
     }
 
@@ -190,8 +190,8 @@ async def test_the_extender_kicks_with_its_rules_and_not_without(
 ) -> None:
     async with lacking(cluster, rule, "spazio-extender"):
         with pytest.raises(answer.Forbidden, match=f"verb {rule.verb} on {named(rule)}"):
-            await kick(shared, cluster)
-    await kick(shared, cluster)
+            await requeue(shared, cluster)
+    await requeue(shared, cluster)
 
 
 async def test_the_extender_binds_and_knows_what_is_bound_with_its_rules_and_not_without(
@@ -236,10 +236,10 @@ async def test_the_kubernetes_sink_lacks_each_rule_that_is_taken_away_and_says_w
     verbs = "verbs list and watch" if rule.verb in ("list", "watch") else f"verb {rule.verb}"
     async with lacking(cluster, rule, "spazio-kubernetes"), writing(client, configured(settings, config)) as health:
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return any(f"{verbs} on {named(rule)}" in reason for reason in health.problems.values())
 
-        await until(told, what=lambda: health.problems)
+        await until(is_reported, what=lambda: health.problems)
         assert len(health.problems) == 1, health.problems
     async with writing(client, configured(settings, config)) as health:
         await until(lambda: complete(cluster), what=lambda: health.problems)
@@ -251,7 +251,7 @@ async def test_the_watch_lacks_each_rule_that_is_taken_away_and_says_which(
 ) -> None:
     watch = Watch(settings, await kubeconfig(shared, cluster, "spazio-watch"), tmp_path)
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         events = watch.events if watch.log.exists() else []
         return any(
             event["event"] == "service.degraded" and f"{rule.verb} {rule.resource}" in event["reason"]
@@ -265,7 +265,7 @@ async def test_the_watch_lacks_each_rule_that_is_taken_away_and_says_which(
     try:
         async with lacking(cluster, rule, "spazio-watch"):
             watch.start()
-            await until(told, 30, watch.log.read_text)
+            await until(is_reported, 30, watch.log.read_text)
             assert not [event for event in watch.events if event["event"] == "service.recovered"]
             watch.kill()
         watch.start()

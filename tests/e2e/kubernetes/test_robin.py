@@ -20,17 +20,17 @@ async def test_connections_take_turns_and_who_is_gone_is_passed_over() -> None:
 
     async def heard(port: int) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        found = await reader.read()
+        result = await reader.read()
         writer.close()
         await writer.wait_closed()
-        return found
+        return result
 
-    one = await asyncio.start_server(saying(b"one"), "127.0.0.1", 0)
+    first = await asyncio.start_server(saying(b"one"), "127.0.0.1", 0)
     two = await asyncio.start_server(saying(b"two"), "127.0.0.1", 0)
-    ports = [each.sockets[0].getsockname()[1] for each in (one, two)]
-    async with one, two, robin([*ports, server.free_port(0)]) as port:
+    ports = [each.sockets[0].getsockname()[1] for each in (first, two)]
+    async with first, two, robin([*ports, server.free_port(0)]) as port:
         assert {await heard(port) for _ in range(6)} == {b"one", b"two"}
         two.close()
         assert {await heard(port) for _ in range(6)} == {b"one"}
-        one.close()
+        first.close()
         assert await heard(port) == b""

@@ -36,14 +36,14 @@ def scheduler(plane: ControlPlane, port: int, request: pytest.FixtureRequest) ->
     running.kill()
 
 
-async def said(kubectl: Kubectl, pod: str) -> list[str]:
+async def events_of(kubectl: Kubectl, pod: str) -> list[str]:
     query = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{pod}"
     return [str(item.get("message")) for item in (await kubectl.call("GET", query))["items"]]
 
 
 async def node_of(kubectl: Kubectl, pod: str) -> str:
-    found = await kubectl.call("GET", f"/api/v1/namespaces/default/pods/{pod}")
-    return str(found["spec"].get("nodeName", ""))
+    result = await kubectl.call("GET", f"/api/v1/namespaces/default/pods/{pod}")
+    return str(result["spec"].get("nodeName", ""))
 
 
 async def test_while_the_extender_is_down_pods_wait_and_their_events_say_why(
@@ -56,10 +56,12 @@ async def test_while_the_extender_is_down_pods_wait_and_their_events_say_why(
     await kubectl.node("n2")
     await kubectl.pod("waits")
 
-    async def told() -> bool:
-        return any("/scheduler/filter" in message and "refused" in message for message in await said(kubectl, "waits"))
+    async def is_reported() -> bool:
+        return any(
+            "/scheduler/filter" in message and "refused" in message for message in await events_of(kubectl, "waits")
+        )
 
-    await until(told, 30, scheduler.log.read_text)
+    await until(is_reported, 30, scheduler.log.read_text)
     assert await node_of(kubectl, "waits") == ""
 
 
@@ -83,8 +85,8 @@ async def test_a_pod_goes_on_once_the_extender_answers(
     await kubectl.node("n1")
     await kubectl.pod("later")
 
-    async def told() -> bool:
-        return bool(await said(kubectl, "later"))
+    async def is_reported() -> bool:
+        return bool(await events_of(kubectl, "later"))
 
     async def all_pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         length = 0
@@ -98,6 +100,6 @@ async def test_a_pod_goes_on_once_the_extender_answers(
     async def bound() -> bool:
         return await node_of(kubectl, "later") == "n1"
 
-    await until(told, 30, scheduler.log.read_text)
+    await until(is_reported, 30, scheduler.log.read_text)
     async with await asyncio.start_server(all_pass, "127.0.0.1", port):
         await until(bound, 30, scheduler.log.read_text)

@@ -16,7 +16,7 @@ from schemas.messages.facts import NodeFacts
 from schemas.sections.measurement import Kube
 from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
-from tests.e2e.kubernetes.watching import NAMES, Watch, all_pods, said, until
+from tests.e2e.kubernetes.watching import NAMES, Watch, all_pods, published, until
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ async def test_nodes_are_in_the_bucket_and_their_heartbeats_are_no_news(
     facts = await stored("ip-10-0-0-7_eu")
     assert facts is not None
     assert (facts.price, facts.zone, facts.allocatable["cpu"]) == (0.5, "a", 3.92)
-    before = len(await said(client))
+    before = len(await published(client))
     for beat in range(1, 20):
         await condition("ip-10-0-0-7.eu", beat)
     await kubectl.call("DELETE", "/api/v1/nodes/n2")
@@ -59,7 +59,7 @@ async def test_nodes_are_in_the_bucket_and_their_heartbeats_are_no_news(
         return await stored("n2") is None
 
     await until(gone, 20, watch.log.read_text)
-    messages = await said(client)
+    messages = await published(client)
     assert len(messages) == before + 1
     assert [message.deleted for message in messages if message.node == "n2"][-1:] == [True]
 
@@ -76,27 +76,27 @@ async def test_nodes_are_in_the_bucket_and_their_heartbeats_are_no_news(
         return await stored("ip-10-0-0-7_eu") is None and await stored("n3") is not None
 
     await until(mended, 20, watch.log.read_text)
-    last = [message for message in await said(client) if message.node == "ip-10-0-0-7.eu"][-1]
+    last = [message for message in await published(client) if message.node == "ip-10-0-0-7.eu"][-1]
     assert last.deleted
 
 
-@pytest.mark.parametrize(("who", "told"), [("stranger", "bind a ClusterRole"), ("nobody", "renew the token")])
+@pytest.mark.parametrize(("who", "message"), [("stranger", "bind a ClusterRole"), ("nobody", "renew the token")])
 async def test_who_may_not_watch_is_told_what_is_missing(
-    plane: ControlPlane, settings: Settings, tmp_path: Path, client: Client, who: str, told: str
+    plane: ControlPlane, settings: Settings, tmp_path: Path, client: Client, who: str, message: str
 ) -> None:
     running = Watch(settings, getattr(plane, who)(), tmp_path)
     running.start()
 
     async def degraded() -> bool:
         events = running.events if running.log.exists() else []
-        return any(event["event"] == "service.degraded" and told in str(event.get("reason")) for event in events)
+        return any(event["event"] == "service.degraded" and message in str(event.get("reason")) for event in events)
 
     try:
         await until(degraded, 20, running.log.read_text)
         with pytest.raises(urllib.error.HTTPError) as refused:
             await asyncio.to_thread(urllib.request.urlopen, running.address() + "/readyz", timeout=5)
         assert refused.value.code == 503
-        assert told in refused.value.read().decode()
+        assert message in refused.value.read().decode()
         assert "-token" not in running.log.read_text().replace("renew the token", "")
     finally:
         running.kill()
@@ -105,8 +105,8 @@ async def test_who_may_not_watch_is_told_what_is_missing(
 @pytest.mark.parametrize("plane", [("--watch-cache=false",)], indirect=True)
 async def test_a_list_whose_rest_has_expired_begins_again(plane: ControlPlane, kubectl: Kubectl) -> None:
     await all_pods(lambda name, _: kubectl.pod(name), range(90))
-    client, told = api.Api(Kube(config=plane.kubeconfig(), page=20)), list[str | None]()
-    follower = follow.Follower(client, "pods", Kube(page=20), told.append)
+    client, messages = api.Api(Kube(config=plane.kubeconfig(), page=20)), list[str | None]()
+    follower = follow.Follower(client, "pods", Kube(page=20), messages.append)
     listings, present = 0, set[str]()
     async with aclosing(follower.news(0)) as news:
         async for each in news:
@@ -123,4 +123,4 @@ async def test_a_list_whose_rest_has_expired_begins_again(plane: ControlPlane, k
                 break
     await client.close()
     assert (listings, len(present)) == (3, 90)
-    assert told == []
+    assert messages == []

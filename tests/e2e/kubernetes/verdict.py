@@ -41,7 +41,7 @@ class Report(NamedTuple):
     sure: float
     classes: Mapping[str, tuple[float, float]] = {}
 
-    def said(self, workload: str) -> tuple[float, float]:
+    def room_of(self, workload: str) -> tuple[float, float]:
         """Return how many pods of a class fit, and how many surely do."""
         return self.classes.get(workload, (self.room, self.sure))
 
@@ -123,8 +123,8 @@ def excesses(record: Record) -> Iterator[Excess]:
         for place, pod in enumerate(pods):
             since = min(pod.decided_us, pod.bound_us) - _IN_FORCE_US
             before = [report for report in reports if report.came_us <= since][-1:]
-            known = before + [report for report in reports if since < report.came_us <= pod.bound_us]
-            room = max((_left(record, report, pods[:place], pod) for report in known), default=0.0)
+            given = before + [report for report in reports if since < report.came_us <= pod.bound_us]
+            room = max((_left(record, report, pods[:place], pod) for report in given), default=0.0)
             if room < 1 - 1e-9:
                 yield Excess(pod.uid, node, room)
 
@@ -137,14 +137,16 @@ def story(record: Record, excess: Excess) -> str:
         return "-" if us >= NEVER else f"{(us - start) / 1e6:.2f}"
 
     reports = [each for each in record.reports[excess.node] if abs(each.came_us - pod.bound_us) < _STORY_US]
-    said = [f"{each.said(pod.workload)[0]:.2f} of {when(each.at_us)} came {when(each.came_us)}" for each in reports]
+    messages = [
+        f"{each.room_of(pod.workload)[0]:.2f} of {when(each.at_us)} came {when(each.came_us)}" for each in reports
+    ]
     lives = [
         "/".join((each.workload, *map(when, (each.decided_us, each.bound_us, each.running_us, each.ended_us))))
         for each in record.bound[excess.node]
         if each.ended_us > pod.decided_us - _STORY_US
     ]
     return (
-        f"{excess.node}: decided {when(pod.decided_us)}, bound {when(pod.bound_us)}; room {', '.join(said)}; "
+        f"{excess.node}: decided {when(pod.decided_us)}, bound {when(pod.bound_us)}; room {', '.join(messages)}; "
         f"pods class/decided/bound/running/ended {', '.join(lives)}"
     )
 
@@ -154,7 +156,7 @@ def _left(record: Record, report: Report, before: Sequence[Pod], pod: Pod) -> fl
     at_us = pod.bound_us
     taken = [each.gone(report, at_us) - each.uncovered(report, at_us) for each in before]
     worth = (count * record.worth(each, pod.workload) for count, each in zip(taken, before, strict=True) if count)
-    return report.said(pod.workload)[0] + sum(worth)
+    return report.room_of(pod.workload)[0] + sum(worth)
 
 
 def beyond(record: Record) -> Iterator[Excess]:
@@ -175,11 +177,11 @@ def open_room(record: Record, at_us: int, workload: str = "") -> int:
         if pod.decided_us <= at_us < pod.bound_us and pod.decided:
             held[pod.decided] += record.worth(pod, workload)
     for node, reports in record.reports.items():
-        known = next((report for report in reversed(reports) if report.came_us <= at_us), None)
-        if known is not None:
-            starting = (pod for pod in record.bound[node] if pod.uncovered(known, at_us, _SETTLED_US))
+        given = next((report for report in reversed(reports) if report.came_us <= at_us), None)
+        if given is not None:
+            starting = (pod for pod in record.bound[node] if pod.uncovered(given, at_us, _SETTLED_US))
             taken = sum(record.worth(pod, workload) for pod in starting) + held[node]
-            total += max(0, int(known.said(workload)[1] - taken + _LEAST))
+            total += max(0, int(given.room_of(workload)[1] - taken + _LEAST))
     return total
 
 

@@ -78,9 +78,9 @@ class Recorder:
         self._cores[uid] = facts
 
 
-async def said(client: Client) -> list[PodFacts | NodeFacts]:
+async def published(client: Client) -> list[PodFacts | NodeFacts]:
     """Return all facts in the stream, in order."""
-    found: list[PodFacts | NodeFacts] = []
+    result: list[PodFacts | NodeFacts] = []
     kinds: dict[str, type[PodFacts | NodeFacts]] = {"nodefacts": NodeFacts, "podfacts": PodFacts}
     for kind, message in kinds.items():
         subject = NAMES.part("*", kind)
@@ -90,26 +90,26 @@ async def said(client: Client) -> list[PodFacts | NodeFacts]:
             continue
         async with Reader(client, NAMES.telemetry, [subject]) as reader:
             while reader.position < last:
-                found += [codec.decode_from(message, each.data, each.subject) for each in await reader.read()]
-    return found
+                result += [codec.decode_from(message, each.data, each.subject) for each in await reader.read()]
+    return result
 
 
 async def pods_said(client: Client) -> list[PodFacts]:
-    return [message for message in await said(client) if isinstance(message, PodFacts)]
+    return [message for message in await published(client) if isinstance(message, PodFacts)]
 
 
 async def kept(client: Client) -> dict[str, PodFacts]:
     """Return what the bucket of pods has, by UID."""
-    found: dict[str, PodFacts] = {}
+    result: dict[str, PodFacts] = {}
     bucket = NAMES.pods_bucket
     async with Reader(client, f"KV_{bucket}", [f"$KV.{bucket}.>"], newest=True) as reader:
         while messages := await reader.read(timeout_seconds=0.5):
             for message in messages:
                 uid = name(message.subject.rpartition(".")[2])
-                found.pop(uid, None)
+                result.pop(uid, None)
                 if message.data:
-                    found[uid] = codec.decode(PodFacts, message.data)
-    return found
+                    result[uid] = codec.decode(PodFacts, message.data)
+    return result
 
 
 async def until(condition: Callable[[], Any], seconds: float, what: Callable[[], object]) -> None:

@@ -66,9 +66,11 @@ async def install(kubectl: Kubectl, *names: str) -> None:
         for thing in documents(name):
             await put(kubectl, thing)
             while thing["kind"] == "CustomResourceDefinition":
-                found = await kubectl.call("GET", path_of(thing))
-                conditions = found.get("status", {}).get("conditions") or ()
-                if any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
+                result = await kubectl.call("GET", path_of(thing))
+                conditions = result.get("status", {}).get("conditions") or ()
+                if any(
+                    condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
+                ):
                     break
                 await asyncio.sleep(0.1)
 

@@ -59,7 +59,7 @@ def _response(data: bytes) -> None:
     decoder, lines = Decoder(), Lines(1 << 16)
     whole = decoder.feed(data)
     lines.feed(whole)
-    pieces, one = b"", Decoder()
+    pieces, first = b"", Decoder()
     for position in range(0, len(data), 7):
-        pieces += one.feed(data[position : position + 7])
+        pieces += first.feed(data[position : position + 7])
     assert pieces == whole

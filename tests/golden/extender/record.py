@@ -140,13 +140,13 @@ async def run(plane: ControlPlane) -> dict[str, bytes]:
             await kubectl.call("POST", "/api/v1/namespaces/default/pods", _pod(f"filler-{name}", "3", nodeName=name))
         urgent = {"metadata": {"name": "urgent"}, "value": 1000000}
         await kubectl.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
-        found: dict[str, bytes] = {}
+        result: dict[str, bytes] = {}
         for form in ("names", "nodes"):
             heard = await record(plane, kubectl, names=form == "names")
-            found |= {f"{verb}-{form}": request for verb, request in heard.items()}
+            result |= {f"{verb}-{form}": request for verb, request in heard.items()}
             for name in (f"web-{form}", f"urgent-{form}"):
                 await kubectl.delete(name)
-        return found
+        return result
 
 
 def main() -> None:
@@ -155,10 +155,10 @@ def main() -> None:
         sys.exit(reason)
     with tempfile.TemporaryDirectory() as folder, control_plane.control_plane(Path(folder) / "plane") as plane:
         try:
-            found = asyncio.run(run(plane))
+            result = asyncio.run(run(plane))
         except TimeoutError:
             sys.exit((plane.folder / "kube-scheduler.log").read_text()[-4000:])
-    for name, request in found.items():
+    for name, request in result.items():
         (Path(__file__).parent / f"{name}.http").write_bytes(request)
 
 

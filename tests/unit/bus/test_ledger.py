@@ -88,8 +88,8 @@ def test_a_statement_survives_json_and_what_is_none_is_refused() -> None:
 
 
 def test_a_process_has_one_account_of_each_name() -> None:
-    book = ledger.Ledger()
-    assert book.account("history", "S") is book.account("history", "S")
-    book.account("history", "T").receive(4, 4)
-    assert [statement.received for statement in book.statements()] == [0, 4]
-    assert isinstance(book.statements()[0], Statement)
+    process_ledger = ledger.Ledger()
+    assert process_ledger.account("history", "S") is process_ledger.account("history", "S")
+    process_ledger.account("history", "T").receive(4, 4)
+    assert [statement.received for statement in process_ledger.statements()] == [0, 4]
+    assert isinstance(process_ledger.statements()[0], Statement)

@@ -20,10 +20,10 @@ def trouble(status: int, content: Any, verb: str = "patch", resource: str = "nod
      (500, Trouble), (503, Away)],
 )  # fmt: skip
 def test_a_status_is_one_kind_of_trouble_and_its_message_is_told(status: int, kind: type[Trouble]) -> None:
-    found = trouble(status, {"kind": "Status", "message": "so it is"})
-    assert type(found) is kind
-    assert "so it is" in found.reason
-    assert found.pause_seconds == 7
+    result = trouble(status, {"kind": "Status", "message": "so it is"})
+    assert type(result) is kind
+    assert "so it is" in result.reason
+    assert result.pause_seconds == 7
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def test_whose_fields_are_in_conflict_is_told() -> None:
         {"reason": "FieldManagerConflict", "message": 'conflict with "kubelet" with subresource "status" using v1'},
         {"reason": "FieldManagerConflict", "message": 'conflict with "koord-manager" using v1'},
     ]
-    found = trouble(409, {"message": "Apply failed", "details": {"causes": causes}})
-    assert isinstance(found, Conflict)
-    assert found.managers == ("koord-manager", "kubelet")
+    result = trouble(409, {"message": "Apply failed", "details": {"causes": causes}})
+    assert isinstance(result, Conflict)
+    assert result.managers == ("koord-manager", "kubelet")
     other = trouble(409, {"message": "the object has been modified", "details": {"name": "n1"}})
     assert isinstance(other, Conflict)
     assert other.managers == ()
 
 
 @pytest.mark.parametrize(
-    ("verb", "resource", "told", "asked"),
+    ("verb", "resource", "message", "asked"),
     [
         ("list", "nodes", "verbs list and watch on nodes", "can-i list nodes --all"),
         ("patch", "nodes/status", "verb patch on nodes/status", "can-i patch nodes --subresource=status"),
@@ -72,9 +72,9 @@ def test_whose_fields_are_in_conflict_is_told() -> None:
         ),
     ],
 )
-def test_who_is_forbidden_is_told_which_rule_is_missing(verb: str, resource: str, told: str, asked: str) -> None:
+def test_who_is_forbidden_is_told_which_rule_is_missing(verb: str, resource: str, message: str, asked: str) -> None:
     reason = trouble(403, {"message": "no"}, verb, resource).reason
-    assert told in reason
+    assert message in reason
     assert asked in reason
 
 

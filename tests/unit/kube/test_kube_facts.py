@@ -233,7 +233,7 @@ def test_overhead_adds_to_a_limit_only_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "labels", "found"),
+    ("kind", "name", "labels", "result"),
     [
         ("ReplicaSet", "web-7d4b", {"pod-template-hash": "7d4b"}, Owner("Deployment", "web")),
         ("ReplicaSet", "web-7d4b", {}, Owner("ReplicaSet", "web-7d4b")),
@@ -246,9 +246,9 @@ def test_overhead_adds_to_a_limit_only_where_there_is_one() -> None:
         ("Node", "n1", {}, Owner(None, None)),
     ],
 )
-def test_the_owner_is_the_one_that_a_person_wrote(kind: str, name: str, labels: dict[str, str], found: Owner) -> None:
+def test_the_owner_is_the_one_that_a_person_wrote(kind: str, name: str, labels: dict[str, str], result: Owner) -> None:
     reference = {"kind": kind, "name": name, "controller": True}
-    assert owner.find({"labels": labels, "ownerReferences": [reference]}, CREATED_US) == found
+    assert owner.find({"labels": labels, "ownerReferences": [reference]}, CREATED_US) == result
 
 
 def test_who_is_no_controller_owns_nothing() -> None:
@@ -257,7 +257,7 @@ def test_who_is_no_controller_owns_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "labels", "found", "workload"),
+    ("name", "labels", "result", "workload"),
     [
         ("web-7d4b9c6f5-x2x9k", {}, Owner("Deployment", "shop-web"), "s/shop-web"),
         ("web-7d4b9c6f5-x2x9k", {"spazio.class": "front"}, Owner("Deployment", "web"), "front"),
@@ -269,9 +269,9 @@ def test_who_is_no_controller_owns_nothing() -> None:
     ],
 )
 def test_the_workload_class_is_the_label_else_the_owner_else_told_by_the_name(
-    name: str, labels: dict[str, str], found: Owner, workload: str
+    name: str, labels: dict[str, str], result: Owner, workload: str
 ) -> None:
-    assert owner.workload({"namespace": "s", "name": name, "labels": labels}, found) == workload
+    assert owner.workload({"namespace": "s", "name": name, "labels": labels}, result) == workload
 
 
 @pytest.mark.parametrize(

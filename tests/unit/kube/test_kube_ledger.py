@@ -142,7 +142,7 @@ def test_an_account_goes_on_from_a_dump_and_what_was_said_after_it() -> None:
     for line in dump:
         second.load(line.partition(b" ")[2])
     for message in first.drain():
-        second.recall(message)
+        second.restore(message)
     # Everything behind version 10 is heard again.
     again = [changed(pod("a", 12, x="y")), deleted(pod("b", 13)), changed(pod("d", 14)), deleted(pod("d", 15))]
     assert hear(second, *again, changed(pod("c", 16, z="z"))) == [("u-c", 16, False)]
@@ -157,7 +157,7 @@ def copies(version: int, *things: dict[str, Any]) -> list[NodeFacts]:
     return account.drain()
 
 
-def told(changes: list[NodeFacts]) -> list[tuple[str, int, bool]]:
+def published_of(changes: list[NodeFacts]) -> list[tuple[str, int, bool]]:
     return [(facts.uid, facts.version, facts.deleted) for facts in changes]
 
 
@@ -165,7 +165,7 @@ def test_a_copy_is_told_what_it_lacks_and_what_it_has_too_much_is_left_to_a_new_
     account = ledger.nodes("p")
     hear(account, *listed(10, node("a", 3), node("b", 4), node("c", 5)))
     changes = account.repair(copies(10, node("b", 4), node("c", 5, x="old"), node("gone", 6)), 7)
-    assert told(changes) == [("u-a", 3, False), ("u-c", 5, False)]
+    assert published_of(changes) == [("u-a", 3, False), ("u-c", 5, False)]
     assert [(facts.at_us, facts.labels) for facts in changes] == [(7, {})] * 2
     assert account.version == 0
     assert hear(account, *listed(20, node("a", 3), node("b", 4), node("c", 5))) == [("u-gone", 7, True)]
@@ -174,7 +174,10 @@ def test_a_copy_is_told_what_it_lacks_and_what_it_has_too_much_is_left_to_a_new_
 def test_a_copy_with_another_object_of_the_same_name_is_told_that_this_one_ended() -> None:
     account = ledger.nodes("p")
     hear(account, *listed(10, node("a", 3)))
-    assert told(account.repair(copies(10, node("a", 2, uid="u-old")), 7)) == [("u-old", 2, True), ("u-a", 3, False)]
+    assert published_of(account.repair(copies(10, node("a", 2, uid="u-old")), 7)) == [
+        ("u-old", 2, True),
+        ("u-a", 3, False),
+    ]
     assert account.version == 10
 
 
@@ -241,7 +244,7 @@ def test_killed_anywhere_every_state_is_said_once(steps: list[Any], lives: list[
         for line in dump:
             life.load(line.partition(b" ")[2])
         for message in stored[dumped:]:
-            life.recall(message)
+            life.restore(message)
         end = min(position + heard, len(history))
         for each in history[position:end]:
             life.hear(each, 1)

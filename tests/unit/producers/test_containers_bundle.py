@@ -99,11 +99,11 @@ async def test_a_container_is_named_before_it_runs_and_followed_to_its_removal(t
         path = make(tasks / "k8s.io" / A)
         await heard.until(lambda: bool(heard.observations))
         assert heard.observations[0].identity.name == "web-7d4b9c6f5-x2x9k"
-        await heard.told(("created", A))
+        await heard.expect(("created", A))
         write_pid(path)
-        await heard.told(("started", A))
+        await heard.expect(("started", A))
         take_away(path)
-        await heard.told(("exited", A), ("deleted", A))
+        await heard.expect(("exited", A), ("deleted", A))
 
 
 async def test_a_configuration_that_is_being_written_is_waited_for(
@@ -114,7 +114,7 @@ async def test_a_configuration_that_is_being_written_is_waited_for(
     async with running(follow(tasks)) as heard:
         path = make(tasks / "k8s.io" / A, content=whole[:40])
         make(tasks / "k8s.io" / B)
-        await heard.told(("created", B))
+        await heard.expect(("created", B))
         (path / "config.json").write_bytes(whole)
         await heard.until(lambda: bool(heard.observations))
         assert heard.observations[0].identity.name == "web-7d4b9c6f5-x2x9k"
@@ -142,16 +142,16 @@ async def test_a_damaged_configuration_is_counted_and_the_container_said(
 async def test_a_bundle_that_is_gone_before_anybody_looks_was_a_whole_life(tasks: Path) -> None:
     async with running(follow(tasks)) as heard:
         take_away(make(tasks / "k8s.io" / A))
-        await heard.told(("created", A), ("exited", A), ("deleted", A))
+        await heard.expect(("created", A), ("exited", A), ("deleted", A))
 
 
 async def test_a_container_that_is_made_again_lives_again(tasks: Path) -> None:
     async with running(follow(tasks)) as heard:
         path = make(tasks / "k8s.io" / A, pid=1)
-        await heard.told(("created", A), ("started", A))
+        await heard.expect(("created", A), ("started", A))
         take_away(path)
         make(path, pid=2)
-        await heard.told(("exited", A), ("deleted", A), ("created", A), ("started", A))
+        await heard.expect(("exited", A), ("deleted", A), ("created", A), ("started", A))
 
 
 async def test_what_is_there_at_the_start_is_listed_and_not_said_to_begin(tasks: Path) -> None:
@@ -160,7 +160,7 @@ async def test_what_is_there_at_the_start_is_listed_and_not_said_to_begin(tasks:
         assert (heard.running, heard.story) == ({A}, [])
         assert heard.listings[-1][1][A][0].workload == "shop/web"
         take_away(path)
-        await heard.told(("exited", A), ("deleted", A))
+        await heard.expect(("exited", A), ("deleted", A))
 
 
 async def test_folders_that_appear_later_are_followed_too(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ async def test_folders_that_appear_later_are_followed_too(tmp_path: Path) -> Non
         second.mkdir()
         await heard.listed()
         make(second / "moby" / A, pid=1)
-        await heard.told(("created", A), ("started", A))
+        await heard.expect(("created", A), ("started", A))
         shutil.rmtree(second)
         await heard.listed()
         assert not heard.running

@@ -59,44 +59,44 @@ async def test_a_container_is_followed_from_its_directory_to_its_removal(root: P
     (root / "docker").mkdir()
     async with running(follow(root)) as heard:
         path = make(root / "docker" / A)
-        await heard.told(("created", A))
+        await heard.expect(("created", A))
         populate(path, populated=True)
-        await heard.told(("started", A))
+        await heard.expect(("started", A))
         populate(path, populated=False)
-        await heard.told(("exited", A))
+        await heard.expect(("exited", A))
         shutil.rmtree(path)
-        await heard.told(("deleted", A))
+        await heard.expect(("deleted", A))
 
 
 async def test_a_process_that_came_before_the_watch_has_started(root: Path) -> None:
     async with running(follow(root)) as heard:
         make(root / "docker" / A, populated=True)
-        await heard.told(("created", A), ("started", A))
+        await heard.expect(("created", A), ("started", A))
 
 
 async def test_a_run_so_short_that_only_its_end_is_seen_has_exited(root: Path) -> None:
     async with running(follow(root)) as heard:
         path = make(root / "docker" / A)
-        await heard.told(("created", A))
+        await heard.expect(("created", A))
         populate(path, populated=True)
         populate(path, populated=False)
-        await heard.told(("exited", A))
+        await heard.expect(("exited", A))
 
 
 async def test_a_directory_that_is_gone_before_anybody_looks_was_a_whole_life(root: Path) -> None:
     (root / "docker").mkdir()
     async with running(follow(root)) as heard:
         shutil.rmtree(make(root / "docker" / A))
-        await heard.told(("created", A), ("exited", A), ("deleted", A))
+        await heard.expect(("created", A), ("exited", A), ("deleted", A))
 
 
 async def test_a_container_that_is_made_again_lives_again(root: Path) -> None:
     async with running(follow(root)) as heard:
         path = make(root / "docker" / A, populated=True)
-        await heard.told(("created", A), ("started", A))
+        await heard.expect(("created", A), ("started", A))
         shutil.rmtree(path)
         make(path, populated=True)
-        await heard.told(("exited", A), ("deleted", A), ("created", A), ("started", A))
+        await heard.expect(("exited", A), ("deleted", A), ("created", A), ("started", A))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ async def test_what_lies_below_a_container_and_monitors_are_not_looked_at(root: 
         make(inner / "docker" / B)
         make(root / "machine.slice" / f"libpod-conmon-{C}.scope")
         make(root / "machine.slice" / f"libpod-{C}.scope")
-        await heard.told(("created", A), ("created", C))
+        await heard.expect(("created", A), ("created", C))
 
 
 async def test_what_is_there_at_the_start_is_listed_and_not_said_to_begin(root: Path) -> None:
@@ -135,9 +135,9 @@ async def test_what_is_there_at_the_start_is_listed_and_not_said_to_begin(root: 
     async with running(follow(root)) as heard:
         assert (heard.running, set(heard.listings[-1][1])) == ({A}, {A, B})
         populate(root / "docker" / B, populated=True)
-        await heard.told(("started", B))
+        await heard.expect(("started", B))
         shutil.rmtree(root / "docker" / A)
-        await heard.told(("exited", A), ("deleted", A))
+        await heard.expect(("exited", A), ("deleted", A))
 
 
 async def test_a_look_finds_what_events_have_missed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ async def test_a_restart_between_two_looks_is_told_by_the_new_directory(
     async with running(follow(root, rescan_seconds=OFTEN)) as heard:
         path.rename(root / "kept")  # so that its inode is not given again
         make(path, populated=True)
-        await heard.told(("exited", A), ("deleted", A))
+        await heard.expect(("exited", A), ("deleted", A))
         await heard.listed()
         assert heard.running == {A}
 
@@ -188,11 +188,11 @@ async def test_version_1_finds_the_start_soon_and_takes_the_removal_for_the_exit
     root = v1(tmp_path, unified=False)
     async with running(follow(root)) as heard:
         path = make(root / "pids/docker" / A, version=1)
-        await heard.told(("created", A))
+        await heard.expect(("created", A))
         populate(path, populated=True, version=1)
-        await heard.told(("started", A))
+        await heard.expect(("started", A))
         shutil.rmtree(path)
-        await heard.told(("exited", A), ("deleted", A))
+        await heard.expect(("exited", A), ("deleted", A))
 
 
 async def test_a_container_in_both_trees_of_a_hybrid_is_followed_once_and_in_the_unified_one(tmp_path: Path) -> None:
@@ -200,12 +200,12 @@ async def test_a_container_in_both_trees_of_a_hybrid_is_followed_once_and_in_the
     async with running(follow(root, rescan_seconds=OFTEN)) as heard:
         make(root / "pids/docker" / A, populated=True, version=1)
         path = make(root / "unified/docker" / A, populated=True)
-        await heard.told(("created", A), ("started", A))
+        await heard.expect(("created", A), ("started", A))
         await heard.listed()
         populate(path, populated=False)
-        await heard.told(("exited", A))
+        await heard.expect(("exited", A))
         shutil.rmtree(path)
-        await heard.told(("deleted", A))
+        await heard.expect(("deleted", A))
         shutil.rmtree(root / "pids/docker" / A)
         await heard.listed()
         assert not heard.observations
@@ -220,9 +220,9 @@ async def test_a_tree_of_version_1_that_alone_has_containers_is_watched_too(tmp_
         await heard.listed()
         assert heard.running == {A}
         make(root / "pids/docker" / B, version=1)
-        await heard.told(("created", B))
+        await heard.expect(("created", B))
         shutil.rmtree(root / "pids/docker" / A)
-        await heard.told(("exited", A), ("deleted", A))
+        await heard.expect(("exited", A), ("deleted", A))
 
 
 async def test_a_container_first_seen_in_version_1_moves_to_the_unified_tree(tmp_path: Path) -> None:
@@ -230,9 +230,9 @@ async def test_a_container_first_seen_in_version_1_moves_to_the_unified_tree(tmp
     make(root / "pids/docker" / A, version=1)
     async with running(follow(root)) as heard:
         path = make(root / "unified/docker" / A)
-        await heard.told(("created", A))
+        await heard.expect(("created", A))
         populate(path, populated=True)
-        await heard.told(("started", A))
+        await heard.expect(("started", A))
 
 
 async def test_a_process_that_has_not_come_into_the_unified_tree_yet_has_not_exited(tmp_path: Path) -> None:
@@ -242,12 +242,12 @@ async def test_a_process_that_has_not_come_into_the_unified_tree_yet_has_not_exi
         assert heard.running == {A}
         path = make(root / "unified/docker" / A)
         make(root / "unified/docker" / B)
-        await heard.told(("created", B))
+        await heard.expect(("created", B))
         populate(path, populated=True)
         populate(root / "unified/docker" / B, populated=True)
-        await heard.told(("started", B))
+        await heard.expect(("started", B))
         populate(path, populated=False)
-        await heard.told(("exited", A))
+        await heard.expect(("exited", A))
 
 
 async def test_a_tree_that_was_replaced_is_followed_from_then_on(root: Path) -> None:
@@ -257,7 +257,7 @@ async def test_a_tree_that_was_replaced_is_followed_from_then_on(root: Path) -> 
         await heard.listed()
         assert not heard.listings[-1][1]
         make(root / "docker" / B)
-        await heard.told(("created", B))
+        await heard.expect(("created", B))
 
 
 async def test_a_host_without_cgroups_is_an_error_that_says_how_to_mend_it(tmp_path: Path) -> None:

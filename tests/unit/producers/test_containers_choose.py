@@ -49,7 +49,7 @@ def wanted(settings: Settings) -> list[str]:
 
 
 def state(settings: Settings, name: str) -> str:
-    return survey.look(name, settings)[0]
+    return survey.inspect(name, settings)[0]
 
 
 def test_auto_wants_all_but_containerd_where_bundles_can_be_read(host: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_daemon_that_has_ended_and_left_its_socket_is_told_apart_from_none(hos
     with socket.socket(socket.AF_UNIX) as listener:
         (host / "docker.sock").unlink()
         listener.bind(str(host / "docker.sock"))
-    assert survey.look("docker", given(host)) == (
+    assert survey.inspect("docker", given(host)) == (
         "refused",
         f"{host / 'docker.sock'} cannot be reached: Connection refused",
     )
@@ -93,13 +93,13 @@ def test_what_is_closed_to_this_user_is_refused(host: Path, request: pytest.Fixt
         (host / name).chmod(0)
     request.getfixturevalue("unprivileged")
     for name in ("docker", "bundle"):
-        assert survey.look(name, given(host))[0] == "refused"
-        assert "Permission denied" in survey.look(name, given(host))[1]
+        assert survey.inspect(name, given(host))[0] == "refused"
+        assert "Permission denied" in survey.inspect(name, given(host))[1]
 
 
 def test_one_folder_of_bundles_that_can_be_read_is_enough(host: Path, tmp_path: Path) -> None:
     settings = all_settings.load({"runtime_bundles": f"{tmp_path / 'none'},{host / 'bundles'}"}, environ={})
-    assert survey.look("bundle", settings) == ("usable", str(host / "bundles"))
+    assert survey.inspect("bundle", settings) == ("usable", str(host / "bundles"))
 
 
 def test_a_daemon_that_is_too_busy_to_take_a_connection_is_usable(tmp_path: Path) -> None:

@@ -74,26 +74,26 @@ class Heard:
     """Keeps what a source says, in order."""
 
     def __init__(self) -> None:
-        self.said: asyncio.Queue[Observation | Mapping[str, tuple[Identity, bool]]] = asyncio.Queue()
+        self.observed: asyncio.Queue[Observation | Mapping[str, tuple[Identity, bool]]] = asyncio.Queue()
 
     def observe(self, observation: Observation) -> None:
-        self.said.put_nowait(observation)
+        self.observed.put_nowait(observation)
 
     def present(self, source: str, listed: Mapping[str, tuple[Identity, bool]], boottime_us: int) -> None:
         assert source == "docker"
-        self.said.put_nowait(listed)
+        self.observed.put_nowait(listed)
 
     async def events(self, number: int) -> list[Observation]:
         observations: list[Observation] = []
         while len(observations) < number:
-            item = await asyncio.wait_for(self.said.get(), 5)
+            item = await asyncio.wait_for(self.observed.get(), 5)
             if isinstance(item, Observation):
                 observations.append(item)
         return observations
 
     async def listing(self) -> Mapping[str, tuple[Identity, bool]]:
         while True:
-            item = await asyncio.wait_for(self.said.get(), 5)
+            item = await asyncio.wait_for(self.observed.get(), 5)
             if not isinstance(item, Observation):
                 return item
 

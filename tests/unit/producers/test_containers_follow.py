@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from producers.containers import follow
-from producers.containers.follow import Follower, Remembered
+from producers.containers.follow import Follower, MemoryLoader
 from producers.containers.merge import Happening, LastEvent, Memory
 from producers.containers.sources.source import Identity, Observation, Sink, Source
 from producers.source import FAILURES
@@ -72,12 +72,12 @@ class Handed(list[ContainerEvent]):
 
 
 @asynccontextmanager
-async def following(*sources: Source, remembered: Remembered = nothing) -> AsyncIterator[tuple[Follower, Handed]]:
-    said = Handed()
-    follower = Follower(sources, node="n", boot="b", emit=said.append, rescan_seconds=0.01, clock=Clock())
-    task = asyncio.create_task(follower.run(remembered))
+async def following(*sources: Source, load_memory: MemoryLoader = nothing) -> AsyncIterator[tuple[Follower, Handed]]:
+    messages = Handed()
+    follower = Follower(sources, node="n", boot="b", emit=messages.append, rescan_seconds=0.01, clock=Clock())
+    task = asyncio.create_task(follower.run(load_memory))
     try:
-        yield follower, said
+        yield follower, messages
         assert not task.done(), task.exception()
     finally:
         task.cancel()
@@ -105,14 +105,14 @@ async def test_an_event_has_both_times_who_it_is_and_can_be_read_back() -> None:
     identity = Identity(
         A, container_name="", image="i" * 600, pod="uid", namespace="shop", name="web-0", workload="w", kind="batch"
     )
-    async with following(Script(name="bundle")) as (follower, said):
+    async with following(Script(name="bundle")) as (follower, messages):
         follower.observe(Observation("bundle", "created", identity, 90_000_000))
-    event = codec.decode(ContainerEvent, codec.encode(said[0]))
+    event = codec.decode(ContainerEvent, codec.encode(messages[0]))
     assert (event.node, event.boot, event.sources) == ("n", "b", ["bundle"])
     assert (event.boottime_us, event.at_us) == (90_000_000, 1_700_000_000_000_000 - 10_000_000)
     assert (event.container_name, event.image, event.name) == (None, "i" * 512, "web-0")
-    known = follow.happening(event).identity
-    assert (known.workload, known.kind) == ("w", "batch")
+    given = follow.happening(event).identity
+    assert (given.workload, given.kind) == ("w", "batch")
 
 
 async def test_a_source_that_fails_is_run_again_said_once_and_its_recovery_too(
@@ -122,9 +122,9 @@ async def test_a_source_that_fails_is_run_again_said_once_and_its_recovery_too(
     before = FAILURES.labels("docker")._value.get()
     gone, odd = FileNotFoundError(2, "No such file", "/run/docker.sock"), ValueError("no daemon")
     source = Script(raises(gone), raises(gone), raises(odd), lists(A))
-    async with following(source) as (_, said):
-        await until(lambda: len(said) == 2)
-    assert said.story == [("created", A), ("started", A)]
+    async with following(source) as (_, messages):
+        await until(lambda: len(messages) == 2)
+    assert messages.story == [("created", A), ("started", A)]
     assert FAILURES.labels("docker")._value.get() == before + 3
     lines = [(record.getMessage(), getattr(record, "reason", "")) for record in caplog.records]
     assert lines == [
@@ -141,8 +141,8 @@ async def test_one_source_that_fails_for_ever_holds_up_no_other() -> None:
         async def run(self, sink: Sink) -> None:
             raise RuntimeError("always")
 
-    async with following(Broken(), Script(lists(A, name="cgroup"), name="cgroup")) as (_, said):
-        await until(lambda: len(said) == 2)
+    async with following(Broken(), Script(lists(A, name="cgroup"), name="cgroup")) as (_, messages):
+        await until(lambda: len(messages) == 2)
 
 
 async def test_what_is_gone_is_said_when_every_source_has_been_heard() -> None:
@@ -152,21 +152,21 @@ async def test_what_is_gone_is_said_when_every_source_has_been_heard() -> None:
             {key: LastEvent(Happening("started", value, ("cgroup",), 5)) for key, value in identities.items()}
         )
 
-    async with following(Script(lists(A)), remembered=before) as (_, said):
-        await until(lambda: len(said) == 2)
-    assert said.story == [("exited", B), ("deleted", B)]
+    async with following(Script(lists(A)), load_memory=before) as (_, messages):
+        await until(lambda: len(messages) == 2)
+    assert messages.story == [("exited", B), ("deleted", B)]
 
 
 async def test_nothing_is_said_to_be_gone_while_no_source_sees_anything() -> None:
     async def before() -> Memory:
         return Memory({A: LastEvent(Happening("started", Identity(A), ("cgroup",), 5))})
 
-    async with following(Script(raises(OSError(13, "Permission denied"))), remembered=before) as (follower, said):
+    async with following(Script(raises(OSError(13, "Permission denied"))), load_memory=before) as (follower, messages):
         await until(lambda: bool(follower._failing))
         await asyncio.sleep(0.05)
-        assert said == []
+        assert messages == []
         follower.present("docker", {}, 99_000_000)
-        await until(lambda: len(said) == 2)
+        await until(lambda: len(messages) == 2)
 
 
 async def test_a_memory_that_does_not_come_is_waited_for_no_longer_than_is_allowed(
@@ -178,10 +178,10 @@ async def test_a_memory_that_does_not_come_is_waited_for_no_longer_than_is_allow
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with following(Script(lists(A)), remembered=never) as (_, said):
+    async with following(Script(lists(A)), load_memory=never) as (_, messages):
         await asyncio.sleep(0)
-        assert said == []
-        await until(lambda: len(said) == 2)
+        assert messages == []
+        await until(lambda: len(messages) == 2)
     assert [record.getMessage() for record in caplog.records] == ["containers.forgotten"]
 
 
@@ -189,6 +189,6 @@ async def test_without_sources_nothing_is_asked_and_nothing_said() -> None:
     async def asked() -> Memory:
         raise AssertionError
 
-    said = Handed()
-    await Follower([], node="n", boot="b", emit=said.append, rescan_seconds=1).run(asked)
-    assert said == []
+    messages = Handed()
+    await Follower([], node="n", boot="b", emit=messages.append, rescan_seconds=1).run(asked)
+    assert messages == []

@@ -39,7 +39,7 @@ def events(happenings: list[Happening]) -> list[Event]:
 
 
 @dataclass
-class Told:
+class Script:
     """An observation, and when it arrives."""
 
     observation: Observation
@@ -47,7 +47,7 @@ class Told:
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> tuple[list[Told], int, set[str]]:
+def stories(draw: st.DrawFn) -> tuple[list[Script], int, set[str]]:
     """Lives of one container as told by several sources; how many; the sources.
 
     A watch on folders tells everything, timed when it is read. Docker says `created` and `deleted` only once for all
@@ -69,7 +69,7 @@ def stories(draw: st.DrawFn) -> tuple[list[Told], int, set[str]]:
                 continue
             arrives = max(arrives + 1, true + draw(DELAYS))
             at = arrives if source != "docker" else min(arrives, max(at + 1, true + draw(st.integers(0, 300_000))))
-            reports.append(Told(Observation(source, event, Identity(ID), at), arrives))
+            reports.append(Script(Observation(source, event, Identity(ID), at), arrives))
     return sorted(reports, key=lambda item: item.arrives), lives, sources
 
 
@@ -86,7 +86,7 @@ def assert_lawful(published: list[Happening], lives: int, sources: set[str]) -> 
 
 @given(stories())
 def test_every_event_of_every_life_is_said_once_and_in_order_however_late_sources_are(
-    story: tuple[list[Told], int, set[str]],
+    story: tuple[list[Script], int, set[str]],
 ) -> None:
     reports, lives, sources = story
     made = account()
@@ -96,7 +96,7 @@ def test_every_event_of_every_life_is_said_once_and_in_order_however_late_source
 
 @given(stories(), st.data())
 def test_listings_and_repetitions_in_between_change_nothing(
-    story: tuple[list[Told], int, set[str]], data: st.DataObject
+    story: tuple[list[Script], int, set[str]], data: st.DataObject
 ) -> None:
     reports, lives, sources = story
     made, published = account(), list[Happening]()

@@ -10,7 +10,7 @@ import pytest
 
 from producers.simulated import guest, noise
 from producers.simulated.mirror import Mirror
-from producers.simulated.mirror_text import Said
+from producers.simulated.mirror_text import Published
 from schemas import codec, metric
 from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.messages.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
@@ -48,16 +48,16 @@ def mirror(*names: str, seed: int = 1) -> Mirror:
     return made
 
 
-def told(made: Mirror, seconds: float) -> list[Said]:
+def published(made: Mirror, seconds: float) -> list[Published]:
     """Return everything that is to be told up to a time."""
-    said = list[Said]()
+    messages = list[Published]()
     for tick in range(round(seconds * 20) + 1):
-        said += made.tell(START_US + tick * SECOND_US // 20)
-    return said
+        messages += made.tell(START_US + tick * SECOND_US // 20)
+    return messages
 
 
-def read(said: list[Said], kind: str) -> list[Any]:
-    return [codec.decode(KINDS[kind], each.payload) for each in said if each.kind == kind]
+def read(messages: list[Published], kind: str) -> list[Any]:
+    return [codec.decode(KINDS[kind], each.payload) for each in messages if each.kind == kind]
 
 
 def column(block: SampleBlock, name: str) -> list[float]:
@@ -66,30 +66,30 @@ def column(block: SampleBlock, name: str) -> list[float]:
 
 
 def test_every_node_tells_of_every_second_once_and_the_seconds_join() -> None:
-    said = told(mirror("n1", "n2.eu"), 10.5)
+    messages = published(mirror("n1", "n2.eu"), 10.5)
     for kind in ("samples", "pods"):
         blocks = defaultdict[str, list[Any]](list)
-        for block in read(said, kind):
+        for block in read(messages, kind):
             blocks[block.node].append(block)
         assert blocks.keys() == {"n1", "n2.eu"}
         for each in blocks.values():
             assert len(each) in (9, 10)
             assert {later.seq - before.seq for before, later in pairwise(each)} == {1}
             assert {later.at_us - before.at_us for before, later in pairwise(each)} == {SECOND_US}
-    assert len({each.identity for each in said if each.kind == "samples"}) == len(read(said, "samples"))
-    assert tuple(read(said, "samples")[0].metrics) == metric.NAMES
+    assert len({each.identity for each in messages if each.kind == "samples"}) == len(read(messages, "samples"))
+    assert tuple(read(messages, "samples")[0].metrics) == metric.NAMES
 
 
 def test_a_pod_takes_what_it_says_from_the_tenth_of_a_second_in_which_it_runs_until_it_ends() -> None:
     made = mirror()
-    told(made, 3)
+    published(made, 3)
     usage = {"spazio.usage-cpu": "1500m", "spazio.usage-memory": "4Gi"}
     started = list(made.hear_pod(pod("a", 5.25, annotations=usage)))
-    said = told(made, 8)
+    messages = published(made, 8)
     ended = list(made.hear_pod(pod("a", 9.25, "Succeeded", version=3, annotations=usage)))
-    said += told(made, 12)
+    messages += published(made, 12)
     assert [event.event for event in read(started + ended, "containers")] == ["created", "started", "exited", "deleted"]
-    for block in read(said, "samples"):
+    for block in read(messages, "samples"):
         for tenth, (pods, cpu, memory) in enumerate(
             zip(column(block, "pods"), column(block, "cpu_util"), column(block, "memory_util"), strict=True)
         ):
@@ -98,12 +98,12 @@ def test_a_pod_takes_what_it_says_from_the_tenth_of_a_second_in_which_it_runs_un
             assert pods == runs
             assert cpu == pytest.approx((1.5 if runs else 0.0) / 4 + 0.025, abs=0.06)
             assert memory == pytest.approx((4 if runs else 0) / 16 + 0.067, abs=0.015)
-    used = [block for block in read(said, "pods") if block.pods]
+    used = [block for block in read(messages, "pods") if block.pods]
     assert {tuple(block.pods) for block in used} == {("uid-a",)}
     assert used[1].cpu_cores[0] == pytest.approx(1.5, rel=0.2)
     assert used[1].memory_bytes[0] == 4 << 30
     assert used[1].cpu_cores[0] + used[1].system_cpu_cores == pytest.approx(1.6, rel=0.15)
-    assert not read(told(made, 13), "pods")[-1].pods
+    assert not read(published(made, 13), "pods")[-1].pods
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_more_than_there_is_becomes_pressure_and_every_pod_gets_less() -> None:
     made = mirror()
     for number in range(8):
         list(made.hear_pod(pod(f"p{number}", 0, requests={"cpu": 1.0, "memory": 1e9})))
-    said = told(made, 3)
-    block, usage = read(said, "samples")[-1], read(said, "pods")[-1]
+    messages = published(made, 3)
+    block, usage = read(messages, "samples")[-1], read(messages, "pods")[-1]
     assert min(column(block, "cpu_util")) == 1.0
     assert np.mean(column(block, "cpu_pressure")) > 0.9
     assert sum(usage.cpu_cores) == pytest.approx(4.0, rel=0.05)
@@ -165,8 +165,8 @@ def test_a_pod_whose_threads_never_sleep_takes_what_its_node_has_left(pods: int)
     for number in range(pods):
         list(made.hear_pod(pod(f"p{number}", 0, annotations={"spazio.usage-threads": "2"}, requests={"cpu": 0.1})))
     list(made.hear_pod(pod("small", 0, annotations={"spazio.usage-cpu": "100m"})))
-    said = told(made, 3)
-    block, usage = read(said, "samples")[-1], read(said, "pods")[-1]
+    messages = published(made, 3)
+    block, usage = read(messages, "samples")[-1], read(messages, "pods")[-1]
     threads, by_name = (
         2 * pods,
         dict(zip(usage.names, zip(usage.cpu_cores, usage.cpu_pressure, strict=True), strict=True)),
@@ -181,35 +181,35 @@ def test_a_pod_whose_threads_never_sleep_takes_what_its_node_has_left(pods: int)
 
 def test_a_pod_that_is_older_or_newer_than_known_is_judged_by_its_version() -> None:
     made = mirror()
-    told(made, 2)
+    published(made, 2)
     assert len(list(made.hear_pod(pod("a", 3, version=5)))) == 2
     assert list(made.hear_pod(pod("a", 4, "Succeeded", version=4))) == []
     assert list(made.hear_pod(pod("a", 4, version=6))) == []
     assert len(list(made.hear_pod(pod("a", 5, "Running", version=7, deleted=True)))) == 2
-    assert read(told(made, 8), "pods")[-1].pods == []
+    assert read(published(made, 8), "pods")[-1].pods == []
 
 
 def test_pods_that_are_bound_to_nothing_or_do_not_run_take_nothing() -> None:
     made = mirror()
     assert list(made.hear_pod(pod("a", 1, on="-"))) == []
     assert list(made.hear_pod(pod("b", 1, "Pending"))) == []
-    assert column(read(told(made, 3), "samples")[-1], "pods") == [0.0] * 10
+    assert column(read(published(made, 3), "samples")[-1], "pods") == [0.0] * 10
 
 
 def test_what_ran_before_its_node_was_followed_is_there_without_an_event() -> None:
     made = Mirror(1, START_US, pytest.fail)
     assert list(made.hear_pod(pod("a", -100))) == []
     made.hear_node(node())
-    assert column(read(told(made, 3), "samples")[0], "pods") == [1.0] * 10
+    assert column(read(published(made, 3), "samples")[0], "pods") == [1.0] * 10
 
 
 def test_nodes_come_and_go_and_one_of_the_same_name_has_booted_anew() -> None:
     made = mirror()
-    boots = {block.boot for block in read(told(made, 3), "samples")}
+    boots = {block.boot for block in read(published(made, 3), "samples")}
     made.hear_node(node(version=2, deleted=True))
-    assert told(made, 5) == []
+    assert published(made, 5) == []
     made.hear_node(node(uid="another", version=3))
-    boots |= {block.boot for block in read(told(made, 8), "samples")}
+    boots |= {block.boot for block in read(published(made, 8), "samples")}
     assert len(boots) == 2
     again = Mirror(1, START_US + SECOND_US, pytest.fail)
     again.hear_node(node())
@@ -219,14 +219,14 @@ def test_nodes_come_and_go_and_one_of_the_same_name_has_booted_anew() -> None:
 def test_a_node_that_does_not_say_how_large_it_is_is_left_out_until_it_does() -> None:
     made = Mirror(1, START_US, pytest.fail)
     made.hear_node(node(cpu=0.0))
-    assert told(made, 3) == []
+    assert published(made, 3) == []
     made.hear_node(node(version=2))
-    assert {block.cpus for block in read(told(made, 3), "samples")} == {4}
+    assert {block.cpus for block in read(published(made, 3), "samples")} == {4}
 
 
 def test_seconds_that_are_long_past_are_left_out() -> None:
     made = mirror()
-    [first, *_] = read(told(made, 2), "samples")
+    [first, *_] = read(published(made, 2), "samples")
     late = read(list(made.tell(START_US + 100 * SECOND_US)), "samples")
     assert len(late) == 1
     assert (late[0].at_us - first.at_us) // SECOND_US == late[0].seq - first.seq
@@ -248,6 +248,6 @@ def test_noise_has_mean_nought_and_variance_one_and_does_not_repeat() -> None:
 def test_names_with_quotes_stay_json() -> None:
     made = mirror()
     list(made.hear_pod(pod("a", 0, workload='odd"\\class')))
-    assert json.loads([each for each in told(made, 2) if each.kind == "pods"][-1].payload)["workloads"] == [
+    assert json.loads([each for each in published(made, 2) if each.kind == "pods"][-1].payload)["workloads"] == [
         'odd"\\class'
     ]

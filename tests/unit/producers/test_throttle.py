@@ -89,7 +89,7 @@ def test_a_block_without_the_column_is_as_one_that_owes_nothing() -> None:
     assert made[0, 0, 0] == pytest.approx(0.4)
 
 
-class Known:
+class StaticLimits:
     """Tells the same share always."""
 
     def __init__(self, share: float | None) -> None:
@@ -99,6 +99,6 @@ class Known:
         return self.share
 
 
-@pytest.mark.parametrize("newest", [None, Known(None), Known(0.25)])
-def test_the_source_tells_what_is_known(newest: Known | None) -> None:
+@pytest.mark.parametrize("newest", [None, StaticLimits(None), StaticLimits(0.25)])
+def test_the_source_tells_what_is_known(newest: StaticLimits | None) -> None:
     assert source.read(throttle.Throttle(newest), 1.0) == (newest.share if newest else None,)

@@ -168,13 +168,13 @@ def test_names_come_from_whoever_knows_them(host: Host) -> None:
 
 
 def test_kinds_are_told_once_a_pod_declares_one(host: Host) -> None:
-    known = {container(7): Identity(container(7), container_name="db", workload="proj/db")}
+    fields = {container(7): Identity(container(7), container_name="db", workload="proj/db")}
     host.set(f"docker/{container(7)}")
     host.set(f"docker/{container(8)}")
-    rig = Rig(host, known.get)
+    rig = Rig(host, fields.get)
     rig.read()
     assert rig.block().kinds is None
-    known[container(8)] = Identity(container(8), container_name="job", kind="batch")
+    fields[container(8)] = Identity(container(8), container_name="job", kind="batch")
     block = rig.block()
     assert dict(zip(block.pods, block.kinds or (), strict=True)) == {container(7): None, container(8): "batch"}
 

@@ -45,23 +45,23 @@ def test_no_pod_can_do_more_than_its_work(name: str) -> None:
 
 
 def test_every_account_and_volume_and_setting_that_is_named_is_there() -> None:
-    accounts = {one["metadata"]["name"] for one in things("ServiceAccount")}
+    accounts = {each["metadata"]["name"] for each in things("ServiceAccount")}
     assert {pod["serviceAccountName"] for pod in PODS.values()} == accounts
-    homes = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in things("ServiceAccount")}
+    homes = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in things("ServiceAccount")}
     spaces = {name: thing["metadata"]["namespace"] for name, thing in WORKLOADS.items()}
     assert {(spaces[name], pod["serviceAccountName"]) for name, pod in PODS.items()} == homes
-    bound = {subject["name"] for one in things("ClusterRoleBinding") for subject in one["subjects"]}
+    bound = {subject["name"] for each in things("ClusterRoleBinding") for subject in each["subjects"]}
     assert bound == accounts - {"spazio-none"}
     containers = [container for pod in PODS.values() for container in pod["containers"]]
     images = {container["image"] for container in containers if container["image"].startswith("spazio")}
     assert {image.partition(":")[2] for image in images} == {RELEASE}
-    settings, same = (one["data"] for one in things("ConfigMap") if one["metadata"]["name"] == "spazio")
+    settings, same = (each["data"] for each in things("ConfigMap") if each["metadata"]["name"] == "spazio")
     assert settings == same  # of the agents' namespace
     named = {entry["name"] for container in containers for entry in container.get("env", ())}
-    known = {
+    fields = {
         f"SPAZIO_{all_settings.option_name(section, field).upper()}" for section, field, _ in all_settings.options()
     }
-    assert named | settings.keys() <= {name.replace("-", "_") for name in known}
+    assert named | settings.keys() <= {name.replace("-", "_") for name in fields}
 
 
 def test_every_image_has_a_version() -> None:
@@ -74,7 +74,9 @@ def test_every_image_has_a_version() -> None:
 
 
 def test_the_server_is_configured_as_the_one_of_the_stack() -> None:
-    (deployed,) = (one["data"]["spazio.conf"] for one in things("ConfigMap") if one["metadata"]["name"] != "spazio")
+    (deployed,) = (
+        thing["data"]["spazio.conf"] for thing in things("ConfigMap") if thing["metadata"]["name"] != "spazio"
+    )
 
     def shared(text: str) -> set[str]:
         stripped = {line.strip() for line in text.splitlines()}
@@ -86,8 +88,8 @@ def test_the_server_is_configured_as_the_one_of_the_stack() -> None:
 
 def test_only_the_agents_have_a_privileged_namespace() -> None:
     levels = {
-        one["metadata"]["name"]: one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-        for one in things("Namespace")
+        each["metadata"]["name"]: each["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for each in things("Namespace")
     }
     assert levels == {"spazio": "restricted", "spazio-agents": "privileged"}
     spaces = {name: thing["metadata"]["namespace"] for name, thing in WORKLOADS.items()}
@@ -102,8 +104,8 @@ def test_each_workload_mounts_its_own_secret_and_no_other(name: str) -> None:
     (container,) = PODS[name]["containers"]
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
     secrets = {volume["name"]: volume["secret"] for volume in PODS[name]["volumes"] if "secret" in volume}
-    assert not [one for one in container.get("env", ()) if "secretKeyRef" in one.get("valueFrom", {})]
-    (settings, _) = (one["data"] for one in things("ConfigMap") if one["metadata"]["name"] == "spazio")
+    assert not [thing for thing in container.get("env", ()) if "secretKeyRef" in thing.get("valueFrom", {})]
+    (settings, _) = (thing["data"] for thing in things("ConfigMap") if thing["metadata"]["name"] == "spazio")
     if name == "nats":
         assert secrets == {}  # it knows public keys only
         return
@@ -122,21 +124,23 @@ def test_each_workload_mounts_its_own_secret_and_no_other(name: str) -> None:
 
 def policies() -> dict[str, dict[str, Any]]:
     """Return the policy of each workload by its name; checks that each chooses pods of its own namespace by name."""
-    found = {}
-    for one in things("NetworkPolicy"):
-        chosen = one["spec"]["podSelector"]
+    result = {}
+    for thing in things("NetworkPolicy"):
+        chosen = thing["spec"]["podSelector"]
         if chosen:
             name = chosen["matchLabels"]["app.kubernetes.io/name"].removeprefix("spazio-")
-            assert one["metadata"]["namespace"] == WORKLOADS[name]["metadata"]["namespace"]
-            found[name] = one["spec"]
-    return found
+            assert thing["metadata"]["namespace"] == WORKLOADS[name]["metadata"]["namespace"]
+            result[name] = thing["spec"]
+    return result
 
 
 def test_nothing_is_reachable_unless_a_policy_says_so() -> None:
-    closed = [one for one in things("NetworkPolicy") if not one["spec"]["podSelector"]]
-    assert {one["metadata"]["namespace"] for one in closed} == {one["metadata"]["name"] for one in things("Namespace")}
-    for one in closed:
-        assert one["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    closed = [each for each in things("NetworkPolicy") if not each["spec"]["podSelector"]]
+    assert {each["metadata"]["namespace"] for each in closed} == {
+        each["metadata"]["name"] for each in things("Namespace")
+    }
+    for each in closed:
+        assert each["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
 def ports(rules: list[dict[str, Any]]) -> set[int]:
@@ -178,11 +182,13 @@ def test_the_right_to_patch_is_narrowed_by_admission() -> None:
         for rule in role["rules"]
         if "patch" in rule["verbs"] and rule["apiGroups"] != ["spazio.io"]
     }
-    policies = {one["metadata"]["name"]: one["spec"] for one in things("ValidatingAdmissionPolicy")}
-    bindings = {one["spec"]["policyName"]: one["spec"] for one in things("ValidatingAdmissionPolicyBinding")}
+    policies = {thing["metadata"]["name"]: thing["spec"] for thing in things("ValidatingAdmissionPolicy")}
+    bindings = {thing["spec"]["policyName"]: thing["spec"] for thing in things("ValidatingAdmissionPolicyBinding")}
     assert policies.keys() == bindings.keys()
-    assert all(one["failurePolicy"] == "Fail" for one in policies.values())
-    assert all(one["validationActions"] == ["Deny"] for one in bindings.values())
-    conditions = " ".join(one["expression"] for spec in policies.values() for one in spec.get("matchConditions", ()))
+    assert all(thing["failurePolicy"] == "Fail" for thing in policies.values())
+    assert all(thing["validationActions"] == ["Deny"] for thing in bindings.values())
+    conditions = " ".join(
+        thing["expression"] for spec in policies.values() for thing in spec.get("matchConditions", ())
+    )
     assert patching == {"spazio-extender", "spazio-kubernetes"}
     assert all(f'"system:serviceaccount:spazio:{name}"' in conditions for name in patching)

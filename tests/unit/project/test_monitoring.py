@@ -10,7 +10,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from schemas import settings as all_settings
-from sinks.metrics.prediction import Ages, Outlooks
+from sinks.metrics.prediction import Ages, Predictions
 from tests.support.prometheus import DASHBOARDS, ROOT, RULES, alerts
 
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
@@ -25,7 +25,7 @@ BOARDS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for
 def metrics() -> set[str]:
     """Return the names of all metrics; those of predictions are put together where they are made."""
     written = {name for text in CODE for name in re.findall(r'"(spazio_[a-z0-9_]+)"', text)}
-    return written | {family.name for family in Outlooks(Ages(1, 1, 1)).collect()}
+    return written | {family.name for family in Predictions(Ages(1, 1, 1)).collect()}
 
 
 def named(text: str) -> set[str]:
@@ -57,28 +57,28 @@ def test_the_runbook_names_events_and_settings_that_there_are() -> None:
     assert words - settings
 
 
-def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
+def overlap(left: dict[str, int], right: dict[str, int]) -> bool:
     return (
-        one["x"] < other["x"] + other["w"]
-        and other["x"] < one["x"] + one["w"]
-        and one["y"] < other["y"] + other["h"]
-        and other["y"] < one["y"] + one["h"]
+        left["x"] < right["x"] + right["w"]
+        and right["x"] < left["x"] + left["w"]
+        and left["y"] < right["y"] + right["h"]
+        and right["y"] < left["y"] + left["h"]
     )
 
 
 def distinct(values: Iterable[object]) -> bool:
-    found = list(values)
-    return len(found) == len(set(found))
+    result = list(values)
+    return len(result) == len(set(result))
 
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_a_dashboard_is_one_that_grafana_shows_whole(name: str) -> None:
-    board = BOARDS[name]
-    assert board["uid"] == f"spazio-{name}"
-    assert "id" not in board  # Grafana gives it
-    assert board["title"]
-    variables = {variable["name"] for variable in board["templating"]["list"]}
-    panels = board["panels"]
+    dashboard = BOARDS[name]
+    assert dashboard["uid"] == f"spazio-{name}"
+    assert "id" not in dashboard  # Grafana gives it
+    assert dashboard["title"]
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
+    panels = dashboard["panels"]
     assert distinct(panel["id"] for panel in panels)
     assert distinct(panel["title"] for panel in panels)
     for panel in panels:
@@ -98,18 +98,18 @@ def test_prometheus_finds_every_pod_that_the_manifests_mark() -> None:
     rules = {tuple(rule["source_labels"]): rule for rule in job["relabel_configs"]}
     (port,) = rules["__meta_kubernetes_pod_container_port_name",]["regex"].split("|")
     (label,) = (re.compile(rule["regex"]) for rule in job["relabel_configs"] if rule.get("target_label") == "service")
-    found = set()
+    result = set()
     for path in sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml")):
         for thing in yaml.safe_load_all(path.read_text()):
             pod = ((thing or {}).get("spec") or {}).get("template")
             if pod and pod["metadata"].get("annotations", {}).get("prometheus.io/scrape") == "true":
                 (container,) = pod["spec"]["containers"]
-                (chosen,) = (one for one in container["ports"] if one["name"] == port)
+                (chosen,) = (each for each in container["ports"] if each["name"] == port)
                 assert str(chosen["containerPort"]) == pod["metadata"]["annotations"]["prometheus.io/port"]
                 matched = label.fullmatch(pod["metadata"]["labels"]["app.kubernetes.io/name"])
                 assert matched
-                found.add(matched[1])
-    assert found == {"agent", "cache", "dashboard", "extender", "history", "kubernetes", "metrics", "process", "watch"}
+                result.add(matched[1])
+    assert result == {"agent", "cache", "dashboard", "extender", "history", "kubernetes", "metrics", "process", "watch"}
 
 
 def test_the_stack_has_a_prometheus_that_reads_all_services_and_both_listen_on_loopback() -> None:
@@ -126,12 +126,12 @@ def test_the_stack_has_a_prometheus_that_reads_all_services_and_both_listen_on_l
         assert all((ROOT / mount[0]).is_dir() and mount[2] == "ro" for mount in mounts if mount[0].startswith("."))
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
     provided = yaml.safe_load((ROOT / "deploy/grafana/provisioning/dashboards/spazio.yml").read_text())
-    (folder,) = (one["options"]["path"] for one in provided["providers"])
+    (folder,) = (each["options"]["path"] for each in provided["providers"])
     assert f"./deploy/grafana:{folder}:ro" in added["grafana"]["volumes"]
 
 
 def test_the_documentation_has_every_metric() -> None:
     listed = set(re.findall(r"^\| `(spazio_\w+)` \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
-    known = listed | {name.removesuffix("_info") for name in listed}
-    missing = {name for name in metrics() - known if not any(each.startswith(f"{name}_") for each in listed)}
+    given = listed | {name.removesuffix("_info") for name in listed}
+    missing = {name for name in metrics() - given if not any(each.startswith(f"{name}_") for each in listed)}
     assert missing == set()

@@ -69,7 +69,7 @@ def test_both_images_say_what_they_are() -> None:
     stages = re.split(r"^FROM ", (ROOT / "deploy" / "Dockerfile").read_text(), flags=re.MULTILINE)
     labels = {stage.split(maxsplit=4)[2]: set(re.findall(r"image\.(\w+)=", stage)) for stage in stages[1:]}
     common = {"licenses", "vendor", "version", "revision"}
-    assert {name: found | common for name, found in labels.items() if found} == {
+    assert {name: result | common for name, result in labels.items() if result} == {
         "runtime": common,
         "agent": common | {"title", "description"},
         "full": common | {"title", "description"},

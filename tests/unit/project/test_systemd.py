@@ -43,7 +43,7 @@ def test_a_unit_exposes_little(unit: Path, tmp_path: Path) -> None:
 def test_each_unit_starts_a_command_and_names_settings_that_there_are() -> None:
     commands = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
     commands |= {f"sink {command.callback.__name__}" for command in sink.app.registered_commands if command.callback}
-    known = {
+    fields = {
         f"SPAZIO_{all_settings.option_name(section, field).upper()}".replace("-", "_")
         for section, field, _ in all_settings.options()
     }
@@ -52,4 +52,4 @@ def test_each_unit_starts_a_command_and_names_settings_that_there_are() -> None:
         text = unit.read_text()
         (command,) = re.findall(r"^ExecStart=/opt/spazio/bin/spazio (.+)$", text, re.MULTILINE)
         assert command.replace("%i", "history") in commands
-        assert set(re.findall(r"\bSPAZIO_\w+(?==)", text.partition("[Unit]")[2])) <= known
+        assert set(re.findall(r"\bSPAZIO_\w+(?==)", text.partition("[Unit]")[2])) <= fields

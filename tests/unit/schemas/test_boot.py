@@ -41,9 +41,9 @@ def rows(partition: Partition, messages: list[Stored]) -> list[Availability]:
     return [output.message for output in outputs if isinstance(output.message, Availability)]
 
 
-def times(found: list[Availability]) -> list[float]:
+def times(result: list[Availability]) -> list[float]:
     """Return at which second each row's last sample was taken."""
-    return [round(row.at_us / 1e6 - START - 0.9, 6) for row in found]
+    return [round(row.at_us / 1e6 - START - 0.9, 6) for row in result]
 
 
 def test_every_second_counts_of_a_node_that_goes_from_agent_to_edge_and_back() -> None:
@@ -51,25 +51,25 @@ def test_every_second_counts_of_a_node_that_goes_from_agent_to_edge_and_back() -
     messages = [sampled(second) for second in range(10)]
     messages += [modelled(edge, second) for second in range(10, 20)]
     messages += [sampled(second) for second in range(20, 30)]
-    found = rows(partition, messages)
-    assert times(found) == list(range(30))
-    assert [row.blocks for row in found] == [None] * 30  # none late, doubled or missing
+    result = rows(partition, messages)
+    assert times(result) == list(range(30))
+    assert [row.blocks for row in result] == [None] * 30  # none late, doubled or missing
 
 
-@pytest.mark.parametrize(("told", "block"), [(BOOT, BOOT[:DIGITS]), (BOOT[:DIGITS], BOOT)])
-def test_events_and_usage_of_pods_are_of_the_boot_however_much_each_tells_of_its_id(told: str, block: str) -> None:
+@pytest.mark.parametrize(("message", "block"), [(BOOT, BOOT[:DIGITS]), (BOOT[:DIGITS], BOOT)])
+def test_events_and_usage_of_pods_are_of_the_boot_however_much_each_tells_of_its_id(message: str, block: str) -> None:
     pods = [{"pod": "u", "workloads": "shop/a", "cpu_cores": 0.5, "memory_bytes": 2e8}]
     partition = Partition(SETTINGS, 0)
-    found = []
+    result = []
     for second in range(6):
         messages = [
             of_boot(telemetry.block("n", second, cpu_util=0.5, pods=1.0), block),
-            of_boot(telemetry.usage("n", second + 1, pods), told),
+            of_boot(telemetry.usage("n", second + 1, pods), message),
         ]
-        found += rows(partition, [*messages, of_boot(event("n", 2.95), told)] if second == 2 else messages)
+        result += rows(partition, [*messages, of_boot(event("n", 2.95), message)] if second == 2 else messages)
     assert partition.ignored == 0
-    assert next(row.seq - 1000 for row in found if row.churn) == 3
-    assert found[-1].classes
+    assert next(row.seq - 1000 for row in result if row.churn) == 3
+    assert result[-1].classes
 
 
 def test_a_window_of_churn_outlives_the_change() -> None:
@@ -89,8 +89,8 @@ def test_state_of_a_program_that_compared_whole_ids_is_carried_on(silenced: bool
     header["admission"]["pod_marks"] = {"n": [BOOT, 1001]}
     after.restore(snapshot.pack(header, arrays))
     assert snapshot.unpack(after.snapshot())[0]["admission"]["pod_marks"] == {"n": [BOOT[:DIGITS], 1001]}
-    found = rows(after, [sampled(2) if silenced else modelled(edge, 2), sampled(3), sampled(3)])
-    assert times(found) == [2, 3]
+    result = rows(after, [sampled(2) if silenced else modelled(edge, 2), sampled(3), sampled(3)])
+    assert times(result) == [2, 3]
     assert rows(after, [sampled(4)])[0].blocks == Blocks(doubled=1, late=0, missing=0, jumps=0)
 
 
@@ -99,11 +99,11 @@ def test_after_a_reboot_of_which_the_first_block_is_lost_nothing_is_told_until_t
     assert times(rows(partition, [modelled(Edge(SETTINGS, "n"), 0, seq=2_600_000)])) == [0]
     again = Edge(SETTINGS, "n")
     blocks = [modelled(again, 120 + second, NEXT, seq=60 + second) for second in range(40)]
-    told = [second for second, (_, payload) in enumerate(blocks) if "at_us" in json.loads(payload)]
-    assert told == [0, 30]
-    found = rows(partition, blocks[1:])
-    assert times(found) == list(range(150, 160))
-    assert all(row.clock is None for row in found)
+    messages = [second for second, (_, payload) in enumerate(blocks) if "at_us" in json.loads(payload)]
+    assert messages == [0, 30]
+    result = rows(partition, blocks[1:])
+    assert times(result) == list(range(150, 160))
+    assert all(row.clock is None for row in result)
     assert partition.ignored == 29
 
 
@@ -112,8 +112,8 @@ def test_an_edge_block_of_the_boot_before_is_late_though_it_does_not_say_its_tim
     first, left = modelled(edge, 0, seq=90_000), modelled(edge, 1, seq=90_001)
     again = Edge(SETTINGS, "n")
     messages = [first, modelled(again, 30, NEXT, seq=12), left, modelled(again, 31, NEXT, seq=13)]
-    found = rows(partition, messages)
-    assert times(found) == [0, 30, 31]
-    assert found[-1].blocks is not None
-    assert found[-1].blocks.late == 1
+    result = rows(partition, messages)
+    assert times(result) == [0, 30, 31]
+    assert result[-1].blocks is not None
+    assert result[-1].blocks.late == 1
     assert partition.ignored == 0

@@ -271,7 +271,7 @@ def test_a_name_that_no_node_may_have_is_refused(node: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "told"),
+    ("kind", "change", "message"),
     [
         ("samples", {"values": [1.0]}, "1 values do not fill rows of 2 metrics"),
         ("samples", {"values": []}, "values: "),
@@ -292,8 +292,8 @@ def test_a_name_that_no_node_may_have_is_refused(node: str) -> None:
         ("cursor", {"sequence": -1}, "sequence: "),
     ],
 )
-def test_a_fault_is_told_with_its_place(kind: str, change: dict[str, Any], told: str) -> None:
-    assert told in refusal(kind, packed(GOOD[kind] | change))
+def test_a_fault_is_told_with_its_place(kind: str, change: dict[str, Any], message: str) -> None:
+    assert message in refusal(kind, packed(GOOD[kind] | change))
 
 
 def test_of_many_faults_three_are_told_and_the_rest_counted() -> None:
@@ -303,10 +303,10 @@ def test_of_many_faults_three_are_told_and_the_rest_counted() -> None:
 
 @pytest.mark.parametrize(("kind", "field"), [("samples", "values"), ("pods", "pods"), ("pods", "cpu_cores")])
 def test_a_list_of_thousands_of_wrong_values_is_refused_at_the_first(kind: str, field: str) -> None:
-    told = refusal(kind, packed(GOOD[kind] | {field: [{}] * 2000}))
-    assert told.startswith(f"{field}.0: ")
-    assert f"{field}.1" not in told
-    assert "more)" not in told
+    messages = refusal(kind, packed(GOOD[kind] | {field: [{}] * 2000}))
+    assert messages.startswith(f"{field}.0: ")
+    assert f"{field}.1" not in messages
+    assert "more)" not in messages
 
 
 @pytest.mark.parametrize("kind", sorted(GOOD))

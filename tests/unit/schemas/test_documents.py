@@ -323,10 +323,10 @@ def test_the_tables_have_one_whole_row_for_each_setting_and_metric() -> None:
 
 def test_the_settings_table_says_which_settings_may_change_while_services_run() -> None:
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in document.settings_table().splitlines()[2:]]
-    told = {row[0].strip(" `-").replace("-", "_"): row[4].strip() for row in rows}
+    messages = {row[0].strip(" `-").replace("-", "_"): row[4].strip() for row in rows}
     changeable = {settings.option_name(section, field) for section, field in live.changeable()}
-    assert {flat for flat, when in told.items() if when == "at once"} == changeable
-    assert set(told.values()) == {"at once", "restart"}
+    assert {flat for flat, when in messages.items() if when == "at once"} == changeable
+    assert set(messages.values()) == {"at once", "restart"}
 
 
 def test_the_settings_table_does_not_tell_whose_machine_made_it(monkeypatch: pytest.MonkeyPatch) -> None:

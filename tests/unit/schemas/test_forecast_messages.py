@@ -24,10 +24,10 @@ def named(count: int) -> dict[Workload, Sum]:
 
 @pytest.mark.parametrize("count", [0, 1, MAXIMUM_WORKLOADS, 2 * MAXIMUM_WORKLOADS + 1])
 def test_sums_come_back_as_they_were_in_messages_that_are_not_too_long(count: int) -> None:
-    said = list(workload.messages(3, PERIOD_US, named(count)))
-    assert len(said) == max(1, -(-count // MAXIMUM_WORKLOADS))
+    reports = list(workload.messages(3, PERIOD_US, named(count)))
+    assert len(reports) == max(1, -(-count // MAXIMUM_WORKLOADS))
     back: dict[Workload, Sum] = {}
-    for message in said:
+    for message in reports:
         payload = codec.encode(message)
         assert len(payload) < 1 << 20
         back |= workload.sums_of(codec.decode(WorkloadSums, payload))
@@ -56,8 +56,12 @@ def test_a_ramp_is_carried_on_and_published_under_namespace_and_owner() -> None:
 
 
 def test_what_is_no_sum_is_refused_and_the_rest_folded() -> None:
-    told = [("s", b"{}"), ("s", codec.encode(sums(partition=7))), *(("s", ramp(number)) for number in range(100, 112))]
-    made, refused = fold().fold(told)
+    messages = [
+        ("s", b"{}"),
+        ("s", codec.encode(sums(partition=7))),
+        *(("s", ramp(number)) for number in range(100, 112)),
+    ]
+    made, refused = fold().fold(messages)
     assert [message.index for message in refused] == [0, 1]
     assert "partition" in refused[1].reason
     assert made

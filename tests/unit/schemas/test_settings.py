@@ -178,7 +178,7 @@ def test_a_file_gives_lists_and_types_as_toml_has_them(tmp_path: Path) -> None:
 def test_every_fault_is_told_at_once_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "spazio.toml"
     file.write_text('prefx = "x"\n[nats]\nprot = 1\npartitions = 0\n[http]\nport = "high"\n')
-    told = faults(
+    messages = faults(
         flags={"sample_interval_seconds": "0.3", "log_level": "loud"},
         config=file,
         environ={"SPAZIO_NATS_PORT": "70000", "SPAZIO_MODEL_FEATURES": "cpu,disc"},
@@ -193,9 +193,11 @@ def test_every_fault_is_told_at_once_with_its_place(tmp_path: Path) -> None:
         "SPAZIO_NATS_PORT: ",
         "SPAZIO_MODEL_FEATURES: are different names out of cpu, memory",
     }
-    assert {start: sum(fault.startswith(start) for fault in told) for start in expected} == dict.fromkeys(expected, 1)
-    assert len(told) == len(expected)
-    assert [fault for fault in told if "(is '70000')" in fault]
+    assert {start: sum(fault.startswith(start) for fault in messages) for start in expected} == dict.fromkeys(
+        expected, 1
+    )
+    assert len(messages) == len(expected)
+    assert [fault for fault in messages if "(is '70000')" in fault]
 
 
 @pytest.mark.parametrize(
@@ -217,8 +219,8 @@ def test_every_fault_is_told_at_once_with_its_place(tmp_path: Path) -> None:
     ],
 )
 def test_a_value_that_cannot_be_is_one_fault_of_its_option(flags: dict[str, str]) -> None:
-    (told,) = faults(flags=flags)
-    assert told.startswith("--" + next(iter(flags)).replace("_", "-") + ": ")
+    (messages,) = faults(flags=flags)
+    assert messages.startswith("--" + next(iter(flags)).replace("_", "-") + ": ")
 
 
 def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
@@ -232,8 +234,8 @@ def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
 
 def test_a_section_that_is_none_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("nats = 4222\n")
-    (told,) = faults(config=tmp_path / "file", environ={"SPAZIO_NATS_PORT": "1"})
-    assert told.startswith(f"{tmp_path / 'file'} nats: ")
+    (messages,) = faults(config=tmp_path / "file", environ={"SPAZIO_NATS_PORT": "1"})
+    assert messages.startswith(f"{tmp_path / 'file'} nats: ")
 
 
 def test_an_unknown_variable_is_a_warning_with_a_hint() -> None:

@@ -11,7 +11,7 @@ from schemas.messages.base import RELEASE
 from spazio import __main__, cli
 
 
-def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     monkeypatch.setattr("sys.argv", ["spazio", *arguments])
     assert cli.main() == 0
     return capsys.readouterr().out
@@ -20,20 +20,20 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *a
 def test_the_version_is_that_of_the_release(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said(monkeypatch, capsys, "--version") == f"spazio {RELEASE}\n"
+    assert printed(monkeypatch, capsys, "--version") == f"spazio {RELEASE}\n"
 
 
 @pytest.mark.parametrize("command", ["up", "top", "load"])
 def test_help_is_short_and_help_all_has_every_option(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    short, whole = (said(monkeypatch, capsys, command, option) for option in ("-h", "--help-all"))
+    short, whole = (printed(monkeypatch, capsys, command, option) for option in ("-h", "--help-all"))
     assert "--data-dir" in short
     assert "--help-all" in short
     assert "--nats-telemetry-max" not in short
     assert "--nats-telemetry-max" in whole
     assert len(short.splitlines()) < 130 < len(whole.splitlines())
-    assert said(monkeypatch, capsys, command, "--help") == short
+    assert printed(monkeypatch, capsys, command, "--help") == short
 
 
 def test_without_the_extras_one_sentence_says_what_to_install(
@@ -44,10 +44,10 @@ def test_without_the_extras_one_sentence_says_what_to_install(
     monkeypatch.delattr("spazio.cli")
     monkeypatch.setitem(sys.modules, "typer", None)
     assert __main__.main() == 2
-    told = capsys.readouterr().err
-    assert "needs the Python package typer" in told
-    assert "pip install 'spazio[all]'" in told
-    assert len(told.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert "needs the Python package typer" in error
+    assert "pip install 'spazio[all]'" in error
+    assert len(error.splitlines()) == 1
 
 
 @pytest.mark.slow

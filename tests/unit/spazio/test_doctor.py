@@ -40,7 +40,7 @@ def given(folder: Path, **flags: str) -> Settings:
     return all_settings.load({"data_dir": str(folder), **flags}, environ={})
 
 
-def told(finding: Finding) -> str:
+def text_of(finding: Finding) -> str:
     """Hold a finding that is not ok against what it owes the reader; return all its words."""
     assert finding.ok is not True
     assert finding.found
@@ -72,15 +72,15 @@ def test_no_usable_nats_program_is_broken_unless_a_server_is_named(
     assert doctor.nats_program(given(tmp_path)).ok is False
     finding = doctor.nats_program(given(tmp_path, nats_url="nats://n:4222"))
     assert finding.ok is None
-    assert "spazio[embedded]" in told(finding)
+    assert "spazio[embedded]" in text_of(finding)
 
 
 def test_a_server_that_is_not_running_lacks(tmp_path: Path) -> None:
     settings = given(tmp_path, nats_url=f"nats://user:secret@127.0.0.1:{server.free_port(0)}")
     finding = doctor.nats_server(settings)
     assert finding.ok is None
-    assert "spazio up" in told(finding)
-    assert "secret" not in told(finding)
+    assert "spazio up" in text_of(finding)
+    assert "secret" not in text_of(finding)
     assert doctor.streams(settings).ok is None
 
 
@@ -89,8 +89,8 @@ async def test_a_server_that_is_too_old_is_broken(tmp_path: Path) -> None:
         settings = given(tmp_path, nats_url=url)
         finding = await asyncio.to_thread(doctor.nats_server, settings)
         assert finding.ok is False
-        assert "2.10.29" in told(finding)
-        assert "secret" not in told(finding)
+        assert "2.10.29" in text_of(finding)
+        assert "secret" not in text_of(finding)
         assert (await asyncio.to_thread(doctor.streams, settings)).ok is None
 
 
@@ -104,7 +104,7 @@ async def test_what_is_no_nats_server_is_broken(tmp_path: Path, greeting: bytes)
     async with listening(greeting) as url:
         finding = await asyncio.to_thread(doctor.nats_server, given(tmp_path, nats_url=url))
         assert finding.ok is False
-        assert "not a NATS server" in told(finding)
+        assert "not a NATS server" in text_of(finding)
 
 
 @pytest.mark.usefixtures("short_probes")
@@ -114,7 +114,7 @@ async def test_a_server_that_greets_and_then_falls_silent_is_broken(tmp_path: Pa
         assert (await asyncio.to_thread(doctor.nats_server, settings)).ok is True
         finding = await asyncio.to_thread(doctor.streams, settings)
         assert finding.ok is False
-        told(finding)
+        text_of(finding)
 
 
 def test_a_real_server_answers_and_lacks_streams_at_first(settings: Settings) -> None:
@@ -123,7 +123,7 @@ def test_a_real_server_answers_and_lacks_streams_at_first(settings: Settings) ->
     assert "runs 2." in finding.found
     finding = doctor.streams(settings)
     assert finding.ok is None
-    assert "SPAZIO_TELEMETRY" in told(finding)
+    assert "SPAZIO_TELEMETRY" in text_of(finding)
     assert "KV_SPAZIO_AVAILABILITY" in finding.found
 
 
@@ -147,7 +147,7 @@ async def test_names_that_two_hosts_share_and_nodes_that_are_outvoted_are_named(
         await client.jetstream().publish(f"{bucket}.{row.node}", codec.encode(row))
     finding = await asyncio.to_thread(contradiction.check, settings, 3.0)
     assert finding.ok is False
-    words = told(finding)
+    words = text_of(finding)
     assert "share the name: both" in words
     assert "liar (size, class shop/web)" in words
     assert "good" not in words
@@ -156,7 +156,7 @@ async def test_names_that_two_hosts_share_and_nodes_that_are_outvoted_are_named(
 def test_where_no_server_runs_nobody_compares_nodes(tmp_path: Path) -> None:
     finding = contradiction.check(given(tmp_path, nats_url=f"nats://127.0.0.1:{server.free_port(0)}"), 0.3)
     assert finding.ok is None
-    told(finding)
+    text_of(finding)
 
 
 def test_a_pipeline_is_well_while_all_its_processes_live(tmp_path: Path) -> None:
@@ -171,11 +171,11 @@ def test_a_pipeline_is_well_while_all_its_processes_live(tmp_path: Path) -> None
         addresses.write(tmp_path, {"pids": pids | {"history": gone}})
         finding = doctor.pipeline(settings)
         assert finding.ok is False
-        assert "history" in told(finding)
+        assert "history" in text_of(finding)
     addresses.write(tmp_path, {"pids": pids | {"up": ended.pid}})
     finding = doctor.pipeline(settings)
     assert finding.ok is None
-    assert "killed" in told(finding)
+    assert "killed" in text_of(finding)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"pids": 3}', '{"pids": null}'])
@@ -202,8 +202,8 @@ def test_a_check_that_hangs_or_fails_is_broken_and_the_others_are_told_in_order(
         ("failing", False),
         ("well", True),
     ]
-    assert "no answer" in told(findings[0])
-    assert "boom" in told(findings[1])
+    assert "no answer" in text_of(findings[0])
+    assert "boom" in text_of(findings[1])
 
 
 def test_each_check_gives_the_finding_that_it_is_listed_as(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def spazio(history: Path, monkeypatch: pytest.MonkeyPatch) -> Spazio:
 
 def rows(path: Path, what: str = "*") -> list[tuple[object, ...]]:
     name = str(path).replace("'", "''")
-    found: list[tuple[object, ...]] = duckdb.connect().execute(f"SELECT {what} FROM '{name}'").fetchall()
-    return found
+    result: list[tuple[object, ...]] = duckdb.connect().execute(f"SELECT {what} FROM '{name}'").fetchall()
+    return result
 
 
 def test_all_tables_with_rows_become_files_with_all_their_rows(
@@ -78,9 +78,9 @@ def test_all_tables_with_rows_become_files_with_all_their_rows(
 def test_a_range_and_nodes_choose_rows_and_only_of_tables_that_have_nodes(spazio: Spazio, tmp_path: Path) -> None:
     assert spazio(tmp_path / "out", "--from", "2023-11-14T22:13:30Z", "--to", "30s", "--node", "n2") == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["samples.parquet"]
-    found = rows(tmp_path / "out" / "samples.parquet", "string_agg(DISTINCT node), min(at_us), max(at_us), count(*)")
+    result = rows(tmp_path / "out" / "samples.parquet", "string_agg(DISTINCT node), min(at_us), max(at_us), count(*)")
     last = BEGIN_US + 59_900_000
-    assert found == [("n2", BEGIN_US + 10_000_000, last - 30_000_000 - 100_000, 199)]
+    assert result == [("n2", BEGIN_US + 10_000_000, last - 30_000_000 - 100_000, 199)]
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
@@ -147,9 +147,9 @@ def test_what_cannot_be_exported_is_said_in_one_sentence(
     spazio: Spazio, tmp_path: Path, arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert spazio(tmp_path / "out", *arguments) in (1, 2)
-    told = capsys.readouterr().err
-    assert reason in told
-    assert told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert reason in error
+    assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 

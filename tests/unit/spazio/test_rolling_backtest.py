@@ -57,9 +57,9 @@ def test_a_horizon_that_was_not_seen_whole_is_not_judged() -> None:
     second = np.concatenate([np.arange(20), np.arange(40, 60)]) * STEP
     usage = np.linspace(0.1, 0.5, 40)[:, None]
     best = score.future(recording.Nodes(second, usage, np.ones_like(usage)), 5 * STEP)
-    known = np.flatnonzero(~np.isnan(best[:, 0]))
-    assert known.tolist() == [*range(15), *range(20, 35)]  # neither over the gap nor over the end
-    np.testing.assert_allclose(best[known, 0], usage[known + 5, 0])
+    given = np.flatnonzero(~np.isnan(best[:, 0]))
+    assert given.tolist() == [*range(15), *range(20, 35)]  # neither over the gap nor over the end
+    np.testing.assert_allclose(best[given, 0], usage[given + 5, 0])
 
 
 def test_days_are_linked_so_that_a_horizon_reaches_over_midnight() -> None:
@@ -74,9 +74,9 @@ def test_days_are_linked_so_that_a_horizon_reaches_over_midnight() -> None:
 
 
 def test_savings_at_a_share_of_violations_are_between_the_settings_beside_it() -> None:
-    found = curve(np.array([0.0, 0.02, 0.10]), np.array([0.2, 0.4, 0.8]), np.arange(3.0))
-    assert float(score.savings_at(found, 0.06)) == pytest.approx(0.6)
-    assert float(score.savings_at(found, 0.5)) == pytest.approx(0.8)
+    result = curve(np.array([0.0, 0.02, 0.10]), np.array([0.2, 0.4, 0.8]), np.arange(3.0))
+    assert float(score.savings_at(result, 0.06)) == pytest.approx(0.6)
+    assert float(score.savings_at(result, 0.5)) == pytest.approx(0.8)
     never = curve(np.array([0.3, 0.4]), np.array([0.5, 0.6]), np.arange(2.0))
     assert np.isnan(score.savings_at(never, 0.05))
 

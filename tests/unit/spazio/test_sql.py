@@ -107,14 +107,14 @@ def test_a_view_of_the_history_is_not_dropped_and_nothing_says_that_it_was(
     history: Path, capsys: pytest.CaptureFixture[str], statement: str
 ) -> None:
     assert sql.run(history, statement) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "samples is of the history" in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "samples is of the history" in captured.err
     text = "CREATE TEMP TABLE t AS SELECT 1 AS a; DROP TABLE t; SELECT count(*) AS n FROM samples"
     assert sql.run(history, text) == 0
-    told = capsys.readouterr()
-    assert "Success" not in told.out
-    assert "30" in told.out
+    captured = capsys.readouterr()
+    assert "Success" not in captured.out
+    assert "30" in captured.out
 
 
 @pytest.mark.parametrize("leave", ["quit", "EXIT;", ".quit"])

@@ -16,9 +16,9 @@ def test_a_port_that_is_taken_ends_the_start_with_one_sentence_and_leaves_nothin
         port = taken.getsockname()[1]
         flags = {"http_port": str(port), "nats_port": "0", "extender_port": "0", "data_dir": str(tmp_path / "data")}
         assert up.run(load(flags, environ={})) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert f"cannot listen on 127.0.0.1:{port}" in told.err
-    assert "--http-port" in told.err
-    assert len(told.err.splitlines()) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"cannot listen on 127.0.0.1:{port}" in captured.err
+    assert "--http-port" in captured.err
+    assert len(captured.err.splitlines()) == 1
     assert not (tmp_path / "data").exists()

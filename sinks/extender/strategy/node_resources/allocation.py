@@ -33,14 +33,14 @@ class Table(NamedTuple):
         capacity: (resources, nodes).
         counts: (resources, nodes), whether the resource counts in the node's score.
         weights: (resources, 1).
-        known: (nodes,), whether all amounts are known.
+        complete: (nodes,), whether all amounts are known.
     """
 
     requested: Whole
     capacity: Whole
     counts: Mask
     weights: Array
-    known: Mask
+    complete: Mask
 
 
 def whole(resource: str, amounts: Array | float) -> Array:
@@ -61,10 +61,10 @@ def table(pod: Pod, nodes: Candidates, weights: Mapping[str, float]) -> Table:
             asked, held = pod.nonzero.get(resource, asked), nodes.nonzero.get(resource, held)
         capacity[row] = whole(resource, nodes.allocatable[resource])
         requested[row] = whole(resource, held) + whole(resource, asked)
-    known: Mask = np.logical_not(np.isnan(capacity + requested).any(axis=0))
+    complete: Mask = np.logical_not(np.isnan(capacity + requested).any(axis=0))
     there = np.nan_to_num(np.clip(capacity, 0, _LARGEST)).astype(np.int64)
     taken = np.nan_to_num(np.clip(requested, 0, _LARGEST)).astype(np.int64)
-    return Table(taken, there, there > 0, np.array(list(weights.values()), dtype=np.float64)[:, None], known)
+    return Table(taken, there, there > 0, np.array(list(weights.values()), dtype=np.float64)[:, None], complete)
 
 
 def per_cent(part: Whole, capacity: Whole) -> Whole:
@@ -76,8 +76,8 @@ def mean(resources: Table, scores: Whole, counts: Mask) -> Array:
     """Return the weighted mean (nodes,) of the scores (resources, nodes) that count, not rounded; 0 if none counts."""
     weights = resources.weights * counts
     total = weights.sum(axis=0)
-    average = np.zeros(len(resources.known))
-    np.divide((weights * scores).sum(axis=0), total, out=average, where=(total > 0) & resources.known)
+    average = np.zeros(len(resources.complete))
+    np.divide((weights * scores).sum(axis=0), total, out=average, where=(total > 0) & resources.complete)
     return average
 
 

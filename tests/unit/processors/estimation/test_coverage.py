@@ -23,7 +23,7 @@ REST = 2.0
 AFTER = (10, 30, 60, 110)
 
 
-class Said(NamedTuple):
+class Reported(NamedTuple):
     """What was said of each node so many seconds after the first pod, and the truth."""
 
     after: int
@@ -37,7 +37,7 @@ def noise(random: np.random.Generator, correlation: float, before: np.ndarray) -
     return np.asarray(correlation * before + np.sqrt(1 - correlation**2) * fresh)
 
 
-def run(times: float, correlation: float, *, told: bool, seed: int = 1) -> Iterator[Said]:
+def run(times: float, correlation: float, *, measured: bool, seed: int = 1) -> Iterator[Reported]:
     """Yield what a partition says of nodes on which a pod takes so many times the reference pod's CPU."""
     random = np.random.default_rng(seed)
     partition = Partition(load({"model_global_weight": "0", "estimate_report_seconds": "0.5"}, environ={}), 0)
@@ -59,7 +59,7 @@ def run(times: float, correlation: float, *, told: bool, seed: int = 1) -> Itera
                 update={"values": np.round(values, 4).ravel().tolist(), "cpus": CPUS, "memory_bytes": MEMORY}
             )
             messages.append(stored(made))
-            if told:
+            if measured:
                 listed = [
                     {"pod": f"p{index}", "workloads": "a", "cpu_cores": float(each), "memory_bytes": 1e8}
                     for index, each in enumerate(used)
@@ -72,17 +72,17 @@ def run(times: float, correlation: float, *, told: bool, seed: int = 1) -> Itera
             limit = slowdown.share(2.0, CPUS) * CPUS
             for node in range(NODES):
                 truth = min((limit - REST) / cost[node], 110) - pods
-                yield Said(second - 10, truth, pods, newest[f"n{node}"])
+                yield Reported(second - 10, truth, pods, newest[f"n{node}"])
 
 
 @pytest.mark.cases
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
 @pytest.mark.parametrize("times", [1.0, 4.0, 10.0, 20.0])
 def test_the_lower_bound_holds_nine_times_in_ten_where_pods_are_measured(times: float, correlation: float) -> None:
-    said = list(run(times, correlation, told=True))
-    assert np.mean([each.row.lower <= each.truth for each in said]) >= 0.9
+    messages = list(run(times, correlation, measured=True))
+    assert np.mean([each.row.lower <= each.truth for each in messages]) >= 0.9
     for after in AFTER:
-        rows = [each for each in said if each.after == after]
+        rows = [each for each in messages if each.after == after]
         off = [abs(each.row.available - each.truth) / max(1.0, 0.15 * (each.truth + each.pods)) for each in rows]
         # Noise that stays for ten seconds is not averaged by then.
         least = 0.5 if after == AFTER[0] or (correlation and after < 60) else 0.7
@@ -95,7 +95,7 @@ def test_the_lower_bound_holds_nine_times_in_ten_where_pods_are_measured(times: 
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
 @pytest.mark.parametrize("times", [1.0, 4.0, 10.0, 20.0])
 def test_the_lower_bound_holds_where_only_the_number_of_pods_is_known(times: float, correlation: float) -> None:
-    said = [each for each in run(times, correlation, told=False) if each.after >= 60]
-    assert np.mean([each.row.lower <= each.truth for each in said]) >= 0.9
-    ratio = np.median([each.row.available / max(each.truth, 1.0) for each in said])
+    messages = [each for each in run(times, correlation, measured=False) if each.after >= 60]
+    assert np.mean([each.row.lower <= each.truth for each in messages]) >= 0.9
+    ratio = np.median([each.row.available / max(each.truth, 1.0) for each in messages])
     assert 0.6 < ratio < 1.5

@@ -129,9 +129,9 @@ def test_the_scarcest_resource_binds_and_a_full_one_leaves_nothing() -> None:
 
 
 def test_the_pod_limit_binds_where_resources_would_allow_more() -> None:
-    found = room([0.0, 0.0], 105, cost=(0.001, 0.001))
-    assert found.binding[0] == availability.PODS
-    assert found.available[0] == 5
+    result = room([0.0, 0.0], 105, cost=(0.001, 0.001))
+    assert result.binding[0] == availability.PODS
+    assert result.available[0] == 5
 
 
 def test_in_churn_fresh_usage_is_not_believed() -> None:
@@ -155,13 +155,13 @@ def test_bounds_enclose_availability_and_hold_nine_times_in_ten() -> None:
         if second % 20 == 0:
             pods = np.clip(pods + random.integers(-2, 3, nodes), 0, 7)
         usage = (base + cost * pods + random.normal(0, 0.01, nodes))[:, None]
-        found = least_squares.cost(state, prior, deviation=0.5)
+        outcome = least_squares.cost(state, prior, deviation=0.5)
         state = least_squares.update(
-            state, usage, pods, np.ones(nodes), np.zeros(nodes, bool), found.value, memory=MEMORY, level=1.0
+            state, usage, pods, np.ones(nodes), np.zeros(nodes, bool), outcome.value, memory=MEMORY, level=1.0
         )
-    found = least_squares.cost(state, prior, deviation=0.5)
+    outcome = least_squares.cost(state, prior, deviation=0.5)
     result = availability.update(
-        Demand(usage, state.baseline, found.value, found.variance, state.noise),
+        Demand(usage, state.baseline, outcome.value, outcome.variance, state.noise),
         pods,
         np.zeros(nodes, bool),
         headroom=np.zeros(1),
@@ -180,11 +180,11 @@ def scripted(form: str) -> list[Availability]:
     variant = "carico" if form.startswith("kalman") else "default"
     flags = {"estimate_form": form, "model_variant": variant, "model_global_weight": "0"}
     partition = Partition(load(flags, environ={}), 0)
-    said: list[Availability] = []
+    messages: list[Availability] = []
     for second in range(260):
         outputs, _ = partition.fold([stored(telemetry.noisy("n", second, (second // 20) % 5 + 1, random))])
-        said += [item.message for item in outputs if isinstance(item.message, Availability)]
-    return said
+        messages += [item.message for item in outputs if isinstance(item.message, Availability)]
+    return messages
 
 
 def test_the_default_estimator_finds_the_truth_of_a_scripted_node() -> None:
@@ -215,7 +215,7 @@ def test_load_that_is_no_pod_lowers_availability_and_its_end_restores_it_within_
                 seen[second] = item.message
 
     def at(second: int) -> Availability:
-        return seen[max(known for known in seen if known <= second)]
+        return seen[max(present for present in seen if present <= second)]
 
     idle = at(19)
     assert at(29).binding == "cpu"

@@ -60,7 +60,7 @@ def estimator(name: str) -> Estimator:
 @pytest.mark.parametrize("protocol", PACKAGES, ids=lambda protocol: protocol.__name__)
 def test_every_class_that_offers_a_protocol_is_registered_and_has_a_file_of_its_name(protocol: type) -> None:
     package, names = PACKAGES[protocol]
-    classes = members.found(package, protocol)
+    classes = members.members_of(package, protocol)
     assert [vars(member)["name"] for member in classes] == sorted(names)
     assert [member.__module__.rpartition(".")[2] for member in classes] == sorted(names)
 

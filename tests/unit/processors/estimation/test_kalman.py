@@ -20,8 +20,8 @@ def fold(form: ModuleType, signal: Array, pods: Array, *, cost0: float = 0.2, no
     state = form.init(signal[0], np.full(signal.shape[1], cost0))
     estimates = []
     for now, running in zip(signal, pods, strict=True):
-        state, found = form.update(state, now, running, np.zeros(now.shape, dtype=bool), process_noise=noise)
-        estimates.append(found)
+        state, result = form.update(state, now, running, np.zeros(now.shape, dtype=bool), process_noise=noise)
+        estimates.append(result)
     return estimates
 
 
@@ -39,40 +39,40 @@ def bursts(seconds: int, nodes: int, seed: int) -> Array:
 @pytest.mark.parametrize("cost0", [0.05, 0.7, 5.0])
 def test_a_noiseless_linear_series_is_recovered(form: ModuleType, cost0: float) -> None:
     pods = bursts(300, 20, 1)
-    found = fold(form, 10 - 0.7 * pods, pods, cost0=cost0)[-1]
-    assert found.cost == pytest.approx(0.7, abs=1e-4)
-    assert found.capacity == pytest.approx(10, abs=1e-3)
+    result = fold(form, 10 - 0.7 * pods, pods, cost0=cost0)[-1]
+    assert result.cost == pytest.approx(0.7, abs=1e-4)
+    assert result.capacity == pytest.approx(10, abs=1e-3)
 
 
 @every_form
 def test_a_noisy_series_is_recovered_and_the_error_is_as_large_as_the_variance_says(form: ModuleType) -> None:
     pods = bursts(900, 200, 2)
     signal = 10 - 0.7 * pods + 0.05 * np.random.default_rng(3).standard_normal(pods.shape)
-    found = fold(form, signal, pods)[-1]
-    error = found.cost - 0.7
+    result = fold(form, signal, pods)[-1]
+    error = result.cost - 0.7
     assert np.sqrt(np.mean(error**2)) < 0.05
-    assert np.sqrt(np.mean((found.capacity - 10) ** 2)) < 0.5
+    assert np.sqrt(np.mean((result.capacity - 10) ** 2)) < 0.5
     # The true cost stands still here while the filter expects it to wander: its variance may be too large.
-    assert np.mean(error**2 / found.variance_of_cost) < 1.5
+    assert np.mean(error**2 / result.variance_of_cost) < 1.5
 
 
 @every_form
 def test_cost_is_positive_and_both_ways_to_availability_agree(form: ModuleType) -> None:
     pods = bursts(300, 5, 4)
     signal = 10 - 0.7 * pods
-    found = fold(form, signal, pods)[-1]
-    assert (found.cost > 0).all()
-    assert signal[-1] / found.cost == pytest.approx(found.capacity / found.cost - pods[-1], abs=1e-3)
+    result = fold(form, signal, pods)[-1]
+    assert (result.cost > 0).all()
+    assert signal[-1] / result.cost == pytest.approx(result.capacity / result.cost - pods[-1], abs=1e-3)
 
 
 @every_form
 def test_at_a_constant_number_of_pods_the_cost_stays_what_it_was(form: ModuleType) -> None:
     rng = np.random.default_rng(5)
     signal = 4 - 0.5 * 4 + 0.2 * rng.standard_normal((300, 10))
-    found = fold(form, signal, np.full(signal.shape, 4.0), cost0=0.3)[-1]
-    assert np.array_equal(found.cost, np.full(10, 0.3))
+    result = fold(form, signal, np.full(signal.shape, 4.0), cost0=0.3)[-1]
+    assert np.array_equal(result.cost, np.full(10, 0.3))
     if form is not kalman_delta:
-        assert found.capacity == pytest.approx(2 + 0.3 * 4, abs=0.3)
+        assert result.capacity == pytest.approx(2 + 0.3 * 4, abs=0.3)
 
 
 @every_form
@@ -83,26 +83,26 @@ def test_a_saturated_or_churning_or_unknown_second_leaves_every_bit_of_the_state
         state, before = form.update(state, 10 - 0.7 * running, running, np.zeros(4, dtype=bool), process_noise=Q)
     signal, hold = np.array([0.0, 3.0, np.nan, 3.0]), np.array([False, True, False, False])
     running = np.array([30.0, 5.0, 5.0, np.nan])
-    after, found = form.update(state, signal, running, hold, process_noise=Q)
+    after, result = form.update(state, signal, running, hold, process_noise=Q)
     for old, new in zip(state, after, strict=True):
         np.testing.assert_array_equal(old, new)
-    for expected, value in zip(before, found, strict=True):
+    for expected, value in zip(before, result, strict=True):
         np.testing.assert_array_equal(expected, value)
 
 
 @every_form
 def test_saturation_does_not_drive_the_cost_to_zero(form: ModuleType) -> None:
     pods = np.concatenate((bursts(200, 1, 7), np.arange(15.0, 60.0)[:, np.newaxis]))
-    found = fold(form, np.maximum(10 - 0.7 * pods, 0), pods)[-1]
-    assert found.cost == pytest.approx(0.7, abs=1e-4)
+    result = fold(form, np.maximum(10 - 0.7 * pods, 0), pods)[-1]
+    assert result.cost == pytest.approx(0.7, abs=1e-4)
 
 
 @every_form
 def test_a_signal_that_rises_with_pods_cannot_make_the_cost_negative(form: ModuleType) -> None:
     pods = bursts(300, 5, 8)
-    found = fold(form, 2 + 0.5 * pods, pods)[-1]
-    assert (found.cost > 0).all()
-    assert (found.cost < 0.1).all()
+    result = fold(form, 2 + 0.5 * pods, pods)[-1]
+    assert (result.cost > 0).all()
+    assert (result.cost < 0.1).all()
 
 
 @every_form
@@ -113,26 +113,26 @@ def test_a_burst_that_is_held_is_learned_from_afterwards(form: ModuleType) -> No
     state = form.init(signal[0], np.array([0.2]))
     for second, (now, running) in enumerate(zip(signal, pods, strict=True)):
         hold = np.array([20 <= second < 30])
-        state, found = form.update(state, now, running, hold, process_noise=Q)
-    assert found.cost == pytest.approx(0.7, abs=0.01)
-    assert found.capacity == pytest.approx(10, abs=0.1)
+        state, result = form.update(state, now, running, hold, process_noise=Q)
+    assert result.cost == pytest.approx(0.7, abs=0.01)
+    assert result.capacity == pytest.approx(10, abs=0.1)
 
 
 @every_form
 def test_a_start_without_knowledge_is_mended_by_the_first_signals(form: ModuleType) -> None:
     state = form.init(np.array([np.nan]), np.array([np.nan]))
     for running in bursts(200, 1, 9):
-        state, found = form.update(state, 10 - 0.7 * running, running, np.zeros(1, dtype=bool), process_noise=Q)
-    assert found.cost == pytest.approx(0.7, abs=1e-4)
-    assert found.capacity == pytest.approx(10, abs=1e-3)
+        state, result = form.update(state, 10 - 0.7 * running, running, np.zeros(1, dtype=bool), process_noise=Q)
+    assert result.cost == pytest.approx(0.7, abs=1e-4)
+    assert result.capacity == pytest.approx(10, abs=1e-3)
 
 
 @every_form
 def test_capacity_and_cost_follow_a_workload_that_changes(form: ModuleType) -> None:
     pods = bursts(1200, 10, 10)
     cost = np.where(np.arange(1200) < 400, 0.7, 1.1)[:, np.newaxis]
-    found = fold(form, 20 - cost * pods, pods)[-1]
-    assert found.cost == pytest.approx(1.1, abs=0.05)
+    result = fold(form, 20 - cost * pods, pods)[-1]
+    assert result.cost == pytest.approx(1.1, abs=0.05)
 
 
 def test_large_process_noise_makes_the_joint_form_oscillate_and_small_does_not() -> None:
@@ -144,9 +144,9 @@ def test_large_process_noise_makes_the_joint_form_oscillate_and_small_does_not()
 
 def test_dual_learns_cost_and_capacity_from_one_change_of_pods() -> None:
     pods = np.repeat([4.0, 6.0], [10, 3])[:, np.newaxis]
-    found = fold(kalman_dual, 10 - 0.7 * pods, pods)[-1]
-    assert found.cost == pytest.approx(0.7, abs=0.01)
-    assert found.capacity == pytest.approx(10, abs=0.1)
+    result = fold(kalman_dual, 10 - 0.7 * pods, pods)[-1]
+    assert result.cost == pytest.approx(0.7, abs=0.01)
+    assert result.capacity == pytest.approx(10, abs=0.1)
 
 
 @pytest.mark.cases
@@ -158,6 +158,6 @@ def test_grouping_nodes_never_changes_a_bit_of_any_estimate(form: ModuleType, gr
     signal = np.maximum(6 - 0.7 * pods + 0.1 * rng.standard_normal(pods.shape), 0)
     whole = fold(form, signal, pods)
     for rows in np.array_split(rng.permutation(37), groups):
-        for expected, found in zip(whole, fold(form, signal[:, rows], pods[:, rows]), strict=True):
-            for left, right in zip(expected, found, strict=True):
+        for expected, result in zip(whole, fold(form, signal[:, rows], pods[:, rows]), strict=True):
+            for left, right in zip(expected, result, strict=True):
                 np.testing.assert_array_equal(left[rows], right)

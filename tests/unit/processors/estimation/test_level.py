@@ -20,10 +20,10 @@ def follow(values: np.ndarray, slow: float = 10.0, state: level.State | None = N
 
 def test_noise_is_averaged_and_the_doubt_is_that_of_the_mean() -> None:
     random = np.random.default_rng(1)
-    found = follow(random.normal(0.4, 0.1, (60, 500)))
-    error = found.mean[:, 0] - 0.4
+    result = follow(random.normal(0.4, 0.1, (60, 500)))
+    error = result.mean[:, 0] - 0.4
     assert np.sqrt(np.mean(error**2)) < 0.05
-    stated = np.sqrt(np.mean(level.doubt(found, slow=10.0)))
+    stated = np.sqrt(np.mean(level.doubt(result, slow=10.0)))
     assert 1 < stated / np.sqrt(np.mean(error**2)) < 2
 
 
@@ -60,5 +60,5 @@ def test_each_node_is_followed_alone() -> None:
     values = random.normal(0.5, 0.1, (30, 7))
     whole = follow(values)
     for node in range(7):
-        for one, every in zip(follow(values[:, [node]]), whole, strict=True):
-            np.testing.assert_array_equal(one[0], every[node])
+        for first, every in zip(follow(values[:, [node]]), whole, strict=True):
+            np.testing.assert_array_equal(first[0], every[node])

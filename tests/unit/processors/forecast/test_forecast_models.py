@@ -23,24 +23,24 @@ amounts = st.lists(st.floats(0, 1e3), min_size=2, max_size=40)
 @given(level=st.floats(100, 1e3), slope=st.floats(-0.1, 0.1), count=st.integers(2, 60), horizon=st.floats(0, 600))
 def test_a_line_is_carried_on_exactly(level: float, slope: float, count: int, horizon: float) -> None:
     times = ago(count)
-    (found,) = linear.forecast(times, (level + slope * times)[None], np.array([horizon]))
-    assert found == pytest.approx(level + slope * horizon, rel=1e-9)
+    (result,) = linear.forecast(times, (level + slope * times)[None], np.array([horizon]))
+    assert result == pytest.approx(level + slope * horizon, rel=1e-9)
 
 
 @given(values=amounts, horizon=st.floats(0, 600))
 def test_the_line_is_that_of_numpy(values: list[float], horizon: float) -> None:
     times = ago(len(values))
-    (found,) = linear.forecast(times, np.array([values]), np.array([horizon]))
+    (result,) = linear.forecast(times, np.array([values]), np.array([horizon]))
     expected = np.polynomial.Polynomial.fit(times, values, 1)(horizon)
-    assert found == pytest.approx(max(0.0, expected), abs=1e-6)
+    assert result == pytest.approx(max(0.0, expected), abs=1e-6)
 
 
 @given(values=amounts, scale=st.floats(1e-3, 1e9))
 def test_a_line_does_not_mind_the_unit(values: list[float], scale: float) -> None:
     times, horizon = ago(len(values)), np.array([300.0])
-    (found,) = linear.forecast(times, np.array([values]), horizon)
+    (result,) = linear.forecast(times, np.array([values]), horizon)
     (scaled,) = linear.forecast(times, np.array([values]) * scale, horizon)
-    assert scaled == pytest.approx(found * scale, rel=1e-6, abs=1e-6 * scale)
+    assert scaled == pytest.approx(result * scale, rel=1e-6, abs=1e-6 * scale)
 
 
 @pytest.mark.cases
@@ -61,9 +61,9 @@ def test_series_do_not_look_at_each_other_and_a_gap_is_no_zero(ahead: model.Mode
 @pytest.mark.parametrize("ahead", [model.MODELS[name] for name in model.available()], ids=model.available())
 def test_a_forecast_is_never_below_zero_and_of_an_idle_workload_is_zero(ahead: model.Model) -> None:
     falling = np.maximum(20.0 - np.arange(40.0), 0.1)
-    found = ahead(ago(40), np.array([falling, np.zeros(40)]), np.array([600.0, 600.0]))
-    assert found[0] >= 0
-    assert found[1] == 0
+    result = ahead(ago(40), np.array([falling, np.zeros(40)]), np.array([600.0, 600.0]))
+    assert result[0] >= 0
+    assert result[1] == 0
 
 
 def test_one_observation_is_carried_on_level() -> None:
@@ -74,11 +74,11 @@ def relative_error(series: Array, horizon: int, window: int) -> float:
     """Return the mean absolute error at several times of series (series, points), as a multiple of the last value's."""
     own, last = [], []
     for now in range(window, series.shape[1] - horizon, window // 2):
-        found = smoothing.forecast(
+        result = smoothing.forecast(
             ago(window), series[:, now - window + 1 : now + 1], np.full(len(series), horizon * PERIOD)
         )
         truth = series[:, now + horizon]
-        own.append(np.abs(found - truth).mean())
+        own.append(np.abs(result - truth).mean())
         last.append(np.abs(series[:, now] - truth).mean())
     return float(np.mean(own) / np.mean(last))
 
@@ -98,16 +98,16 @@ class TestSmoothing:
 
     def test_a_step_is_no_slope(self) -> None:
         values = np.where(np.arange(80) < 60, 5.0, 10.0)[None]
-        (found,) = smoothing.forecast(ago(80), values, np.array([600.0]))
-        assert found == pytest.approx(10, rel=0.1)
+        (result,) = smoothing.forecast(ago(80), values, np.array([600.0]))
+        assert result == pytest.approx(10, rel=0.1)
 
     @given(values=amounts, horizon=st.floats(0, 600), scale=st.floats(1e-3, 1e9))
     @example(values=[2.0, 2.0, 2.0, 1.0], horizon=0.0, scale=1.5)  # all candidates have erred alike
     def test_the_unit_does_not_matter(self, values: list[float], horizon: float, scale: float) -> None:
         given = np.array([values])
-        (found,) = smoothing.forecast(ago(len(values)), given, np.array([horizon]))
+        (result,) = smoothing.forecast(ago(len(values)), given, np.array([horizon]))
         (scaled,) = smoothing.forecast(ago(len(values)), given * scale, np.array([horizon]))
-        assert scaled == pytest.approx(found * scale, rel=1e-6, abs=1e-9 * scale)
+        assert scaled == pytest.approx(result * scale, rel=1e-6, abs=1e-9 * scale)
 
     def test_levels_and_trends_are_those_of_the_recursion(self) -> None:
         values = np.random.default_rng(4).uniform(1, 2, (3, 30))
@@ -130,8 +130,8 @@ class TestSmoothing:
         """A wave whose half period is the horizon: what was level or rising is always wrong, the last value least."""
         values = 10 + np.sign(np.sin(2 * np.pi * np.arange(64) / 16 + 0.1))[None]
         run = smoothing._run(values)
-        (found,) = smoothing.forecast(ago(64), values, np.array([16 * PERIOD]))
-        assert found == run.level[-1, 0, 0] == values[0, -1]
+        (result,) = smoothing.forecast(ago(64), values, np.array([16 * PERIOD]))
+        assert result == run.level[-1, 0, 0] == values[0, -1]
 
     def test_many_series_are_what_they_are_alone(self) -> None:
         values = np.random.default_rng(5).uniform(1, 2, (600, 40))
@@ -146,15 +146,15 @@ class TestSmoothing:
 class TestHolt:
     def test_a_steady_rise_is_carried_on_and_at_most_fades(self) -> None:
         values: Array = 10 + np.arange(160.0) * 0.05
-        (found,) = holt.forecast(ago(160), values[None], np.array([600.0]))
-        assert values[-1] + 0.8 * 40 * 0.05 < found <= values[-1] + 1.01 * 40 * 0.05
+        (result,) = holt.forecast(ago(160), values[None], np.array([600.0]))
+        assert values[-1] + 0.8 * 40 * 0.05 < result <= values[-1] + 1.01 * 40 * 0.05
 
     def test_a_step_is_no_slope_for_ever(self) -> None:
         """A line through a step that is over goes on rising; the trend fades."""
         values = np.where(np.arange(160) < 80, 5.0, 10.0)[None]
         horizon = np.array([600.0])
-        (found,), (line,) = holt.forecast(ago(160), values, horizon), linear.forecast(ago(160), values, horizon)
-        assert found == pytest.approx(10, rel=0.05)
+        (result,), (line,) = holt.forecast(ago(160), values, horizon), linear.forecast(ago(160), values, horizon)
+        assert result == pytest.approx(10, rel=0.05)
         assert line > 13
 
     def test_the_unit_does_not_matter(self) -> None:

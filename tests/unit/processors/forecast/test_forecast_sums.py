@@ -16,12 +16,12 @@ FIRST = START // 15 * 15
 
 
 def owned(uid: str, *, version: int = 1, node: str = "n", **fields: Any) -> Message:
-    known = {"owner_kind": "Deployment", "owner": "web", "requests": {"cpu": 0.5, "memory": 1e9}}
+    defaults = {"owner_kind": "Deployment", "owner": "web", "requests": {"cpu": 0.5, "memory": 1e9}}
     ready = {"ready_us": (START + 8) * 1_000_000, "initialization_seconds": 8.0}
-    return facts(node, uid, "shop/web", version, **{**known, **ready, **fields})
+    return facts(node, uid, "shop/web", version, **{**defaults, **ready, **fields})
 
 
-def told(messages: list[Message], *, sums: Sums | None = None) -> dict[Workload, Sum]:
+def summed(messages: list[Message], *, sums: Sums | None = None) -> dict[Workload, Sum]:
     """Return what is said of the period in which these came."""
     sums = sums or Sums(seconds=15)
     sums.end(FIRST)
@@ -30,20 +30,20 @@ def told(messages: list[Message], *, sums: Sums | None = None) -> dict[Workload,
             sums.take(message)
         else:
             sums.learn(message)  # type: ignore[arg-type]
-    said = sums.end(FIRST + 15)
-    assert said is not None
-    return said[1]
+    reports = sums.end(FIRST + 15)
+    assert reports is not None
+    return reports[1]
 
 
 def test_pods_of_a_workload_are_added_up() -> None:
     listed = [pod("u1", None, 0.25, 1e8), pod("u2", None, 0.5, 2e8)]
-    found = told([owned("u1"), owned("u2", initialization_seconds=12.0), usage("n", 1, listed)])
-    assert found == {WEB: Sum(2, 2, (0.75, 3e8), (1.0, 2e9), 2, 20.0)}
+    result = summed([owned("u1"), owned("u2", initialization_seconds=12.0), usage("n", 1, listed)])
+    assert result == {WEB: Sum(2, 2, (0.75, 3e8), (1.0, 2e9), 2, 20.0)}
 
 
 def test_cpu_is_the_mean_of_the_period_and_memory_the_last_reading() -> None:
     blocks = [usage("n", second, [pod("u1", None, cores, 1e8 * second)]) for second, cores in ((1, 0.25), (2, 0.75))]
-    assert told([owned("u1"), *blocks])[WEB].used == (0.5, 2e8)
+    assert summed([owned("u1"), *blocks])[WEB].used == (0.5, 2e8)
 
 
 @pytest.mark.parametrize(
@@ -63,38 +63,38 @@ def test_cpu_is_the_mean_of_the_period_and_memory_the_last_reading() -> None:
     ids=str,
 )
 def test_a_pod_that_nobody_scales_is_left_out(fields: dict[str, Any]) -> None:
-    assert told([owned("u1", **fields), usage("n", 1, [pod("u1", None, 0.5, 1e8)])]) == {}
+    assert summed([owned("u1", **fields), usage("n", 1, [pod("u1", None, 0.5, 1e8)])]) == {}
 
 
 def test_a_pod_without_facts_a_running_container_or_a_measurement_is_left_out() -> None:
     listed = [pod("u1", None, 0.5, 1e8, containers=0), pod("u2", None, None, None), pod("u3", "shop/web", 0.5, 1e8)]
-    assert told([owned("u1"), owned("u2"), usage("n", 1, listed)]) == {}
+    assert summed([owned("u1"), owned("u2"), usage("n", 1, listed)]) == {}
 
 
 def test_a_pod_that_is_being_deleted_still_bears_load_but_will_not_stay() -> None:
     listed = [pod("u1", None, 0.25, 1e8), pod("u2", None, 0.5, 2e8)]
-    found = told([owned("u1"), owned("u2", terminating=True), usage("n", 1, listed)])
-    assert found[WEB] == Sum(1, 1, (0.75, 3e8), (0.5, 1e9), 1, 8.0)
+    result = summed([owned("u1"), owned("u2", terminating=True), usage("n", 1, listed)])
+    assert result[WEB] == Sum(1, 1, (0.75, 3e8), (0.5, 1e9), 1, 8.0)
 
 
 def test_only_ready_pods_have_an_initialization_time() -> None:
     listed = [pod(uid, None, 0.25, 1e8) for uid in ("u1", "u2", "u3")]
     told_of = [owned("u1", ready_us=None), owned("u2", initialization_seconds=None), owned("u3")]
-    found = told([*told_of, usage("n", 1, listed)])[WEB]
-    assert (found.pods, found.ready, found.initialized, found.initialization_seconds) == (3, 2, 1, 8.0)
+    result = summed([*told_of, usage("n", 1, listed)])[WEB]
+    assert (result.pods, result.ready, result.initialized, result.initialization_seconds) == (3, 2, 1, 8.0)
 
 
 def test_an_older_version_of_a_pod_changes_nothing_and_a_newer_one_does() -> None:
     listed = [pod("u1", None, 0.25, 1e8)]
-    older = told([owned("u1", version=5), owned("u1", version=4, owner="old"), usage("n", 1, listed)])
+    older = summed([owned("u1", version=5), owned("u1", version=4, owner="old"), usage("n", 1, listed)])
     assert set(older) == {WEB}
-    newer = told([owned("u1", version=5), owned("u1", version=6, owner="renamed"), usage("n", 1, listed)])
+    newer = summed([owned("u1", version=5), owned("u1", version=6, owner="renamed"), usage("n", 1, listed)])
     assert set(newer) == {Workload("shop", "Deployment", "renamed")}
 
 
 def test_a_pod_that_was_not_heard_of_in_a_period_is_not_in_it() -> None:
     sums = Sums(seconds=15)
-    assert told([owned("u1"), usage("n", 1, [pod("u1", None, 0.25, 1e8)])], sums=sums)
+    assert summed([owned("u1"), usage("n", 1, [pod("u1", None, 0.25, 1e8)])], sums=sums)
     assert sums.end(FIRST + 30) == ((FIRST + 30) * 1_000_000, {})
 
 
@@ -120,7 +120,7 @@ def test_a_restored_state_says_the_same() -> None:
 
 def test_under_another_period_the_one_that_goes_on_begins_anew() -> None:
     sums, other = Sums(seconds=15), Sums(seconds=30)
-    told([owned("u1"), usage("n", 1, [pod("u1", None, 0.25, 1e8)])], sums=sums)
+    summed([owned("u1"), usage("n", 1, [pod("u1", None, 0.25, 1e8)])], sums=sums)
     other.load(json.loads(json.dumps(sums.dump())))
     assert other.end(FIRST + 29) is None
 
@@ -138,6 +138,6 @@ def test_names_do_not_pile_up() -> None:
 
 
 def test_partitions_add_up_in_any_number() -> None:
-    one, other = Sum(2, 1, (1.0, 2.0), (3.0, 4.0), 1, 5.0), Sum(1, 1, (0.5, 0.5), (1.0, 1.0), 1, 7.0)
-    assert add([{WEB: one}, {}, {WEB: other}]) == {WEB: Sum(3, 2, (1.5, 2.5), (4.0, 5.0), 2, 12.0)}
+    left, right = Sum(2, 1, (1.0, 2.0), (3.0, 4.0), 1, 5.0), Sum(1, 1, (0.5, 0.5), (1.0, 1.0), 1, 7.0)
+    assert add([{WEB: left}, {}, {WEB: right}]) == {WEB: Sum(3, 2, (1.5, 2.5), (4.0, 5.0), 2, 12.0)}
     assert add([]) == {}

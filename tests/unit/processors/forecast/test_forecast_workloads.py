@@ -24,8 +24,8 @@ def at(period: int) -> int:
 
 def of(cores: float, *, pods: int = 10, initialization: float | None = 60.0, request: float = 1.0) -> Sum:
     """Return a workload whose pods ask for a core each."""
-    known = 0 if initialization is None else pods
-    return Sum(pods, pods, (cores, 1e9 * pods), (request * pods, 2e9 * pods), known, (initialization or 0.0) * known)
+    given = 0 if initialization is None else pods
+    return Sum(pods, pods, (cores, 1e9 * pods), (request * pods, 2e9 * pods), given, (initialization or 0.0) * given)
 
 
 def folded(forecasts: Forecasts, messages: Sequence[Message]) -> list[Forecast]:
@@ -46,7 +46,7 @@ def lead(chosen: str, flat: int, rise: float) -> int:
     messages = [(0, at(period), {WEB: of(cores, initialization=600.0)}) for period, cores in enumerate(load)]
     made = folded(single(model=chosen, fitted=1), messages)
     crossed = next(period for period, cores in enumerate(load) if cores > 8)
-    first = next(one for one in made if one.model == chosen and one.forecasts[chosen][0] > 8)
+    first = next(each for each in made if each.model == chosen and each.forecasts[chosen][0] > 8)
     assert (first.horizon_seconds, first.raises) == (600.0, True)
     assert first.desired > first.now.pods
     return crossed - (first.at_us - at(0)) // 15_000_000
@@ -75,7 +75,7 @@ def test_a_ramp_out_of_a_level_load_is_still_seen_before_it_crosses_the_target(c
 def test_a_falling_load_is_not_acted_on() -> None:
     made = folded(single(), [(0, at(period), {WEB: of(9 - 0.02 * period)}) for period in range(100)])
     assert made
-    assert not any(one.raises for one in made)
+    assert not any(each.raises for each in made)
 
 
 def test_more_pods_under_the_same_load_are_no_fall() -> None:
@@ -95,27 +95,27 @@ def test_partitions_are_added_up_once_all_were_heard_and_the_next_period_has_beg
         if period or number
     ]
     made = folded(forecasts, messages)
-    assert {one.now.used[0] for one in made} == {6.0}
-    assert {one.now.pods for one in made} == {30}
-    assert [one.at_us for one in made] == [at(period) for period in range(5, 19)]
+    assert {each.now.used[0] for each in made} == {6.0}
+    assert {each.now.pods for each in made} == {30}
+    assert [each.at_us for each in made] == [at(period) for period in range(5, 19)]
 
 
 def test_a_partition_that_is_silent_is_left_out_after_a_while() -> None:
     messages = [(1, at(0), {WEB: of(3.0)}), *((0, at(period), {WEB: of(2.0)}) for period in range(10))]
     made = folded(Forecasts(2, Params()), messages)
-    assert [one.now.used[0] for one in made] == [2.0] * 5
+    assert [each.now.used[0] for each in made] == [2.0] * 5
     never = folded(Forecasts(2, Params()), messages[1:])
-    assert [one.at_us for one in never] == [at(6), at(7), at(8)]
+    assert [each.at_us for each in never] == [at(6), at(7), at(8)]
 
 
 def test_several_messages_of_one_period_are_put_together_and_a_repetition_counts_once() -> None:
-    other = Workload("shop", "Deployment", "other")
+    right = Workload("shop", "Deployment", "other")
     messages: list[Message] = []
     for period in range(10):
-        chunks: list[Message] = [(0, at(period), {WEB: of(2.0)}), (0, at(period), {other: of(3.0)})]
+        chunks: list[Message] = [(0, at(period), {WEB: of(2.0)}), (0, at(period), {right: of(3.0)})]
         messages += [*chunks, chunks[0]]
     made = folded(single(), messages)
-    assert {(one.workload, one.now.used[0]) for one in made} == {(WEB, 2.0), (other, 3.0)}
+    assert {(left.workload, left.now.used[0]) for left in made} == {(WEB, 2.0), (right, 3.0)}
 
 
 def mixed(seed: int) -> list[Message]:
@@ -163,13 +163,13 @@ def test_what_says_nothing_is_missing_and_no_zero() -> None:
     messages = [(0, at(period), {WEB: of(5.0 if period % 3 else bad[period // 3 % 3])}) for period in range(40)]
     made = folded(single(), messages)
     assert made
-    assert all(one.forecasts["smoothing"][0] == pytest.approx(5.0) for one in made)
+    assert all(each.forecasts["smoothing"][0] == pytest.approx(5.0) for each in made)
 
 
 def test_without_requests_nothing_is_raised() -> None:
     messages = [(0, at(period), {WEB: of(0.1 * period, request=0.0)}) for period in range(30)]
     made = folded(single(), messages)
-    assert {(one.desired, one.raises) for one in made} == {(10, False)}
+    assert {(each.desired, each.raises) for each in made} == {(10, False)}
 
 
 def test_a_workload_without_name_or_running_pods_is_left_out() -> None:
@@ -181,22 +181,22 @@ def test_a_workload_without_name_or_running_pods_is_left_out() -> None:
 def test_a_renamed_workload_begins_anew_and_the_old_name_is_dropped() -> None:
     forecasts, renamed = single(), Workload("shop", "Deployment", "renamed")
     made = folded(forecasts, [*steady(range(30)), *steady(range(30, 60), name=renamed)])
-    assert next(one.at_us for one in made if one.workload == renamed) == at(34)
+    assert next(each.at_us for each in made if each.workload == renamed) == at(34)
     assert forecasts._history.dump()[0] == [renamed]
 
 
 def test_a_clock_that_is_set_back_does_not_mix_times() -> None:
     forecasts = single()
     made = folded(forecasts, [*steady(range(1000, 1040), 9.0), *steady(range(40), 5.0)])
-    back = [one for one in made if one.at_us < at(1000)]
+    back = [each for each in made if each.at_us < at(1000)]
     assert len(back) > 20
-    assert [one.forecasts["smoothing"][0] for one in back] == [pytest.approx(5.0)] * len(back)
+    assert [each.forecasts["smoothing"][0] for each in back] == [pytest.approx(5.0)] * len(back)
 
 
 def test_the_initialization_time_is_remembered_and_bounded() -> None:
     forecasts = single()
     made = folded(forecasts, [*steady(range(20), initialization=45.0), *steady(range(20, 30), initialization=None)])  # type: ignore[arg-type]
-    assert {one.horizon_seconds for one in made} == {45.0}
+    assert {each.horizon_seconds for each in made} == {45.0}
     (unknown,) = folded(single(), steady(range(30), initialization=None))[-1:]  # type: ignore[arg-type]
     assert unknown.horizon_seconds == unknown.initialization_seconds == 60.0
     (quick,) = folded(single(), steady(range(30), initialization=0.5))[-1:]
@@ -232,10 +232,10 @@ def test_only_the_largest_workloads_are_fitted_and_the_others_say_which_model_co
     messages = [
         (0, at(period), {name: of(5.0, pods=number + 1) for number, name in enumerate(names)}) for period in range(24)
     ]
-    made = [one for one in folded(single(model="holt", fitted=2), messages) if one.at_us == at(22)]
-    assert {one.workload.name: one.model for one in made if one.model == "holt"} == {"w5": "holt", "w4": "holt"}
-    assert {one.model for one in made} == {"holt", "smoothing"}
-    assert all("smoothing" in one.forecasts for one in made)
+    made = [each for each in folded(single(model="holt", fitted=2), messages) if each.at_us == at(22)]
+    assert {each.workload.name: each.model for each in made if each.model == "holt"} == {"w5": "holt", "w4": "holt"}
+    assert {each.model for each in made} == {"holt", "smoothing"}
+    assert all("smoothing" in each.forecasts for each in made)
 
 
 def test_a_partition_that_does_not_exist_is_refused() -> None:
@@ -248,7 +248,7 @@ def test_an_observation_that_comes_again_replaces_the_first() -> None:
     for at_us, amount in ((1_000_000, 1.0), (2_000_000, 2.0), (2_000_000, 3.0)):
         state = series.update(state, at_us, np.array([[amount]]), np.array([60.0]), limit=10)
     assert state.values.tolist() == [[[1.0, 3.0]]]
-    assert [part.tolist() for part in series.known(state)] == [[2], [1.0]]
+    assert [part.tolist() for part in series.observed(state)] == [[2], [1.0]]
 
 
 def test_sums_of_workloads_with_the_longest_names_go_out_in_messages_that_a_server_takes() -> None:

@@ -59,10 +59,10 @@ def test_a_rank_that_the_features_do_not_have_is_refused_by_name() -> None:
         subspace.init(1, 2, rank=3)
 
 
-@pytest.mark.parametrize("known", [1, 2, 5])
-def test_a_fast_merge_that_adds_nothing_new_keeps_the_basis_orthonormal(known: int) -> None:
+@pytest.mark.parametrize("given", [1, 2, 5])
+def test_a_fast_merge_that_adds_nothing_new_keeps_the_basis_orthonormal(given: int) -> None:
     rng = np.random.default_rng(3)
-    batch = rng.random((1, known, 5))
+    batch = rng.random((1, given, 5))
     state = subspace.update(subspace.init(1, 5, rank=3), batch, FOREVER, tau=10)[0]
     same = state
     for _ in range(5):
@@ -74,33 +74,33 @@ def test_a_fast_merge_that_adds_nothing_new_keeps_the_basis_orthonormal(known: i
 def test_a_node_without_usage_has_no_direction_and_a_missing_model_none_known() -> None:
     moment = np.zeros((2, 4, 4))
     moment[1, 0, 3] = np.nan
-    found = direction.leading(moment)
-    assert (found.size[0], found.gap[0], found.explained[0]) == (0, 1, 0)
-    assert np.array_equal(found.vector[0], np.full(4, 0.5))
-    assert np.isnan(np.concatenate([found.size[1:], found.gap[1:], found.explained[1:], found.vector[1]])).all()
+    result = direction.leading(moment)
+    assert (result.size[0], result.gap[0], result.explained[0]) == (0, 1, 0)
+    assert np.array_equal(result.vector[0], np.full(4, 0.5))
+    assert np.isnan(np.concatenate([result.size[1:], result.gap[1:], result.explained[1:], result.vector[1]])).all()
 
 
 def test_the_direction_of_one_workload_is_that_workload_and_explains_all() -> None:
     load = np.array([0.3, 0.0, 0.4])
-    found = direction.leading(learned(load.tolist(), load.tolist()))
-    assert found.size[0] == pytest.approx(0.5)
-    np.testing.assert_allclose(found.size[0] * found.vector[0], load, atol=1e-15)
-    assert (found.vector >= 0).all()
-    assert found.gap[0] == pytest.approx(0, abs=1e-15)
-    assert found.explained[0] == pytest.approx(1)
+    result = direction.leading(learned(load.tolist(), load.tolist()))
+    assert result.size[0] == pytest.approx(0.5)
+    np.testing.assert_allclose(result.size[0] * result.vector[0], load, atol=1e-15)
+    assert (result.vector >= 0).all()
+    assert result.gap[0] == pytest.approx(0, abs=1e-15)
+    assert result.explained[0] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("diagonal", [0.0, -0.25])
 def test_what_is_no_second_moment_is_explained_by_a_share_all_the_same(diagonal: float) -> None:
     """A node that models itself may tell any numbers."""
-    found = direction.leading(np.array([[[diagonal, 0.5], [0.5, diagonal]]]))
-    assert found.explained[0] == 1
-    assert np.isfinite([*found.size, *found.gap, *found.vector[0]]).all()
+    result = direction.leading(np.array([[[diagonal, 0.5], [0.5, diagonal]]]))
+    assert result.explained[0] == 1
+    assert np.isfinite([*result.size, *result.gap, *result.vector[0]]).all()
 
 
 def test_one_feature_has_a_direction_and_no_second() -> None:
-    found = direction.leading(np.array([[[0.25]]]))
-    assert (found.size[0], found.vector[0, 0], found.gap[0], found.explained[0]) == (0.5, 1, 0, 1)
+    result = direction.leading(np.array([[[0.25]]]))
+    assert (result.size[0], result.vector[0, 0], result.gap[0], result.explained[0]) == (0.5, 1, 0, 1)
 
 
 def test_a_dead_node_is_not_in_the_sum_whatever_it_left_behind() -> None:

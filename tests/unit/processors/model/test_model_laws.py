@@ -34,10 +34,10 @@ def usage_moment(rng: np.random.Generator, nodes: int, features: int) -> Array:
 
 
 def test_p1_a_full_rank_merge_is_the_decomposition_of_both_together() -> None:
-    one, other = np.random.default_rng(1).random((2, 50, 6, 9))
-    merged = subspace.merge_fast(of_columns(one), of_columns(other), weights=(1, 1), rank=6)
-    np.testing.assert_allclose(subspace.moment(merged), gram(one) + gram(other), atol=6e-14)
-    offline = np.linalg.svd(np.concatenate((one, other), axis=2), compute_uv=False)
+    left, right = np.random.default_rng(1).random((2, 50, 6, 9))
+    merged = subspace.merge_fast(of_columns(left), of_columns(right), weights=(1, 1), rank=6)
+    np.testing.assert_allclose(subspace.moment(merged), gram(left) + gram(right), atol=6e-14)
+    offline = np.linalg.svd(np.concatenate((left, right), axis=2), compute_uv=False)
     np.testing.assert_allclose(merged.sigma, offline, atol=6e-14)
 
 
@@ -47,10 +47,10 @@ def test_p2_the_fast_merge_is_the_basic_one_for_any_weights_and_ranks(
     seed: int, first: int, second: int, one_weight: float, other_weight: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    one, other = of_columns(rng.random((4, 6, first))), of_columns(rng.random((4, 6, second)))
+    left, right = of_columns(rng.random((4, 6, first))), of_columns(rng.random((4, 6, second)))
     for rank in range(1, min(6, first + second) + 1):
-        fast = subspace.merge_fast(one, other, weights=(one_weight, other_weight), rank=rank)
-        basic = subspace.merge_basic(one, other, weights=(one_weight, other_weight), rank=rank)
+        fast = subspace.merge_fast(left, right, weights=(one_weight, other_weight), rank=rank)
+        basic = subspace.merge_basic(left, right, weights=(one_weight, other_weight), rank=rank)
         np.testing.assert_allclose(fast.sigma, basic.sigma, atol=5e-14)
         if rank == min(6, first + second):
             moment = subspace.moment(basic)
@@ -78,11 +78,11 @@ def test_p4_the_first_singular_value_survives_squaring() -> None:
 @often
 def test_p5_a_merge_has_the_mean_trace_and_at_most_the_mean_first_eigenvalue(seed: int, weight: float) -> None:
     rng = np.random.default_rng(seed)
-    one, other = usage_moment(rng, 1, 4), usage_moment(rng, 1, 4)
-    merged = (1 - weight) * one + weight * other
-    first = [direction.leading(each).size[0] ** 2 for each in (one, other, merged)]
+    left, right = usage_moment(rng, 1, 4), usage_moment(rng, 1, 4)
+    merged = (1 - weight) * left + weight * right
+    first = [direction.leading(each).size[0] ** 2 for each in (left, right, merged)]
     assert first[2] <= (1 - weight) * first[0] + weight * first[1] + 2e-14 <= max(first[:2]) + 4e-14
-    traces = [np.trace(each[0]) for each in (one, other, merged)]
+    traces = [np.trace(each[0]) for each in (left, right, merged)]
     assert traces[2] == pytest.approx((1 - weight) * traces[0] + weight * traces[1], abs=2e-14)
 
 
@@ -101,11 +101,11 @@ def test_p7_usage_of_at_most_one_bounds_the_moment_and_what_is_read_off_it() -> 
     for _ in range(50):
         batch: Array = scale * np.minimum(rng.random((100, 10, 6)) * 2, 1.0)
         state, moment = second_moment.update(state, batch, np.ones(100), tau=TAU)
-    found = direction.leading(moment)
+    result = direction.leading(moment)
     assert ((moment >= 0) & (moment <= 1)).all()
-    assert (found.size <= 6**0.5).all()
-    assert (found.vector >= 0).all()
-    assert ((found.explained >= 0) & (found.explained <= 1) & (found.gap >= 0) & (found.gap <= 1)).all()
+    assert (result.size <= 6**0.5).all()
+    assert (result.vector >= 0).all()
+    assert ((result.explained >= 0) & (result.explained <= 1) & (result.gap >= 0) & (result.gap <= 1)).all()
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-12])
@@ -119,12 +119,12 @@ def test_the_direction_is_that_of_a_whole_decomposition(second: float, scale: fl
     strength = scale * np.array([1.0, second, 0.3 * second, 0.1 * second, 0.0])
     moment = basis * strength @ basis.transpose(0, 2, 1)
     moment = (moment + moment.transpose(0, 2, 1)) / 2
-    found = direction.leading(moment)
-    np.testing.assert_allclose(np.abs(np.sum(found.vector * basis[:, :, 0], axis=1)), 1.0, rtol=1e-14)
-    image = np.einsum("nij,nj->ni", moment, found.vector)
+    result = direction.leading(moment)
+    np.testing.assert_allclose(np.abs(np.sum(result.vector * basis[:, :, 0], axis=1)), 1.0, rtol=1e-14)
+    image = np.einsum("nij,nj->ni", moment, result.vector)
     rounding = 1e-15 / (1 - second)  # turns an entry of zero slightly negative, which counts as zero
-    np.testing.assert_allclose(image, found.size[:, np.newaxis] ** 2 * found.vector, atol=2 * rounding * scale)
-    np.testing.assert_allclose(np.linalg.norm(found.vector, axis=1), 1.0, rtol=1e-15)
+    np.testing.assert_allclose(image, result.size[:, np.newaxis] ** 2 * result.vector, atol=2 * rounding * scale)
+    np.testing.assert_allclose(np.linalg.norm(result.vector, axis=1), 1.0, rtol=1e-15)
 
 
 def by_root_mean_square(moment: Array, usage: Array) -> Array:
@@ -139,12 +139,12 @@ def by_root_mean_square(moment: Array, usage: Array) -> Array:
 def test_p8_the_root_mean_square_is_never_below_the_expected_workload(seed: int, features: int) -> None:
     rng = np.random.default_rng(seed)
     moment, usage = usage_moment(rng, 8, features), rng.random((8, features))
-    found = direction.leading(moment)
+    result = direction.leading(moment)
     roots = np.sqrt(np.diagonal(moment, axis1=1, axis2=2))
-    assert (roots >= found.size[:, np.newaxis] * found.vector - 1e-15).all()
+    assert (roots >= result.size[:, np.newaxis] * result.vector - 1e-15).all()
     none = np.zeros(features)
     calm = by_root_mean_square(moment, usage)
-    assert (calm <= capacity_signal.update(found, usage, headroom=none, max_pods=MAX_PODS).k * (1 + 1e-13)).all()
+    assert (calm <= capacity_signal.update(result, usage, headroom=none, max_pods=MAX_PODS).k * (1 + 1e-13)).all()
 
 
 def test_p8_both_are_equal_for_a_single_workload() -> None:
@@ -161,8 +161,8 @@ def test_p9_a_constant_load_fits_one_over_its_largest_share_for_any_batch_size(s
     load = scale * np.array([0.4, 0.1])
     batch = np.tile(load, (1, samples, 1))
     moment = second_moment.update(second_moment.init(1, 2), batch, np.array([np.inf]), tau=TAU)[1]
-    found = direction.leading(moment)
-    signal = capacity_signal.update(found, np.zeros((1, 2)), headroom=np.zeros(2), max_pods=MAX_PODS)
+    result = direction.leading(moment)
+    signal = capacity_signal.update(result, np.zeros((1, 2)), headroom=np.zeros(2), max_pods=MAX_PODS)
     assert signal.k[0] == pytest.approx(1 / load.max(), rel=1e-14)
 
 
@@ -172,16 +172,17 @@ def test_p10_the_signal_is_bounded_and_never_rises_with_usage_or_with_the_moment
     rng = np.random.default_rng(seed)
     moment, usage, none = usage_moment(rng, 4, 3), rng.random((4, 3)) * 1.2, np.zeros(3)
     moment[0] = 0
-    found = direction.leading(moment)
-    k = capacity_signal.update(found, usage, headroom=none, max_pods=MAX_PODS).k
+    result = direction.leading(moment)
+    k = capacity_signal.update(result, usage, headroom=none, max_pods=MAX_PODS).k
     assert ((k >= 0) & (k <= MAX_PODS)).all()
     fuller = usage + rng.random((4, 3)) * 0.1
-    assert (capacity_signal.update(found, fuller, headroom=none, max_pods=MAX_PODS).k <= k).all()
+    assert (capacity_signal.update(result, fuller, headroom=none, max_pods=MAX_PODS).k <= k).all()
     more = moment + usage_moment(rng, 4, 3)
     along = [
-        np.sqrt(np.sum(found.vector[:, :, None] * each * found.vector[:, None], axis=(1, 2))) for each in (moment, more)
+        np.sqrt(np.sum(result.vector[:, :, None] * each * result.vector[:, None], axis=(1, 2)))
+        for each in (moment, more)
     ]
-    less, longer = (found._replace(size=size) for size in along)
+    less, longer = (result._replace(size=size) for size in along)
     before, after = (capacity_signal.update(each, usage, headroom=none, max_pods=MAX_PODS).k for each in (less, longer))
     assert (after <= before).all()
 
@@ -191,15 +192,15 @@ def test_p11_sequence_tree_and_one_flat_merge_agree_at_full_rank_in_any_order() 
     samples = rng.random((16, 5, 10)) / 10
     locals_ = [of_columns(each[np.newaxis]) for each in samples]
 
-    def join(one: subspace.State, other: subspace.State) -> subspace.State:
-        return subspace.merge_fast(one, other, weights=(1, 1), rank=5)
+    def join(left: subspace.State, right: subspace.State) -> subspace.State:
+        return subspace.merge_fast(left, right, weights=(1, 1), rank=5)
 
     sequential = locals_[0]
     for each in locals_[1:]:
         sequential = join(sequential, each)
     tree = [locals_[index] for index in rng.permutation(16)]
     while len(tree) > 1:
-        tree = [join(one, other) for one, other in zip(tree[::2], tree[1::2], strict=True)]
+        tree = [join(first, other) for first, other in zip(tree[::2], tree[1::2], strict=True)]
     everything = np.concatenate(samples[:, :, rng.permutation(10)], axis=1)[np.newaxis]
     flat = of_columns(everything)
     for merged in (sequential, tree[0]):
@@ -246,10 +247,10 @@ def as_floats(signal: capacity_signal.Signal) -> tuple[Array, Array]:
 
 def signalled(rows: Rows) -> Iterator[Array]:
     moment = second_moment.update(second_moment.init(len(rows), 6), BATCHES[0, rows], ELAPSED[0, rows], tau=TAU)[1]
-    found, usage, none = direction.leading(moment), BATCHES[1, rows, 0], np.zeros(6)
-    yield from found
-    yield from as_floats(capacity_signal.update(found, usage, headroom=none, max_pods=MAX_PODS))
-    yield from as_floats(capacity_signal.reference(found, usage, headroom=none, max_pods=MAX_PODS))
+    result, usage, none = direction.leading(moment), BATCHES[1, rows, 0], np.zeros(6)
+    yield from result
+    yield from as_floats(capacity_signal.update(result, usage, headroom=none, max_pods=MAX_PODS))
+    yield from as_floats(capacity_signal.reference(result, usage, headroom=none, max_pods=MAX_PODS))
 
 
 @pytest.mark.parametrize("run", [modelled, signalled])
@@ -258,5 +259,5 @@ def test_grouping_nodes_never_changes_a_bit_of_any_result(run: Callable[[Rows], 
     order = np.random.default_rng(groups).permutation(NODES)
     whole = list(run(np.arange(NODES)))
     for rows in np.array_split(order, groups):
-        for expected, found in zip(whole, run(rows), strict=True):
-            np.testing.assert_array_equal(found, expected[rows])
+        for expected, result in zip(whole, run(rows), strict=True):
+            np.testing.assert_array_equal(result, expected[rows])

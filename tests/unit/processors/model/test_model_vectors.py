@@ -13,13 +13,13 @@ TAU = 10.0
 
 
 def test_first_vector_direction_and_signal_of_a_given_moment() -> None:
-    found = direction.leading(MOMENT)
-    assert found.size[0] == pytest.approx(0.7282015956, abs=1e-10)
-    assert found.size[0] ** 2 == pytest.approx(0.5302775638, abs=1e-10)
-    np.testing.assert_allclose(found.vector[0], [0.9570920265, 0.2897841487], atol=1e-10)
-    assert found.gap[0] == pytest.approx(0.3200633929, abs=1e-10)
+    result = direction.leading(MOMENT)
+    assert result.size[0] == pytest.approx(0.7282015956, abs=1e-10)
+    assert result.size[0] ** 2 == pytest.approx(0.5302775638, abs=1e-10)
+    np.testing.assert_allclose(result.vector[0], [0.9570920265, 0.2897841487], atol=1e-10)
+    assert result.gap[0] == pytest.approx(0.3200633929, abs=1e-10)
     usage = np.array([[0.30, 0.55]])
-    signal = capacity_signal.update(found, usage, headroom=np.zeros(2), max_pods=110)
+    signal = capacity_signal.update(result, usage, headroom=np.zeros(2), max_pods=110)
     assert signal.k[0] == pytest.approx(1.0043676494, abs=1e-10)
     assert signal.binding[0] == 0
 
@@ -29,10 +29,10 @@ def test_second_vector_one_batch_merged_three_to_one_by_both_local_models() -> N
     elapsed = np.array([-TAU * np.log(0.75)])  # weighs the batch 1/4
     moment = second_moment.update(second_moment.State(MOMENT), batch, elapsed, tau=TAU)[1]
     np.testing.assert_allclose(moment[0], [[0.5, 0.1075], [0.1075, 0.1625]], atol=1e-15)
-    found = direction.leading(moment)
-    assert found.size[0] ** 2 == pytest.approx(0.5313320144, abs=1e-10)
-    assert found.size[0] == pytest.approx(0.7289252461, abs=1e-10)
-    np.testing.assert_allclose(found.vector[0], [0.9600531609, 0.2798176697], atol=1e-10)
+    result = direction.leading(moment)
+    assert result.size[0] ** 2 == pytest.approx(0.5313320144, abs=1e-10)
+    assert result.size[0] == pytest.approx(0.7289252461, abs=1e-10)
+    np.testing.assert_allclose(result.vector[0], [0.9600531609, 0.2798176697], atol=1e-10)
     values, vectors = np.linalg.eigh(MOMENT)
     start = subspace.State(vectors[:, :, ::-1], np.sqrt(values[:, ::-1]))
     state, merged = subspace.update(start, batch, elapsed, tau=TAU)
@@ -43,10 +43,10 @@ def test_second_vector_one_batch_merged_three_to_one_by_both_local_models() -> N
 def test_third_vector_merging_two_disjoint_workloads_halves_the_first_eigenvalue() -> None:
     """CARICO dissertation, eq 3.9, promises at least the smaller one: 10."""
     first = np.array([[[1.0, 0.0]] * 10])
-    one = subspace.State(np.eye(2)[np.newaxis], np.array([[10**0.5, 0.0]]))
+    left = subspace.State(np.eye(2)[np.newaxis], np.array([[10**0.5, 0.0]]))
     other = subspace.State(np.eye(2)[:, ::-1][np.newaxis], np.array([[10**0.5, 0.0]]))
-    assert np.array_equal(subspace.moment(one)[0].round(12), first[0].T @ first[0])
-    merged = subspace.merge_fast(one, other, weights=(0.5**0.5, 0.5**0.5), rank=2)
+    assert np.array_equal(subspace.moment(left)[0].round(12), first[0].T @ first[0])
+    merged = subspace.merge_fast(left, other, weights=(0.5**0.5, 0.5**0.5), rank=2)
     np.testing.assert_allclose(merged.sigma[0] ** 2, [5, 5], atol=1e-14)
 
 

@@ -38,7 +38,7 @@ def fold(messages: list[SampleBlock], partition: Partition | None = None) -> lis
     return (partition or Partition(configured(), 0)).fold([stored(message) for message in messages])[0]
 
 
-def told(node: str, seq: int, at: float, boot: str = "boot") -> SampleBlock:
+def block_of(node: str, seq: int, at: float, boot: str = "boot") -> SampleBlock:
     """Return a block of a second of the boot clock with another time of the wall clock."""
     return block(node, 0, seq=seq).model_copy(update={"at_us": round((START + at) * 1e6), "boot": boot})
 
@@ -82,8 +82,8 @@ def test_a_late_block_changes_no_number_of_any_node() -> None:
 
 
 def test_a_block_of_the_boot_before_is_late_and_does_not_bring_that_boot_back() -> None:
-    again = [told("n", 12 + second, 30 + second, boot="second") for second in range(2)]
-    outputs = fold([told("n", 90_000, 0), again[0], told("n", 90_001, 1), again[1]])
+    again = [block_of("n", 12 + second, 30 + second, boot="second") for second in range(2)]
+    outputs = fold([block_of("n", 90_000, 0), again[0], block_of("n", 90_001, 1), again[1]])
     assert seconds(outputs) == [0, 30, 31]
     assert rows(outputs)[-1].blocks == Blocks(doubled=0, late=1, missing=0, jumps=0)
 
@@ -92,8 +92,8 @@ def test_another_boot_id_is_another_boot_unless_it_is_the_same_one_cut() -> None
     whole = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
     assert cut(whole) == cut(whole[:DIGITS]) == whole[:DIGITS]
     assert cut(whole) != cut(f"4{whole[1:]}")
-    for one, other in (("recorded-1", "recorded-2"), ("another boot", "another"), ("boot", "boot-2")):
-        assert cut(one) != cut(other)
+    for left, right in (("recorded-1", "recorded-2"), ("another boot", "another"), ("boot", "boot-2")):
+        assert cut(left) != cut(right)
 
 
 @given(st.lists(st.integers(0, SPAN), max_size=80))
@@ -125,7 +125,12 @@ def test_counts_are_those_of_whoever_remembers_everything(later: list[int]) -> N
 
 @pytest.mark.parametrize(
     "forged",
-    [told("n", 2**53 - 1, 20), told("n", 10**6, 20 + 10**6), told("n", 1020, 20, boot="x"), told("n", 2, 0, boot="x")],
+    [
+        block_of("n", 2**53 - 1, 20),
+        block_of("n", 10**6, 20 + 10**6),
+        block_of("n", 1020, 20, boot="x"),
+        block_of("n", 2, 0, boot="x"),
+    ],
     ids=["last second", "later by days", "another boot", "another boot in the past"],
 )
 def test_one_forged_block_costs_a_node_two_seconds(forged: SampleBlock) -> None:
@@ -144,50 +149,50 @@ def test_one_forged_block_costs_a_node_two_seconds(forged: SampleBlock) -> None:
 
 
 def test_a_node_that_begins_with_a_forged_block_is_heard_all_the_same() -> None:
-    outputs = fold([told("n", 2**53 - 1, 0), *(block("n", second) for second in range(10))])
+    outputs = fold([block_of("n", 2**53 - 1, 0), *(block("n", second) for second in range(10))])
     assert [row.seq for row in rows(outputs)][1:] == list(range(1002, 1010))
 
 
 def test_blocks_that_were_folded_are_not_folded_again_however_many_come_in_a_row() -> None:
     true = [block("n", second) for second in range(200)]
-    outputs = fold([*true, *true[50:100], told("n", 1300, 300)])
+    outputs = fold([*true, *true[50:100], block_of("n", 1300, 300)])
     assert [row.seq for row in rows(outputs)] == [*range(1000, 1200), 1300]
 
 
 def test_a_virtual_machine_that_was_set_back_goes_on_under_its_old_boot() -> None:
     before = [block("n", second) for second in range(300)]
-    after = [told("n", 1100 + second, 300 + second) for second in range(20)]
+    after = [block_of("n", 1100 + second, 300 + second) for second in range(20)]
     outputs = rows(fold([*before, *after]))
     assert [row.at_us // 1_000_000 - START for row in outputs] == [*range(300), *range(302, 320)]
     assert [row.seq for row in outputs[300:]] == list(range(1102, 1120))
 
 
 def test_two_hosts_of_one_name_are_told_as_long_as_both_send() -> None:
-    one = [told("n", 1000 + second, second, boot="one") for second in range(200)]
-    two = [told("n", 5000 + second, second, boot="two") for second in range(30)]
-    both = [each for pair in zip(one, two, strict=False) for each in pair]
+    first = [block_of("n", 1000 + second, second, boot="one") for second in range(200)]
+    two = [block_of("n", 5000 + second, second, boot="two") for second in range(30)]
+    both = [each for pair in zip(first, two, strict=False) for each in pair]
     partition = Partition(configured(), 0)
     last = rows(fold(both, partition))[-1].blocks
     assert last is not None
     assert last.shared
     restored = Partition(configured(), 0)
     restored.restore(partition.snapshot())
-    assert rows(fold(one[30:33], restored))[-1].seq == 1032
-    last = rows(fold(one[33:], restored))[-1].blocks
+    assert rows(fold(first[30:33], restored))[-1].seq == 1032
+    last = rows(fold(first[33:], restored))[-1].blocks
     assert last is not None
     assert last.shared is None
 
 
 def test_a_reboot_and_late_blocks_of_the_boot_before_are_no_second_host() -> None:
-    first = [told("n", 1000 + second, second, boot="one") for second in range(10)]
-    again = [told("n", 10 + second, 40 + second, boot="two") for second in range(10)]
+    first = [block_of("n", 1000 + second, second, boot="one") for second in range(10)]
+    again = [block_of("n", 10 + second, 40 + second, boot="two") for second in range(10)]
     outputs = rows(fold([*first[:9], again[0], first[9], *again[1:]]))
     assert outputs[-1].blocks == Blocks(doubled=0, late=1, missing=0, jumps=0)
 
 
 def test_a_state_that_a_forged_block_has_blinded_is_healed() -> None:
     partition = Partition(configured(), 0)
-    fold([*(block("n", second) for second in range(10)), told("n", 2**53 - 1, 10)], partition)
+    fold([*(block("n", second) for second in range(10)), block_of("n", 2**53 - 1, 10)], partition)
     header, arrays = snapshot.unpack(partition.snapshot())
     for arrived, _, _ in header["admission"]["known"].values():
         del arrived[8:]  # as an older program stored it
@@ -220,7 +225,7 @@ def test_one_node_with_blocks_of_the_future_does_not_stop_the_sums_of_others() -
     for second in range(100):
         messages += [block("a", second), block("b", second)]
         far = range(3 * second, 3 * second + 3)
-        messages += [told("liar", 5000 + each, 10_000_000 + each) for each in far]
+        messages += [block_of("liar", 5000 + each, 10_000_000 + each) for each in far]
     sums = [each.message for each in fold(messages) if isinstance(each.message, Model)]
     assert [model.at_us // 1_000_000 - START for model in sums] == list(range(99))
     assert {model.nodes for model in sums} == {2}
@@ -262,23 +267,25 @@ def test_a_silent_node_is_forgotten_once_the_partition_has_seen_an_hour_of_its_s
 
 @pytest.mark.parametrize("step", [0.1, -0.1, 0.9, -1.0])
 def test_a_small_step_of_the_wall_clock_is_followed_at_once(step: float) -> None:
-    outputs = fold([told("n", 1000 + second, second + (step if second > 2 else 0)) for second in range(6)])
+    outputs = fold([block_of("n", 1000 + second, second + (step if second > 2 else 0)) for second in range(6)])
     assert seconds(outputs) == pytest.approx([0, 1, 2, 3 + step, 4 + step, 5 + step])
     assert all(row.clock is None and row.blocks is None for row in rows(outputs))
 
 
 def test_a_leap_second_that_is_smeared_over_a_day_and_drift_for_months_are_no_jump() -> None:
-    told_us, known = 0, None
+    told_us, present = 0, None
     for seq in range(0, 40_000, 7):
         told_us += 7_000_000 + 700  # 100 ppm: 4 s in all
-        known = clock.update(known, seq, told_us, 0)
-        assert clock.error_us(known) is None
-        assert clock.at_of(known, seq, told_us) == told_us
+        present = clock.update(present, seq, told_us, 0)
+        assert clock.error_us(present) is None
+        assert clock.at_of(present, seq, told_us) == told_us
 
 
 @pytest.mark.parametrize("jump", [-HOUR, -5, 5, 10_000_000])
 def test_after_a_jump_time_is_carried_on_and_the_clock_is_believed_once_it_has_held_for_a_minute(jump: int) -> None:
-    outputs = fold([told("n", 1000 + second, second + (jump if second >= 3 else 0)) for second in range(3 + HELD + 2)])
+    outputs = fold(
+        [block_of("n", 1000 + second, second + (jump if second >= 3 else 0)) for second in range(3 + HELD + 2)]
+    )
     carried, believed = seconds(outputs)[: 3 + HELD - 1], seconds(outputs)[3 + HELD - 1 :]
     assert carried == list(range(3 + HELD - 1))
     assert believed == [second + jump for second in range(3 + HELD - 1, 3 + HELD + 2)]
@@ -291,7 +298,7 @@ def test_after_a_jump_time_is_carried_on_and_the_clock_is_believed_once_it_has_h
 
 
 def test_a_clock_that_jumps_there_and_back_is_never_believed() -> None:
-    outputs = fold([told("n", second, second + (second // 20 % 2) * HOUR) for second in range(200)])
+    outputs = fold([block_of("n", second, second + (second // 20 % 2) * HOUR) for second in range(200)])
     assert seconds(outputs) == list(range(200))
     assert rows(outputs)[-1].clock == HOUR
     assert rows(outputs)[-1].blocks == Blocks(doubled=0, late=0, missing=0, jumps=5)
@@ -300,7 +307,7 @@ def test_a_clock_that_jumps_there_and_back_is_never_believed() -> None:
 def test_a_node_whose_clock_has_jumped_stays_in_the_sums_and_moves_nobody_elses_second() -> None:
     messages = []
     for second in range(20):
-        messages += [block("good", second), told("n", 1000 + second, second + (10_000_000 if second > 5 else 0))]
+        messages += [block("good", second), block_of("n", 1000 + second, second + (10_000_000 if second > 5 else 0))]
     sums = [each.message for each in fold(messages) if isinstance(each.message, Model)]
     assert [model.at_us // 1_000_000 - START for model in sums] == list(range(19))
     assert {model.nodes for model in sums[1:]} == {2}
@@ -309,7 +316,7 @@ def test_a_node_whose_clock_has_jumped_stays_in_the_sums_and_moves_nobody_elses_
 def test_a_clock_that_was_wrong_from_the_start_is_flagged_by_its_distance_and_left_out_of_the_sums() -> None:
     messages = []
     for second in range(STEADY + 20):
-        messages += [block("good", second), told("n", 1000 + second, second - HOUR)]
+        messages += [block("good", second), block_of("n", 1000 + second, second - HOUR)]
     outputs = fold(messages)
     assert [row.clock for row in rows(outputs)][STEADY - 1 :] == [-HOUR] * 21
     assert all(row.clock is None for row in [*rows(outputs, "good"), *rows(outputs)[: STEADY - 1]])
@@ -342,14 +349,14 @@ def test_pods_are_learned_at_the_time_that_is_believed_of_their_node() -> None:
         moved = moved.model_copy(update={"at_us": moved.at_us + off * 1_000_000})
         usage = usage.model_copy(update={"at_us": usage.at_us + off * 1_000_000})
         wrong.fold([stored(moved), stored(usage)])
-    (expected,), (found,) = (rows(fold([block("n", 30, pods=1.0)], partition)) for partition in (good, wrong))
+    (expected,), (result,) = (rows(fold([block("n", 30, pods=1.0)], partition)) for partition in (good, wrong))
     assert expected.classes
-    assert found.classes == expected.classes
+    assert result.classes == expected.classes
 
 
 @pytest.mark.parametrize("seq", [2**53 - 1, 10**12])
 def test_no_second_that_the_schema_takes_stops_a_fold(seq: int) -> None:
-    outputs = fold([block("n", 0), told("n", seq, 1), block("good", 1), told("n", seq, 2)])
+    outputs = fold([block("n", 0), block_of("n", seq, 1), block("good", 1), block_of("n", seq, 2)])
     for output in outputs:
         codec.decode(type(output.message), codec.encode(output.message))
     assert rows(outputs, "good")
@@ -368,9 +375,9 @@ def test_no_second_that_the_schema_takes_stops_a_fold(seq: int) -> None:
 )
 @examples(max_examples=60, deadline=None)
 def test_how_messages_are_grouped_changes_neither_counts_nor_times(
-    said: list[tuple[str, int, int, bool]], cuts: list[int]
+    reports: list[tuple[str, int, int, bool]], cuts: list[int]
 ) -> None:
-    messages = [told(node, 1000 + seq, seq + off, "b" if boot else "c") for node, seq, off, boot in said]
+    messages = [block_of(node, 1000 + seq, seq + off, "b" if boot else "c") for node, seq, off, boot in reports]
     whole = [codec.encode(each.message) for each in fold(messages)]
     partition, parts = Partition(configured(), 0), []
     for start, end in itertools.pairwise([0, *sorted(cuts), len(messages)]):
@@ -396,8 +403,8 @@ def older(partition: Partition) -> bytes:
     arrays |= {f"classes.{name}": np.zeros((slots[0], 2)) for name in ("rest", "scatter")}
     arrays["classes.seconds"] = np.zeros(slots[0])
     del header["admission"]["allocatable"]
-    known = header["admission"].pop("known")
-    header["admission"]["marks"] = {node: come[:2] for node, (come, _, _) in known.items()}
+    present = header["admission"].pop("known")
+    header["admission"]["marks"] = {node: come[:2] for node, (come, _, _) in present.items()}
     return snapshot.pack(header | {"format": 2, "watermark": header["watermark"][:2]}, arrays)
 
 

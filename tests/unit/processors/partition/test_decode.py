@@ -34,17 +34,17 @@ def blocks(draw: st.DrawFn) -> SampleBlock:
 @given(st.lists(blocks(), min_size=1, max_size=6))
 @settings(max_examples=100, deadline=None)
 def test_every_number_lands_in_the_column_of_its_metric_whatever_was_decoded_with_it(sent: list[SampleBlock]) -> None:
-    for message, found in zip(sent, decoded(sent), strict=True):
-        (values,) = decode.samples([found])
-        assert found.message.samples == message.samples
+    for message, result in zip(sent, decoded(sent), strict=True):
+        (values,) = decode.samples([result])
+        assert result.message.samples == message.samples
         for row, wanted in enumerate(np.array(message.values, dtype=np.float64).reshape(message.samples, -1)):
-            known = dict(zip(message.metrics, wanted, strict=True))
-            assert np.array_equal(values[row], [known.get(name, np.nan) for name in metric.NAMES], equal_nan=True)
+            present = dict(zip(message.metrics, wanted, strict=True))
+            assert np.array_equal(values[row], [present.get(name, np.nan) for name in metric.NAMES], equal_nan=True)
 
 
 def test_blocks_that_were_decoded_apart_are_stacked_like_those_that_came_together() -> None:
     sent = [block(f"n{index}", 0, cpu_util=index / 10) for index in range(4)]
-    apart = [found for message in sent for found in decoded([message])]
+    apart = [result for message in sent for result in decoded([message])]
     assert np.array_equal(decode.samples(apart), decode.samples(decoded(sent)))
 
 

@@ -54,7 +54,7 @@ def short(payload: bytes, boot: str) -> bytes:
     return payload.replace(boot.encode(), boot[:DIGITS].encode())
 
 
-def world(second: int) -> bytes:
+def global_model(second: int) -> bytes:
     """Return a global model of a cluster whose pods take more and more."""
     cost = [0.3 + 0.002 * second, 4e8, 0.002, 0.002, 0.01]
     model = Model(
@@ -82,19 +82,19 @@ def both(
     sampled, modelled = [], []
     for second in range(seconds):
         if hears:
-            sampled.append((NAMES.model, world(second)))
+            sampled.append((NAMES.model, global_model(second)))
             modelled.append(sampled[-1])
             for edge in edges if second % 30 == 0 else ():
-                edge.adopt(world(second))
+                edge.adopt(global_model(second))
         for message in writer.write(made.step()):
             payload, encoded = message.payload(START_US), token(made.fleet.name[message.node])
             boot = writer.boot[message.node]
             stored = NAMES.part(0, message.kind, encoded)
             if message.kind == "samples":
                 payload = throttled(payload, random)
-                told = edges[message.node].block(short(payload, boot))
-                assert told is not None
-                modelled.append((NAMES.part(0, "edge", encoded), told))
+                messages = edges[message.node].block(short(payload, boot))
+                assert messages is not None
+                modelled.append((NAMES.part(0, "edge", encoded), messages))
             else:
                 if message.kind == "containers":
                     edges[message.node].event(short(payload, boot))
@@ -118,8 +118,8 @@ def wire(messages: list[Stored], kind: str) -> int:
         _, node = subject.rsplit(".", 2)[-2:]
         if f".{kind}." in subject:
             block = json.loads(payload)
-            said = f"samples:{block['node']}:{block['boot']}:{block['seq']}"
-            id_ = said if kind == "samples" else identity(block["node"], block["boot"], block["seq"])
+            reports = f"samples:{block['node']}:{block['boot']}:{block['seq']}"
+            id_ = reports if kind == "samples" else identity(block["node"], block["boot"], block["seq"])
             total += len(payload) + len(f"spazio.{kind}.{node}") + len(f"NATS/1.0\r\nNats-Msg-Id: {id_}\r\n\r\n")
     return total
 
@@ -187,7 +187,7 @@ def test_with_a_global_model_that_nodes_hear_now_and_then_the_signal_is_that_of_
 
 def test_what_is_no_global_model_is_refused() -> None:
     with pytest.raises(codec.Refused, match="scope"):
-        Edge(SETTINGS, "n").adopt(world(0).replace(b"global", b"local"))
+        Edge(SETTINGS, "n").adopt(global_model(0).replace(b"global", b"local"))
 
 
 @pytest.mark.slow
@@ -198,10 +198,10 @@ def test_the_centres_model_stays_as_near_the_nodes_own_as_the_setting_says() -> 
     seconds = 300
     for second in range(seconds):
         payload = codec.encode(telemetry.noisy("n", second, 2 + second // 40 % 3, random))
-        told = edge.block(payload)
-        assert told is not None
-        centre.fold([(NAMES.part(0, "edge", "n"), told)])
-        ours, theirs = own(edge).moment[0], known(centre).moment[0]
+        messages = edge.block(payload)
+        assert messages is not None
+        centre.fold([(NAMES.part(0, "edge", "n"), messages)])
+        ours, theirs = own(edge).moment[0], model_state(centre).moment[0]
         size = max(float(np.linalg.norm(ours)), settings.estimate.max_pods**-2)
         far += bool(np.linalg.norm(ours - theirs) > 0.05 * size)
         assert np.linalg.norm(ours - theirs) <= 0.2 * size
@@ -209,10 +209,10 @@ def test_the_centres_model_stays_as_near_the_nodes_own_as_the_setting_says() -> 
 
 
 def own(edge: Edge) -> State:
-    return known(edge._partition)
+    return model_state(edge._partition)
 
 
-def known(partition: Partition) -> State:
+def model_state(partition: Partition) -> State:
     state = partition.state("n")
     assert state is not None
     return state
@@ -223,13 +223,13 @@ def test_sums_of_models_are_those_of_samples() -> None:
     sampled, modelled = both(load(edge_model_change="0"), 4, 60)
     (samples, _), (edges, _) = folded(SETTINGS, sampled), folded(SETTINGS, modelled)
     for node in samples._state.slots:
-        one, other = samples.state(node), edges.state(node)
-        assert one is not None
-        assert other is not None
-        np.testing.assert_allclose(other.moment, one.moment, atol=0.01 * float(np.abs(one.moment).max()))
-        np.testing.assert_array_equal(other.sizes, one.sizes)
-        np.testing.assert_allclose(other.cost.products, one.cost.products, atol=2e-3)
-        np.testing.assert_allclose(other.waiting, one.waiting, atol=1e-3)
+        left, right = samples.state(node), edges.state(node)
+        assert left is not None
+        assert right is not None
+        np.testing.assert_allclose(right.moment, left.moment, atol=0.01 * float(np.abs(left.moment).max()))
+        np.testing.assert_array_equal(right.sizes, left.sizes)
+        np.testing.assert_allclose(right.cost.products, left.cost.products, atol=2e-3)
+        np.testing.assert_allclose(right.waiting, left.waiting, atol=1e-3)
 
 
 @pytest.mark.slow
@@ -240,8 +240,8 @@ def test_the_reference_forms_queue_of_models_is_that_of_samples() -> None:
         outputs, _ = Partition(settings, 0).fold(messages)
         sums.append([output.message for output in outputs if isinstance(output.message, Model)])
     assert len(sums[0]) == len(sums[1]) > 30
-    for one, other in zip(*sums, strict=True):
-        np.testing.assert_allclose(other.moment, one.moment, rtol=1e-3)
+    for left, right in zip(*sums, strict=True):
+        np.testing.assert_allclose(right.moment, left.moment, rtol=1e-3)
 
 
 @given(st.integers(1, 4), st.integers(0, 2**32 - 1))
@@ -259,10 +259,10 @@ def test_a_node_knows_what_the_centre_believes_also_while_containers_come_and_go
             payload = codec.encode(telemetry.event("n", second + 0.3))
             edge.event(payload)
             centre.fold([(NAMES.part(0, "containers", "n"), payload)])
-        told = edge.block(codec.encode(telemetry.noisy("n", second, 2 + second // 20, random))) or b""
-        centre.fold([(NAMES.part(0, "edge", "n"), told)])
-        np.testing.assert_array_equal(known(edge._centre).moment, known(centre).moment)
-        np.testing.assert_array_equal(known(edge._partition).settling, known(centre).settling)
+        messages = edge.block(codec.encode(telemetry.noisy("n", second, 2 + second // 20, random))) or b""
+        centre.fold([(NAMES.part(0, "edge", "n"), messages)])
+        np.testing.assert_array_equal(model_state(edge._centre).moment, model_state(centre).moment)
+        np.testing.assert_array_equal(model_state(edge._partition).settling, model_state(centre).settling)
 
 
 MIXED = both(SETTINGS, 5, 25)
@@ -310,10 +310,10 @@ def test_an_edge_that_was_killed_and_starts_from_its_file_says_what_one_that_liv
     assert {"size", "moment", "at_us"} <= first.keys()  # whoever has missed the last hears everything
     lived.block(blocks[60])
     for payload in blocks[61:]:
-        one, other = json.loads(lived.block(payload) or b""), json.loads(again.block(payload) or b"")
+        left, right = json.loads(lived.block(payload) or b""), json.loads(again.block(payload) or b"")
         for sometimes in ("size", "moment", "at_us"):
-            one.pop(sometimes, None), other.pop(sometimes, None)
-        assert one == other
+            left.pop(sometimes, None), right.pop(sometimes, None)
+        assert left == right
     np.testing.assert_array_equal(own(again).moment, own(lived).moment)
 
 
@@ -360,28 +360,28 @@ def test_a_block_that_was_modelled_before_or_cannot_be_is_not_sent() -> None:
 
 def test_a_node_is_not_estimated_before_it_has_told_its_size() -> None:
     edge, centre = Edge(SETTINGS, "n"), Partition(SETTINGS, 0)
-    told = [edge.block(codec.encode(telemetry.block("n", second, cpu_util=0.5))) or b"" for second in range(40)]
+    messages = [edge.block(codec.encode(telemetry.block("n", second, cpu_util=0.5))) or b"" for second in range(40)]
     subject = NAMES.part(0, "edge", "n")
-    outputs, refusals = centre.fold([(subject, payload) for payload in told[1:30]])
+    outputs, refusals = centre.fold([(subject, payload) for payload in messages[1:30]])
     assert (outputs, refusals, centre.ignored) == ([], [], 29)
-    outputs, _ = centre.fold([(subject, payload) for payload in told[30:]])
+    outputs, _ = centre.fold([(subject, payload) for payload in messages[30:]])
     assert any(isinstance(output.message, Availability) for output in outputs)
-    assert known(centre).cores[0] == 4
+    assert model_state(centre).cores[0] == 4
 
 
 def test_the_time_is_told_only_when_the_wall_clock_has_not_run_evenly() -> None:
     edge, centre = Edge(SETTINGS, "n"), Partition(SETTINGS, 0)
     rows: list[Availability] = []
-    said = []
+    messages = []
     for second in range(25):
         block = telemetry.block("n", second, cpu_util=0.5)
         if second >= 20:
             block = block.model_copy(update={"at_us": block.at_us + 1_500_000})
         payload = edge.block(codec.encode(block)) or b""
-        said.append("at_us" in json.loads(payload))
+        messages.append("at_us" in json.loads(payload))
         outputs, _ = centre.fold([(NAMES.part(0, "edge", "n"), payload)])
         rows += [output.message for output in outputs if isinstance(output.message, Availability)]
-    assert [second for second, told in enumerate(said) if told] == [0, 20]
+    assert [second for second, reports in enumerate(messages) if reports] == [0, 20]
     start = telemetry.START * 1_000_000 + 900_000
     assert [row.at_us - start for row in rows] == [
         second * 1_000_000 + (1_500_000 if second >= 20 else 0) for second in range(25)
@@ -399,11 +399,11 @@ def test_a_jump_of_the_clock_is_flagged_as_it_is_for_samples() -> None:
             (centre, NAMES.part(0, "edge", "n"), edge.block(payload)),
             (samples, telemetry.stored(block)[0], payload),
         )
-        one, other = (
+        left, right = (
             [output.message for output in part.fold([(subject, body or b"")])[0]] for part, subject, body in pairs
         )
-        assert [row.clock for row in one if isinstance(row, Availability)] == [
-            row.clock for row in other if isinstance(row, Availability)
+        assert [row.clock for row in left if isinstance(row, Availability)] == [
+            row.clock for row in right if isinstance(row, Availability)
         ]
 
 
@@ -432,6 +432,6 @@ def test_features_that_one_side_does_not_model_count_as_unused() -> None:
     centre.fold([(NAMES.part(0, "edge", "n"), payload)])
     names = list(SETTINGS.model.features)
     rows = [names.index(name) for name in few.model.features]
-    np.testing.assert_allclose(known(centre).moment[0][np.ix_(rows, rows)], own(edge).moment[0], rtol=5e-3)
+    np.testing.assert_allclose(model_state(centre).moment[0][np.ix_(rows, rows)], own(edge).moment[0], rtol=5e-3)
     others = [row for row in range(len(names)) if row not in rows]
-    assert not known(centre).moment[0][others].any()
+    assert not model_state(centre).moment[0][others].any()

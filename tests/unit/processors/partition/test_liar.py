@@ -34,27 +34,27 @@ LIES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("known", [True, False], ids=["from within", "new"])
+@pytest.mark.parametrize("present", [True, False], ids=["from within", "new"])
 @pytest.mark.parametrize("name", LIES)
-def test_what_a_review_found_a_liar_to_do_moves_no_other_node(name: str, known: bool) -> None:
-    said, cluster = liar.run(LIES[name], known=known)
-    assert liar.moved(said, liar.baseline(known=known)) == []
+def test_what_a_review_found_a_liar_to_do_moves_no_other_node(name: str, present: bool) -> None:
+    messages, cluster = liar.run(LIES[name], sized=present)
+    assert liar.moved(messages, liar.baseline(sized=present)) == []
     assert {model.nodes for model in cluster.models} <= {11, 12}
     assert len(cluster.models) >= liar.LONG - 2
 
 
 def test_twelve_honest_nodes_are_not_outvoted() -> None:
-    rows = [row for second in liar.baseline(known=True) for row in second.values()]
+    rows = [row for second in liar.baseline(sized=True) for row in second.values()]
     assert all(row.outvoted is None for row in rows)
     assert all(row.mix for row in rows)
 
 
 def test_a_node_that_is_outvoted_is_named_and_no_other() -> None:
-    said, _ = liar.run([Lie(pods=tuple(("a", 8.0, 1e9) for _ in range(2)))], seconds=2 * liar.LONG)
-    assert said[-1][LIAR].outvoted == ["class a"]
-    assert {node for node, row in said[-1].items() if row.outvoted} == {LIAR}
-    said, _ = liar.run([Lie(cpus=65_536)])
-    assert said[-1][LIAR].outvoted == ["size"]
+    messages, _ = liar.run([Lie(pods=tuple(("a", 8.0, 1e9) for _ in range(2)))], seconds=2 * liar.LONG)
+    assert messages[-1][LIAR].outvoted == ["class a"]
+    assert {node for node, row in messages[-1].items() if row.outvoted} == {LIAR}
+    messages, _ = liar.run([Lie(cpus=65_536)])
+    assert messages[-1][LIAR].outvoted == ["size"]
 
 
 def test_a_size_that_no_machine_has_or_that_the_facts_contradict_is_not_believed() -> None:
@@ -62,11 +62,11 @@ def test_a_size_that_no_machine_has_or_that_the_facts_contradict_is_not_believed
         large = block("n", 0, cpu_util=0.1).model_copy(update={"cpus": 65_536, "memory_bytes": 2**50})
         return rows_of(Partition(configured(), 0).fold([*before, stored(large)])[0])[0]
 
-    known = NodeFacts(
+    node_facts = NodeFacts(
         node="n", uid="u", version=1, at_us=1, created_us=1, ready=True, unschedulable=False,
         allocatable={}, capacity={"cpu": 4.0, "memory": 8.0 * (1 << 30)}, labels={}, annotations={}, taints=[],
     )  # fmt: skip
-    row = believed(stored(known))
+    row = believed(stored(node_facts))
     assert row.outvoted == ["size"]
     assert row.limits is not None
     assert row.limits["cpu"] < 4
@@ -100,8 +100,8 @@ lies = st.builds(
 
 
 @pytest.mark.slow
-@given(said=st.lists(lies, min_size=1, max_size=3), known=st.booleans())
+@given(messages=st.lists(lies, min_size=1, max_size=3), present=st.booleans())
 @examples(max_examples=CASES, deadline=None, derandomize=CASES <= 200)
-def test_nothing_that_the_schema_lets_a_liar_say_moves_another_node(said: list[Lie], known: bool) -> None:
-    rows, _ = liar.run(said, known=known)
-    assert liar.moved(rows, liar.baseline(known=known)) == []
+def test_nothing_that_the_schema_lets_a_liar_say_moves_another_node(messages: list[Lie], present: bool) -> None:
+    rows, _ = liar.run(messages, sized=present)
+    assert liar.moved(rows, liar.baseline(sized=present)) == []

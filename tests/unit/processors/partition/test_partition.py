@@ -43,10 +43,10 @@ def with_models(messages: list[tuple[str, bytes]], variant: str) -> list[tuple[s
         nodes=2,
         classes={name: ClassSum(pods=2, cpu=0.5, memory=3e8) for name in ("shop/a", "shop/m", "elsewhere/z")},
     )
-    known = model.classes or {}
-    later = model.model_copy(update={"classes": {name: item for name, item in known.items() if name != "shop/m"}})
-    one, other = ((NAMES.model, codec.encode(item)) for item in (model, later))
-    return [*messages[:7], one, *messages[7:90], other, *messages[90:]]
+    present = model.classes or {}
+    later = model.model_copy(update={"classes": {name: item for name, item in present.items() if name != "shop/m"}})
+    left, right = ((NAMES.model, codec.encode(item)) for item in (model, later))
+    return [*messages[:7], left, *messages[7:90], right, *messages[90:]]
 
 
 @pytest.mark.slow
@@ -197,15 +197,15 @@ def test_after_a_long_silence_the_event_second_follows_the_only_node_there_is() 
 
 def test_availability_is_published_on_a_change_and_at_least_every_four_seconds() -> None:
     partition = Partition(configured(), 0)
-    said: list[int] = []
+    messages: list[int] = []
     for second in range(20):
         load = 0.9 if second in (10, 11, 12) else 0.1
         outputs, _ = partition.fold([stored(block("n", second, cpu_util=load, cpu_pressure=load))])
-        said += [second for output in outputs if isinstance(output.message, Availability)]
+        messages += [second for output in outputs if isinstance(output.message, Availability)]
     # The baseline follows within seconds, so the numbers settle for a while after the load has gone.
-    assert said[:4] == [0, 4, 8, 10]
-    assert 13 in said
-    assert max(after - before for before, after in itertools.pairwise(said)) == 4
+    assert messages[:4] == [0, 4, 8, 10]
+    assert 13 in messages
+    assert max(after - before for before, after in itertools.pairwise(messages)) == 4
 
 
 def test_every_contract_field_of_a_first_availability_is_present_and_finite() -> None:
@@ -393,14 +393,16 @@ def test_local_models_come_with_each_block_and_change_nothing_else(
     common = {"model_variant": variant, "smoothing_publish": smoothed}
     wanted = configured(model_publish_local="true", **common)
     messages = with_models(telemetry.recording(), variant)
-    partition, said = Partition(wanted, 0), []
+    partition, reports = Partition(wanted, 0), []
     for start, end in itertools.pairwise([0, *sorted(cuts), len(messages)]):
-        said += lines(partition.fold(messages[start:end])[0])
-    assert said == lines(Partition(wanted, 0).fold(messages)[0])
-    local = [line for line in said if line[0].startswith("spazio.model.local.")]
+        reports += lines(partition.fold(messages[start:end])[0])
+    assert reports == lines(Partition(wanted, 0).fold(messages)[0])
+    local = [line for line in reports if line[0].startswith("spazio.model.local.")]
     blocks = {(subject, payload) for subject, payload in messages if ".samples." in subject}
     assert len(local) == len(blocks)
-    assert [line for line in said if line not in local] == lines(Partition(configured(**common), 0).fold(messages)[0])
+    assert [line for line in reports if line not in local] == lines(
+        Partition(configured(**common), 0).fold(messages)[0]
+    )
 
 
 def test_a_partitions_sums_are_those_of_its_local_models() -> None:

@@ -21,19 +21,19 @@ def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(absent, reason=f"{package} is in requirements-peers.txt only: make peers")
 
 
-def one_by_one(told: Messages, form: type[Chained] | type[Written]) -> list[bytes]:
+def one_by_one(messages: Messages, form: type[Chained] | type[Written]) -> list[bytes]:
     """Fold every node by itself."""
     nodes: dict[str, Node] = {}
-    rows = (nodes.setdefault(subject, form(SETTINGS)).fold(subject, payload) for subject, payload in told)
+    rows = (nodes.setdefault(subject, form(SETTINGS)).fold(subject, payload) for subject, payload in messages)
     return [row for row in rows if row is not None]
 
 
-def damaged(told: Messages, seed: int) -> Messages:
+def damaged(messages: Messages, seed: int) -> Messages:
     """Lose, double and delay blocks, and make values missing, full, and pods restless."""
     random = np.random.default_rng(seed)
     cpu, pods = metric.NAMES.index("cpu_util"), metric.NAMES.index("pods")
     kept: list[tuple[str, bytes]] = []
-    for subject, payload in told:
+    for subject, payload in messages:
         block: dict[str, Any] = json.loads(payload)
         values = np.array(block["values"]).reshape(10, -1)
         kind = random.integers(12)
@@ -56,23 +56,23 @@ def damaged(told: Messages, seed: int) -> Messages:
 
 def without_faults(rows: list[bytes]) -> list[bytes]:
     """Leave out the counts of lost, late and doubled blocks, which only a partition keeps."""
-    told = [json.loads(row) for row in rows]
-    return [json.dumps({name: value for name, value in row.items() if name != "blocks"}).encode() for row in told]
+    messages = [json.loads(row) for row in rows]
+    return [json.dumps({name: value for name, value in row.items() if name != "blocks"}).encode() for row in messages]
 
 
 @pytest.mark.slow
 def test_our_own_functions_say_the_same_bytes_one_node_at_a_time() -> None:
-    told = comparison.messages(30, 40, noise=0.01)
-    ours = comparison.pulls(SETTINGS, told)
+    reports = comparison.messages(30, 40, noise=0.01)
+    ours = comparison.pulls(SETTINGS, reports)
     assert len(ours) > 300
-    assert sorted(one_by_one(told, Chained)) == sorted(ours)
+    assert sorted(one_by_one(reports, Chained)) == sorted(ours)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_fold_written_for_one_node_says_the_same_to_the_last_digit(seed: int) -> None:
-    told = damaged(comparison.messages(40, 50, noise=0.02), seed)
-    ours, theirs = without_faults(comparison.pulls(SETTINGS, told)), without_faults(one_by_one(told, Written))
+    reports = damaged(comparison.messages(40, 50, noise=0.02), seed)
+    ours, theirs = without_faults(comparison.pulls(SETTINGS, reports)), without_faults(one_by_one(reports, Written))
     assert len(ours) > 500
     assert comparison.difference(ours, theirs) <= 1
 
@@ -88,11 +88,11 @@ def test_a_row_that_only_one_side_has_and_a_number_that_differs_are_found() -> N
 
 @needs("bytewax")
 def test_a_dataflow_says_what_a_partition_says_in_each_of_three_ways() -> None:
-    told = comparison.messages(20, 10, noise=0.01)
-    ours = sorted(comparison.pulls(SETTINGS, told))
-    assert sorted(bytewax.by_node(told, lambda: Chained(SETTINGS), 64)) == ours
-    assert sorted(bytewax.by_partition(told, comparison.partition(SETTINGS), 64)) == ours
-    assert comparison.difference(ours, bytewax.by_node(told, lambda: Written(SETTINGS), 64)) <= 1
+    reports = comparison.messages(20, 10, noise=0.01)
+    ours = sorted(comparison.pulls(SETTINGS, reports))
+    assert sorted(bytewax.by_node(reports, lambda: Chained(SETTINGS), 64)) == ours
+    assert sorted(bytewax.by_partition(reports, comparison.partition(SETTINGS), 64)) == ours
+    assert comparison.difference(ours, bytewax.by_node(reports, lambda: Written(SETTINGS), 64)) <= 1
 
 
 @needs("sklearn")

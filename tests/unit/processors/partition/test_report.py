@@ -21,9 +21,9 @@ DIGITS = {"cost": 9, "capacity": 6, "prior": 6, "explained": 6, "gap": 6}
 
 @given(value=st.floats(0, 1e6), digits=st.sampled_from([4, 6, 9]))
 def test_a_rounded_number_is_the_nearest_to_a_short_decimal(value: float, digits: int) -> None:
-    (found,) = report._rounded(np.array([value]), digits).tolist()
-    assert abs(found - value) <= 0.5 * 10**-digits * (1 + 1e-9) + abs(value) * 1e-15
-    assert found == round(found, digits)
+    (result,) = report._rounded(np.array([value]), digits).tolist()
+    assert abs(result - value) <= 0.5 * 10**-digits * (1 + 1e-9) + abs(value) * 1e-15
+    assert result == round(result, digits)
 
 
 def test_no_zero_is_negative_and_what_is_infinite_stays_so() -> None:
@@ -47,8 +47,8 @@ def test_estimates_are_the_same_bytes_whether_smoothed_rows_are_published_or_not
 
 
 def test_the_cpu_in_use_is_told_apart_from_its_saturation() -> None:
-    told = [telemetry.stored(telemetry.block("n", second, cpu_util=1.0, cpu_pressure=0.5)) for second in range(5)]
-    outputs, _ = Partition(load({}, environ={}), 0).fold(told)
+    messages = [telemetry.stored(telemetry.block("n", second, cpu_util=1.0, cpu_pressure=0.5)) for second in range(5)]
+    outputs, _ = Partition(load({}, environ={}), 0).fold(messages)
     rows = [output.message for output in outputs if isinstance(output.message, Availability)]
     assert {row.cpu_used for row in rows} == {1.0}
     assert rows[-1].usage["cpu"] == pytest.approx(0.75)
@@ -63,13 +63,13 @@ def test_the_cpu_in_use_is_absent_in_a_second_that_did_not_measure_it() -> None:
 
 
 def test_rows_hold_short_numbers_and_read_back_as_they_were_written() -> None:
-    told: list[dict[str, Any]] = []
+    decoded: list[dict[str, Any]] = []
     for subject, payload in rows():
         if ".availability." in subject:
             assert codec.encode(codec.decode(Availability, payload)) == payload
-            told.append(json.loads(payload))
-    assert any(row.get("classes") for row in told)
-    for row in told:
+            decoded.append(json.loads(payload))
+    assert any(row.get("classes") for row in decoded)
+    for row in decoded:
         for name in ("available", "lower", "upper", "signal", *DIGITS):
             assert row[name] == round(row[name], DIGITS.get(name, 4))
         assert all(value == round(value, 6) for value in [*row["usage"].values(), *row["free"].values()])

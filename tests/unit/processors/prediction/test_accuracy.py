@@ -36,10 +36,10 @@ def random_run(seed: int, samples: int, rows: int, models: int) -> tuple[Array, 
 def test_the_oracle_is_the_highest_of_the_samples_ahead_without_the_current_one(
     series: list[float], ahead: int
 ) -> None:
-    found = oracle.peak(np.array([series]), horizon=ahead)[0]
-    for number, value in enumerate(found):
-        known = [later for later in series[number + 1 : number + 1 + ahead] if not np.isnan(later)]
-        assert value == max(known) if known else np.isnan(value)
+    result = oracle.peak(np.array([series]), horizon=ahead)[0]
+    for number, value in enumerate(result):
+        present = [later for later in series[number + 1 : number + 1 + ahead] if not np.isnan(later)]
+        assert value == max(present) if present else np.isnan(value)
 
 
 def test_a_horizon_of_nothing_is_refused() -> None:
@@ -61,23 +61,23 @@ def test_a_prediction_is_judged_when_its_horizon_has_passed_and_not_before() -> 
     limit = np.full((1, 1), 10.0)
     early = feed(accuracy.init(1, 2, 1, 8), usage[:4], peaks[:4], limit)
     assert np.isnan(accuracy.summary(early).violation_rate).all()
-    found = accuracy.summary(feed(accuracy.init(1, 2, 1, 8), usage, peaks, limit))
-    np.testing.assert_array_equal(found.violation_rate[0, :, 0], [1, 0])
-    np.testing.assert_allclose(found.severity[0, :, 0], [0.25, 0])
-    np.testing.assert_allclose(found.savings[0, :, 0], [0.4, 0.1])
-    np.testing.assert_array_equal(found.weight[0, :, 0], [1, 1])
+    result = accuracy.summary(feed(accuracy.init(1, 2, 1, 8), usage, peaks, limit))
+    np.testing.assert_array_equal(result.violation_rate[0, :, 0], [1, 0])
+    np.testing.assert_allclose(result.severity[0, :, 0], [0.25, 0])
+    np.testing.assert_allclose(result.savings[0, :, 0], [0.4, 0.1])
+    np.testing.assert_array_equal(result.weight[0, :, 0], [1, 1])
 
 
 @pytest.mark.slow
 @given(st.integers(0, 2**31))
 def test_the_running_metric_equals_the_oracle_on_the_whole_recording(seed: int) -> None:
     usage, peaks, limit = random_run(seed, samples=30, rows=3, models=2)
-    found = accuracy.summary(feed(accuracy.init(3, 2, 2, 6), usage, peaks, limit))
+    result = accuracy.summary(feed(accuracy.init(3, 2, 2, 6), usage, peaks, limit))
     best = oracle.peak(usage.transpose(1, 2, 0), horizon=4)[:, None, :, :-4]
     shown = peaks.transpose(1, 2, 3, 0)[..., :-4]
-    np.testing.assert_allclose(found.violation_rate, oracle.violation(shown, best).mean(axis=3), atol=1e-12)
-    np.testing.assert_allclose(found.severity, oracle.severity(shown, best).mean(axis=3), atol=1e-12)
-    np.testing.assert_allclose(found.savings, oracle.savings(shown, limit[:, None, :, None]).mean(axis=3), atol=1e-12)
+    np.testing.assert_allclose(result.violation_rate, oracle.violation(shown, best).mean(axis=3), atol=1e-12)
+    np.testing.assert_allclose(result.severity, oracle.severity(shown, best).mean(axis=3), atol=1e-12)
+    np.testing.assert_allclose(result.savings, oracle.savings(shown, limit[:, None, :, None]).mean(axis=3), atol=1e-12)
 
 
 @pytest.mark.slow
@@ -89,8 +89,8 @@ def test_rows_may_be_batched_in_any_way(seed: int, cut: int) -> None:
         feed(accuracy.init(len(limit[part]), 2, 2, 6), usage[:, part], peaks[:, part], limit[part])
         for part in (slice(None, cut), slice(cut, None))
     ]
-    for name, found in table.flatten(table.extend(*parts)).items():
-        np.testing.assert_array_equal(found, table.flatten(whole)[name])
+    for name, result in table.flatten(table.extend(*parts)).items():
+        np.testing.assert_array_equal(result, table.flatten(whole)[name])
 
 
 def test_savings_are_shares_of_the_limit() -> None:
@@ -104,11 +104,11 @@ def test_what_was_judged_half_a_life_ago_counts_half() -> None:
     usage = np.array([5.0, 5.0, 9.0]).reshape(3, 1, 1)
     peaks = np.full((3, 1, 1, 1), 6.0)
     limit = np.full((1, 1), 10.0)
-    found = accuracy.summary(
+    result = accuracy.summary(
         feed(accuracy.init(1, 1, 1, 8), usage, peaks, limit, horizon_seconds=STEP, half_life_seconds=STEP)
     )
-    assert found.weight[0, 0, 0] == pytest.approx(1.5)
-    assert found.violation_rate[0, 0, 0] == pytest.approx(1 / 1.5)
+    assert result.weight[0, 0, 0] == pytest.approx(1.5)
+    assert result.violation_rate[0, 0, 0] == pytest.approx(1 / 1.5)
 
 
 def test_what_waits_through_a_gap_is_never_judged() -> None:
@@ -124,27 +124,27 @@ def test_a_clock_that_goes_back_changes_nothing() -> None:
     usage, peaks, limit = random_run(1, samples=6, rows=2, models=1)
     before = feed(accuracy.init(2, 1, 2, 8), usage, peaks, limit)
     after = accuracy.update(before, usage[0], peaks[0], limit, before.at_us - SECOND, params=PARAMS)
-    for name, found in table.flatten(after).items():
-        np.testing.assert_array_equal(found, table.flatten(before)[name])
+    for name, result in table.flatten(after).items():
+        np.testing.assert_array_equal(result, table.flatten(before)[name])
 
 
 def test_a_model_that_says_nothing_is_not_judged() -> None:
     usage, peaks, limit = random_run(2, samples=10, rows=2, models=2)
     peaks[:, :, 1] = np.nan
-    found = accuracy.summary(feed(accuracy.init(2, 2, 2, 8), usage, peaks, limit))
-    assert (found.weight[:, 0] == 6).all()
-    assert (found.weight[:, 1] == 0).all()
-    assert np.isnan(found.violation_rate[:, 1]).all()
+    result = accuracy.summary(feed(accuracy.init(2, 2, 2, 8), usage, peaks, limit))
+    assert (result.weight[:, 0] == 6).all()
+    assert (result.weight[:, 1] == 0).all()
+    assert np.isnan(result.violation_rate[:, 1]).all()
 
 
 def test_with_too_few_slots_fewer_predictions_are_judged_and_each_as_it_should_be() -> None:
     usage, peaks, limit = random_run(3, samples=20, rows=1, models=1)
-    found = accuracy.summary(feed(accuracy.init(1, 1, 2, 2), usage, peaks, limit))
+    result = accuracy.summary(feed(accuracy.init(1, 1, 2, 2), usage, peaks, limit))
     judged = [start for start in range(16) if start % 4 in {0, 1}]
     best = oracle.peak(usage.transpose(1, 2, 0), horizon=4)[0, :, judged].T
-    assert (found.weight == len(judged)).all()
+    assert (result.weight == len(judged)).all()
     rates = oracle.violation(peaks[judged, 0, 0].T, best).mean(axis=1)
-    np.testing.assert_allclose(found.violation_rate[0, 0], rates, atol=1e-12)
+    np.testing.assert_allclose(result.violation_rate[0, 0], rates, atol=1e-12)
 
 
 def test_a_stored_state_goes_on_when_a_model_was_added_behind_the_others() -> None:

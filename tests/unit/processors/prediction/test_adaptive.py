@@ -129,24 +129,24 @@ def test_rows_may_be_batched_in_any_way_with_two_bases() -> None:
     usage, params = noise(28, DAY, 5), calibration.params(settings, 8)
     _, learned = live(usage, settings)
 
-    def run(part: Array) -> tuple[adaptive.State, adaptive.Lesson]:
-        rows, lesson = part.shape[1], adaptive.empty(1)
+    def run(part: Array) -> tuple[adaptive.State, adaptive.Learned]:
+        rows, total = part.shape[1], adaptive.empty(1)
         followed, state = conformal.init(rows, 1, slots=8), adaptive.init(rows, 1, slots=8)
         for number, used in enumerate(part):
             at_us = np.full(rows, (86_400 + number * STEP) * SECOND)
-            followed, state, lesson = adaptive.update(
-                followed, state, lesson, used, at_us, in_force=learned.in_force, params=params
+            followed, state, total = adaptive.update(
+                followed, state, total, used, at_us, in_force=learned.in_force, params=params
             )
-        return state, lesson
+        return state, total
 
-    whole, lesson = run(usage)
+    whole, total = run(usage)
     parts = [run(usage[:, :2]), run(usage[:, 2:])]
-    for name, found in arrays.flatten(arrays.extend(parts[0][0], parts[1][0])).items():
-        np.testing.assert_array_equal(found, arrays.flatten(whole)[name])
-    assert lesson.judged[adaptive.MEAN, 0] > 100
-    for name, found in arrays.flatten(lesson).items():
+    for name, result in arrays.flatten(arrays.extend(parts[0][0], parts[1][0])).items():
+        np.testing.assert_array_equal(result, arrays.flatten(whole)[name])
+    assert total.judged[adaptive.MEAN, 0] > 100
+    for name, result in arrays.flatten(total).items():
         together = arrays.flatten(parts[0][1])[name] + arrays.flatten(parts[1][1])[name]
-        np.testing.assert_array_equal(found, together)
+        np.testing.assert_array_equal(result, together)
 
 
 def test_what_was_learned_is_the_same_after_it_was_stored() -> None:

@@ -25,12 +25,12 @@ def test_linear_buckets_start_where_the_peers_tests_say() -> None:
 
 
 def test_buckets_of_the_peers_are_as_many_as_theirs() -> None:
-    found = [options.count for options in (CORES, bucket.KOORDINATOR_MEMORY, bucket.VPA_CPU, bucket.VPA_MEMORY)]
-    assert found == [158, 205, 176, 176]
+    result = [options.count for options in (CORES, bucket.KOORDINATOR_MEMORY, bucket.VPA_CPU, bucket.VPA_MEMORY)]
+    assert result == [158, 205, 176, 176]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((0.0, 1.0, 1.05, 1e-4), "maximum"),
         ((1.0, math.nan, 1.05, 1e-4), "first"),
@@ -39,8 +39,8 @@ def test_buckets_of_the_peers_are_as_many_as_theirs() -> None:
         ((1e140, 1e-140, 1.0001, 1e-4), "too many"),
     ],
 )
-def test_buckets_that_cannot_be_are_refused_by_name(arguments: tuple[float, float, float, float], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_buckets_that_cannot_be_are_refused_by_name(arguments: tuple[float, float, float, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         bucket.exponential(*arguments)
 
 

@@ -43,12 +43,12 @@ def test_a_row_keeps_its_whole_limit_while_nothing_was_learned_from_any_row() ->
 @given(st.integers(0, 2**31), st.floats(0.011, 0.95))
 def test_the_quantile_is_that_of_what_was_seen_within_one_bin(seed: int, probability: float) -> None:
     values = np.random.default_rng(seed).normal(2.0, 1.0, 2000).clip(-4.9, 40.0)
-    found = residuals.quantile(taught(values), probability)[0, 0]
+    result = residuals.quantile(taught(values), probability)[0, 0]
     low, high = (
         np.quantile(values, 1 - probability, method="lower"),
         np.quantile(values, 1 - probability, method="higher"),
     )
-    assert low - 0.1 <= found <= high + 0.1
+    assert low - 0.1 <= result <= high + 0.1
 
 
 @given(st.integers(0, 2**31), st.lists(st.floats(1e-12, 0.99), min_size=2, max_size=2))
@@ -67,8 +67,8 @@ def test_beyond_what_was_counted_the_tail_of_an_exponential_is_continued() -> No
 
 def test_a_time_of_day_without_evidence_borrows_from_the_others() -> None:
     table = taught(np.full(100, 3.0))
-    found = residuals.quantile(table, 0.5)[:, 0]
-    np.testing.assert_allclose(found, 3.05, atol=0.051)
+    result = residuals.quantile(table, 0.5)[:, 0]
+    np.testing.assert_allclose(result, 3.05, atol=0.051)
     stated = residuals.stated(table, 0.001)[:, 0]
     assert stated[0] == pytest.approx(1 / 101)
     assert stated[1] == pytest.approx(1 / 101)
@@ -104,8 +104,8 @@ def test_rows_may_be_batched_in_any_way(seed: int, cut: int) -> None:
     whole, table = feed(usage, params=params, slots=6)
     parts = [feed(usage[:, part], params=params, slots=6) for part in (slice(None, cut), slice(cut, None))]
     together = arrays.extend(parts[0][0], parts[1][0])
-    for name, found in arrays.flatten(together).items():
-        np.testing.assert_array_equal(found, arrays.flatten(whole)[name])
+    for name, result in arrays.flatten(together).items():
+        np.testing.assert_array_equal(result, arrays.flatten(whole)[name])
     np.testing.assert_array_equal(parts[0][1].counts + parts[1][1].counts, table.counts)
     assert table.counts.sum() == 5 * 2 * (12 - 4)
 
@@ -138,8 +138,8 @@ def test_a_clock_that_goes_back_changes_nothing() -> None:
     before, table = feed(noise(2, 20, 2))
     after, learned = conformal.update(before, table, np.full((2, 1), 0.9), before.at_us, params=PARAMS)
     np.testing.assert_array_equal(learned.counts, table.counts)
-    for name, found in arrays.flatten(after).items():
-        np.testing.assert_array_equal(found, arrays.flatten(before)[name])
+    for name, result in arrays.flatten(after).items():
+        np.testing.assert_array_equal(result, arrays.flatten(before)[name])
 
 
 def test_a_resource_that_is_missing_teaches_nothing_and_the_other_one_does() -> None:

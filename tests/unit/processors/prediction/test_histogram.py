@@ -37,12 +37,12 @@ def fill(
 
 
 def read(state: histogram.State, fractions: list[float], options: Options, *, compat: bool = False) -> list[float]:
-    found: list[float] = histogram.percentile(state, fractions, options=options, compat=compat)[0].tolist()
-    return found
+    result: list[float] = histogram.percentile(state, fractions, options=options, compat=compat)[0].tolist()
+    return result
 
 
-def same(one: histogram.State, other: histogram.State) -> bool:
-    parts = zip(one, other, strict=True)
+def same(left: histogram.State, right: histogram.State) -> bool:
+    parts = zip(left, right, strict=True)
     return all(np.array_equal(mine, yours, equal_nan=True) for mine, yours in parts)
 
 
@@ -65,8 +65,8 @@ def test_fractions_outside_of_0_to_1_read_the_ends(compat: bool) -> None:
 def test_a_sample_counts_half_after_each_half_life(compat: bool) -> None:
     samples = [(float(i), float(i), BEGAN + (i - 1) * HOUR) for i in range(1, 5)]
     state = fill(samples, WHOLE, HOUR, compat=compat)
-    found = read(state, [0, 0.02, 0.03, 0.10, 0.11, 0.34, 0.35, 1], WHOLE, compat=compat)
-    assert found == [2, 2, 3, 3, 4, 4, 5, 5]
+    result = read(state, [0, 0.02, 0.03, 0.10, 0.11, 0.34, 0.35, 1], WHOLE, compat=compat)
+    assert result == [2, 2, 3, 3, 4, 4, 5, 5]
     assert state.total[0] == 35.253872710265085
     assert state.reference[0] == 1234569600
 
@@ -197,11 +197,11 @@ def play(rows: list[list[Any]], peers: list[Peer]) -> histogram.State:
 
 def check(state: histogram.State, peers: list[Peer]) -> None:
     fractions = [-1, 0, 0.3, 0.9, 0.98, 1, 2]
-    found = histogram.percentile(state, fractions, options=SMALL, compat=True)
+    result = histogram.percentile(state, fractions, options=SMALL, compat=True)
     for row, peer in enumerate(peers):
         assert state.weights[row].tolist() == peer.weights
         assert (state.total[row], state.low[row], state.high[row]) == (peer.total, peer.low, peer.high)
-        assert found[row].tolist() == [peer.percentile(fraction) for fraction in fractions]
+        assert result[row].tolist() == [peer.percentile(fraction) for fraction in fractions]
 
 
 @given(rows_of_steps)
@@ -215,8 +215,8 @@ samples = st.lists(st.tuples(st.floats(0, 500), st.floats(0.1, 10), st.integers(
 
 
 @given(samples)
-def test_by_default_percentiles_are_those_of_the_peers_while_nothing_is_old(found: list[Any]) -> None:
-    dated = sorted(((value, weight, BEGAN + at) for value, weight, at in found), key=lambda each: each[2])
+def test_by_default_percentiles_are_those_of_the_peers_while_nothing_is_old(result: list[Any]) -> None:
+    dated = sorted(((value, weight, BEGAN + at) for value, weight, at in result), key=lambda each: each[2])
     state = fill(dated, CORES, 12 * HOUR)
     assert same(state, fill(dated, CORES, 12 * HOUR, compat=True))
     fractions = [0, 0.6, 0.9, 0.95, 0.98, 1]
@@ -231,11 +231,11 @@ def test_a_percentile_is_at_least_the_true_one_and_at_most_a_bucket_above(values
 
 
 @given(samples)
-def test_rows_do_not_know_of_each_other(found: list[Any]) -> None:
-    values, weights, at = (np.array(column, dtype=np.float64) for column in zip(*found, strict=True))
-    state = histogram.init(len(found), CORES)
+def test_rows_do_not_know_of_each_other(result: list[Any]) -> None:
+    values, weights, at = (np.array(column, dtype=np.float64) for column in zip(*result, strict=True))
+    state = histogram.init(len(result), CORES)
     together = histogram.add(state, values, weights, BEGAN + at, options=CORES, half_life_seconds=HOUR)
-    for row, (value, weight, later) in enumerate(found):
+    for row, (value, weight, later) in enumerate(result):
         alone = fill([(value, weight, BEGAN + later)], CORES, HOUR)
         assert same(table.take(together, np.array([row])), alone)
 

@@ -42,8 +42,8 @@ def weights(text: str) -> dict[str, int]:
     return {place: int(weight) for place, weight in (pair.split(":") for pair in text.split())}
 
 
-def document(total: float, found: dict[str, int]) -> dict[str, Any]:
-    return {"referenceTimestamp": "2023-11-15T00:00:00Z", "bucketWeights": found, "totalWeight": total}
+def document(total: float, result: dict[str, int]) -> dict[str, Any]:
+    return {"referenceTimestamp": "2023-11-15T00:00:00Z", "bucketWeights": result, "totalWeight": total}
 
 
 @both
@@ -68,22 +68,22 @@ def test_a_written_histogram_has_10000_in_its_fullest_bucket(compat: bool) -> No
 def test_what_is_next_to_nothing_is_not_written(
     samples: list[tuple[float, float, float]], total: float, written: dict[str, int], compat: bool
 ) -> None:
-    found = exchange.write(fill(samples, WHOLE, None), 0, options=WHOLE, compat=compat)
-    assert found == {"referenceTimestamp": None, "bucketWeights": written, "totalWeight": total}
+    result = exchange.write(fill(samples, WHOLE, None), 0, options=WHOLE, compat=compat)
+    assert result == {"referenceTimestamp": None, "bucketWeights": written, "totalWeight": total}
 
 
 @both
 def test_a_sample_a_day_late_is_written_as_the_peers_write_it(compat: bool) -> None:
     state = fill([(4, 1, BEGAN), (8, 1, BEGAN - 24 * HOUR)], CORES, 12 * HOUR)
-    found = exchange.write(state, 0, options=CORES, compat=compat)
-    assert found["bucketWeights"] == {"45": 10000, "58": 2500}
-    assert found["totalWeight"] == 1.2161698771826077
+    result = exchange.write(state, 0, options=CORES, compat=compat)
+    assert result["bucketWeights"] == {"45": 10000, "58": 2500}
+    assert result["totalWeight"] == 1.2161698771826077
 
 
 @both
 def test_the_total_is_spread_over_the_buckets_read(compat: bool) -> None:
-    found = document(6.0, {"0": 1, "1": 2})
-    state = exchange.read(found, options=WHOLE, half_life_seconds=None, compat=compat)
+    result = document(6.0, {"0": 1, "1": 2})
+    state = exchange.read(result, options=WHOLE, half_life_seconds=None, compat=compat)
     assert state.weights[0, :3].tolist() == [2, 4, 0]
     assert state.total[0] == 6
 
@@ -116,28 +116,28 @@ def test_the_total_is_spread_over_the_buckets_read(compat: bool) -> None:
 def test_checkpoints_from_production_read_as_their_own_code_reads_them(
     total: float, text: str, fractions: list[float], expected: list[float], compat: bool
 ) -> None:
-    found = document(total, weights(text))
-    state = exchange.read(found, options=VPA, half_life_seconds=24 * HOUR, compat=compat)
+    result = document(total, weights(text))
+    state = exchange.read(result, options=VPA, half_life_seconds=24 * HOUR, compat=compat)
     assert histogram.percentile(state, fractions, options=VPA, compat=compat)[0].tolist() == expected
-    assert exchange.write(state, 0, options=VPA, compat=compat) == found
+    assert exchange.write(state, 0, options=VPA, compat=compat) == result
 
 
 def test_a_restored_histogram_never_reads_zero() -> None:
     """kubernetes/autoscaler#7726: the peers read 0, of which everything would be given away."""
-    found = document(1.0, {"1": 1, "5": 10000})
-    state = exchange.read(found, options=CORES, half_life_seconds=12 * HOUR)
+    result = document(1.0, {"1": 1, "5": 10000})
+    state = exchange.read(result, options=CORES, half_life_seconds=12 * HOUR)
     assert histogram.percentile(state, [0.5, 0.95], options=CORES, compat=True).tolist() == [[0, 0]]
     assert histogram.percentile(state, [0, 0.95], options=CORES)[0].tolist() == CORES.starts[[2, 6]].tolist()
 
 
 @given(st.dictionaries(st.integers(0, 157), st.integers(1, 10000), min_size=1), st.floats(1e-3, 1e30))
-def test_what_was_written_reads_back_within_a_bucket(found: dict[int, int], total: float) -> None:
-    whole = {str(place): weight for place, weight in found.items()}
+def test_what_was_written_reads_back_within_a_bucket(result: dict[int, int], total: float) -> None:
+    whole = {str(place): weight for place, weight in result.items()}
     state = exchange.read(document(total, whole), options=CORES, half_life_seconds=12 * HOUR)
     again = exchange.read(
         exchange.write(state, 0, options=CORES), options=CORES, half_life_seconds=12 * HOUR, where="again"
     )
-    off = len(found) * 0.5 / sum(found.values()) + 1e-9
+    off = len(result) * 0.5 / sum(result.values()) + 1e-9
     low, middle, high = (
         histogram.percentile(each, [share], options=CORES)[0, 0]
         for each, share in ((state, 0.9 - off), (again, 0.9), (state, 0.9 + off))
@@ -146,7 +146,7 @@ def test_what_was_written_reads_back_within_a_bucket(found: dict[int, int], tota
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (None, "histogram must be an object"),
         ([], "histogram must be an object"),
@@ -174,8 +174,8 @@ def test_what_was_written_reads_back_within_a_bucket(found: dict[int, int], tota
         (document(1, {"1": 1}) | {"referenceTimestamp": "2023-11-15T01:00:00Z"}, "no multiple of the half-life"),
     ],
 )
-def test_a_histogram_that_cannot_be_is_refused_with_what_and_where(wrong: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_histogram_that_cannot_be_is_refused_with_what_and_where(wrong: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         exchange.read(wrong, options=WHOLE, half_life_seconds=12 * HOUR)
 
 
@@ -186,8 +186,8 @@ def test_in_compat_weight_without_buckets_is_taken_as_nothing() -> None:
 
 
 def test_times_of_other_zones_are_the_same_times() -> None:
-    found = document(1, {"1": 1}) | {"referenceTimestamp": "2023-11-15T08:00:00+08:00"}
-    assert exchange.read(found, options=CORES, half_life_seconds=12 * HOUR).reference[0] == 1700006400
+    result = document(1, {"1": 1}) | {"referenceTimestamp": "2023-11-15T08:00:00+08:00"}
+    assert exchange.read(result, options=CORES, half_life_seconds=12 * HOUR).reference[0] == 1700006400
 
 
 def test_a_reference_between_seconds_is_not_written() -> None:
@@ -240,7 +240,7 @@ def test_a_checkpoint_of_the_vpa_goes_through_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"UID": ""}, "checkpoint.UID must be text"),
         ({"UID": 7}, "checkpoint.UID must be text"),
@@ -251,13 +251,13 @@ def test_a_checkpoint_of_the_vpa_goes_through_unchanged() -> None:
         ({"GPU": {}}, "fields that are not known: GPU"),
     ],
 )
-def test_a_file_of_koordinator_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_file_of_koordinator_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         exchange.read_koordinator(koordinator() | change)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"version": "v2"}, "checkpoint.version must be v3, not 'v2'"),
         ({"version": None}, "checkpoint.version must be v3, not None"),
@@ -268,8 +268,8 @@ def test_a_file_of_koordinator_that_cannot_be_is_refused(change: dict[str, Any],
         ({"extra": 1}, "fields that are not known: extra"),
     ],
 )
-def test_a_checkpoint_of_the_vpa_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_checkpoint_of_the_vpa_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         exchange.read_vpa(vpa() | change)
 
 

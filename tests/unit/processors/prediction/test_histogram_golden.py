@@ -35,11 +35,11 @@ def golden() -> Any:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_buckets_are_the_same_numbers(name: str) -> None:
-    options, found = OPTIONS[name], golden()["options"][name]
+    options, result = OPTIONS[name], golden()["options"][name]
     assert options.epsilon == float.fromhex(golden()["eps"])
-    assert options.starts.tolist() == [float.fromhex(start) for start in found["starts"]]
-    assert options.find(options.starts).tolist() == found["find_of_start"]
-    values, places = zip(*found["probes"], strict=True)
+    assert options.starts.tolist() == [float.fromhex(start) for start in result["starts"]]
+    assert options.find(options.starts).tolist() == result["find_of_start"]
+    values, places = zip(*result["probes"], strict=True)
     assert options.find(values).tolist() == list(places)
 
 
@@ -136,7 +136,7 @@ def test_in_compat_a_spike_lasts_as_long_as_theirs_and_by_default_for_13_half_li
             row = wanted[count]
             read = histogram.percentile(state, [0.95, 0.98, 0.999, 1], options=CPU, compat=True)[0]
             assert read.tolist() == [row["p95"], row["p98"], row["p999"], row["p100"]]
-            found = state.low[0], state.high[0], state.reference[0], state.total[0]
-            assert found == (row["min"], row["max"], row["ref"], row["total"])
+            result = state.low[0], state.high[0], state.reference[0], state.total[0]
+            assert result == (row["min"], row["max"], row["ref"], row["total"])
             peak = histogram.percentile(state, [1], options=CPU)[0, 0]
             assert peak == CPU.ends[CPU.find(50.0 if row["day"] < 6.6 else 2.0)]

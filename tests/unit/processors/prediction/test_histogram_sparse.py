@@ -16,8 +16,8 @@ BEGAN = 1_234_567_890
 CORES = bucket.KOORDINATOR_CPU
 
 
-def same(one: histogram.State, other: histogram.State) -> bool:
-    parts = zip(one, other, strict=True)
+def same(left: histogram.State, right: histogram.State) -> bool:
+    parts = zip(left, right, strict=True)
     return all(np.array_equal(mine, yours, equal_nan=True) and mine.dtype == yours.dtype for mine, yours in parts)
 
 
@@ -27,9 +27,9 @@ samples = st.lists(
 
 
 @given(samples)
-def test_a_dumped_histogram_is_the_same_to_the_last_bit(found: list[tuple[int, float, float, int]]) -> None:
+def test_a_dumped_histogram_is_the_same_to_the_last_bit(result: list[tuple[int, float, float, int]]) -> None:
     state = histogram.init(4, CORES)
-    for row, value, weight, later in found:
+    for row, value, weight, later in result:
         values = np.where(np.arange(4) == row, value, np.nan)
         state = histogram.add(state, values, weight, BEGAN + later, options=CORES, half_life_seconds=HOUR)
     assert same(sparse.load(sparse.dump(state, CORES), CORES), state)
@@ -58,7 +58,7 @@ def dumped() -> dict[str, NDArray[Any]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "value", "said"),
+    ("name", "place", "value", "message"),
     [
         ("buckets", 0, 158, "row 0 has 158 in buckets"),
         ("buckets", 1, 22, "row 0 has 22 in buckets, at 1"),
@@ -73,10 +73,10 @@ def dumped() -> dict[str, NDArray[Any]]:
         ("options", 0, 64.0, r"\(count, first, ratio\) \[64.0"),
     ],
 )
-def test_a_damaged_dump_is_refused_with_what_and_where(name: str, place: int, value: float, said: str) -> None:
+def test_a_damaged_dump_is_refused_with_what_and_where(name: str, place: int, value: float, message: str) -> None:
     arrays = dumped()
     arrays[name][place] = value
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         sparse.load(arrays, CORES)
 
 

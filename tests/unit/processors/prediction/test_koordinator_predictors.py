@@ -68,9 +68,9 @@ def test_the_peak_counts_cold_and_failed_pods_in_full() -> None:
             ((0.5, 512 * MIB), (NAN, NAN), False, False),
         ]
     )
-    found = koordinator.by_pod(pods, np.array([[8.0, 8 * GIB]]))
-    np.testing.assert_array_equal(found.peak, [[2.05, 885837004 + GIB + 512 * MIB]])
-    np.testing.assert_array_equal(found.reclaimable, [[0.45, GIB - 885837004]])
+    result = koordinator.by_pod(pods, np.array([[8.0, 8 * GIB]]))
+    np.testing.assert_array_equal(result.peak, [[2.05, 885837004 + GIB + 512 * MIB]])
+    np.testing.assert_array_equal(result.reclaimable, [[0.45, GIB - 885837004]])
 
 
 @pytest.mark.parametrize(("allocatable", "expected"), [((3.0, 3 * GIB), (0.2, 512 * MIB)), ((0.9, GIB), (0.1, 0))])
@@ -79,17 +79,17 @@ def test_without_a_margin_classes_reclaim_what_koordinator_reclaims(
 ) -> None:
     pods = listed([((1.0, 2 * GIB), HALF, False, False)])
     parts = np.array([[(0.3, 512 * MIB), (0.5, GIB), (0.0, 0.0)]])
-    found = koordinator.by_class(pods, parts, np.array([allocatable]), margin_percent=0)
-    np.testing.assert_array_equal(found.reclaimable, [expected])
-    np.testing.assert_array_equal(found.peak, [[0.8, 1536 * MIB]])
+    result = koordinator.by_class(pods, parts, np.array([allocatable]), margin_percent=0)
+    np.testing.assert_array_equal(result.reclaimable, [expected])
+    np.testing.assert_array_equal(result.peak, [[0.8, 1536 * MIB]])
 
 
 def test_the_shipped_peak_is_the_greater_of_both() -> None:
     node = np.array([[8.0, 8 * GIB]])
-    one, other = koordinator.by_pod(POLICY, node), koordinator.by_class(POLICY, PARTS, node)
-    np.testing.assert_array_equal(one.peak, [[1.55, 1181116006 + GIB]])
-    np.testing.assert_array_equal(other.peak, [[1.43, 1771674009]])
-    np.testing.assert_array_equal(koordinator.predict(POLICY, PARTS, node).peak, np.maximum(one.peak, other.peak))
+    left, right = koordinator.by_pod(POLICY, node), koordinator.by_class(POLICY, PARTS, node)
+    np.testing.assert_array_equal(left.peak, [[1.55, 1181116006 + GIB]])
+    np.testing.assert_array_equal(right.peak, [[1.43, 1771674009]])
+    np.testing.assert_array_equal(koordinator.predict(POLICY, PARTS, node).peak, np.maximum(left.peak, right.peak))
 
 
 def test_what_is_not_known_is_not_promised() -> None:
@@ -115,18 +115,18 @@ def test_pods_of_lesser_classes_are_not_looked_at_and_pods_of_none_are() -> None
 def test_a_pod_that_asks_for_nothing_gives_nothing_back() -> None:
     for request in ((0.0, 0.0), (-3.0, -3.0), (NAN, NAN)):
         pods = listed([(request, HALF, False, False), (request, HALF, True, False)])
-        found = koordinator.by_pod(pods, np.array([[8.0, 8 * GIB]]))
-        np.testing.assert_array_equal(found.reclaimable, [[0, 0]])
-        np.testing.assert_array_equal(found.peak, [[0.55, 1181116006]])
+        result = koordinator.by_pod(pods, np.array([[8.0, 8 * GIB]]))
+        np.testing.assert_array_equal(result.reclaimable, [[0, 0]])
+        np.testing.assert_array_equal(result.peak, [[0.55, 1181116006]])
 
 
 def test_a_pod_that_uses_more_than_the_node_has_leaves_nothing() -> None:
     greedy = listed([((2.0, GIB), (64.0, 1e15), False, False), ((2.0, GIB), (0.1, MIB), False, False)])
     assert (koordinator.by_pod(greedy, np.array([[8.0, 8 * GIB]])).reclaimable == 0).all()
     endless = listed([((2.0, GIB), (math.inf, math.inf), False, False)] * 50)
-    found = koordinator.by_pod(endless, np.array([[8.0, 8 * GIB]]))
-    assert (found.reclaimable == 0).all()
-    assert (found.peak > 1e12).all()
+    result = koordinator.by_pod(endless, np.array([[8.0, 8 * GIB]]))
+    assert (result.reclaimable == 0).all()
+    assert (result.peak > 1e12).all()
 
 
 def test_a_pod_is_cold_up_to_its_age_and_when_it_comes_from_the_future() -> None:
@@ -194,9 +194,9 @@ def test_arrays_say_what_integers_pod_after_pod_say(seed: int, count: int, perce
     node = (64_000, 2**37)
     reclaimable, peak, asked = one_by_one(pods, node, percent)
     allocatable = np.array([[node[0] / 1000, node[1]]])
-    found = koordinator.by_pod(pods, allocatable, margin_percent=percent)
-    assert koordinator.quantities(found.reclaimable)[0].tolist() == reclaimable
-    assert koordinator.quantities(found.peak)[0].tolist() == peak
+    result = koordinator.by_pod(pods, allocatable, margin_percent=percent)
+    assert koordinator.quantities(result.reclaimable)[0].tolist() == reclaimable
+    assert koordinator.quantities(result.peak)[0].tolist() == peak
     share = rng.random()
     parts = share * np.array([[[asked[0] / 1000, asked[1]], [0, 0], [0, 0]]])
     needed = [int(float(int(value)) * (float(100 + percent) / 100)) for value in parts[0, 0] * [1000, 1]]

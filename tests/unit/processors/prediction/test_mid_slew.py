@@ -67,13 +67,13 @@ def test_a_restart_does_not_let_it_jump() -> None:
     settings = configured(**FAST | {"predict_model": "n_sigma", "predict_mid_rise": "10"})
     messages = stream()
     whole = PredictionPartition(settings, 0)
-    said = predictions(whole.fold(messages))
-    lent = [each.mid["reclaim"].cpu for each in said]
-    assert 0 < lent[-1] < said[-1].reclaimable.cpu
+    predicted = predictions(whole.fold(messages))
+    lent = [each.mid["reclaim"].cpu for each in predicted]
+    assert 0 < lent[-1] < predicted[-1].reclaimable.cpu
     first, second = PredictionPartition(settings, 0), PredictionPartition(settings, 0)
     before = predictions(first.fold(messages[:120]))
     second.restore(first.snapshot())
-    assert before + predictions(second.fold(messages[120:])) == said
+    assert before + predictions(second.fold(messages[120:])) == predicted
 
 
 def test_a_state_from_before_the_bound_is_taken_over() -> None:

@@ -55,19 +55,19 @@ def test_shipped_figures_are_those_of_koordinator_to_the_byte(
     unallocated: float,
     expected: tuple[float, float],
 ) -> None:
-    found = mid.shipped(node(reclaimable, usage), threshold=np.array(threshold), unallocated=unallocated)
-    np.testing.assert_array_equal(found, amounts(expected))
+    result = mid.shipped(node(reclaimable, usage), threshold=np.array(threshold), unallocated=unallocated)
+    np.testing.assert_array_equal(result, amounts(expected))
 
 
 def test_before_the_cap_the_second_vector_is_23_cores_and_46_gib() -> None:
-    found = mid.shipped(node((15, 30), (30, 50)), unallocated=0.1)
-    np.testing.assert_array_equal(found, amounts((15 + 8, 30 + 16)))
+    result = mid.shipped(node((15, 30), (30, 50)), unallocated=0.1)
+    np.testing.assert_array_equal(result, amounts((15 + 8, 30 + 16)))
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.1, (10, 21)), (1.0, (10, 42))])
 def test_static_figures_are_those_of_koordinator(share: float, expected: tuple[float, float]) -> None:
-    found = mid.static(amounts((100, 210)), share=np.full(2, share), threshold=np.array([0.1, 0.2]))
-    np.testing.assert_array_equal(found, amounts(expected))
+    result = mid.static(amounts((100, 210)), share=np.full(2, share), threshold=np.array([0.1, 0.2]))
+    np.testing.assert_array_equal(result, amounts(expected))
 
 
 @pytest.mark.parametrize("usage", [(120, 300), (1e9, 1e9), (math.inf, math.inf)])
@@ -76,18 +76,18 @@ def test_usage_above_capacity_leaves_nothing_unused(usage: tuple[float, float]) 
 
 
 def test_an_unknown_or_impossible_node_lends_nothing() -> None:
-    known = node((20, 20), (10, 10))
+    present = node((20, 20), (10, 10))
     for capacity in ((NAN, NAN), (0, 0), (-4, -4)):
-        empty = known._replace(capacity=amounts(capacity), usage=amounts((0, 0)))
+        empty = present._replace(capacity=amounts(capacity), usage=amounts((0, 0)))
         np.testing.assert_array_equal(mid.shipped(empty, unallocated=1.0), [[0, 0]])
         np.testing.assert_array_equal(mid.static(empty.capacity, share=np.ones(2)), [[0, 0]])
-    unpredicted = known._replace(reclaimable=amounts((-5, -5)))
+    unpredicted = present._replace(reclaimable=amounts((-5, -5)))
     np.testing.assert_array_equal(mid.shipped(unpredicted), [[0, 0]])
 
 
 def test_the_greatest_of_what_is_reserved_and_what_the_system_uses_is_kept_back() -> None:
-    known = node((0, 0), (10, 10))._replace(reserved=amounts((5, 4)), system=amounts((3, 12)))
-    free = mid.shipped(known, unallocated=1.0)
+    present = node((0, 0), (10, 10))._replace(reserved=amounts((5, 4)), system=amounts((3, 12)))
+    free = mid.shipped(present, unallocated=1.0)
     np.testing.assert_array_equal(free, amounts((100 - 5 - 20, 210 - 12 - 40)))
 
 
@@ -96,29 +96,29 @@ def test_only_production_pods_that_run_or_wait_hold_what_they_ask_for() -> None:
     classes = np.array([Priority.PROD, Priority.NONE, Priority.MID, Priority.PROD, Priority.PROD, Priority.PROD])
     active = np.array([True, True, True, False, True, True])
     row = np.array([1, 1, 1, 1, 0, -1])
-    found = mid.requested(request, classes.astype(np.int8), active, row, 3)
-    np.testing.assert_array_equal(found, amounts((0, 16), (3, 3), (0, 0)))
+    result = mid.requested(request, classes.astype(np.int8), active, row, 3)
+    np.testing.assert_array_equal(result, amounts((0, 16), (3, 3), (0, 0)))
 
 
 def test_the_proposals_first_formula_lends_what_is_above_the_peak_up_to_a_share_of_the_node() -> None:
     allocated, peak, allocatable = amounts((20, 40), (20, 40)), amounts((12, 50), (2, 8)), amounts((32, 64), (32, 64))
-    found = mid.proposed(allocated, peak, allocatable, threshold=0.5)
-    np.testing.assert_array_equal(found, amounts((8, 0), (16, 32)))
+    result = mid.proposed(allocated, peak, allocatable, threshold=0.5)
+    np.testing.assert_array_equal(result, amounts((8, 0), (16, 32)))
     half = mid.proposed(allocated, peak, allocatable, threshold=0.5, reclaim=0.75)
     np.testing.assert_array_equal(half, amounts((3, 0), (13, 22)))
 
 
 def test_the_proposals_second_formula_lends_what_is_free_as_well() -> None:
-    found = mid.mixed(amounts((20, 70)), amounts((12, 50)), amounts((32, 64)), threshold=0.125)
-    np.testing.assert_array_equal(found, amounts((4 + 12, 8)))
+    result = mid.mixed(amounts((20, 70)), amounts((12, 50)), amounts((32, 64)), threshold=0.125)
+    np.testing.assert_array_equal(result, amounts((4 + 12, 8)))
 
 
 def test_nobody_lends_what_nobody_knows() -> None:
-    known, unknown = amounts((32, 64)), amounts((NAN, 64))
-    for arguments in ((unknown, known, known), (known, unknown, known), (known, known, unknown)):
+    present, unknown = amounts((32, 64)), amounts((NAN, 64))
+    for arguments in ((unknown, present, present), (present, unknown, present), (present, present, unknown)):
         assert mid.proposed(*arguments, threshold=1.0)[0, 0] == 0
-    assert mid.mixed(amounts((20, 20)), unknown, known, threshold=1.0)[0, 0] == 12
-    assert mid.proposed(known, np.full((1, 2), math.inf), known, threshold=1.0).max() == 0
+    assert mid.mixed(amounts((20, 20)), unknown, present, threshold=1.0)[0, 0] == 12
+    assert mid.proposed(present, np.full((1, 2), math.inf), present, threshold=1.0).max() == 0
 
 
 def test_a_node_is_reset_when_its_report_is_too_old_too_new_or_never_came() -> None:
@@ -126,8 +126,8 @@ def test_a_node_is_reset_when_its_report_is_too_old_too_new_or_never_came() -> N
     minutes = np.array([30, 5, 4, 0, -4, -30])
     reported = now - minutes * 60 * SECOND
     on = np.ones(7, dtype=np.bool_)
-    found = mid.reset(np.append(reported, 0), now, on, degrade_seconds=300)
-    assert found.tolist() == [True, False, False, False, False, True, True]
+    result = mid.reset(np.append(reported, 0), now, on, degrade_seconds=300)
+    assert result.tolist() == [True, False, False, False, False, True, True]
     assert mid.reset(reported, now, ~on[:6]).all()
     assert mid.reset(np.zeros(1, dtype=np.int64), 100 * SECOND, on[:1]).all()
     assert not mid.reset(np.array([now - 900 * SECOND]), now, on[:1]).any()
@@ -163,13 +163,13 @@ def test_a_node_is_written_to_after_a_start_and_when_the_last_time_is_long_ago()
 @often
 def test_no_more_is_lent_than_the_node_has_and_never_less_than_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    known = mid.Node(*rng.uniform(-20, 100, (7, 12, 2)))
-    known.usage[rng.random(known.usage.shape) < 0.2] = NAN
-    lent = mid.shipped(known, threshold=rng.random((12, 2)), unallocated=rng.random((12, 1)))
+    present = mid.Node(*rng.uniform(-20, 100, (7, 12, 2)))
+    present.usage[rng.random(present.usage.shape) < 0.2] = NAN
+    lent = mid.shipped(present, threshold=rng.random((12, 2)), unallocated=rng.random((12, 1)))
     assert (lent >= 0).all()
-    assert (lent <= np.maximum(known.capacity + 0.5, 0)).all()
-    alone = [mid.shipped(mid.Node(*(part[index : index + 1] for part in known))) for index in range(12)]
-    np.testing.assert_array_equal(np.concatenate(alone), mid.shipped(known))
+    assert (lent <= np.maximum(present.capacity + 0.5, 0)).all()
+    alone = [mid.shipped(mid.Node(*(part[index : index + 1] for part in present))) for index in range(12)]
+    np.testing.assert_array_equal(np.concatenate(alone), mid.shipped(present))
 
 
 def held() -> batch.Held:

@@ -43,11 +43,11 @@ def arbitrary(seed: int, nodes: int = 3, pods: int = PODS) -> Evidence:
     """Return evidence of which anything may be unknown; in the last node's case, which pods there are."""
     rng = np.random.default_rng(seed)
 
-    def known(*shape: int) -> NDArray[np.float64]:
+    def filled(*shape: int) -> NDArray[np.float64]:
         return np.where(rng.random(shape) < 0.2, NAN, rng.gamma(2.0, 1.0, shape))
 
     lists_pods = np.arange(nodes) < nodes - 1
-    percentile = known(nodes, group.COUNT, 2)
+    percentile = filled(nodes, group.COUNT, 2)
     percentile[~lists_pods, 1:] = NAN
     node = rng.integers(0, max(nodes - 1, 1), pods)
     return Evidence(
@@ -55,13 +55,13 @@ def arbitrary(seed: int, nodes: int = 3, pods: int = PODS) -> Evidence:
         percentile=percentile,
         moments=learned(nodes * group.COUNT, rng),
         spread=conformal.Spread(
-            known(nodes, group.COUNT, 2), known(nodes, group.COUNT, 2), known(nodes, group.COUNT, 2)
+            filled(nodes, group.COUNT, 2), filled(nodes, group.COUNT, 2), filled(nodes, group.COUNT, 2)
         ),
         lists_pods=lists_pods,
         pods=protocol.Pods(
             row=group.row(node, rng.integers(0, 5, pods)),
             request=rng.gamma(2.0, 1.0, (pods, 2)),
-            percentile=known(pods, 2),
+            percentile=filled(pods, 2),
             moments=learned(pods, rng),
         ),
     )

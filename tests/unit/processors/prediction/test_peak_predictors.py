@@ -95,8 +95,8 @@ def test_nothing_seen_is_not_known_and_a_missing_sample_changes_nothing() -> Non
     assert np.isnan(n_sigma.peak(state, n=3)).all()
     state = moments.update(state, np.ones((2, 2)), np.full(2, HOUR), half_life_seconds=HALF_LIFE)
     after = moments.update(state, nothing, np.full(2, 90 * HOUR), half_life_seconds=HALF_LIFE)
-    for one, other in zip(state, after, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for left, right in zip(state, after, strict=True):
+        np.testing.assert_array_equal(left, right)
     infinite = moments.update(state, np.full((2, 2), math.inf), np.full(2, 2 * HOUR), half_life_seconds=HALF_LIFE)
     assert np.array_equal(infinite.mean, state.mean)
 
@@ -156,8 +156,8 @@ def test_the_peak_of_pods_is_the_sum_of_their_own() -> None:
 
 def test_a_pod_of_which_nothing_was_seen_counts_what_it_asked_for() -> None:
     request = np.array([[2.0, 8.0], [-1.0, NAN]])
-    found = pods_n_sigma.peak(moments.init(2, 2), request, np.array([0, 0]), 1, n=3)
-    np.testing.assert_array_equal(found, [[2.0, NAN]])
+    result = pods_n_sigma.peak(moments.init(2, 2), request, np.array([0, 0]), 1, n=3)
+    np.testing.assert_array_equal(result, [[2.0, NAN]])
 
 
 # Borg-default and Resource Central
@@ -165,8 +165,8 @@ def test_a_pod_of_which_nothing_was_seen_counts_what_it_asked_for() -> None:
 
 def test_borg_default_divides_requests_by_its_rate() -> None:
     request = np.array([[1.1, 22.0], [3.3, 0.0], [-7.0, 11.0], [5.0, NAN]])
-    found = borg_default.peak(request, np.array([0, 0, 0, 1]), 3)
-    np.testing.assert_allclose(found, np.array([[4.0, 30.0], [5 / 1.1, NAN], [0, 0]]), rtol=1e-15)
+    result = borg_default.peak(request, np.array([0, 0, 0, 1]), 3)
+    np.testing.assert_allclose(result, np.array([[4.0, 30.0], [5 / 1.1, NAN], [0, 0]]), rtol=1e-15)
     assert borg_default.peak(request[:1], np.array([0]), 1, overcommit=2.0)[0, 1] == 11
     with pytest.raises(ValueError, match="overcommit is 0"):
         borg_default.peak(request, np.array([0, 0, 0, 1]), 3, overcommit=0)
@@ -175,8 +175,8 @@ def test_borg_default_divides_requests_by_its_rate() -> None:
 def test_resource_central_adds_percentiles_and_the_requests_of_the_unknown() -> None:
     percentile = np.array([[0.5, 3.0], [NAN, 2.0], [-1.0, NAN], [9.0, 9.0]])
     request = np.array([[1.0, 4.0], [2.0, 4.0], [3.0, 4.0], [1.0, 1.0]])
-    found = resource_central.peak(percentile, request, np.array([0, 0, 0, 1]), 2)
-    np.testing.assert_array_equal(found, [[0.5 + 2.0 + 0.0, 3.0 + 2.0 + 4.0], [9.0, 9.0]])
+    result = resource_central.peak(percentile, request, np.array([0, 0, 0, 1]), 2)
+    np.testing.assert_array_equal(result, [[0.5 + 2.0 + 0.0, 3.0 + 2.0 + 4.0], [9.0, 9.0]])
 
 
 def test_a_pod_of_a_row_that_does_not_exist_is_refused() -> None:
@@ -187,5 +187,5 @@ def test_a_pod_of_a_row_that_does_not_exist_is_refused() -> None:
 def test_no_pods_use_nothing() -> None:
     nobody = np.zeros((0, 2))
     none = np.zeros(0, dtype=np.intp)
-    for found in (borg_default.peak(nobody, none, 2), resource_central.peak(nobody, nobody, none, 2)):
-        np.testing.assert_array_equal(found, np.zeros((2, 2)))
+    for result in (borg_default.peak(nobody, none, 2), resource_central.peak(nobody, nobody, none, 2)):
+        np.testing.assert_array_equal(result, np.zeros((2, 2)))

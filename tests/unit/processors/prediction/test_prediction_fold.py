@@ -201,16 +201,26 @@ def test_every_message_alone_gives_what_all_together_give(pace: int) -> None:
 
 
 def test_the_recording_of_these_laws_shows_everything() -> None:
-    said = [
-        one
+    messages = [
+        predicted
         for model in ("calibrated", "n_sigma")
-        for one in predictions(PredictionPartition(configured(**FAST, predict_model=model), 0).fold(recording(1, 1)))
+        for predicted in predictions(
+            PredictionPartition(configured(**FAST, predict_model=model), 0).fold(recording(1, 1))
+        )
     ]
-    assert {group for one in said for group in one.peaks} == {"node", "prod", "mid", "batch", "free", "none", "system"}
-    assert {one.reason for one in said} == {"report", "change", "force"}
-    assert any(one.accuracy for one in said)
-    assert any(one.unpredicted.cpu for one in said)
-    assert len({one.capacity.cpu for one in said}) > 3
+    assert {group for predicted in messages for group in predicted.peaks} == {
+        "node",
+        "prod",
+        "mid",
+        "batch",
+        "free",
+        "none",
+        "system",
+    }
+    assert {predicted.reason for predicted in messages} == {"report", "change", "force"}
+    assert any(predicted.accuracy for predicted in messages)
+    assert any(predicted.unpredicted.cpu for predicted in messages)
+    assert len({predicted.capacity.cpu for predicted in messages}) > 3
 
 
 def test_outputs_say_which_message_they_came_of_in_the_order_of_the_stream() -> None:
@@ -291,9 +301,9 @@ def test_a_state_without_one_of_its_names_or_with_other_rows_is_refused(body: by
         header | {"pods": {"n": [{"uid": "u"}]}},
         header | {"format": 99},
     ]
-    for one in wrong:
+    for each in wrong:
         with pytest.raises(ValueError, match=r"state|unpack|update"):
-            PredictionPartition(configured(**FAST), 0).restore(snapshot.pack(one, arrays))
+            PredictionPartition(configured(**FAST), 0).restore(snapshot.pack(each, arrays))
 
 
 @pytest.mark.parametrize("horizon", ["7", "60"])
@@ -302,14 +312,14 @@ def test_another_horizon_keeps_what_was_learned(body: bytes, horizon: str) -> No
     partition = PredictionPartition(configured(**FAST | {"predict_horizon_seconds": horizon}), 0)
     partition.restore(body)
     _, arrays = snapshot.unpack(partition.snapshot())
-    told = {
+    messages = {
         name
         for name in learned
         if name not in arrays or not np.array_equal(learned[name], arrays[name], equal_nan=True)
     }
-    assert {name.split(".")[1] for name in told if name.startswith("node.")} <= {"calibrated", "accuracy"}
-    assert {name for name in told if name.startswith("node.calibrated")} == {"node.calibrated.waiting.born_us"}
-    assert not {name for name in told if name.startswith(("groups.", "pods."))}
+    assert {name.split(".")[1] for name in messages if name.startswith("node.")} <= {"calibrated", "accuracy"}
+    assert {name for name in messages if name.startswith("node.calibrated")} == {"node.calibrated.waiting.born_us"}
+    assert not {name for name in messages if name.startswith(("groups.", "pods."))}
     before = learned["lesson.today.counts"].sum() + learned["lesson.before.counts"].sum()
     after = arrays["lesson.today.counts"].sum() + arrays["lesson.before.counts"].sum()
     assert before > 0
@@ -383,8 +393,10 @@ def _odd(kind: str) -> Stream:
             made = block("odd", BEGIN + second).model_copy(update={"metrics": ["gpu_util"], "values": [0.5] * 10})
             messages.append(stored(made))
         elif kind == "classes":
-            told = telemetry.facts("odd", "p", "w", second, priority=-7, labels={"koordinator.sh/priority-class": "?"})
-            messages += [stored(block("odd", BEGIN + second)), stored(told), usage("odd", second + 1, 0.5, 1e9)]
+            reports = telemetry.facts(
+                "odd", "p", "w", second, priority=-7, labels={"koordinator.sh/priority-class": "?"}
+            )
+            messages += [stored(block("odd", BEGIN + second)), stored(reports), usage("odd", second + 1, 0.5, 1e9)]
         elif kind == "pods first":
             messages.append(usage("odd", second + 1, 0.5, 1e9))
             messages += [stored(block("odd", BEGIN + second))] if second > 20 else []
@@ -407,8 +419,8 @@ def test_a_node_with_odd_telemetry_harms_no_other(kind: str) -> None:
     mixed = [message for pair in itertools.zip_longest(good, odd) for message in pair if message]
     outputs = PredictionPartition(configured(), 0).fold(mixed)
     assert of("good", outputs) == of("good", PredictionPartition(configured(), 0).fold(good))
-    told = [one for one in predictions(outputs) if one.node == "odd"]
-    assert bool(told) == (kind not in ("missing", "columns", "beyond"))
+    predicted = [prediction for prediction in predictions(outputs) if prediction.node == "odd"]
+    assert bool(predicted) == (kind not in ("missing", "columns", "beyond"))
     for output in outputs:
         codec.decode(type(output.message), codec.encode(output.message))
 
@@ -441,7 +453,7 @@ def test_no_telemetry_that_the_schema_takes_stops_a_fold(
         messages += [stored(made), stored(telemetry.usage("odd", BEGIN + second + 1, pods))]
         messages += calm("good", [second])
     outputs = PredictionPartition(configured(**FAST), 0).fold(messages)
-    assert any(one.node == "good" for one in predictions(outputs))
+    assert any(prediction.node == "good" for prediction in predictions(outputs))
 
 
 def test_garbage_is_passed_over() -> None:
@@ -456,24 +468,26 @@ def test_a_repeated_or_late_block_counts_once() -> None:
     messages = calm("n", range(70))
     again = [message for index in range(0, len(messages), 2) for message in messages[max(0, index - 6) : index + 2]]
     assert len(again) > 3 * len(messages)
-    once, often = (PredictionPartition(configured(), 0).fold(one) for one in (messages, [*messages[:2], *again]))
+    once, often = (
+        PredictionPartition(configured(), 0).fold(predicted) for predicted in (messages, [*messages[:2], *again])
+    )
     assert lines(often) == lines(once)
 
 
 def test_rejects_come_at_least_every_four_seconds_once_a_window_is_full() -> None:
     outputs = PredictionPartition(configured(), 0).fold(calm("n", range(60)))
-    said = [output.message for output in outputs if isinstance(output.message, Reject)]
-    gaps = {(after.at_us - before.at_us) // 1_000_000 for before, after in itertools.pairwise(said)}
+    messages = [output.message for output in outputs if isinstance(output.message, Reject)]
+    gaps = {(after.at_us - before.at_us) // 1_000_000 for before, after in itertools.pairwise(messages)}
     assert gaps == {4}
-    assert not any(one.reject for one in said)
+    assert not any(each.reject for each in messages)
 
 
 @pytest.mark.parametrize(("section", "form"), [("predict", Prediction), ("reject", Reject)])
 def test_what_is_not_enabled_is_not_said(section: str, form: type[Message]) -> None:
     messages = calm("n", range(70))
-    assert any(isinstance(one.message, form) for one in PredictionPartition(configured(), 0).fold(messages))
+    assert any(isinstance(predicted.message, form) for predicted in PredictionPartition(configured(), 0).fold(messages))
     without = PredictionPartition(configured(**{f"{section}_enabled": "false"}), 0).fold(messages)
-    assert not any(isinstance(one.message, form) for one in without)
+    assert not any(isinstance(predicted.message, form) for predicted in without)
     assert without
 
 
@@ -499,8 +513,8 @@ def test_one_resource_is_enough_and_nothing_of_the_other_is_given_away(missing: 
     made = predictions(PredictionPartition(configured(**FAST, predict_violation="0.5"), 0).fold(messages))
     assert made
     last = made[-1]
-    known, unknown = ("memory", "cpu") if missing == "cpu_util" else ("cpu", "memory")
-    assert 0 < getattr(last.peak, known) < getattr(last.capacity, known)
+    present, unknown = ("memory", "cpu") if missing == "cpu_util" else ("cpu", "memory")
+    assert 0 < getattr(last.peak, present) < getattr(last.capacity, present)
     assert getattr(last.peak, unknown) == getattr(last.capacity, unknown)
     assert getattr(last.reclaimable, unknown) == 0
     assert (made[0].assumed, last.assumed) == (["cpu", "memory"], [unknown])

@@ -44,13 +44,13 @@ def second_of(
     at, used = BEGIN + second - behind, {"cpu_cores": 0.25, "memory_bytes": 5e8, **fields}
     own: list[Message] = [block(node, at, seq=second, cpu_util=cpu, memory_util=0.5)]
     own.append(telemetry.usage(node, at + 1, [{"pod": pod, **used} for pod in pods], seq=second))
-    return [stored(one) for one in own]
+    return [stored(each) for each in own]
 
 
-def told(messages: Stream, node: str = "n", **flags: str) -> dict[int, Prediction]:
+def by_second(messages: Stream, node: str = "n", **flags: str) -> dict[int, Prediction]:
     """Return what is said of a node, by second."""
-    said = predictions(PredictionPartition(configured(**SETTINGS | flags), 0).fold(messages))
-    return {one.at_us // 1_000_000 - START - BEGIN: one for one in said if one.node == node}
+    predicted = predictions(PredictionPartition(configured(**SETTINGS | flags), 0).fold(messages))
+    return {each.at_us // 1_000_000 - START - BEGIN: each for each in predicted if each.node == node}
 
 
 def rows(partition: PredictionPartition) -> tuple[int, int]:
@@ -63,11 +63,11 @@ def test_the_request_of_a_young_pod_is_unpredicted_until_its_cold_start_is_over(
     messages = [facts("p", 10)]
     for second in range(100):
         messages += second_of(second, ["p"])
-    said = told(messages)
-    assert {second: one.unpredicted.cpu for second, one in said.items()} == {30: 1, 40: 1, 60: 1, 80: 0, 90: 0}
-    assert said[60].requested == said[90].requested == Resources(cpu=1.0, memory=1e9)
-    assert said[60].reclaimable == NOTHING
-    assert said[90].reclaimable.cpu == pytest.approx(0.75, abs=0.03)
+    reports = by_second(messages)
+    assert {second: first.unpredicted.cpu for second, first in reports.items()} == {30: 1, 40: 1, 60: 1, 80: 0, 90: 0}
+    assert reports[60].requested == reports[90].requested == Resources(cpu=1.0, memory=1e9)
+    assert reports[60].reclaimable == NOTHING
+    assert reports[90].reclaimable.cpu == pytest.approx(0.75, abs=0.03)
 
 
 @pytest.mark.cases
@@ -84,8 +84,8 @@ def test_a_new_pod_of_a_known_workload_starts_warm(sibling: str, behind: int) ->
         messages += second_of(second, [] if second >= 95 and sibling == "gone" else ["old"], node="first")
         # The pod comes just after a window of the first node has ended, and before that of the second ends.
         messages += second_of(second, ["new"] if second >= 122 else [], node="second", behind=behind)
-    said = told(messages, "second")
-    newest = said[max(said)]
+    reports = by_second(messages, "second")
+    newest = reports[max(reports)]
     cold = sibling == "of another workload"
     assert newest.requested.cpu == 1.0
     assert newest.unpredicted.cpu == (1.0 if cold else 0.0)
@@ -100,7 +100,7 @@ def test_what_a_newcomer_with_a_past_will_use_is_not_given_away(model: str) -> N
             messages.append(facts("new", 122, node="second"))
         messages += second_of(second, ["old"], node="first", cpu_cores=0.9)
         messages += second_of(second, ["new"] if second >= 122 else [], node="second", cpu=0.05, cpu_cores=0.9)
-    newest = told(messages, "second", predict_model=model)[150]
+    newest = by_second(messages, "second", predict_model=model)[150]
     assert newest.unpredicted.cpu == 0.0
     assert newest.reclaimable.cpu <= 0.1
 
@@ -115,8 +115,8 @@ def lent(cores: float, model: str) -> Prediction:
         pods += [{"pod": "mid", "cpu_cores": used, "memory_bytes": 1e6}]
         messages.append(stored(block("n", BEGIN + second, seq=second, cpu_util=(0.9 + used) / 4, memory_util=0.1)))
         messages.append(stored(telemetry.usage("n", BEGIN + second + 1, pods, seq=second)))
-    said = told(messages, predict_model=model)
-    return said[max(said)]
+    predicted = by_second(messages, predict_model=model)
+    return predicted[max(predicted)]
 
 
 @pytest.mark.cases
@@ -131,11 +131,13 @@ def test_usage_by_mid_pods_does_not_change_what_the_mid_tier_gets(model: str) ->
 
 
 def test_what_the_system_uses_is_not_lent() -> None:
-    said = lent(0.0, "resource_central")
-    system = said.peaks["system"]["resource_central"].cpu
+    messages = lent(0.0, "resource_central")
+    system = messages.peaks["system"]["resource_central"].cpu
     assert system == pytest.approx(0.4, abs=0.05)
     # The node has 4 cores, and the peaks of the prod pod and the system are kept back.
-    assert said.mid["mixed"].cpu == pytest.approx(4 - said.peaks["prod"]["resource_central"].cpu - system, abs=0.02)
+    assert messages.mid["mixed"].cpu == pytest.approx(
+        4 - messages.peaks["prod"]["resource_central"].cpu - system, abs=0.02
+    )
 
 
 def test_what_a_pod_used_that_is_gone_when_the_window_ends_is_not_the_systems() -> None:
@@ -144,7 +146,7 @@ def test_what_a_pod_used_that_is_gone_when_the_window_ends_is_not_the_systems() 
         messages += [facts("job", 25, deleted=True)] if second == 25 else []
         messages += second_of(second, ["job"] if second < 25 else [], cpu=0.5, cpu_cores=1.5)
     assert telemetry.block("n", 0).cpus * 0.5 == 2.0
-    first = told(messages)[30].peaks
+    first = by_second(messages)[30].peaks
     assert first["system"]["n_sigma"].cpu == pytest.approx(0.5)
     assert first["prod"]["n_sigma"].cpu == pytest.approx(1.5)
 
@@ -153,9 +155,9 @@ def test_of_an_old_pod_nothing_is_reclaimed_before_it_was_seen_for_a_while() -> 
     messages = [facts("p", -100_000)]
     for second in range(130):
         messages += second_of(second, ["p"])
-    said = told(messages, predict_evidence_seconds="60")
-    assert said[60].unpredicted.cpu == 1.0
-    assert said[120].unpredicted.cpu == 0.0
+    predicted = by_second(messages, predict_evidence_seconds="60")
+    assert predicted[60].unpredicted.cpu == 1.0
+    assert predicted[120].unpredicted.cpu == 0.0
 
 
 def test_no_past_is_kept_where_no_workload_may_be_remembered() -> None:
@@ -163,17 +165,17 @@ def test_no_past_is_kept_where_no_workload_may_be_remembered() -> None:
     for second in range(160):
         messages += [facts("old", 95, deleted=True), facts("new", 122)] if second == 122 else []
         messages += second_of(second, ["new" if second >= 122 else "old"] if not 95 <= second < 122 else [])
-    assert told(messages)[150].unpredicted.cpu == 0.0
-    assert told(messages, predict_workloads="0")[150].unpredicted.cpu == 1.0
+    assert by_second(messages)[150].unpredicted.cpu == 0.0
+    assert by_second(messages, predict_workloads="0")[150].unpredicted.cpu == 1.0
 
 
 def test_a_pod_without_facts_that_does_not_run_any_more_is_in_no_sum() -> None:
     messages: Stream = []
     for second in range(100):
         messages += second_of(second, ["ends", "stays"] if second < 45 else ["stays"])
-    said = told(messages)
-    both, one = (said[second].peaks["none"]["resource_central"].cpu for second in (40, 90))
-    assert one == pytest.approx(both / 2, abs=1e-4)
+    reports = by_second(messages)
+    both, first = (reports[second].peaks["none"]["resource_central"].cpu for second in (40, 90))
+    assert first == pytest.approx(both / 2, abs=1e-4)
 
 
 def test_a_pod_with_facts_counts_its_request_before_it_runs() -> None:
@@ -181,9 +183,9 @@ def test_a_pod_with_facts_counts_its_request_before_it_runs() -> None:
     for second in range(100):
         messages += [facts("waits", 50, phase="Pending")] if second == 50 else []
         messages += second_of(second, [])
-    said = told(messages)
-    assert (said[40].requested.cpu, said[60].requested.cpu) == (0.0, 1.0)
-    assert said[90].peaks["prod"]["resource_central"].cpu == 1.0
+    reports = by_second(messages)
+    assert (reports[40].requested.cpu, reports[60].requested.cpu) == (0.0, 1.0)
+    assert reports[90].peaks["prod"]["resource_central"].cpu == 1.0
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -193,9 +195,9 @@ def test_a_pod_that_is_over_or_deleted_is_forgotten_at_once(phase: str) -> None:
         for second in range(70):
             messages += [facts("p", 50, **fields), facts("p", 49)] if second == 50 else []
             messages += second_of(second, ["p"] if second < 50 else [])
-        said = told(messages[: messages.index(facts("p", 50, **fields)) + 1] + second_of(60, []))
-        assert said[40].requested.cpu == 1.0
-        assert said[60].requested.cpu == 0.0
+        reports = by_second(messages[: messages.index(facts("p", 50, **fields)) + 1] + second_of(60, []))
+        assert reports[40].requested.cpu == 1.0
+        assert reports[60].requested.cpu == 0.0
 
 
 def test_an_older_version_of_facts_changes_nothing() -> None:
@@ -203,15 +205,15 @@ def test_an_older_version_of_facts_changes_nothing() -> None:
     messages += [stored(node_facts("n", 5, 3.0, 6e9)), stored(node_facts("n", 4, 2.0, 5e9))]
     for second in range(35):
         messages += second_of(second, ["p"])
-    said = told(messages)[30]
-    assert (said.requested.cpu, said.capacity.cpu) == (2.0, 3.0)
+    reports = by_second(messages)[30]
+    assert (reports.requested.cpu, reports.capacity.cpu) == (2.0, 3.0)
 
 
 def test_a_pod_that_is_listed_on_two_nodes_counts_on_each() -> None:
     messages = [facts("p", -1000, node="a"), facts("p", -1000, node="b")]
     for second in range(35):
         messages += second_of(second, ["p"], node="a") + second_of(second, ["p"], node="b")
-    assert [told(messages, node)[30].requested.cpu for node in ("a", "b")] == [1.0, 1.0]
+    assert [by_second(messages, node)[30].requested.cpu for node in ("a", "b")] == [1.0, 1.0]
 
 
 def test_pods_that_are_told_before_any_block_are_known_with_the_first_window() -> None:
@@ -219,7 +221,7 @@ def test_pods_that_are_told_before_any_block_are_known_with_the_first_window() -
     for second in range(60):
         own = second_of(second, ["p"])
         messages += own if second >= 25 else own[1:]
-    assert told(messages)[30].requested.cpu == 1.0
+    assert by_second(messages)[30].requested.cpu == 1.0
 
 
 def steps(nodes: dict[str, list[str]], begin: int, end: int) -> Stream:
@@ -248,8 +250,8 @@ def test_a_pod_of_which_kubernetes_has_told_stays_as_long_as_its_node_is_known()
     partition.fold(steps({"n": [], "away": ["runs"]}, 0, 300))
     partition.fold(steps({"n": []}, 300, 3000))
     outputs = partition.fold(steps({"n": [], "away": ["runs"]}, 3000, 3100))
-    said = {one.node: one for one in predictions(outputs)}
-    assert said["n"].requested.cpu == said["away"].requested.cpu == 1.0
+    predicted = {prediction.node: prediction for prediction in predictions(outputs)}
+    assert predicted["n"].requested.cpu == predicted["away"].requested.cpu == 1.0
 
 
 @pytest.mark.slow
@@ -263,8 +265,8 @@ def test_a_node_that_is_silent_for_an_hour_is_forgotten_with_its_pods_and_its_pl
     outputs = partition.fold(steps({"away": ["p"], "n": ["r"]}, 4200, 4300))
     assert rows(partition) == (2, 2)
     # Nothing is known of what comes back: it counts its windows anew.
-    assert next(one.windows for one in predictions(outputs) if one.node == "away") == 1
-    assert min(one.windows for one in predictions(outputs) if one.node == "n") > 100
+    assert next(prediction.windows for prediction in predictions(outputs) if prediction.node == "away") == 1
+    assert min(prediction.windows for prediction in predictions(outputs) if prediction.node == "n") > 100
 
 
 @pytest.mark.slow
@@ -295,9 +297,9 @@ def test_a_node_whose_clock_is_hours_behind_keeps_its_pods() -> None:
     for second in range(200):
         messages += second_of(second, ["x"]) + second_of(second, ["p", "q"], node="late", behind=20_000)
     partition = PredictionPartition(configured(**SETTINGS), 0)
-    said = [one for one in predictions(partition.fold(messages)) if one.node == "late"]
-    assert said[-1].requested.cpu == 1.0
-    assert said[-1].peaks["none"]["resource_central"].cpu > 0.2
+    predicted = [prediction for prediction in predictions(partition.fold(messages)) if prediction.node == "late"]
+    assert predicted[-1].requested.cpu == 1.0
+    assert predicted[-1].peaks["none"]["resource_central"].cpu > 0.2
     assert rows(partition) == (2, 3)
 
 
@@ -307,10 +309,10 @@ def test_usage_of_before_a_long_silence_is_not_taken_for_recent() -> None:
         messages += second_of(second, ["p"], cpu=1.0)
     for second in range(2400, 2500):
         messages += second_of(second, ["p"], cpu=0.1)
-    said = told(messages, predict_unallocated_ratio="0", predict_percentile_cpu="0")
+    predicted = by_second(messages, predict_unallocated_ratio="0", predict_percentile_cpu="0")
     # Nothing was unused while the machine was full; now nine tenths are.
-    assert said[270].mid["shipped"].cpu == 0.0
-    assert said[2490].mid["shipped"].cpu > 1.0
+    assert predicted[270].mid["shipped"].cpu == 0.0
+    assert predicted[2490].mid["shipped"].cpu > 1.0
 
 
 def test_a_node_that_is_renamed_begins_anew_and_its_pods_keep_their_workloads_past() -> None:
@@ -319,9 +321,9 @@ def test_a_node_that_is_renamed_begins_anew_and_its_pods_keep_their_workloads_pa
         node = "before" if second < 95 else "after"
         messages += [facts("p", -1000, node="after")] if second == 95 else []
         messages += second_of(second, ["p"], node=node)
-    said = told(messages, "after", predict_cold_start_seconds="9000")
-    assert said[120].windows == 1
-    assert max(told(messages, "before")) < 95
+    predicted = by_second(messages, "after", predict_cold_start_seconds="9000")
+    assert predicted[120].windows == 1
+    assert max(by_second(messages, "before")) < 95
     partition = PredictionPartition(configured(), 0)
     partition.fold(messages)
     _, arrays = snapshot.unpack(partition.snapshot())

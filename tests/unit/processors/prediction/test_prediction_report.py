@@ -30,7 +30,7 @@ WINDOWS, SECONDS = 5, 30
 FIRST, HALF = (0.025, float(5 << 20)), (12 * 3600.0, 24 * 3600.0)
 
 
-class Told(NamedTuple):
+class PodFixture(NamedTuple):
     """A pod as the script has it: its group, what it asks for, and whether it is young, ends, or owns its cores."""
 
     group: str
@@ -42,13 +42,13 @@ class Told(NamedTuple):
 
 
 PODS = {
-    "warm": Told("prod", (2.0, 2 * GIB), 9500),
-    "cold": Told("prod", (0.5, 1 * GIB), 9000, cold=True),
-    "ending": Told("prod", (0.4, 0.5 * GIB), 9999, ending=True),
-    "own": Told("prod", (0.6, 0.25 * GIB), 9100, exclusive=True),
-    "plain": Told("none", (0.3, 0.5 * GIB), None),
-    "middle": Told("mid", (0.2, 0.25 * GIB), 7000),
-    "lot": Told("batch", (1.0, 1 * GIB), 5500),
+    "warm": PodFixture("prod", (2.0, 2 * GIB), 9500),
+    "cold": PodFixture("prod", (0.5, 1 * GIB), 9000, cold=True),
+    "ending": PodFixture("prod", (0.4, 0.5 * GIB), 9999, ending=True),
+    "own": PodFixture("prod", (0.6, 0.25 * GIB), 9100, exclusive=True),
+    "plain": PodFixture("none", (0.3, 0.5 * GIB), None),
+    "middle": PodFixture("mid", (0.2, 0.25 * GIB), 7000),
+    "lot": PodFixture("batch", (1.0, 1 * GIB), 5500),
 }
 GROUPS = ("node", "prod", "mid", "batch", "free", "none", "system")
 
@@ -58,8 +58,8 @@ def used() -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
     random = np.random.default_rng(4)
     length = WINDOWS * SECONDS
     pods = {
-        name: np.stack([random.uniform(0, told.request[0] / 2, length), random.uniform(1e8, 4e8, length)], axis=1)
-        for name, told in PODS.items()
+        name: np.stack([random.uniform(0, messages.request[0] / 2, length), random.uniform(1e8, 4e8, length)], axis=1)
+        for name, messages in PODS.items()
     }
     outside = np.stack([random.uniform(0.1, 0.3, length), random.uniform(5e8, 6e8, length)], axis=1)
     return sum(pods.values(), outside), pods
@@ -69,13 +69,13 @@ def script() -> Stream:
     """Return the windows second by second, and the one block that ends the last."""
     node, pods = used()
     messages = [stored(node_facts("n", 1, *ALLOCATABLE))]
-    for name, told in PODS.items():
+    for name, reports in PODS.items():
         fields = {
-            "requests": dict(zip(("cpu", "memory"), told.request, strict=True)),
-            "priority": told.priority,
-            "terminating": told.ending,
-            "labels": {"koordinator.sh/qosClass": "LSE"} if told.exclusive else {},
-            "created_us": START * 1_000_000 - (0 if told.cold else 2 * DAY_US),
+            "requests": dict(zip(("cpu", "memory"), reports.request, strict=True)),
+            "priority": reports.priority,
+            "terminating": reports.ending,
+            "labels": {"koordinator.sh/qosClass": "LSE"} if reports.exclusive else {},
+            "created_us": START * 1_000_000 - (0 if reports.cold else 2 * DAY_US),
         }
         messages.append(stored(telemetry.facts("n", name, f"shop/{name}", 1, **fields)))
     for second in range(WINDOWS * SECONDS + 1):
@@ -106,9 +106,9 @@ def weights(half: float) -> list[float]:
 def percentile(samples: list[float], column: int) -> float:
     """Return the end of the bucket at which the running weight reaches 95 % of CPU, 98 % of memory."""
     first, held = FIRST[column], weights(HALF[column])
-    found = [int(math.log(v * 0.05 / first + 1) / math.log(1.05)) if v >= first else 0 for v in samples]
-    for bucket in sorted(found):
-        if sum(w for b, w in zip(found, held, strict=True) if b <= bucket) >= (0.95, 0.98)[column] * sum(held):
+    result = [int(math.log(v * 0.05 / first + 1) / math.log(1.05)) if v >= first else 0 for v in samples]
+    for bucket in sorted(result):
+        if sum(w for b, w in zip(result, held, strict=True) if b <= bucket) >= (0.95, 0.98)[column] * sum(held):
             return first * (1.05 ** (bucket + 1) - 1) / 0.05
     raise AssertionError
 
@@ -125,9 +125,9 @@ def groups() -> dict[str, list[list[float]]]:
     node, pods = used()
     whole = ninetieths(node)
     made = {group: [[0.0] * WINDOWS for _ in range(2)] for group in GROUPS[1:]}
-    for name, told in PODS.items():
+    for name, messages in PODS.items():
         for column, samples in enumerate(ninetieths(pods[name])):
-            made[told.group][column] = [a + b for a, b in zip(made[told.group][column], samples, strict=True)]
+            made[messages.group][column] = [a + b for a, b in zip(made[messages.group][column], samples, strict=True)]
     for column in range(2):
         sums = [sum(made[group][column][index] for group in GROUPS[1:-1]) for index in range(WINDOWS)]
         made["system"][column] = [max(a - b, 0.0) for a, b in zip(whole[column], sums, strict=True)]
@@ -145,102 +145,102 @@ def koordinator(column: int) -> float:
     unit = (1000, 1)[column]
     allocatable = round(ALLOCATABLE[column] * unit)
     needed = spare = asked = 0
-    for name, told in PODS.items():
-        if told.group not in ("prod", "none"):
+    for name, messages in PODS.items():
+        if messages.group not in ("prod", "none"):
             continue
-        request = round(told.request[column] * unit)
-        asked += 0 if told.ending else request
-        if not (told.cold or told.ending):
+        request = round(messages.request[column] * unit)
+        asked += 0 if messages.ending else request
+        if not (messages.cold or messages.ending):
             high = int(units(percentile(ninetieths(pods[name])[column], column), column) * 1.1)
             needed += high
             spare += max(request - high, 0)
     by_class = int(
         sum(units(percentile(groups()[part][column], column), column) for part in ("system", "prod", "none")) * 1.1
     )
-    one = min(max(allocatable - needed, 0), spare)
+    first = min(max(allocatable - needed, 0), spare)
     other = min(max(allocatable - by_class, 0), max(asked - by_class, 0))
-    return min(one, other) / unit
+    return min(first, other) / unit
 
 
 def last(**flags: str) -> Prediction:
     return predictions(PredictionPartition(configured(predict_force_seconds="1", **flags), 0).fold(script()))[-1]
 
 
-def by_group(found: Prediction) -> dict[str, dict[str, Resources]]:
-    return {str(group): models for group, models in found.peaks.items()}
+def by_group(result: Prediction) -> dict[str, dict[str, Resources]]:
+    return {str(group): models for group, models in result.peaks.items()}
 
 
-def same(found: Resources, wanted: list[float]) -> None:
-    assert found.cpu == pytest.approx(wanted[0], abs=6e-5)
-    assert found.memory == pytest.approx(wanted[1], rel=1e-12, abs=1.0)
+def same(result: Resources, wanted: list[float]) -> None:
+    assert result.cpu == pytest.approx(wanted[0], abs=6e-5)
+    assert result.memory == pytest.approx(wanted[1], rel=1e-12, abs=1.0)
 
 
 def test_histograms_and_n_sigma_of_every_group_are_those_of_a_plain_recomputation() -> None:
-    found = last()
-    assert (found.windows, found.at_us) == (WINDOWS, (START + BEGIN + 150) * 1_000_000 + 900_000)
+    result = last()
+    assert (result.windows, result.at_us) == (WINDOWS, (START + BEGIN + 150) * 1_000_000 + 900_000)
     for group, samples in groups().items():
-        same(by_group(found)[group]["n_sigma"], [five_sigma(samples[column], column) for column in range(2)])
+        same(by_group(result)[group]["n_sigma"], [five_sigma(samples[column], column) for column in range(2)])
         wanted = [percentile(samples[column], column) * 1.1 for column in range(2)]
-        same(by_group(found)[group]["koordinator"], wanted)
+        same(by_group(result)[group]["koordinator"], wanted)
 
 
 def test_sums_over_pods_are_those_of_a_plain_recomputation() -> None:
-    found, (_, pods), samples = last(), used(), groups()
+    result, (_, pods), samples = last(), used(), groups()
     highs, sums, rates = ({group: [0.0, 0.0] for group in GROUPS} for _ in range(3))
-    for name, told in PODS.items():
-        for group in ("node", told.group):
+    for name, messages in PODS.items():
+        for group in ("node", messages.group):
             for column, own in enumerate(ninetieths(pods[name])):
                 highs[group][column] += percentile(own, column)
                 sums[group][column] += five_sigma(own, column)
-                rates[group][column] += told.request[column] / 1.1
+                rates[group][column] += messages.request[column] / 1.1
     for column in range(2):
         for per_pod, outside in ((highs, percentile), (sums, five_sigma)):
             per_pod["system"][column] = outside(samples["system"][column], column)
             per_pod["node"][column] += per_pod["system"][column]
     for group in GROUPS:
         own_sigma = [five_sigma(samples[group][column], column) for column in range(2)]
-        same(by_group(found)[group]["resource_central"], highs[group])
-        same(by_group(found)[group]["pods_n_sigma"], [max(a, b) for a, b in zip(own_sigma, sums[group], strict=True)])
+        same(by_group(result)[group]["resource_central"], highs[group])
+        same(by_group(result)[group]["pods_n_sigma"], [max(a, b) for a, b in zip(own_sigma, sums[group], strict=True)])
         if group != "system":
-            same(by_group(found)[group]["borg_default"], rates[group])
+            same(by_group(result)[group]["borg_default"], rates[group])
         both = zip(highs[group], rates[group], strict=True)
-        same(by_group(found)[group]["max"], [max(each) for each in both])
-    assert "borg_default" not in found.peaks["system"]
+        same(by_group(result)[group]["max"], [max(each) for each in both])
+    assert "borg_default" not in result.peaks["system"]
 
 
 def test_what_was_learned_of_nothing_yet_is_the_whole_machine() -> None:
-    found = last()
-    assert found.model == "calibrated"
-    same(found.peak, [CORES, MEMORY])
-    assert (found.violation, found.assumed) == (1.0, ["cpu", "memory"])
+    result = last()
+    assert result.model == "calibrated"
+    same(result.peak, [CORES, MEMORY])
+    assert (result.violation, result.assumed) == (1.0, ["cpu", "memory"])
     assert last(predict_model="n_sigma").assumed is None
-    same(found.reclaimable, [0.0, 0.0])
+    same(result.reclaimable, [0.0, 0.0])
 
 
 def asked(*, cold: bool = True) -> list[float]:
-    production = [told for told in PODS.values() if told.group in ("prod", "none") and not told.ending]
-    counted = [told for told in production if cold or not told.cold]
-    return [sum(told.request[column] for told in counted) for column in range(2)]
+    production = [messages for messages in PODS.values() if messages.group in ("prod", "none") and not messages.ending]
+    counted = [messages for messages in production if cold or not messages.cold]
+    return [sum(messages.request[column] for messages in counted) for column in range(2)]
 
 
 def test_requests_and_capacity_are_those_of_the_facts() -> None:
-    found = last()
-    same(found.capacity, list(ALLOCATABLE))
-    same(found.requested, asked())
-    same(found.unpredicted, list(PODS["cold"].request))
+    result = last()
+    same(result.capacity, list(ALLOCATABLE))
+    same(result.requested, asked())
+    same(result.unpredicted, list(PODS["cold"].request))
 
 
 @pytest.mark.parametrize(("ratio", "threshold"), [("1", "1"), ("0.9", "0.1")])
 def test_reclaimable_and_mid_are_the_proposals_formulas_of_the_chosen_model(ratio: str, threshold: str) -> None:
     flags = {"predict_reclaim_ratio": ratio, "predict_threshold_cpu": threshold, "predict_threshold_memory": threshold}
-    found = last(predict_model="n_sigma", **flags)
+    result = last(predict_model="n_sigma", **flags)
     reclaimable, lent, mixed = [], [], []
     for column, requested in enumerate(asked(cold=False)):
         by_class = sum(five_sigma(groups()[group][column], column) for group in ("prod", "none"))
         by_pod = sum(
             percentile(ninetieths(used()[1][name])[column], column)
-            for name, told in PODS.items()
-            if told.group in ("prod", "none") and not (told.cold or told.ending)
+            for name, messages in PODS.items()
+            if messages.group in ("prod", "none") and not (messages.cold or messages.ending)
         )
         peak, system = max(by_class, by_pod), five_sigma(groups()["system"][column], column)
         room = max(ALLOCATABLE[column] - peak - system, 0.0)
@@ -248,15 +248,15 @@ def test_reclaimable_and_mid_are_the_proposals_formulas_of_the_chosen_model(rati
         lent.append(min(reclaimable[-1], ALLOCATABLE[column] * float(threshold)))
         mixed.append(lent[-1] + max(ALLOCATABLE[column] - asked()[column] - system, 0.0))
     assert any(reclaimable)
-    same(found.reclaimable, reclaimable)
-    same(found.mid["reclaim"], lent)
-    same(found.mid["mixed"], mixed)
+    same(result.reclaimable, reclaimable)
+    same(result.mid["reclaim"], lent)
+    same(result.mid["mixed"], mixed)
 
 
 @pytest.mark.parametrize("share", ["0", "0.5"])
 def test_koordinators_reclaimable_its_mid_and_batch_are_those_of_a_plain_recomputation(share: str) -> None:
-    found, (node, pods) = last(predict_model="koordinator", predict_unallocated_ratio=share), used()
-    same(found.reclaimable, [koordinator(column) for column in range(2)])
+    result, (node, pods) = last(predict_model="koordinator", predict_unallocated_ratio=share), used()
+    same(result.reclaimable, [koordinator(column) for column in range(2)])
     newest = {name: each[-1] for name, each in pods.items()}
     mid, batch = [], []
     for column, capacity in enumerate((CORES, MEMORY)):
@@ -268,21 +268,23 @@ def test_koordinators_reclaimable_its_mid_and_batch_are_those_of_a_plain_recompu
         free = max(whole - reserved - round(asked()[column] * unit), 0)
         mid.append((min(round(koordinator(column) * unit), unused) + int(free * float(share))) / unit)
         held = 0
-        for name, told in PODS.items():
-            owned = told.exclusive and column == 0
-            held += round((told.request[column] if owned else newest[name][column]) * unit) * (told.group != "batch")
+        for name, messages in PODS.items():
+            owned = messages.exclusive and column == 0
+            held += round((messages.request[column] if owned else newest[name][column]) * unit) * (
+                messages.group != "batch"
+            )
         batch.append(max(whole - int(whole * (0.4, 0.35)[column]) - reserved - held, 0) / unit)
-    assert found.mid["shipped"].cpu == pytest.approx(mid[0], abs=1.5e-3)
-    assert found.mid["shipped"].memory == pytest.approx(mid[1], abs=2)
-    assert found.batch.cpu == pytest.approx(batch[0], abs=1.5e-3)
-    assert found.batch.memory == pytest.approx(batch[1], abs=2)
+    assert result.mid["shipped"].cpu == pytest.approx(mid[0], abs=1.5e-3)
+    assert result.mid["shipped"].memory == pytest.approx(mid[1], abs=2)
+    assert result.batch.cpu == pytest.approx(batch[0], abs=1.5e-3)
+    assert result.batch.memory == pytest.approx(batch[1], abs=2)
     assert batch[0] > 0
 
 
 def times(messages: Stream, **flags: str) -> list[tuple[int, str]]:
     """Return second and reason of each prediction; N sigma moves with usage from the first window on."""
-    said = predictions(PredictionPartition(configured(predict_model="n_sigma", **flags), 0).fold(messages))
-    return [(one.at_us // 1_000_000 - START - BEGIN, one.reason) for one in said]
+    predicted = predictions(PredictionPartition(configured(predict_model="n_sigma", **flags), 0).fold(messages))
+    return [(each.at_us // 1_000_000 - START - BEGIN, each.reason) for each in predicted]
 
 
 def test_the_first_prediction_comes_once_the_first_window_is_over() -> None:
@@ -293,8 +295,8 @@ def test_the_first_prediction_comes_once_the_first_window_is_over() -> None:
 
 @pytest.mark.slow
 def test_what_stays_the_same_is_told_every_ten_minutes() -> None:
-    said = times(calm("n", range(1300)))
-    assert said == [(30, "report"), (630, "force"), (1230, "force")]
+    messages = times(calm("n", range(1300)))
+    assert messages == [(30, "report"), (630, "force"), (1230, "force")]
     assert times(calm("n", range(200)), predict_force_seconds="90") == [(30, "report"), (120, "force")]
 
 
@@ -312,19 +314,19 @@ def wavering(seconds: int, jitter_us: int = 0, swing: float = 0.001) -> Stream:
 
 @pytest.mark.parametrize("jitter_us", [0, 20_000])
 def test_what_changes_a_little_is_told_every_minute_though_blocks_come_a_little_early_or_late(jitter_us: int) -> None:
-    said = times(wavering(400, jitter_us))
-    assert said == [(second, "report") for second in range(30, 400, 60)]
+    messages = times(wavering(400, jitter_us))
+    assert messages == [(second, "report") for second in range(30, 400, 60)]
 
 
-@pytest.mark.parametrize(("change", "told"), [("0.05", (40, "change")), ("1", (90, "report"))])
-def test_a_large_change_is_told_at_the_next_check(change: str, told: tuple[int, str]) -> None:
+@pytest.mark.parametrize(("change", "reports"), [("0.05", (40, "change")), ("1", (90, "report"))])
+def test_a_large_change_is_told_at_the_next_check(change: str, reports: tuple[int, str]) -> None:
     messages = calm("n", range(130))
     for second, cores in ((35, 2.0), (0, 3.0)):
         asked = telemetry.facts(
             "n", "n-pod", "w", 1 + second, requests={"cpu": cores}, priority=9000, created_us=START * 1_000_000 - DAY_US
         )
         messages.insert(2 * second, stored(asked))
-    assert times(messages, predict_change=change)[:2] == [(30, "report"), told]
+    assert times(messages, predict_change=change)[:2] == [(30, "report"), reports]
 
 
 def test_a_clock_that_was_set_back_is_told_at_once_and_predictions_go_on() -> None:
@@ -334,15 +336,15 @@ def test_a_clock_that_was_set_back_is_told_at_once_and_predictions_go_on() -> No
         stored(block("n", BEGIN + at, seq=second, cpu_util=0.25 if second < 300 else 0.5, memory_util=0.5))
         for at, second in ahead + after
     ]
-    said = predictions(
+    predicted = predictions(
         PredictionPartition(configured(predict_model="n_sigma", predict_force_seconds="1"), 0).fold(messages)
     )
-    reasons = [(one.at_us // 1_000_000 - START - BEGIN, one.reason) for one in said]
+    reasons = [(each.at_us // 1_000_000 - START - BEGIN, each.reason) for each in predicted]
     assert reasons[-1][0] > 500
     assert any(second < 1000 and reason == "change" for second, reason in reasons)
     # What was learned since counts in full, and does not weigh nothing beside what seems to come from the future.
-    assert said[-1].peaks["node"]["koordinator"].cpu > 2.2
-    assert said[-1].peaks["node"]["n_sigma"].cpu > 1.8
+    assert predicted[-1].peaks["node"]["koordinator"].cpu > 2.2
+    assert predicted[-1].peaks["node"]["n_sigma"].cpu > 1.8
 
 
 STEADY = {
@@ -369,8 +371,8 @@ def changed(**then: str) -> list[Prediction]:
     return predictions(outputs)
 
 
-def node(said: Prediction, model: str) -> Resources:
-    return said.peaks["node"][model]
+def node(prediction: Prediction, model: str) -> Resources:
+    return prediction.peaks["node"][model]
 
 
 @pytest.mark.cases
@@ -397,12 +399,12 @@ def node(said: Prediction, model: str) -> Resources:
 def test_settings_that_change_while_it_runs_count_from_then_on_and_lose_nothing(
     flag: str, value: str, differs: Any
 ) -> None:
-    said, plain = changed(**{f"predict_{flag}": value}), changed()
-    assert len(said) == len(plain)
+    predicted, plain = changed(**{f"predict_{flag}": value}), changed()
+    assert len(predicted) == len(plain)
     until = (START + BEGIN + 100) * 1_000_000
-    assert [one for one in said if one.at_us < until] == [one for one in plain if one.at_us < until]
-    assert differs(said[-1], plain[-1])
-    assert said[-1].windows == plain[-1].windows == 7
+    assert [each for each in predicted if each.at_us < until] == [each for each in plain if each.at_us < until]
+    assert differs(predicted[-1], plain[-1])
+    assert predicted[-1].windows == plain[-1].windows == 7
 
 
 @pytest.mark.cases
@@ -468,8 +470,8 @@ def test_half_lives_that_were_changed_survive_a_restart() -> None:
 
 def test_where_nobody_tells_pods_only_the_node_is_predicted() -> None:
     messages = [stored(block("n", BEGIN + second, cpu_util=0.5, memory_util=0.5)) for second in range(40)]
-    said = predictions(PredictionPartition(configured(), 0).fold(messages))
-    assert {"calibrated", "n_sigma", "pods_n_sigma", "koordinator"} <= said[0].peaks["node"].keys()
+    predicted = predictions(PredictionPartition(configured(), 0).fold(messages))
+    assert {"calibrated", "n_sigma", "pods_n_sigma", "koordinator"} <= predicted[0].peaks["node"].keys()
     # A sum over pods that nobody has told is not a peak of 0, of which everything could be given away.
-    assert not {"resource_central", "max"} & said[0].peaks["node"].keys()
-    assert said[0].mid["reclaim"] == said[0].reclaimable == Resources(cpu=0.0, memory=0.0)
+    assert not {"resource_central", "max"} & predicted[0].peaks["node"].keys()
+    assert predicted[0].mid["reclaim"] == predicted[0].reclaimable == Resources(cpu=0.0, memory=0.0)

@@ -27,17 +27,17 @@ def plain(values: list[float]) -> float:
 
 @given(st.lists(st.tuples(SECONDS, SECONDS), max_size=6))
 def test_the_ninetieth_percentile_is_that_of_the_sorted_seconds(lists: list[tuple[list[float], list[float]]]) -> None:
-    found = window.ninetieth(series(cpu, memory) for cpu, memory in lists)
+    result = window.ninetieth(series(cpu, memory) for cpu, memory in lists)
     wanted = np.array([[plain(cpu), plain(memory)] for cpu, memory in lists]).reshape(-1, 2)
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(result, wanted)
 
 
 @given(st.lists(st.tuples(SECONDS, SECONDS), max_size=6))
 def test_means_are_means_and_missing_without_seconds(lists: list[tuple[list[float], list[float]]]) -> None:
-    found = window.mean(series(cpu, memory) for cpu, memory in lists)
+    result = window.mean(series(cpu, memory) for cpu, memory in lists)
     nothing = float("nan")
     wanted = [[sum(each) / len(each) if each else nothing for each in pair] for pair in lists]
-    np.testing.assert_allclose(found, np.array(wanted).reshape(-1, 2), rtol=1e-12)
+    np.testing.assert_allclose(result, np.array(wanted).reshape(-1, 2), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("seconds", "place"), [(1, 0), (2, 0), (10, 8), (29, 25), (30, 26), (60, 53)])

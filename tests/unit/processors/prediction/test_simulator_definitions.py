@@ -37,9 +37,9 @@ def test_n_sigma_of_a_series_is_what_it_is_by_hand() -> None:
     by 4 - 1 = 3. The peak is (0.4625 + 2 sqrt(0.066875/3)) of the 10 that A and B are allowed, and all 2 of C.
     """
     state = fed(USAGE, LIMIT, history=4)
-    found = simulator.n_sigma(state, ONE, 1, n=2, minimum_samples=3)
-    assert found[0] == pytest.approx(4.625 + 20 * (0.066875 / 3) ** 0.5 + 2, rel=1e-12)
-    assert found[0] == pytest.approx(9.611078811, rel=1e-9)
+    result = simulator.n_sigma(state, ONE, 1, n=2, minimum_samples=3)
+    assert result[0] == pytest.approx(4.625 + 20 * (0.066875 / 3) ** 0.5 + 2, rel=1e-12)
+    assert result[0] == pytest.approx(9.611078811, rel=1e-9)
 
 
 def test_percentiles_of_a_series_are_what_they_are_by_hand() -> None:
@@ -63,8 +63,8 @@ def test_borg_default_is_nine_tenths_of_the_limits_of_tasks_that_are_there() -> 
 
 
 def test_the_maximum_takes_the_most_careful_predictor_of_each_row() -> None:
-    found = simulator.maximum(np.array([1.0, 5.0, 1.0]), np.array([2.0, 3.0, NAN]), np.array([0.0, 4.0, 1.0]))
-    np.testing.assert_array_equal(found, [2, 5, NAN])
+    result = simulator.maximum(np.array([1.0, 5.0, 1.0]), np.array([2.0, 3.0, NAN]), np.array([0.0, 4.0, 1.0]))
+    np.testing.assert_array_equal(result, [2, 5, NAN])
 
 
 def test_a_cold_task_counts_its_limit_and_no_task_is_warm_with_its_first_sample() -> None:
@@ -84,12 +84,12 @@ def test_a_task_that_was_absent_is_cold_again() -> None:
     assert state.samples[0] == 1
     assert np.isnan(state.usage[0, 1:]).all()
     gone = fed(usage[:3], np.array([10.0]), history=4)
-    for found in (
+    for result in (
         simulator.n_sigma(gone, ONE[:1], 1, n=3, minimum_samples=2),
         simulator.percentile(gone, ONE[:1], 1, fraction=0.9, minimum_samples=2),
         simulator.limits(gone, ONE[:1], 1),
     ):
-        assert found[0] == 0
+        assert result[0] == 0
 
 
 def test_usage_above_the_limit_counts_as_the_limit_unless_it_is_asked_not_to() -> None:
@@ -129,8 +129,8 @@ def looped(
     """Return both predictors after all snapshots (snapshots, tasks), task by task."""
     kept: list[list[float]] = []
     for series in usage.T:
-        known = np.flatnonzero(np.isnan(series))
-        kept.append(list(series[known[-1] + 1 if known.size else 0 :])[::-1])
+        present = np.flatnonzero(np.isnan(series))
+        kept.append(list(series[present[-1] + 1 if present.size else 0 :])[::-1])
     sigma, central = [], []
     for wanted in range(rows):
         mine = [index for index in range(len(row)) if row[index] == wanted and kept[index]]
@@ -164,10 +164,10 @@ def test_arrays_say_what_a_loop_over_tasks_says(
     usage[rng.random(usage.shape) < 0.15] = NAN
     state = fed(usage, limit, history=history)
     sigma, central = looped(usage, limit, row, rows, history=history, minimum=minimum, n=1.5, fraction=fraction)
-    found = simulator.n_sigma(state, row, rows, n=1.5, minimum_samples=minimum)
-    np.testing.assert_allclose(found, sigma, rtol=1e-12)
-    found = simulator.percentile(state, row, rows, fraction=fraction, minimum_samples=minimum)
-    np.testing.assert_allclose(found, central, rtol=1e-12)
+    result = simulator.n_sigma(state, row, rows, n=1.5, minimum_samples=minimum)
+    np.testing.assert_allclose(result, sigma, rtol=1e-12)
+    result = simulator.percentile(state, row, rows, fraction=fraction, minimum_samples=minimum)
+    np.testing.assert_allclose(result, central, rtol=1e-12)
 
 
 def test_a_machine_does_not_know_of_the_others() -> None:

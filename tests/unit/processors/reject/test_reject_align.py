@@ -26,10 +26,10 @@ def test_flipped_and_swapped_directions_are_found_again_with_their_signs(seed: i
     before = orthonormal(seed, 3, 6, 4)
     order = np.stack([rng.permutation(4) for _ in range(3)])
     now = np.take_along_axis(before, order[:, np.newaxis], axis=2) * rng.choice([-1, 1], (3, 1, 4))
-    found = align.match(before, now, rotation=align.ONE_TO_ONE)
-    assert np.array_equal(found.source, order)
-    assert found.kept.all()
-    assert np.array_equal(found.basis, np.take_along_axis(before, order[:, np.newaxis], axis=2))
+    result = align.match(before, now, rotation=align.ONE_TO_ONE)
+    assert np.array_equal(result.source, order)
+    assert result.kept.all()
+    assert np.array_equal(result.basis, np.take_along_axis(before, order[:, np.newaxis], axis=2))
 
 
 @given(SEEDS, st.floats(0, 2))
@@ -38,8 +38,8 @@ def test_no_two_directions_are_given_one_history(seed: int, turn: float) -> None
     rng = np.random.default_rng(seed)
     before = orthonormal(seed, 20, 6, 5)
     now = np.linalg.qr(before + turn * rng.standard_normal(before.shape)).Q
-    found = align.match(before, now, rotation=align.ONE_TO_ONE)
-    for source, kept in zip(found.source, found.kept, strict=True):
+    result = align.match(before, now, rotation=align.ONE_TO_ONE)
+    for source, kept in zip(result.source, result.kept, strict=True):
         assert len(set(source[kept])) == np.count_nonzero(kept)
 
 
@@ -47,15 +47,15 @@ def test_no_two_directions_are_given_one_history(seed: int, turn: float) -> None
 def test_a_direction_is_new_once_it_turned_by_more_than_45_degrees(degrees: float, kept: bool) -> None:
     cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
     now = np.array([[[-cosine], [0.0], [-sine]]])
-    found = align.match(np.eye(3, 1)[np.newaxis], now, rotation=align.ONE_TO_ONE)
-    assert found.kept.tolist() == [[kept]]
-    assert found.basis[0, 0, 0] > 0
+    result = align.match(np.eye(3, 1)[np.newaxis], now, rotation=align.ONE_TO_ONE)
+    assert result.kept.tolist() == [[kept]]
+    assert result.basis[0, 0, 0] > 0
 
 
 def test_a_direction_beyond_the_rank_resembles_none() -> None:
     before, now = np.eye(4)[np.newaxis].copy(), np.eye(4)[np.newaxis].copy()
     before[:, :, 3] = 0.0
     now[:, :, 2] = 0.0
-    found = align.match(before, now, rotation=align.ONE_TO_ONE)
-    assert found.kept.tolist() == [[True, True, False, False]]
-    assert np.array_equal(found.basis, now)
+    result = align.match(before, now, rotation=align.ONE_TO_ONE)
+    assert result.kept.tolist() == [[True, True, False, False]]
+    assert np.array_equal(result.basis, now)

@@ -101,9 +101,9 @@ def test_with_an_adaptive_rank_directions_are_nearly_the_offline_principal_compo
         state = state._replace(basis=basis, sigma=sigma, rank=ranks)
     used, centred = state.rank[0], data - data.mean(axis=0)
     _, strength, offline = np.linalg.svd(centred, full_matrices=False)
-    found = state.basis[0, :, :used]
-    assert np.sum((centred - centred @ found @ found.T) ** 2) <= ratio * np.sum(strength[used:] ** 2)
-    overlap = np.linalg.svd(found[:, :3].T @ offline[:3].T)[1]
+    result = state.basis[0, :, :used]
+    assert np.sum((centred - centred @ result @ result.T) ** 2) <= ratio * np.sum(strength[used:] ** 2)
+    overlap = np.linalg.svd(result[:, :3].T @ offline[:3].T)[1]
     assert np.degrees(np.arccos(min(overlap.min(), 1.0))) < degrees
     assert state.sigma[0, 0] == pytest.approx(strength[0], rel=1e-3)
 
@@ -111,14 +111,14 @@ def test_with_an_adaptive_rank_directions_are_nearly_the_offline_principal_compo
 def test_without_forgetting_and_truncation_the_order_of_blocks_does_not_matter() -> None:
     blocks = restless(6, 20, 3, 6)
     order = np.random.default_rng(6).permutation(20)
-    one, other = (streamed(each, width=6, gamma=1) for each in (blocks, blocks[order]))
-    np.testing.assert_allclose(scatter(one), scatter(other), rtol=1e-12, atol=1e-11)
+    left, right = (streamed(each, width=6, gamma=1) for each in (blocks, blocks[order]))
+    np.testing.assert_allclose(scatter(left), scatter(right), rtol=1e-12, atol=1e-11)
 
 
 def test_truncated_it_does() -> None:
     blocks = restless(6, 20, 3, 6)
-    one, other = (streamed(each, width=2, gamma=1) for each in (blocks, blocks[::-1]))
-    assert np.abs(scatter(one) - scatter(other)).max() > 1e-3 * np.abs(scatter(one)).max()
+    left, right = (streamed(each, width=2, gamma=1) for each in (blocks, blocks[::-1]))
+    assert np.abs(scatter(left) - scatter(right)).max() > 1e-3 * np.abs(scatter(left)).max()
 
 
 def test_a_missing_metric_adds_nothing_and_hides_no_other() -> None:
@@ -127,8 +127,8 @@ def test_a_missing_metric_adds_nothing_and_hides_no_other() -> None:
     gappy[:, :, :, 2] = np.nan
     state = streamed(gappy, width=4, gamma=0.9)
     others = [0, 1, 3]
-    known = streamed(blocks[..., others], width=3, gamma=0.9)
-    np.testing.assert_allclose(scatter(state)[:, others][:, :, others], scatter(known), rtol=1e-11, atol=1e-12)
+    present = streamed(blocks[..., others], width=3, gamma=0.9)
+    np.testing.assert_allclose(scatter(state)[:, others][:, :, others], scatter(present), rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(scatter(state)[:, 2], 0.0, atol=1e-13)
     assert not state.mean[:, 2].any()
     assert not state.weight[:, 2].any()
@@ -139,8 +139,8 @@ def test_what_is_no_believable_number_is_missing(value: float) -> None:
     blocks = restless(8, 4, 2, 3)
     bad, missing = blocks.copy(), blocks.copy()
     bad[2, :, 4, 1], missing[2, :, 4, 1] = value, np.nan
-    for one, other in zip(streamed(bad, width=3, gamma=0.9), streamed(missing, width=3, gamma=0.9), strict=True):
-        assert np.array_equal(one, other)
+    for left, right in zip(streamed(bad, width=3, gamma=0.9), streamed(missing, width=3, gamma=0.9), strict=True):
+        assert np.array_equal(left, right)
 
 
 def test_the_largest_numbers_believed_have_a_finite_strength() -> None:

@@ -25,12 +25,12 @@ def test_basic_triangular_and_fast_merges_agree_for_any_weights_and_ranks(
     seed: int, first: int, second: int, one_weight: float, other_weight: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    one, other = of_columns(rng.random((4, 6, first))), of_columns(rng.random((4, 6, second)))
+    left, right = of_columns(rng.random((4, 6, first))), of_columns(rng.random((4, 6, second)))
     weights, most = (one_weight, other_weight), min(6, first + second)
     for rank in range(1, most + 1):
-        basic = subspace.merge_basic(one, other, weights=weights, rank=rank)
+        basic = subspace.merge_basic(left, right, weights=weights, rank=rank)
         for way in (merge.qr, subspace.merge_fast):
-            merged = way(one, other, weights=weights, rank=rank)
+            merged = way(left, right, weights=weights, rank=rank)
             np.testing.assert_allclose(merged.sigma, basic.sigma, atol=5e-14)
             gram = merged.basis.transpose(0, 2, 1) @ merged.basis
             np.testing.assert_allclose(gram, np.broadcast_to(np.eye(rank), gram.shape), atol=5e-14)
@@ -46,16 +46,16 @@ def sites(seed: int, nodes: int, rank: int) -> tuple[subspace.State, subspace.St
     common = np.linalg.qr(rng.standard_normal((6, 6))).Q * decay
     own = common + 0.5 * decay * rng.standard_normal((nodes, 6, 6)) / 6**0.5
     columns = own @ rng.standard_normal((nodes, 6, 100))
-    known = of_columns(columns)
+    present = of_columns(columns)
     offline = of_columns(columns.transpose(1, 0, 2).reshape(1, 6, -1))
-    return subspace.State(known.basis[:, :, :rank], known.sigma[:, :rank]), offline
+    return subspace.State(present.basis[:, :, :rank], present.sigma[:, :rank]), offline
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 7, 64])
 def test_untruncated_every_order_is_the_offline_answer(nodes: int) -> None:
-    known, offline = sites(1, nodes, 6)
+    present, offline = sites(1, nodes, 6)
     for order in (merge.sequential, merge.tree, merge.flat):
-        merged = order(known, rank=6)
+        merged = order(present, rank=6)
         assert merged.sigma.shape == (1, 6)
         np.testing.assert_allclose(merged.sigma, offline.sigma, rtol=1e-13)
         np.testing.assert_allclose(subspace.moment(merged), subspace.moment(offline), rtol=1e-12, atol=1e-11)
@@ -64,8 +64,8 @@ def test_untruncated_every_order_is_the_offline_answer(nodes: int) -> None:
 def test_truncated_all_underrate_the_first_strength_the_tree_most_and_one_decomposition_least() -> None:
     errors, angles = [], []
     for seed in range(20):
-        known, offline = sites(seed, 64, 3)
-        merged = [order(known, rank=3) for order in (merge.sequential, merge.tree, merge.flat)]
+        present, offline = sites(seed, 64, 3)
+        merged = [order(present, rank=3) for order in (merge.sequential, merge.tree, merge.flat)]
         errors.append([1 - each.sigma[0, 0] / offline.sigma[0, 0] for each in merged])
         cosines = [abs(each.basis[0, :, 0] @ offline.basis[0, :, 0]) for each in merged]
         angles.append(np.degrees(np.arccos(np.minimum(cosines, 1.0))))
@@ -79,9 +79,9 @@ def test_truncated_all_underrate_the_first_strength_the_tree_most_and_one_decomp
 
 
 def test_directions_beyond_a_rank_which_are_zeros_do_not_disturb_a_merge() -> None:
-    known, _ = sites(2, 8, 4)
+    present, _ = sites(2, 8, 4)
     used = np.arange(4) < np.array([4, 1, 3, 2, 2, 4, 1, 3])[:, np.newaxis]
-    masked = subspace.State(np.where(used[:, np.newaxis], known.basis, 0.0), np.where(used, known.sigma, 0.0))
+    masked = subspace.State(np.where(used[:, np.newaxis], present.basis, 0.0), np.where(used, present.sigma, 0.0))
     left, right = (subspace.State(masked.basis[rows], masked.sigma[rows]) for rows in (slice(0, 4), slice(4, 8)))
     moments = subspace.moment(left) + subspace.moment(right)
     for way in (merge.qr, subspace.merge_fast):

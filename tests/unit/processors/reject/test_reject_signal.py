@@ -110,8 +110,8 @@ def test_what_lasts_a_fifth_of_a_second_does_not_count() -> None:
     blocks = list(usage(120))
     struck = [block.copy() for block in blocks]
     struck[100][:, 3:5] += 0.6
-    known, hit = run(blocks)[1][100], run(struck)[1][100]
-    assert hit.reject.mean() <= known.reject.mean() + 0.02
+    present, hit = run(blocks)[1][100], run(struck)[1][100]
+    assert hit.reject.mean() <= present.reject.mean() + 0.02
 
 
 @pytest.mark.parametrize("aligned", [True, False])

@@ -18,8 +18,8 @@ def spikes_of(series: np.ndarray, *, floor: float = 0.0, lag: int = 30, influenc
     state = spike.init(*series.shape[1:], lag=lag)
     marks = []
     for values in series:
-        state, found = spike.update(state, values, threshold=5, influence=influence, floor=floor)
-        marks.append(found)
+        state, result = spike.update(state, values, threshold=5, influence=influence, floor=floor)
+        marks.append(result)
     return np.stack(marks)
 
 
@@ -56,11 +56,11 @@ def test_a_missing_projection_is_no_spike_and_changes_nothing() -> None:
 
 
 def test_a_window_judges_once_it_is_full() -> None:
-    state, told = spike.init(1, 1, lag=3), []
+    state, messages = spike.init(1, 1, lag=3), []
     for value in (1.0, np.nan, 1.1, 0.9):
-        told.append(spike.judged(state).item())
+        messages.append(spike.judged(state).item())
         state, _ = spike.update(state, np.array([[value]]), threshold=3, influence=0, floor=0)
-    assert told == [False] * 4
+    assert messages == [False] * 4
     assert spike.judged(state).item()
 
 

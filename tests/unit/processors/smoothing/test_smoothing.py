@@ -26,9 +26,9 @@ def median_of_last(stream: Array, size: int) -> Array:
     """Say slowly what the running median is."""
     out = np.full_like(stream, np.nan)
     for node, at, metric in np.ndindex(*stream.shape):
-        known = [value for value in stream[node, max(0, at - size + 1) : at + 1, metric] if not np.isnan(value)]
-        if known:
-            out[node, at, metric] = np.median(known)
+        present = [value for value in stream[node, max(0, at - size + 1) : at + 1, metric] if not np.isnan(value)]
+        if present:
+            out[node, at, metric] = np.median(present)
     return out
 
 

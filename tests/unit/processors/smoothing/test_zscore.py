@@ -39,8 +39,8 @@ def test_a_missing_sample_is_no_spike_and_leaves_the_others_as_they_were() -> No
     gappy = np.insert(SERIES, [10, 50], np.nan, axis=1)
     spikes = zscore.update(zscore.init(1, lag=30), gappy, threshold=5, influence=0)[1]
     assert spikes[0, 10] == spikes[0, 51] == 0
-    known = zscore.update(zscore.init(1, lag=30), SERIES, threshold=5, influence=0)[1]
-    assert np.array_equal(np.delete(spikes, [10, 51], axis=1), known)
+    given = zscore.update(zscore.init(1, lag=30), SERIES, threshold=5, influence=0)[1]
+    assert np.array_equal(np.delete(spikes, [10, 51], axis=1), given)
 
 
 def test_a_constant_series_has_no_spike_and_the_least_departure_from_it_has() -> None:

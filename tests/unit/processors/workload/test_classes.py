@@ -31,8 +31,8 @@ def scripted(seed: int = 1) -> tuple[list[tuple[str, bytes]], list[tuple[float, 
             for number in range(count):
                 used = COST[name][0] * float(random.normal(1, 0.02)), COST[name][1] * float(random.normal(1, 0.002))
                 identity = f"{name}-{number}"
-                known = identity in before
-                listed.append(pod(identity, name, used[0] if known else None, used[1]))
+                given = identity in before
+                listed.append(pod(identity, name, used[0] if given else None, used[1]))
                 cores, memory = cores + used[0], memory + used[1]
         pods = {item["pod"] for item in listed}
         messages += [stored(event("n", second + 0.02, container=name)) for name in sorted(pods - before)]
@@ -87,8 +87,8 @@ def test_room_by_class_is_right_for_a_scripted_mix_of_two_classes(mixed: Mixed) 
             errors[name].append(row.classes[name].available - right)
             errors[f"scalar {name}"].append(row.available - right)
             safe.append(row.classes[name].lower <= right)
-    for name, found in errors.items():
-        print(f"{name}: rmse {np.sqrt(np.mean(np.square(found))):.2f}, worst {np.abs(found).max():.2f} pods")
+    for name, result in errors.items():
+        print(f"{name}: rmse {np.sqrt(np.mean(np.square(result))):.2f}, worst {np.abs(result).max():.2f} pods")
     assert len(errors["shop/web"]) > 180
     for name in COST:
         assert np.sqrt(np.mean(np.square(errors[name]))) < 0.5
@@ -152,17 +152,17 @@ def test_a_pod_that_only_its_own_quota_holds_back_is_not_taken_to_want_a_cpu() -
 def test_a_full_node_stays_full_while_pods_come_and_go() -> None:
     """Nine pods that want 1.6 cores each on 16: one is replaced every second, which is churn without an end."""
     partition = Partition(configured(), 0)
-    said: list[Availability] = []
+    reports: list[Availability] = []
     for second in range(90):
         first = max(0, second - 30)
         listed = [pod(f"p{number}", "shop/web", 1.6, 1e8, cpu_pressure=0.1) for number in range(first, first + 9)]
         messages = [] if second < 30 else [stored(event("n", second + 0.3, container=f"p{first + 8}"))]
         ages = [min(second - max(0, number + 22), 600) if number > 8 else 100 for number in range(first, first + 9)]
-        told = usage("n", second + 1, listed, system_cpu_cores=0.2, ages=ages)
-        messages += [stored(sampled("n", second, 14.6, 3e9, 9)), stored(told)]
-        said += rows_of(partition.fold(messages)[0])
-    assert said[-1].churn
-    for row in said[30:]:
+        published = usage("n", second + 1, listed, system_cpu_cores=0.2, ages=ages)
+        messages += [stored(sampled("n", second, 14.6, 3e9, 9)), stored(published)]
+        reports += rows_of(partition.fold(messages)[0])
+    assert reports[-1].churn
+    for row in reports[30:]:
         assert row.available < 1.0
         assert row.lower == 0.0
 
@@ -171,13 +171,13 @@ def kinds(declared: str | None, *, by: str, cores: float) -> list[str | None]:
     """Return the kind of a class, block by block, whose one pod declares one and uses so many cores."""
     partition = Partition(configured(), 0)
     facts_of = [stored(facts("n", "p", "a", kind=declared))] if by == "facts" else []
-    told: dict[str, Any] = {} if declared is None or by == "facts" else {"kinds": [declared]}
+    fields: dict[str, Any] = {} if declared is None or by == "facts" else {"kinds": [declared]}
     messages = [*facts_of, stored(sampled("n", 0, cores, 1e9, 1))]
     for second in range(1, 60):
-        messages.append(stored(usage("n", second, [pod("p", "a", cores, 1e9)], **told)))
+        messages.append(stored(usage("n", second, [pod("p", "a", cores, 1e9)], **fields)))
         messages.append(stored(sampled("n", second, cores, 1e9, 1)))
-    found = [(row.classes or {}).get("a") for row in rows_of(partition.fold(messages)[0])]
-    return [room.kind for room in found if room is not None]
+    result = [(row.classes or {}).get("a") for row in rows_of(partition.fold(messages)[0])]
+    return [room.kind for room in result if room is not None]
 
 
 @pytest.mark.slow
@@ -209,21 +209,21 @@ def test_of_pods_that_declare_different_kinds_most_decide_and_ties_are_serving()
         "n", 1, [pod(name, "a", 1.0, 1e8) for name in "pqrs"], kinds=["batch", "batch", "serving", None]
     )  # fmt: skip
     assert pod_class.tally(block, Facts(), churn=False).sums["a"].soaking is True
-    known = Facts()
-    known.learn(facts("n", "q", "a", kind="serving"))
-    assert pod_class.tally(block, known, churn=False).sums["a"].soaking is False
-    known.learn(facts("n", "p", "a"))  # Kubernetes knows of no kind, the container's label stands
+    given = Facts()
+    given.learn(facts("n", "q", "a", kind="serving"))
+    assert pod_class.tally(block, given, churn=False).sums["a"].soaking is False
+    given.learn(facts("n", "p", "a"))  # Kubernetes knows of no kind, the container's label stands
     tied = block.model_copy(update={"kinds": ["batch", "serving", None, None]})
-    assert pod_class.tally(tied, known, churn=False).sums["a"].soaking is False
+    assert pod_class.tally(tied, given, churn=False).sums["a"].soaking is False
     silent = block.model_copy(update={"kinds": None})
     assert pod_class.tally(silent, Facts(), churn=False).sums["a"].soaking is None
 
 
 def test_facts_of_an_older_program_have_no_kinds_and_are_taken_over() -> None:
-    known = Facts()
-    known.learn(facts("n", "p", "a", kind="batch"))
+    given = Facts()
+    given.learn(facts("n", "p", "a", kind="batch"))
     again = Facts()
-    again.load(json.loads(json.dumps(known.dump())))
+    again.load(json.loads(json.dumps(given.dump())))
     assert again.pods("n")["p"] == (1, "a", "batch")
     old = Facts()
     old.load({"nodes": {"n": {"p": [1, "a"]}}, "newest_us": {"n": 1}})

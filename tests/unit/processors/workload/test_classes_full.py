@@ -8,7 +8,7 @@ import pytest
 
 from processors.partition.partition import Partition
 from producers.simulated.mirror import Mirror
-from producers.simulated.mirror_text import Said
+from producers.simulated.mirror_text import Published
 from schemas import codec
 from schemas.messages.estimate import Availability
 from schemas.messages.facts import NodeFacts, PodFacts
@@ -50,34 +50,36 @@ def life() -> Iterator[tuple[int, PodFacts]]:
 
 
 @pytest.fixture(scope="module")
-def said() -> list[tuple[int, Availability]]:
+def reports() -> list[tuple[int, Availability]]:
     """Return what was said, and in which second."""
-    mirror, partition, found = Mirror(1, START_US, pytest.fail), Partition(configured(), 0), []
+    mirror, partition, result = Mirror(1, START_US, pytest.fail), Partition(configured(), 0), []
     heard = defaultdict[int, list[PodFacts]](list)
     for name in NODES:
         mirror.hear_node(node(name))
     for second, facts in life():
         heard[second].append(facts)
     for second in range(1, END_SECOND):
-        told: list[Said] = [each for facts in heard[second] for each in mirror.hear_pod(facts)]
-        told += mirror.tell(START_US + second * 1_000_000)
-        outputs, refusals = partition.fold([stored(codec.decode(KINDS[each.kind], each.payload)) for each in told])
+        messages: list[Published] = [each for facts in heard[second] for each in mirror.hear_pod(facts)]
+        messages += mirror.tell(START_US + second * 1_000_000)
+        outputs, refusals = partition.fold([stored(codec.decode(KINDS[each.kind], each.payload)) for each in messages])
         assert not refusals
-        found += [(second, row) for row in rows_of(outputs)]
-    return found
+        result += [(second, row) for row in rows_of(outputs)]
+    return result
 
 
 @pytest.mark.slow
 def test_batch_that_services_beside_it_make_uneven_is_known_as_batch_on_a_full_node(
-    said: list[tuple[int, Availability]],
+    reports: list[tuple[int, Availability]],
 ) -> None:
-    kinds = [row.classes["batch"].kind for second, row in said if second > FULL_SECOND + 20 and row.classes]
+    kinds = [row.classes["batch"].kind for second, row in reports if second > FULL_SECOND + 20 and row.classes]
     assert len(kinds) > 100
     assert set(kinds) == {"soaking"}
 
 
-def test_what_pods_lack_on_a_full_node_is_no_room_once_some_have_ended(said: list[tuple[int, Availability]]) -> None:
-    rooms = [row.classes["batch"] for second, row in said if second > LESS_SECOND + 8 and row.classes]
+def test_what_pods_lack_on_a_full_node_is_no_room_once_some_have_ended(
+    reports: list[tuple[int, Availability]],
+) -> None:
+    rooms = [row.classes["batch"] for second, row in reports if second > LESS_SECOND + 8 and row.classes]
     truth = (1 - 1.0 / ALLOWED - 3 / (2 * CPUS)) * 2 * CPUS  # 2.6, less what the system takes
     assert len(rooms) > 50
     assert max(room.available for room in rooms) <= truth + 0.1

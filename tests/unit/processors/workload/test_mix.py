@@ -27,10 +27,10 @@ class Node:
         self.state = mix.update(self.state, LABEL, more, UNSEEN if first else SEEN)
 
     def weights(self) -> dict[str, float]:
-        known = self.state
-        found = mix.weights(known.started, known.recent, self.pods, known.repeats, known.transitions)[0]
-        assert found.sum() == pytest.approx(1.0) or not found.any()
-        return dict(zip(NAMES, found.tolist(), strict=True))
+        given = self.state
+        result = mix.weights(given.started, given.recent, self.pods, given.repeats, given.transitions)[0]
+        assert result.sum() == pytest.approx(1.0) or not result.any()
+        return dict(zip(NAMES, result.tolist(), strict=True))
 
 
 def test_without_a_start_nothing_is_likely() -> None:
@@ -82,11 +82,11 @@ def test_pods_that_end_are_no_starts_and_hours_are_forgotten() -> None:
 
 
 def test_counts_of_two_nodes_are_those_of_one_that_saw_both() -> None:
-    one, other, both = Node(), Node(), Node()
-    for node in (one, both):
+    left, right, both = Node(), Node(), Node()
+    for node in (left, both):
         node.starts("a", 3, 2)
-    for node in (other, both):
+    for node in (right, both):
         node.starts("b", 8)
-    one.state = mix.faded(one.state, np.array([5.0]))
-    np.testing.assert_allclose(one.state.started + other.state.started, both.state.started)
-    np.testing.assert_allclose(one.state.recent + other.state.recent, both.state.recent)
+    left.state = mix.faded(left.state, np.array([5.0]))
+    np.testing.assert_allclose(left.state.started + right.state.started, both.state.started)
+    np.testing.assert_allclose(left.state.recent + right.state.recent, both.state.recent)

@@ -50,8 +50,8 @@ def test_a_pod_that_runs_again_is_told_what_it_has_used_since_and_not_before(mod
     modern.set(f"{POD}/{container(1)}")
     assert lines(rig.block())[UID]["cpu_cores"] == 0.5
     (modern.root / f"docker/{container(2)}/cgroup.procs").write_text("4711\n")
-    told = [lines(rig.block()) for _ in range(10)]
-    assert told[-1][container(2)]["cpu_cores"] == 0
+    messages = [lines(rig.block()) for _ in range(10)]
+    assert messages[-1][container(2)]["cpu_cores"] == 0
 
 
 def test_a_pod_that_could_not_be_told_before_is_not_told_all_that_it_ever_used(
@@ -62,10 +62,10 @@ def test_a_pod_that_could_not_be_told_before_is_not_told_all_that_it_ever_used(
         modern.set(f"docker/{container(n)}", cpu=50)
     rig = Rig(modern)
     rig.read()
-    (told,) = rig.block().pods
-    modern.remove(f"docker/{told}")
+    (messages,) = rig.block().pods
+    modern.remove(f"docker/{messages}")
     first, second = rig.block(), rig.block()
-    assert told not in first.pods
+    assert messages not in first.pods
     assert (first.cpu_cores, second.cpu_cores) == ([None], [0])
 
 
@@ -80,28 +80,28 @@ def test_a_pod_whose_containers_lie_astray_is_not_told_all_that_it_ever_used_whe
 
 def test_pods_and_system_add_up_to_the_node_in_every_block(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "MAXIMUM_PODS", 3)
-    one, two, three, four = (f"docker/{container(n)}" for n in range(1, 5))
+    first, two, three, four = (f"docker/{container(n)}" for n in range(1, 5))
     astray = f"system.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice:cri-containerd:"
-    host.set(one, cpu=100)
+    host.set(first, cpu=100)
     host.set_node(spent=1000)
     rig = Rig(host)
     rig.read()
     steps: list[
         tuple[float, dict[str, float | None]]
     ] = [  # the node's growth, and counters; None: removed, -1: garbage
-        (0.5, {one: 100.25}),
-        (0.5, {one: -1}),
-        (1.5, {one: 101.25}),
+        (0.5, {first: 100.25}),
+        (0.5, {first: -1}),
+        (1.5, {first: 101.25}),
         (1.5, {two: 0.75}),
-        (1.0, {one: 101.5, two: 0.75, f"{astray}{container(5)}": 0.25}),
+        (1.0, {first: 101.5, two: 0.75, f"{astray}{container(5)}": 0.25}),
         (1.0, {two: 1.0, f"{astray}{container(5)}": 0.5, f"{astray}{container(6)}": 0.25}),
         (1.0, {two: 0.5, f"{astray}{container(6)}": 0.5}),
-        (1.0, {one: None, f"{astray}{container(5)}": None}),
+        (1.0, {first: None, f"{astray}{container(5)}": None}),
         (1.75, {three: 0.25, four: 0.5}),
         (1.75, {two: None, three: 0.5, four: 1.0}),
-        (1.75, {one: 0.5, four: 1.5}),
+        (1.75, {first: 0.5, four: 1.5}),
     ]
-    spent, told = 1000.0, []
+    spent, messages = 1000.0, []
     for growth, counters in steps:
         for path, cpu in counters.items():
             if cpu is None:
@@ -114,8 +114,8 @@ def test_pods_and_system_add_up_to_the_node_in_every_block(host: Host, monkeypat
         host.set_node(spent=spent)
         block = rig.block()
         assert sum(filter(None, block.cpu_cores)) + (block.system_cpu_cores or 0) == pytest.approx(growth)
-        told.append(block.system_cpu_cores)
-    assert told[:4] == pytest.approx([0.25, 0.5, 1.0, 0.75])
+        messages.append(block.system_cpu_cores)
+    assert messages[:4] == pytest.approx([0.25, 0.5, 1.0, 0.75])
 
 
 def test_what_is_in_no_pod_is_the_systems(host: Host) -> None:

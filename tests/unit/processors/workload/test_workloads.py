@@ -21,7 +21,7 @@ from tests.support.telemetry import NAMES, START, block, event, facts, stored, u
 
 def test_what_kubernetes_says_of_a_pod_comes_before_what_its_agent_says() -> None:
     partition = Partition(configured(), 0)
-    told = [
+    reports = [
         pod("u1", "image", 0.5, 1e9),
         pod("u2", "image", 0.5, 1e9),
         pod("u3", None, 0.5, 1e9),
@@ -29,7 +29,7 @@ def test_what_kubernetes_says_of_a_pod_comes_before_what_its_agent_says() -> Non
     ]
 
     def classes(second: int, *before: Message) -> dict[str, int]:
-        messages = [stored(block("n", second)), *map(stored, before), stored(usage("n", second, told))]
+        messages = [stored(block("n", second)), *map(stored, before), stored(usage("n", second, reports))]
         (row,) = rows_of(partition.fold([*messages, stored(block("n", second + 1))])[0][-2:])
         return {name: item.pods for name, item in (row.classes or {}).items()}
 
@@ -67,13 +67,13 @@ def test_a_node_tells_how_many_pods_fit_of_a_class_that_runs_elsewhere_alone() -
 
 def test_what_a_node_only_assumes_of_a_class_is_in_no_sum() -> None:
     partition = Partition(configured(), 0)
-    known = Model(
+    present = Model(
         scope="global", at_us=1, features=list(configured().model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,
         nodes=1, classes={"a": ClassSum(pods=5, cpu=5, memory=5e9), "b": ClassSum(pods=5, cpu=5, memory=5e9)},
     )  # fmt: skip
     unknown = [pod("u", "a", None, None)]
     messages = [stored(block("n", 0)), stored(usage("n", 1, unknown)), stored(block("n", 1)), stored(block("n", 2))]
-    outputs, _ = partition.fold([(NAMES.model, codec.encode(known)), *messages])
+    outputs, _ = partition.fold([(NAMES.model, codec.encode(present)), *messages])
     assert {name for row in rows_of(outputs) for name in row.classes or {}} == {"a", "b"}
     sums = [item for model in sums_of(outputs) for item in (model.classes or {}).values()]
     assert {(item.pods, item.cpu, item.memory) for item in sums} <= {(0, 0, 0)}
@@ -82,11 +82,11 @@ def test_what_a_node_only_assumes_of_a_class_is_in_no_sum() -> None:
 @pytest.mark.slow
 def test_a_class_that_is_gone_keeps_its_cost_and_fades_back_into_the_clusters() -> None:
     partition = Partition(configured(estimate_memory_seconds="20"), 0)
-    known = Model(
+    present = Model(
         scope="global", at_us=1, features=list(configured().model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,
         nodes=1, classes={"a": ClassSum(pods=5, cpu=5, memory=5e9)},
     )  # fmt: skip
-    partition.fold([(NAMES.model, codec.encode(known)), *steady(range(100), {"a": 2})])
+    partition.fold([(NAMES.model, codec.encode(present)), *steady(range(100), {"a": 2})])
 
     def cores(begin: int, end: int) -> float:
         row = rows_of(partition.fold(steady(range(begin, end), {"b": 1}))[0])[-1]
@@ -100,28 +100,28 @@ def test_a_class_that_is_gone_keeps_its_cost_and_fades_back_into_the_clusters() 
 def test_a_newcomer_takes_the_slot_of_the_class_that_has_been_without_pods_for_longest() -> None:
     partition = Partition(configured(estimate_classes="2"), 0)
 
-    def known(begin: int, running: dict[str, int]) -> dict[str, int]:
+    def label_counts(begin: int, running: dict[str, int]) -> dict[str, int]:
         row = rows_of(partition.fold(steady(range(begin, begin + 5), running))[0])[-1]
         return {name: item.pods for name, item in (row.classes or {}).items()}
 
-    assert known(0, {"a": 1, "b": 3}) == {"b": 3, "a": 1}
-    assert known(5, {"a": 1, "b": 3, "c": 9}) == {"b": 3, "a": 1}
-    assert known(10, {"b": 3}) == {"b": 3, "a": 0}
-    assert known(15, {}) == {"a": 0, "b": 0}
-    assert known(20, {"c": 1}) == {"c": 1, "b": 0}
-    assert known(25, {"d": 1, "e": 2}) == {"e": 2, "d": 1}
+    assert label_counts(0, {"a": 1, "b": 3}) == {"b": 3, "a": 1}
+    assert label_counts(5, {"a": 1, "b": 3, "c": 9}) == {"b": 3, "a": 1}
+    assert label_counts(10, {"b": 3}) == {"b": 3, "a": 0}
+    assert label_counts(15, {}) == {"a": 0, "b": 0}
+    assert label_counts(20, {"c": 1}) == {"c": 1, "b": 0}
+    assert label_counts(25, {"d": 1, "e": 2}) == {"e": 2, "d": 1}
 
 
 def test_a_message_lists_the_classes_with_most_pods_and_no_more_than_it_may() -> None:
     classes = {
         f"ns/{number:03}": ClassSum(pods=1 + number % 50, cpu=1, memory=1e9) for number in range(MAXIMUM_CLASSES)
     }
-    known = Model(
+    present = Model(
         scope="global", at_us=1, features=list(configured().model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,
         nodes=1, classes=classes,
     )  # fmt: skip
     partition = Partition(configured(), 0)
-    outputs, _ = partition.fold([(NAMES.model, codec.encode(known)), *steady(range(5), {"own/a": 1, "own/b": 2})])
+    outputs, _ = partition.fold([(NAMES.model, codec.encode(present)), *steady(range(5), {"own/a": 1, "own/b": 2})])
     listed = list(rows_of(outputs)[-1].classes or {})
     assert len(listed) == MAXIMUM_CLASSES
     assert listed[:4] == ["own/b", "own/a", "ns/049", "ns/048"]
@@ -179,10 +179,10 @@ def test_a_change_of_a_classs_room_is_told_at_once() -> None:
     partition.fold(calm)
     # 61 more fit at first, and each second one less: a message is due after every third.
     less = [stored(sampled("n", second, 1.0, 3e9 + (second - 59) * 1e9, 1)) for second in range(60, 69)]
-    told = rows_of(partition.fold(less)[0])
-    assert np.diff([row.seq for row in told]).tolist() == [3] * (len(told) - 1)
-    assert len(told) >= 2
-    assert {row.available for row in told} == {109.0}  # of any pod, for which the pod limit binds
+    messages = rows_of(partition.fold(less)[0])
+    assert np.diff([row.seq for row in messages]).tolist() == [3] * (len(messages) - 1)
+    assert len(messages) >= 2
+    assert {row.available for row in messages} == {109.0}  # of any pod, for which the pod limit binds
 
 
 def test_a_class_is_learned_in_churn_from_pods_that_run() -> None:
@@ -221,18 +221,18 @@ def test_no_class_takes_more_than_the_node_has() -> None:
 
 def test_what_was_told_of_the_clusters_classes_outlives_a_restart() -> None:
     settings = configured(estimate_report_seconds="1000", estimate_change_pods="1.5")
-    known = Model(
+    present = Model(
         scope="global", at_us=1, features=list(settings.model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,
         nodes=1, classes={"a": ClassSum(pods=5, cpu=0.005, memory=5e9)},
     )  # fmt: skip
-    messages = [(NAMES.model, codec.encode(known))]
+    messages = [(NAMES.model, codec.encode(present))]
     messages += [stored(sampled("n", second, 1.0, 3e9 + second * 1e9, 0)) for second in range(12)]
     whole, first, second = Partition(settings, 0), Partition(settings, 0), Partition(settings, 0)
-    said = rows_of(whole.fold(messages)[0])
-    assert len(said) > 2
+    reports = rows_of(whole.fold(messages)[0])
+    assert len(reports) > 2
     before = rows_of(first.fold(messages[:6])[0])
     second.restore(first.snapshot())
-    assert before + rows_of(second.fold(messages[6:])[0]) == said
+    assert before + rows_of(second.fold(messages[6:])[0]) == reports
 
 
 def test_pod_usage_that_comes_twice_counts_once() -> None:
@@ -255,14 +255,14 @@ def test_a_forgotten_node_loses_its_classes_and_its_pods_names() -> None:
 
 
 def test_names_that_nobody_uses_are_dropped() -> None:
-    roll = NameIndex()
-    numbers = [roll.number(f"job-{number}") for number in range(3000)]
-    moved = roll.tidy(np.array([5, 2999, -1, 5]))
+    index = NameIndex()
+    numbers = [index.number(f"job-{number}") for number in range(3000)]
+    moved = index.tidy(np.array([5, 2999, -1, 5]))
     assert moved is not None
-    assert roll.names == ["job-5", "job-2999"]
+    assert index.names == ["job-5", "job-2999"]
     assert moved[numbers[5]] == 0
     assert moved[numbers[6]] == -1
-    assert roll.number("job-2999") == moved[2999] == 1
+    assert index.number("job-2999") == moved[2999] == 1
 
 
 def test_jobs_that_are_called_anew_for_each_run_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,22 +270,22 @@ def test_jobs_that_are_called_anew_for_each_run_do_not_pile_up(monkeypatch: pyte
     partition = Partition(configured(estimate_classes="1"), 0)
     for second in range(60):
         partition.fold([stored(block("n", second)), stored(usage("n", second, [pod("u", f"job-{second}", 0.1, 1e6)]))])
-    assert len(partition._state.workloads._roll) <= 12
+    assert len(partition._state.workloads._index) <= 12
     row = rows_of(partition.fold([stored(block("n", 60))])[0])[-1]
     assert list(row.classes or {}) == ["job-59"]
 
 
 def test_facts_are_bounded_per_node() -> None:
-    known = Facts()
+    present = Facts()
     for number in range(MAXIMUM_PODS + 5):
-        known.learn(facts("n", f"u{number}", "w", number))
-    assert "u4" not in known.pods("n")
-    assert known.pods("n")["u5"].workload == "w"
+        present.learn(facts("n", f"u{number}", "w", number))
+    assert "u4" not in present.pods("n")
+    assert present.pods("n")["u5"].workload == "w"
     again = Facts()
-    again.load(known.dump())
+    again.load(present.dump())
     assert again.pods("n")[f"u{MAXIMUM_PODS + 4}"].workload == "w"
-    known.forget({"n"}, {}, 0, 1)
-    assert not known.pods("n")
+    present.forget({"n"}, {}, 0, 1)
+    assert not present.pods("n")
 
 
 number = st.one_of(st.none(), st.floats(0, 1e18), st.sampled_from([0.0, 1e-300, 1e18]))
@@ -309,8 +309,8 @@ def test_no_pod_usage_that_the_schema_takes_stops_a_fold(pods: list[Any], span_u
     partition = Partition(configured(), 0)
     for second in range(5):
         odd = block("x", second, cpu_util=1.0, cpu_pressure=0.5).model_copy(update={"memory_bytes": size})
-        told = usage("x", second + 1, listed, span_us=span_us)
-        outputs, refusals = partition.fold([stored(odd), stored(told), stored(block("good", second))])
+        messages = usage("x", second + 1, listed, span_us=span_us)
+        outputs, refusals = partition.fold([stored(odd), stored(messages), stored(block("good", second))])
         assert not refusals
         assert any(output.subject == "spazio.availability.good" for output in outputs)
         for output in outputs:

@@ -23,9 +23,9 @@ def test_the_lower_bound_is_what_is_sure_and_the_mean_what_is_expected() -> None
     for prior, variant, sure in ((0.6, "default", 3.0), (0.1, "default", 3.0), (0.1, "carico", 5.0)):
         replica = Replica(given(model_variant=variant), Clock())
         replica.cluster_state.report(report("a", START, 5.0, lower=3.0, prior=prior))
-        found = seen(replica, ["a"])
-        assert (found.room.tolist(), found.sure.tolist()) == ([5.0], [sure])
-        assert found.unseen.tolist() == [prior > 0.5]
+        result = seen(replica, ["a"])
+        assert (result.room.tolist(), result.sure.tolist()) == ([5.0], [sure])
+        assert result.unseen.tolist() == [prior > 0.5]
 
 
 def test_a_class_that_nobody_has_seen_is_judged_by_its_requests_with_a_wide_tail() -> None:
@@ -36,8 +36,8 @@ def test_a_class_that_nobody_has_seen_is_judged_by_its_requests_with_a_wide_tail
     def judged(**requests: str) -> tuple[float, float, bool]:
         question = asked("p", workload="new")
         question["spec"]["containers"][0]["resources"] = {"requests": requests} if requests else {}
-        found = replica.cluster_state.candidates(parse(question), ["a"], rows, replica.clock.now_us)
-        return float(found.room[0]), float(found.sure[0]), bool(found.unseen[0])
+        result = replica.cluster_state.candidates(parse(question), ["a"], rows, replica.clock.now_us)
+        return float(result.room[0]), float(result.sure[0]), bool(result.unseen[0])
 
     assert judged(cpu="2", memory="1Gi") == (4.0, 2.0, True)
     assert judged(cpu="64", memory="1Gi") == (0.125, 0.0, True)
@@ -54,8 +54,8 @@ def test_the_first_pod_of_a_kind_may_run_where_it_is_expected_to_fit() -> None:
     rows = replica.cluster_state.rows.rows(["a"])
     question = asked("p", workload="new")
     question["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1500m", "memory": "1Gi"}}
-    found = replica.cluster_state.candidates(parse(question), ["a"], rows, replica.clock.now_us)
-    assert (found.room[0] < 1.64, found.sure.tolist(), found.unseen.tolist()) == (True, [1.0], [True])
+    result = replica.cluster_state.candidates(parse(question), ["a"], rows, replica.clock.now_us)
+    assert (result.room[0] < 1.64, result.sure.tolist(), result.unseen.tolist()) == (True, [1.0], [True])
     # A known kind: only where the node is idle and has none of it, and only if the mean says that one fits.
     for cpu, pods, room, sure in ((0.1, 0, 1.2, 1.0), (0.1, 1, 1.2, 0.0), (0.5, 0, 1.2, 0.0), (0.1, 0, 0.9, 0.0)):
         replica.clock.pass_seconds(1)
@@ -85,8 +85,8 @@ def test_a_silent_node_keeps_its_capacity_less_the_pods_that_came_and_with_those
     assert seen(replica, ["a"]).room.tolist() == [2.0]
     replica.cluster_state.pods.hear(pod("new", 2, node="a"))
     replica.cluster_state.pods.hear(pod("old", 3, node="a", phase="Succeeded"))
-    found = seen(replica, ["a"])
-    assert (found.room - found.reserved).tolist() == [2.0]
+    result = seen(replica, ["a"])
+    assert (result.room - result.reserved).tolist() == [2.0]
     replica.clock.pass_seconds(300)
     assert np.isnan(seen(replica, ["a"]).room).all()
 
@@ -264,11 +264,11 @@ async def test_a_decision_says_what_the_closest_nodes_lack() -> None:
     for name, room in (("a", 0.75), ("b", 0.25), ("c", 4.0)):
         replica.cluster_state.report(report(name, START, room))
     await replica.selector.filter(asked("p"), ["a", "b", "c"])
-    said = codec.decode(Decision, codec.encode(replica.decisions[0]))
-    assert (said.nodes, said.feasible, said.node) == (3, 1, "c")
-    assert [ranked.node for ranked in said.ranked] == ["c"]
-    assert [refusal.node for refusal in said.refusals] == ["a", "b"]
-    assert "room for 0.75 pods" in said.refusals[0].needs[0]
+    messages = codec.decode(Decision, codec.encode(replica.decisions[0]))
+    assert (messages.nodes, messages.feasible, messages.node) == (3, 1, "c")
+    assert [ranked.node for ranked in messages.ranked] == ["c"]
+    assert [refusal.node for refusal in messages.refusals] == ["a", "b"]
+    assert "room for 0.75 pods" in messages.refusals[0].needs[0]
 
 
 def test_what_came_after_a_prediction_is_added_to_its_peak() -> None:
@@ -283,10 +283,10 @@ def test_what_came_after_a_prediction_is_added_to_its_peak() -> None:
         prediction(node="a", at_us=START, peak=Resources(cpu=2.0, memory=1.0 * GIB), assumed=None)
     )
     replica.cluster_state.pods.hear(pod("after", 2, node="a", requests={"cpu": 0.5}))
-    found = seen(replica, ["a"])
-    assert (found.peak["cpu"].tolist(), found.unpredicted["cpu"].tolist()) == ([2.0], [0.5])
-    assert found.requested["cpu"].tolist() == [1.5]
-    assert found.allocatable["nvidia.com/gpu"].tolist() == [0.0]
+    result = seen(replica, ["a"])
+    assert (result.peak["cpu"].tolist(), result.unpredicted["cpu"].tolist()) == ([2.0], [0.5])
+    assert result.requested["cpu"].tolist() == [1.5]
+    assert result.allocatable["nvidia.com/gpu"].tolist() == [0.0]
 
 
 def test_a_node_that_is_gone_is_unknown_and_its_row_is_given_away() -> None:

@@ -15,8 +15,8 @@ SPOT = {"karpenter.sh/capacity-type": "spot"}
 
 
 def published(**changed: object) -> Markets:
-    one = Published(type="m5", zone="a", spot=True, hours=48.0, price=0.4, interruptions=12)
-    return Markets(at_us=START, since_us=0, markets=[one.model_copy(update=changed)])
+    first = Published(type="m5", zone="a", spot=True, hours=48.0, price=0.4, interruptions=12)
+    return Markets(at_us=START, since_us=0, markets=[first.model_copy(update=changed)])
 
 
 def test_a_market_of_few_node_hours_is_unknown() -> None:
@@ -67,12 +67,12 @@ async def test_a_decision_says_that_past_prices_are_missed_where_strategies_rank
 
 
 def test_annotations_win_over_the_history_if_they_are_numbers(caplog: pytest.LogCaptureFixture) -> None:
-    known = Market({Kind("m5", "a", True): Past(1.0, 0.1)})
-    assert known.of(SPOT, "m5", "a", {"spazio.median-price": "0.4"}) == Past(0.4, 0.1)
-    assert known.of(SPOT, "m5", "a", {"spazio.interruption-rate": "0"}) == Past(1.0, 0)
+    present = Market({Kind("m5", "a", True): Past(1.0, 0.1)})
+    assert present.of(SPOT, "m5", "a", {"spazio.median-price": "0.4"}) == Past(0.4, 0.1)
+    assert present.of(SPOT, "m5", "a", {"spazio.interruption-rate": "0"}) == Past(1.0, 0)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert known.of(
+            assert present.of(
                 SPOT, "m5", "a", {"spazio.median-price": "cheap", "spazio.interruption-rate": "-1"}
             ) == Past(1.0, 0.1)
     assert [record.message for record in caplog.records] == ["market.annotation_unreadable"] * 2

@@ -45,17 +45,17 @@ def test_the_golden_pod_is_read_whole() -> None:
 
 
 def test_a_pod_that_states_nothing_counts_with_stand_ins_for_each_container() -> None:
-    found = pod.parse(made({}, {"requests": None, "limits": {"cpu": "2"}}))
-    assert found.requests == {}
-    assert found.limits == {"cpu": 2}
-    assert found.nonzero == {"cpu": 0.2, "memory": 400 * MIB}
-    assert found.containers == (Container(None, None), Container(None, 2))
+    result = pod.parse(made({}, {"requests": None, "limits": {"cpu": "2"}}))
+    assert result.requests == {}
+    assert result.limits == {"cpu": 2}
+    assert result.nonzero == {"cpu": 0.2, "memory": 400 * MIB}
+    assert result.containers == (Container(None, None), Container(None, 2))
 
 
 def test_a_request_of_0_is_a_statement() -> None:
-    found = pod.parse(made({"requests": {"cpu": "0", "memory": "1Mi"}}, {"requests": {"memory": "0"}}))
-    assert found.nonzero == {"cpu": 0.1, "memory": MIB}
-    assert found.containers == (Container(0, None), Container(None, None))
+    result = pod.parse(made({"requests": {"cpu": "0", "memory": "1Mi"}}, {"requests": {"memory": "0"}}))
+    assert result.nonzero == {"cpu": 0.1, "memory": MIB}
+    assert result.containers == (Container(0, None), Container(None, None))
 
 
 def test_init_containers_count_with_stand_ins_too() -> None:
@@ -75,18 +75,18 @@ def test_what_the_api_may_leave_out_or_send_as_null_is_none() -> None:
         "status": None,
     }  # fmt: skip
     assert pod.parse(nulls) == pod.parse(BARE)
-    found = pod.parse(BARE)
-    assert (found.workload, found.owner_kind, found.priority) == ("shop/web", "", 0)
-    assert (found.requests, found.nonzero, found.containers) == ({}, {"cpu": 0, "memory": 0}, ())
-    assert found.scheduler == "default-scheduler"
-    assert not found.static
+    result = pod.parse(BARE)
+    assert (result.workload, result.owner_kind, result.priority) == ("shop/web", "", 0)
+    assert (result.requests, result.nonzero, result.containers) == ({}, {"cpu": 0, "memory": 0}, ())
+    assert result.scheduler == "default-scheduler"
+    assert not result.static
 
 
 def test_a_cron_jobs_pod_without_a_time_belongs_to_its_cron_job() -> None:
     job = {"kind": "Job", "name": "report-29000000", "controller": True}
     owned = {"name": "report-29000000-x2x9k", "ownerReferences": [job]}
-    found = pod.parse(made({}, metadata={**owned, "creationTimestamp": "2025-02-22T13:20:01Z"}))
-    assert (found.workload, found.owner_kind) == ("shop/report", "Job")
+    result = pod.parse(made({}, metadata={**owned, "creationTimestamp": "2025-02-22T13:20:01Z"}))
+    assert (result.workload, result.owner_kind) == ("shop/report", "Job")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_whatever_is_wrong_with_one_piece_is_a_value_error_or_nothing(path: tupl
         at = at[key]
     at[path[-1]] = damage
     with contextlib.suppress(ValueError):
-        found = pod.parse(raw)
-        assert found.uid
-        assert all(isinstance(amount, float) for amount in found.requests.values())
-        assert all(isinstance(text, str) for text in (*found.labels.values(), *found.annotations.values()))
+        result = pod.parse(raw)
+        assert result.uid
+        assert all(isinstance(amount, float) for amount in result.requests.values())
+        assert all(isinstance(text, str) for text in (*result.labels.values(), *result.annotations.values()))

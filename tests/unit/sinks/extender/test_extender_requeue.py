@@ -50,9 +50,9 @@ async def test_a_node_is_annotated_once_it_has_room_for_a_pod_that_it_turned_dow
         await some(annotated)
         assert set(annotated) == {"b"}
         assert await replica.place("p", ["a", "b"]) == "b"
-        told = len(annotated)
+        messages = len(annotated)
         await asyncio.sleep(0.8)
-        assert len(annotated) == told
+        assert len(annotated) == messages
     assert len(replica.waiting) == 0
 
 

@@ -193,8 +193,8 @@ async def test_pods_of_other_kinds_take_their_part_of_the_room() -> None:
     rooms = {"big": (2.0, 2.0), "small": (8.0, 8.0)}
     replica.cluster_state.report(report("a", START, 4.0, classes=rooms))
     assert await replica.place("b1", ["a"], workload="big") == "a"
-    found = [await replica.place(f"s{number}", ["a"], workload="small") for number in range(5)]
-    assert found == ["a"] * 4 + [None]
+    result = [await replica.place(f"s{number}", ["a"], workload="small") for number in range(5)]
+    assert result == ["a"] * 4 + [None]
 
 
 async def test_while_nothing_can_be_held_pods_wait_or_pass_as_settings_say() -> None:
@@ -270,11 +270,11 @@ class Life(RuleBasedStateMachine):
             uid = f"p{self.number}"
             self.hear(uid)
         self.tentative.pop(uid, None)
-        found = asyncio.run(self.replicas[which].place(uid, NODES))
+        result = asyncio.run(self.replicas[which].place(uid, NODES))
         open_rooms = {name for name in NODES if self.room[name] - self.taken(name) >= 1}
-        assert (found in open_rooms) if found else not open_rooms, (found, open_rooms)
-        if found:
-            self.tentative[uid] = (found, self.clock.now_us + 30 * SECOND)
+        assert (result in open_rooms) if result else not open_rooms, (result, open_rooms)
+        if result:
+            self.tentative[uid] = (result, self.clock.now_us + 30 * SECOND)
 
     @precondition(lambda self: self.tentative)
     @rule(elsewhere=st.booleans())

@@ -37,10 +37,10 @@ def test_what_a_scheduler_asks_is_a_pod_and_names_in_either_form(verb: str, form
 
 
 def test_a_binding_of_a_scheduler_is_read() -> None:
-    found = wire.binding(recorded("bind-names"))
-    assert (found.namespace, found.name) == ("default", "web-names")
-    assert found.node in NODES
-    assert found.uid == json.loads(recorded("filter-names"))["Pod"]["metadata"]["uid"]
+    result = wire.binding(recorded("bind-names"))
+    assert (result.namespace, result.name) == ("default", "web-names")
+    assert result.node in NODES
+    assert result.uid == json.loads(recorded("filter-names"))["Pod"]["metadata"]["uid"]
 
 
 @pytest.mark.parametrize("form", ["names", "nodes"])
@@ -113,8 +113,8 @@ def test_an_error_stands_alone() -> None:
 def test_keys_are_read_in_any_case_as_go_reads_them() -> None:
     asked = wire.question(body(pod=POD, nodenames=["a"], NODES=None))
     assert (asked.pod, asked.names) == (POD, ["a"])
-    found = wire.binding(body(podname="p", podNamespace="n", PODUID="u", node="a"))
-    assert found == wire.Binding("n", "p", "u", "a")
+    result = wire.binding(body(podname="p", podNamespace="n", PODUID="u", node="a"))
+    assert result == wire.Binding("n", "p", "u", "a")
     victims = {"a": {"pods": [{"uid": "u"}], "numpdbviolations": 2}}
     asked_to_evict = wire.preemption(body(pod=POD, nodeNameToMetaVictims=victims))
     assert (asked_to_evict.victims, asked_to_evict.violations) == ({"a": ["u"]}, {"a": 2})
@@ -156,7 +156,7 @@ DEEP = b'{"Pod":' + b"[" * 100_000
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "no JSON"),
         (b"\xff\x00\x01", "no JSON"),
@@ -177,15 +177,15 @@ DEEP = b'{"Pod":' + b"[" * 100_000
         (body(Pod=POD, Nodes={"items": [None]}), "metadata.name"),
     ],
 )
-def test_a_question_that_is_none_is_refused_with_what_is_wrong(content: bytes, said: str) -> None:
+def test_a_question_that_is_none_is_refused_with_what_is_wrong(content: bytes, message: str) -> None:
     with pytest.raises(wire.Malformed, match="ExtenderArgs") as refused:
         wire.question(content)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (body(Pod=POD, NodeNameToMetaVictims=[1]), "NodeNameToMetaVictims: list"),
         (body(Pod=POD, NodeNameToMetaVictims={"a": None}), "a: null is no object"),
@@ -198,10 +198,10 @@ def test_a_question_that_is_none_is_refused_with_what_is_wrong(content: bytes, s
         (body(NodeNameToMetaVictims={}), "Pod: null"),
     ],
 )
-def test_victims_that_cannot_be_read_are_refused_with_where_they_are(content: bytes, said: str) -> None:
+def test_victims_that_cannot_be_read_are_refused_with_where_they_are(content: bytes, message: str) -> None:
     with pytest.raises(wire.Malformed) as refused:
         wire.preemption(content)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_preemption_without_victims_is_empty() -> None:
@@ -234,10 +234,10 @@ def test_whatever_json_comes_is_read_or_refused(content: object) -> None:
     encoded = json.dumps(content).encode()
     for read in (wire.question, wire.preemption, wire.binding):
         try:
-            found = read(encoded)
+            result = read(encoded)
         except wire.Malformed:
             continue
-        if isinstance(found, wire.Question):
-            json.loads(wire.filtered(found, Filtered(found.names)))
-        if isinstance(found, wire.Preemption):
-            json.loads(wire.preempted(found, found.victims))
+        if isinstance(result, wire.Question):
+            json.loads(wire.filtered(result, Filtered(result.names)))
+        if isinstance(result, wire.Preemption):
+            json.loads(wire.preempted(result, result.victims))

@@ -45,13 +45,13 @@ def test_whatever_is_taken_for_a_list_is_one(text: str) -> None:
 
 
 @given(st.lists(PLAIN.filter(bool), unique=True, min_size=1), NAMES)
-def test_a_table_finds_what_a_dict_finds(known: list[str], asked: list[str]) -> None:
-    table = name_table.of(known, range(100, 100 + len(known)))
-    listed = name_list.parse(encoded([*asked, *known]))
+def test_a_table_finds_what_a_dict_finds(present: list[str], asked: list[str]) -> None:
+    table = name_table.of(present, range(100, 100 + len(present)))
+    listed = name_list.parse(encoded([*asked, *present]))
     assert table is not None
     assert listed is not None
-    rows = dict(zip(known, range(100, 100 + len(known)), strict=True))
-    assert table.find(listed, -1).tolist() == [rows.get(name, -1) for name in (*asked, *known)]
+    rows = dict(zip(present, range(100, 100 + len(present)), strict=True))
+    assert table.find(listed, -1).tolist() == [rows.get(name, -1) for name in (*asked, *present)]
 
 
 def test_a_table_of_many_alike_names_finds_each() -> None:

@@ -68,17 +68,17 @@ def test_most_allocated_gives_the_scores_of_kube_scheduler(
 def test_containers_that_state_nothing_count_with_stand_ins() -> None:
     """Of 250m and 1000Mi, three containers without requests take (300m, 600Mi), and one takes (100m, 200Mi)."""
     pod = candidates.pod(nonzero={"cpu": 0.1, "memory": 200 * MIB})
-    found = candidates.nodes(
+    result = candidates.nodes(
         2,
         allocatable={"cpu": 0.25, "memory": 1000 * MIB},
         nonzero={"cpu": [0.2, 0], "memory": [400 * MIB, 0]},
     )
-    assert MostAllocated(EVEN).score(pod, found).tolist() == [80, 30]
+    assert MostAllocated(EVEN).score(pod, result).tolist() == [80, 30]
 
 
 def test_requested_to_capacity_ratio_rounds_the_node_and_cuts_the_resource() -> None:
-    found = RequestedToCapacityRatio(EVEN, SPREAD).score(asking(3000, 5000), nodes((4000, 10000), (6000, 10000)))
-    assert found.tolist() == [38, 50]
+    result = RequestedToCapacityRatio(EVEN, SPREAD).score(asking(3000, 5000), nodes((4000, 10000), (6000, 10000)))
+    assert result.tolist() == [38, 50]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_requested_to_capacity_ratio_rounds_the_node_and_cuts_the_resource() -> 
 def test_requested_to_capacity_ratio_weighs_extended_resources(
     weights: dict[str, float], capacity: dict[str, list[float]], asked: dict[str, float], expected: list[float]
 ) -> None:
-    found = candidates.nodes(2, allocatable=capacity)
-    assert RequestedToCapacityRatio(weights, TENTH).score(candidates.pod(asked), found).tolist() == expected
+    result = candidates.nodes(2, allocatable=capacity)
+    assert RequestedToCapacityRatio(weights, TENTH).score(candidates.pod(asked), result).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_the_documented_example_scores_60_and_69_as_kube_scheduler_counts() -> N
 
 def test_the_documented_example_scores_5_and_7_as_the_documentation_counts() -> None:
     """Scores of resources are cut to 0..10 first, (7·5 + 5·1 + 3·3) / 9 and (5·5 + 7·1 + 10·3) / 9, then rounded."""
-    pod, found = documented()
-    table = allocation.table(pod, found, {FOO: 5.0, "memory": 1.0, "cpu": 3.0})
+    pod, result = documented()
+    table = allocation.table(pod, result, {FOO: 5.0, "memory": 1.0, "cpu": 3.0})
     scores = curve([(0, 0), (100, 10)], allocation.per_cent(table.requested, table.capacity))
     assert scores.tolist() == [[7, 5], [5, 7], [3, 10]]
     assert np.round(allocation.mean(table, scores, table.counts)).tolist() == [5, 7]
@@ -138,34 +138,34 @@ def test_the_documented_example_scores_5_and_7_as_the_documentation_counts() -> 
 def test_a_resource_that_does_not_count_takes_its_weight_with_it() -> None:
     """Neither the one that the pod does not ask for, nor the one that the second node has none of."""
     weights = {"cpu": 1.0, FOO: 3.0, BAR: 3.0}
-    found = candidates.nodes(2, allocatable={"cpu": 4, FOO: [4, 0], BAR: 8})
+    result = candidates.nodes(2, allocatable={"cpu": 4, FOO: [4, 0], BAR: 8})
     pod = candidates.pod({"cpu": 1.0, FOO: 3.0})
-    assert MostAllocated(weights).score(pod, found).tolist() == [(25 + 3 * 75) // 4, 25]
+    assert MostAllocated(weights).score(pod, result).tolist() == [(25 + 3 * 75) // 4, 25]
 
 
 @pytest.mark.parametrize("strategy", [MostAllocated, LeastAllocated])
 def test_a_node_with_something_unknown_scores_0_and_the_others_as_ever(
     strategy: type[MostAllocated] | type[LeastAllocated],
 ) -> None:
-    found = candidates.nodes(3, allocatable={"cpu": [4, NAN, 4], "memory": 8}, requested={"cpu": [1, 1, NAN]})
-    assert strategy(EVEN).score(asking(1000, 4), found).tolist() == [50, 0, 0]
+    result = candidates.nodes(3, allocatable={"cpu": [4, NAN, 4], "memory": 8}, requested={"cpu": [1, 1, NAN]})
+    assert strategy(EVEN).score(asking(1000, 4), result).tolist() == [50, 0, 0]
 
 
 def test_the_filter_counts_what_is_stated_and_the_number_of_pods() -> None:
     pod = candidates.pod({"cpu": 1.0, "memory": 0.0, FOO: 1.0}, nonzero={"cpu": 1.0, "memory": 200 * MIB})
-    found = candidates.nodes(
+    result = candidates.nodes(
         5,
         allocatable={"cpu": [2, 2, 2, NAN, 2], "memory": 1, FOO: [1, 1, 0, NAN, 1], "pods": [110, 110, 110, NAN, 3]},
         requested={"cpu": [1, 1.001, 0, 0, 0], "memory": 5},
         pods=[0, 0, 0, 9, 3],
     )
-    refused = {reason: mask.tolist() for reason, mask in allocation.Fit().refuse(pod, found).items()}
+    refused = {reason: mask.tolist() for reason, mask in allocation.Fit().refuse(pod, result).items()}
     assert refused == {
         "less cpu is left than the pod requests": [False, True, False, False, False],
         "less intel.com/foo is left than the pod requests": [False, False, True, False, False],
         "the node has as many pods as it may have": [False, False, False, False, True],
     }
-    sentences = [allocation.Fit().needs(pod, found, index) for index in range(5)]
+    sentences = [allocation.Fit().needs(pod, result, index) for index in range(5)]
     assert sentences == [
         [],
         ["cpu: the pod requests 1 cores, 0.999 cores of 2 cores are left"],
@@ -177,9 +177,9 @@ def test_the_filter_counts_what_is_stated_and_the_number_of_pods() -> None:
 
 def test_a_sum_of_tenths_of_a_core_fills_a_node_to_the_brim() -> None:
     held = sum([0.1] * 7)  # 0.7 less the last bit
-    found = candidates.nodes(1, allocatable={"cpu": 0.8}, requested={"cpu": held})
-    assert allocation.Fit().refuse(candidates.pod({"cpu": 0.1}), found) == {}
-    assert MostAllocated({"cpu": 1.0}).score(candidates.pod({"cpu": 0.1}), found).tolist() == [100]
+    result = candidates.nodes(1, allocatable={"cpu": 0.8}, requested={"cpu": held})
+    assert allocation.Fit().refuse(candidates.pod({"cpu": 0.1}), result) == {}
+    assert MostAllocated({"cpu": 1.0}).score(candidates.pod({"cpu": 0.1}), result).tolist() == [100]
 
 
 @given(
@@ -193,7 +193,7 @@ def test_every_score_is_that_of_a_plain_loop_in_whole_numbers(
     cpu, cpu_held, cpu_asked = (each % 10**6 for each in (cpu, cpu_held, cpu_asked))
     cpu_asked[:], memory_asked[:] = cpu_asked[0], memory_asked[0]
     held = {"cpu": cpu_held / 1000, "memory": memory_held}
-    found = candidates.nodes(len(rows), allocatable={"cpu": cpu / 1000, "memory": memory}, requested=held)
+    result = candidates.nodes(len(rows), allocatable={"cpu": cpu / 1000, "memory": memory}, requested=held)
     by_weight = dict(zip(("cpu", "memory"), map(float, weights), strict=True))
     pod = asking(float(cpu_asked[0]), float(memory_asked[0]))
     tables = [
@@ -201,9 +201,9 @@ def test_every_score_is_that_of_a_plain_loop_in_whole_numbers(
         for row in np.array([cpu, cpu_held, cpu_asked, memory, memory_held, memory_asked]).T.tolist()
     ]
     most, least, ratio = zip(*(plain(table, weights) for table in tables), strict=True)
-    assert MostAllocated(by_weight).score(pod, found).tolist() == list(most)
-    assert LeastAllocated(by_weight).score(pod, found).tolist() == list(least)
-    assert RequestedToCapacityRatio(by_weight, PACK).score(pod, found).tolist() == list(ratio)
+    assert MostAllocated(by_weight).score(pod, result).tolist() == list(most)
+    assert LeastAllocated(by_weight).score(pod, result).tolist() == list(least)
+    assert RequestedToCapacityRatio(by_weight, PACK).score(pod, result).tolist() == list(ratio)
 
 
 def plain(table: list[tuple[int, int]], weights: tuple[int, int]) -> tuple[int, int, int]:
@@ -224,6 +224,6 @@ def plain(table: list[tuple[int, int]], weights: tuple[int, int]) -> tuple[int, 
 
 
 def test_amounts_are_rounded_up_as_the_api_does() -> None:
-    found: NDArray[np.float64] = allocation.whole("cpu", np.array([0.0001, 0.3, 1, NAN]))
-    np.testing.assert_equal(found, [1, 300, 1000, NAN])
+    result: NDArray[np.float64] = allocation.whole("cpu", np.array([0.0001, 0.3, 1, NAN]))
+    np.testing.assert_equal(result, [1, 300, 1000, NAN])
     assert allocation.whole("memory", 0.4) == 1

@@ -50,8 +50,8 @@ def test_of_pods_that_nobody_has_seen_a_node_takes_one_at_a_time() -> None:
 @pytest.mark.parametrize(("asked", "fits"), [({"cpu": 64.0}, False), ({"cpu": 2.0}, True), ({"memory": 5e9}, False)])
 def test_a_pod_that_requests_more_than_a_node_has_does_not_fit(asked: dict[str, float], fits: bool) -> None:
     pod = candidates.pod(asked)
-    for known in ({"allocatable": {"cpu": [2], "memory": [4e9]}}, {"cores": [2], "allocatable": {"memory": [4e9]}}):
-        nodes = candidates.nodes(1, room=[50], **known)
+    for present in ({"allocatable": {"cpu": [2], "memory": [4e9]}}, {"cores": [2], "allocatable": {"memory": [4e9]}}):
+        nodes = candidates.nodes(1, room=[50], **present)
         assert (BEYOND not in Availability().refuse(pod, nodes)) == fits
 
 

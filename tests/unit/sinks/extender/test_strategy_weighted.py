@@ -97,8 +97,8 @@ def test_the_literal_fit_prefers_the_emptier_node() -> None:
 
 def test_the_cheaper_node_has_the_higher_price_factor() -> None:
     """Costs: 2, √(4·1) = 2, 6 (only the median is known), unknown; the typical one is 2."""
-    found = factor.price(np.array([2.0, 4.0, NAN, NAN]), np.array([NAN, 1.0, 6.0, NAN]))
-    np.testing.assert_allclose(found, [0.5, 0.5, 0.25, 0.5])
+    result = factor.price(np.array([2.0, 4.0, NAN, NAN]), np.array([NAN, 1.0, 6.0, NAN]))
+    np.testing.assert_allclose(result, [0.5, 0.5, 0.25, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_prices_that_are_unknown_or_alike_say_nothing_and_free_is_best(now: list
 def test_a_node_that_is_dearer_in_both_prices_never_scores_higher(now: Array, median: Array) -> None:
     scores = factor.price(now, median)
     assert ((scores >= 0) & (scores <= 1)).all()
-    for one in range(5):
+    for each in range(5):
         for other in range(5):
-            if now[one] <= now[other] and median[one] <= median[other]:
-                assert scores[one] >= scores[other]
+            if now[each] <= now[other] and median[each] <= median[other]:
+                assert scores[each] >= scores[other]
 
 
 def test_the_literal_price_is_0_at_the_median_and_rewards_what_is_dearer() -> None:
@@ -129,8 +129,8 @@ def test_stability_is_the_share_of_spot_nodes_that_a_day_leaves() -> None:
     """One in 48 hours: exp(-1/2) a day; at twice the median price exp(-1); durable capacity stays."""
     rate = np.array([1 / 48, 1 / 48, 1 / 48, NAN, 0.0])
     now, spot = np.array([1.0, 2.0, 5.0, 1.0, 1.0]), np.array([True, True, False, True, True])
-    found = factor.stability(rate, now, np.ones(5), spot)
-    np.testing.assert_allclose(found, [math.exp(-0.5), math.exp(-1), 1, 0.5, 1])
+    result = factor.stability(rate, now, np.ones(5), spot)
+    np.testing.assert_allclose(result, [math.exp(-0.5), math.exp(-1), 1, 0.5, 1])
     np.testing.assert_allclose(literal_score.stability(rate, now, np.ones(5))[:2], [1 / 48, 1 / 24])
 
 

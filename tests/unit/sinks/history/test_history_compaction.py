@@ -122,8 +122,8 @@ def test_killed_in_a_flush_of_containers_pods_and_facts_no_row_is_lost_or_double
         feed(again)
         again.flush()
         with view.connect(folder) as connection:
-            found = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in rows}
-        assert found == {table: (count,) for table, count in rows.items()}, number
+            result = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in rows}
+        assert result == {table: (count,) for table, count in rows.items()}, number
     assert killed >= 12
 
 
@@ -190,8 +190,8 @@ def test_a_folder_that_looks_like_a_partition_hides_no_column(tmp_path: Path) ->
     folder = tmp_path / "node=3"
     made(folder, range(1, 3))
     with view.connect(folder) as connection:
-        found = connection.execute("SELECT node, date::VARCHAR, hour FROM availability").fetchall()
-    assert found == [("n", "2023-11-14", 22)]
+        result = connection.execute("SELECT node, date::VARCHAR, hour FROM availability").fetchall()
+    assert result == [("n", "2023-11-14", 22)]
 
 
 def test_merged_samples_take_the_encodings_for_numbers_and_both_libraries_read_them(tmp_path: Path) -> None:

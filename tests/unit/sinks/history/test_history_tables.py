@@ -54,8 +54,8 @@ def test_every_kind_of_message_that_is_kept_has_its_table() -> None:
     # places that are held decisions tell.
     assert {table.kind for table in TABLES} == set(codec.MESSAGES) - UNKEPT
     assert all(table.message is codec.MESSAGES[table.kind] for table in TABLES)
-    found = [of_subject(NAMES.part(3, kind, "n")) for kind in ("containers", "pods", "nodefacts", "podfacts")]
-    assert [table.name for table in found if table] == ["containers", "pods", "nodes", "podfacts"]
+    result = [of_subject(NAMES.part(3, kind, "n")) for kind in ("containers", "pods", "nodefacts", "podfacts")]
+    assert [table.name for table in result if table] == ["containers", "pods", "nodes", "podfacts"]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -121,7 +121,7 @@ def test_the_node_of_an_unbound_pod_is_null(stream: Stream) -> None:
 
 
 def test_what_the_stream_has_twice_is_in_the_history_once(stream: Stream) -> None:
-    said: list[tuple[str, Message]] = [
+    messages: list[tuple[str, Message]] = [
         ("containers", event("created")),
         ("containers", event("started")),
         ("containers", event("created", second=9)),
@@ -135,10 +135,10 @@ def test_what_the_stream_has_twice_is_in_the_history_once(stream: Stream) -> Non
         ("podfacts", pod(1)),
         ("podfacts", pod(2)),
     ]
-    for kind, message in said:
+    for kind, message in messages:
         stream.put(kind, message)
         stream.put(kind, message)
-    for kind, message in said:
+    for kind, message in messages:
         if kind != "pods":
             stream.put(kind, message)
     counts = {
@@ -149,11 +149,11 @@ def test_what_the_stream_has_twice_is_in_the_history_once(stream: Stream) -> Non
 
 
 def test_no_block_hides_those_after_it_and_no_copy_becomes_a_row() -> None:
-    table, known = next(table for table in TABLES if table.name == "samples"), CopyDetector()
+    table, given = next(table for table in TABLES if table.name == "samples"), CopyDetector()
 
     def new(seq: int, second: int, boot: str = "boot") -> bool:
         made = telemetry.block("n", second, seq=seq).model_copy(update={"boot": boot})
-        return known.new(table, made)
+        return given.new(table, made)
 
     assert [new(1000 + second, second) for second in range(10)] == [True] * 10
     for seq, second, boot in ((2**53 - 1, 10, "boot"), (10**6, 10**6 - 1000, "boot"), (1010, 10, "another")):
@@ -170,18 +170,18 @@ def test_no_block_hides_those_after_it_and_no_copy_becomes_a_row() -> None:
 
 
 def test_a_gap_of_a_day_is_no_copy_and_what_came_before_it_is() -> None:
-    table, known = next(table for table in TABLES if table.name == "samples"), CopyDetector()
-    told = [telemetry.block("n", second) for second in (0, 1, 86_400, 86_401, 1, 86_400, 86_402)]
-    assert [known.new(table, each) for each in told] == [True, True, True, True, False, False, True]
+    table, given = next(table for table in TABLES if table.name == "samples"), CopyDetector()
+    messages = [telemetry.block("n", second) for second in (0, 1, 86_400, 86_401, 1, 86_400, 86_402)]
+    assert [given.new(table, each) for each in messages] == [True, True, True, True, False, False, True]
 
 
 def test_the_memory_of_what_was_said_is_bounded() -> None:
-    table, known = next(table for table in TABLES if table.name == "containers"), CopyDetector(kept=100)
+    table, given = next(table for table in TABLES if table.name == "containers"), CopyDetector(kept=100)
     for number in range(1000):
         message = event(container=f"c{number}")
-        assert known.new(table, message)
-        assert not known.new(table, message)
-    assert sum(map(len, known._identities.values())) == 100
+        assert given.new(table, message)
+        assert not given.new(table, message)
+    assert sum(map(len, given._identities.values())) == 100
 
 
 def test_a_model_keeps_its_classes(stream: Stream) -> None:

@@ -24,7 +24,7 @@ _versions = iter(range(1, 10**9))
 
 def state(hour: float, node: str = "n1", price: float | None = 1.0, **fields: Any) -> NodeFacts:
     """Return a node of type m5 in zone a, as it was from an hour of the window on."""
-    known: dict[str, Any] = {"uid": f"uid-{node}", "labels": SPOT, "type": "m5", "zone": "a", "taints": []}
+    defaults: dict[str, Any] = {"uid": f"uid-{node}", "labels": SPOT, "type": "m5", "zone": "a", "taints": []}
     return NodeFacts(
         node=node,
         version=next(_versions),
@@ -36,7 +36,7 @@ def state(hour: float, node: str = "n1", price: float | None = 1.0, **fields: An
         capacity={"cpu": 4.0},
         annotations={},
         price=price,
-        **known | fields,
+        **defaults | fields,
     )
 
 
@@ -182,17 +182,17 @@ def test_without_a_history_there_is_no_market(tmp_path: Path) -> None:
 
 def test_a_message_names_its_window_and_the_hours_of_each_market(tmp_path: Path) -> None:
     folder = written(tmp_path, state(0, price=6.0), state(4, deleted=True))
-    found = past.read(folder, START + HOUR, START + 10 * HOUR)
-    assert (found.since_us, found.at_us) == (START + HOUR, START + 10 * HOUR)
-    assert found.markets == [Market(type="m5", zone="a", spot=True, hours=3.0, price=6.0, interruptions=1)]
+    result = past.read(folder, START + HOUR, START + 10 * HOUR)
+    assert (result.since_us, result.at_us) == (START + HOUR, START + 10 * HOUR)
+    assert result.markets == [Market(type="m5", zone="a", spot=True, hours=3.0, price=6.0, interruptions=1)]
 
 
 def test_of_too_many_markets_those_with_the_most_hours_are_published(tmp_path: Path) -> None:
     count = MAXIMUM_MARKETS + 5
     states = [state(5 if number < 5 else 0, f"n{number}", type=f"t{number}") for number in range(count)]
-    found = past.read(written(tmp_path, *states), START, START + 10 * HOUR).markets
-    assert len(found) == MAXIMUM_MARKETS
-    assert {each.hours for each in found} == {10.0}
+    result = past.read(written(tmp_path, *states), START, START + 10 * HOUR).markets
+    assert len(result) == MAXIMUM_MARKETS
+    assert {each.hours for each in result} == {10.0}
 
 
 KEYS = st.sampled_from([spot.LABEL, *spot.OF_PROVIDERS, "other"])

@@ -58,17 +58,17 @@ def test_episodes_of_full_machines_end_where_reports_say_less_or_stop(tmp_path: 
     full = [("a", second, 1.0 + second / 100, 0.98) for second in (0, 4, 8, 40)]
     rows = [*full, ("a", 12, 3.0, 0.5), ("b", 0, 0.0, 1.0), ("b", 2, 0.0, None), ("c", 0, 9.0, 0.1)]
     folder = history(tmp_path, [available(node, at, room, cpu_used=used) for node, at, room, used in rows])
-    found = "SELECT node, seconds, reports, least_available, most_cpu_used FROM saturation_episodes ORDER BY ALL"
-    assert query(folder, found) == [("a", 0.0, 1, 1.4, 0.98), ("a", 8.0, 3, 1.0, 0.98), ("b", 0.0, 1, 0.0, 1.0)]
+    result = "SELECT node, seconds, reports, least_available, most_cpu_used FROM saturation_episodes ORDER BY ALL"
+    assert query(folder, result) == [("a", 0.0, 1, 1.4, 0.98), ("a", 8.0, 3, 1.0, 0.98), ("b", 0.0, 1, 0.0, 1.0)]
 
 
 def test_the_room_of_the_cluster_adds_up_whole_pods_of_each_node_by_the_minute(tmp_path: Path) -> None:
     rows = [available("a", 0, 4.9), available("a", 4, 4.5), available("b", 1, 0.5), available("b", 61, 2.5)]
     folder = history(tmp_path, rows)
-    found = (
+    result = (
         "SELECT nodes, available, least_lower, full_nodes, bound_cpu, bound_memory FROM cluster_room ORDER BY minute"
     )
-    assert query(folder, found) == [(2, 4.0, 5.0, 1, 2, 0), (1, 2.0, 2.5, 0, 1, 0)]
+    assert query(folder, result) == [(2, 4.0, 5.0, 1, 2, 0), (1, 2.0, 2.5, 0, 1, 0)]
 
 
 def test_accuracy_is_of_the_newest_prediction_of_each_node_weighed_by_what_has_settled(tmp_path: Path) -> None:
@@ -98,10 +98,10 @@ def test_the_ledger_states_by_week_how_often_the_scheduler_broke_the_policy(tmp_
     bound = [made(1, bound="a"), made(2, bound="b"), made(3, bound="b", node=None, outcome="rejected")]
     rows = [*bound, made(4, bound="c", breaks=["full"]), made(5, bound=None, breaks=None), made(6, "web", bound="a")]
     rows += [made(7, mode="argmax"), made(8, bound="a", outcome="passed")]
-    found = query(history(tmp_path, rows), "SELECT * EXCLUDE (week) FROM ledger ORDER BY namespace")
-    assert [row[:6] for row in found] == [("shop", 4, 1, 1, 1, 0.25), ("web", 1, 1, 0, 0, 0.0)]
-    assert found[0][6:] == pytest.approx((0.0456, 0.6994), abs=1e-4)
-    assert found[1][6:] == pytest.approx((0.0, 0.7935), abs=1e-4)
+    result = query(history(tmp_path, rows), "SELECT * EXCLUDE (week) FROM ledger ORDER BY namespace")
+    assert [row[:6] for row in result] == [("shop", 4, 1, 1, 1, 0.25), ("web", 1, 1, 0, 0, 0.0)]
+    assert result[0][6:] == pytest.approx((0.0456, 0.6994), abs=1e-4)
+    assert result[1][6:] == pytest.approx((0.0, 0.7935), abs=1e-4)
 
 
 def test_churn_counts_events_by_node_and_minute(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_churn_counts_events_by_node_and_minute(tmp_path: Path) -> None:
     begin = START_US / 1e6 - telemetry.START
     rows = [stored(telemetry.event("a", begin + second, kind, workload=kind)) for kind, second in events]
     folder = history(tmp_path, rows)
-    found = "SELECT created, started, exited, deleted, workloads FROM churn ORDER BY minute"
-    assert query(folder, found) == [(1, 2, 1, 0, 3), (0, 0, 0, 1, 1)]
+    result = "SELECT created, started, exited, deleted, workloads FROM churn ORDER BY minute"
+    assert query(folder, result) == [(1, 2, 1, 0, 3), (0, 0, 0, 1, 1)]
 
 
 @pytest.fixture(scope="module")

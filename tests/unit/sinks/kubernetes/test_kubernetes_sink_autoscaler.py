@@ -38,17 +38,17 @@ RAISED: dict[str, Any] = {"restore": "2", "raised": "6", "managed": True}
 
 
 def test_an_autoscaler_is_read_with_what_was_kept() -> None:
-    found = read(thing(6, restore="2", raised="6", managed=True))
-    assert (found.workload, found.minimum, found.maximum) == (("shop", "Deployment", "web"), 6, 10)
-    assert (found.own, found.raised, found.held, found.managed, found.wanted) == (2, 6, True, True, False)
-    assert found.fields == [THEIRS]
+    result = read(thing(6, restore="2", raised="6", managed=True))
+    assert (result.workload, result.minimum, result.maximum) == (("shop", "Deployment", "web"), 6, 10)
+    assert (result.own, result.raised, result.held, result.managed, result.wanted) == (2, 6, True, True, False)
+    assert result.fields == [THEIRS]
     assert read(thing(None)).minimum == 1
     for text in ("", "x", "-1", "1.5", "9" * 50, "²"):
         assert read(thing(6, restore=text, raised=text)).own is None
 
 
 @pytest.mark.parametrize(
-    ("found", "goal", "order"),
+    ("result", "goal", "order"),
     [
         (scaler(), 0, None),
         (scaler(), 2, None),
@@ -76,8 +76,8 @@ def test_an_autoscaler_is_read_with_what_was_kept() -> None:
         (scaler(6, raised="6"), 0, Order()),
     ],
 )
-def test_what_is_made_of_an_autoscaler(found: Scaler, goal: int, order: Order | None) -> None:
-    assert autoscaler.decide(found, goal) == order
+def test_what_is_made_of_an_autoscaler(result: Scaler, goal: int, order: Order | None) -> None:
+    assert autoscaler.decide(result, goal) == order
 
 
 Step = tuple[str, int]
@@ -90,33 +90,33 @@ def test_whatever_happens_the_owners_value_comes_back_and_the_maximum_holds(
 ) -> None:
     """A model of the API server: orders are carried out as `Floor` does, the owner sets and opts in and out between."""
     maximum, own = least + more, least
-    found = scaler(least, maximum)
+    result = scaler(least, maximum)
     for what, number in [*steps, ("wanted", 1), ("goal", 0)]:
-        if what == "owner" and 1 <= number <= maximum and number != found.minimum:
-            own, found = number, found._replace(minimum=number, managed=False)
+        if what == "owner" and 1 <= number <= maximum and number != result.minimum:
+            own, result = number, result._replace(minimum=number, managed=False)
         elif what == "wanted":
-            found = found._replace(wanted=bool(number % 2))
+            result = result._replace(wanted=bool(number % 2))
         goal = number if what == "goal" else 0
         for _ in range(4):
-            if (order := autoscaler.decide(found, goal)) is None:
+            if (order := autoscaler.decide(result, goal)) is None:
                 break
-            found = carried_out(found, order)
-        assert autoscaler.decide(found, goal) is None
-        assert found.minimum <= maximum
-        assert found.minimum >= own
-        assert own in (found.minimum, found.own)
+            result = carried_out(result, order)
+        assert autoscaler.decide(result, goal) is None
+        assert result.minimum <= maximum
+        assert result.minimum >= own
+        assert own in (result.minimum, result.own)
         if goal == 0:
-            assert (found.minimum, found.marked, found.managed) == (own, False, False)
+            assert (result.minimum, result.marked, result.managed) == (own, False, False)
 
 
-def carried_out(found: Scaler, order: Order) -> Scaler:
+def carried_out(result: Scaler, order: Order) -> Scaler:
     if order.release:
-        return found._replace(managed=False)
+        return result._replace(managed=False)
     kept: dict[str, Any] = {
         "own": order.own,
         "raised": None if order.own is None else order.minimum,
         "yielded": order.yielded,
     }
     if order.minimum is None:
-        return found._replace(**kept)
-    return found._replace(minimum=order.minimum, managed=True, **kept)
+        return result._replace(**kept)
+    return result._replace(minimum=order.minimum, managed=True, **kept)

@@ -14,7 +14,7 @@ from schemas.sections.output import Output
 from sinks.kubernetes import autoscaler
 from sinks.kubernetes.autoscaler import Scaler
 from sinks.kubernetes.floor import Floor
-from sinks.kubernetes.latest import Said
+from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.objects import Objects
 from sinks.kubernetes.writing.pace import Pace
 from sinks.kubernetes.writing.writer import Writer
@@ -70,25 +70,25 @@ class Sink:
 
     def __init__(self, server: Server | None = None, **output: Any) -> None:
         self.server = server or Server()
-        self.said = Said()
-        self.said.current.set()
+        self.latest = Latest()
+        self.latest.current.set()
         self.scalers: Objects[Scaler] = Objects(autoscaler.RESOURCE, autoscaler.reader("spazio.floor"))
         self.scalers.whole = True
         self.scalers.put(self.server.thing)
         self.now = START
-        self.floor = Floor(self.server, self.scalers, self.said, Output.model_validate(output), lambda: self.now)
+        self.floor = Floor(self.server, self.scalers, self.latest, Output.model_validate(output), lambda: self.now)
         self.writer = Writer("floor", Health(), Pace(1e6, 1e-3))
 
     def hear(self, desired: int, at: float, *, raises: bool = True) -> None:
-        told = forecast(
+        messages = forecast(
             namespace="shop", workload="web", desired=desired, raises=raises, at_us=round((START + at) * 1e6)
         )
-        self.said.forecasts["shop", "Deployment", "web"] = told
+        self.latest.forecasts["shop", "Deployment", "web"] = messages
 
-    async def look(self, at: float) -> int:
-        """Return minReplicas after a look."""
+    async def refresh(self, at: float) -> int:
+        """Return minReplicas after a refresh."""
         self.now = START + at
-        await self.floor.look(self.writer)
+        await self.floor.refresh(self.writer)
         return int(self.server.thing["spec"]["minReplicas"])
 
 
@@ -97,7 +97,7 @@ async def test_a_floor_is_raised_at_once_and_lowered_after_forecasts_were_lower_
     seen = []
     for at, desired in ((0, 4), (15, 8), (30, 5), (200, 5), (314, 5), (316, 3), (500, 3), (615, 3), (617, 3), (632, 2)):
         sink.hear(desired, at)
-        seen.append((at, await sink.look(at)))
+        seen.append((at, await sink.refresh(at)))
     assert seen == [(0, 4), (15, 8), (30, 8), (200, 8), (314, 8), (316, 5), (500, 5), (615, 3), (617, 3), (632, 3)]
 
 
@@ -108,53 +108,53 @@ async def test_the_autoscalers_own_target_counts_and_an_annotation_before_it() -
         "maxReplicas": 30,
         "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": aim}}],
     }
-    told = forecast(
+    messages = forecast(
         namespace="shop", workload="web", desired=8, pods=4, at_us=round(START * 1e6),
         requested={"cpu": 4.0, "memory": 4e9}, current={"cpu": 2.0, "memory": 1e9},
         forecast={"cpu": 6.0, "memory": 1e9},
     )  # fmt: skip
     sink = Sink(server)
-    sink.said.forecasts["shop", "Deployment", "web"] = told
-    assert await sink.look(0) == 12
+    sink.latest.forecasts["shop", "Deployment", "web"] = messages
+    assert await sink.refresh(0) == 12
     server = Server()
     server.thing["spec"] |= {"maxReplicas": 30, "metrics": sink.server.thing["spec"]["metrics"]}
     server.thing["metadata"]["annotations"]["spazio.floor-target"] = "0.6"
     sink = Sink(server)
-    sink.said.forecasts["shop", "Deployment", "web"] = told
-    assert await sink.look(0) == 10
+    sink.latest.forecasts["shop", "Deployment", "web"] = messages
+    assert await sink.refresh(0) == 10
 
 
 async def test_the_same_forecast_is_not_written_twice() -> None:
     sink = Sink()
     for at in range(0, 600, 15):
         sink.hear(6, at)
-        assert await sink.look(at) == 6
+        assert await sink.refresh(at) == 6
     assert len(sink.server.sent) == 1
 
 
 async def test_forecasts_that_foresee_no_rise_or_are_old_or_of_a_wrong_clock_raise_nothing() -> None:
     sink = Sink(forecast_seconds=120)
     sink.hear(6, 0, raises=False)
-    assert await sink.look(0) == 2
+    assert await sink.refresh(0) == 2
     sink.hear(6, 0)
-    assert await sink.look(121) == 2
-    assert await sink.look(-121) == 2
-    assert await sink.look(119) == 6
-    assert await sink.look(121) == 2
+    assert await sink.refresh(121) == 2
+    assert await sink.refresh(-121) == 2
+    assert await sink.refresh(119) == 6
+    assert await sink.refresh(121) == 2
     assert sink.server.thing["metadata"]["annotations"] == {"spazio.floor": "true", "other": "x"}
 
 
 async def test_another_life_keeps_a_floor_as_if_it_had_just_been_raised() -> None:
     before = Sink()
     before.hear(8, 0)
-    assert await before.look(0) == 8
+    assert await before.refresh(0) == 8
     after = Sink(before.server, floor_seconds=300)
     after.hear(3, 400)
-    assert await after.look(400) == 8
+    assert await after.refresh(400) == 8
     after.hear(3, 690)
-    assert await after.look(690) == 8
+    assert await after.refresh(690) == 8
     after.hear(3, 701)
-    assert await after.look(701) == 3
+    assert await after.refresh(701) == 3
 
 
 @pytest.mark.parametrize("output", [{}, {"floor": False}])
@@ -163,27 +163,27 @@ async def test_another_life_without_forecasts_or_that_is_switched_off_restores_a
 ) -> None:
     before = Sink()
     before.hear(8, 0)
-    await before.look(0)
+    await before.refresh(0)
     after = Sink(before.server, **output)
     if output:
         after.hear(8, 1)
-    assert await after.look(1) == 2
+    assert await after.refresh(1) == 2
 
 
 async def test_nothing_is_done_before_everything_is_known() -> None:
     sink = Sink()
     sink.hear(8, 0)
-    sink.said.current.clear()
-    assert await sink.look(0) == 2
-    sink.said.current.set()
+    sink.latest.current.clear()
+    assert await sink.refresh(0) == 2
+    sink.latest.current.set()
     sink.scalers.whole = False
-    assert await sink.look(0) == 2
+    assert await sink.refresh(0) == 2
 
 
 async def test_the_end_restores_and_gives_back_what_is_there_then() -> None:
     sink = Sink()
     sink.hear(8, 0)
-    await sink.look(0)
+    await sink.refresh(0)
     # The autoscaler's status has changed since, which nobody has told.
     sink.server.thing["metadata"]["resourceVersion"] = "77"
     await sink.floor.end()
@@ -197,7 +197,7 @@ async def test_the_end_restores_and_gives_back_what_is_there_then() -> None:
 async def test_the_end_restores_also_what_others_write_at_that_moment() -> None:
     sink = Sink()
     sink.hear(8, 0)
-    await sink.look(0)
+    await sink.refresh(0)
     sink.server.races = 2
     await sink.floor.end()
     assert sink.server.thing["spec"]["minReplicas"] == 2
@@ -206,7 +206,7 @@ async def test_the_end_restores_also_what_others_write_at_that_moment() -> None:
 async def test_the_end_leaves_alone_what_is_deleted_at_that_moment() -> None:
     sink = Sink()
     sink.hear(8, 0)
-    await sink.look(0)
+    await sink.refresh(0)
     sink.server.races = 1
     send = sink.server.send
 

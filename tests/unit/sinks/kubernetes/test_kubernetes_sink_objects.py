@@ -12,7 +12,7 @@ def thing(name: str, version: int, value: object = 0, space: str = "") -> dict[s
 
 
 def opened() -> Objects[int]:
-    return Objects("things", lambda found: int(found["value"]))
+    return Objects("things", lambda result: int(result["value"]))
 
 
 def hear(account: Objects[int], *news: tuple[Any, int, dict[str, Any]]) -> dict[str, int]:

@@ -15,7 +15,7 @@ def metric(name: str, **aim: Any) -> dict[str, Any]:
     return {"type": "Resource", "resource": {"name": name, "target": {"type": kind, **aim}}}
 
 
-def told(cpu: float, memory: float = 1e9, *, pods: int = 4, requested: float = 4.0) -> Forecast:
+def forecast_of(cpu: float, memory: float = 1e9, *, pods: int = 4, requested: float = 4.0) -> Forecast:
     """Return a forecast for pods that use 2 cores and 2 GB together and ask for one core and 1 GB each."""
     return forecast(
         pods=pods,
@@ -34,8 +34,8 @@ def test_targets_in_cpu_and_memory_are_read_and_others_are_not() -> None:
         {"type": "External", "external": {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "3"}}},
         {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "c"}},
     ]
-    found = target.read({"metrics": metrics}, None)
-    assert found == (Target("cpu", utilization=0.5), Target("memory", average=float(512 << 20)))
+    result = target.read({"metrics": metrics}, None)
+    assert result == (Target("cpu", utilization=0.5), Target("memory", average=float(512 << 20)))
     assert target.read({}, None) == ()
 
 
@@ -50,24 +50,24 @@ def test_an_annotation_replaces_them_if_it_is_a_share(text: str, share: float) -
 @pytest.mark.parametrize(
     ("seen", "targets", "pods"),
     [
-        (told(6), [Target("cpu", utilization=0.5)], 12),
-        (told(6), [Target("cpu", utilization=0.8)], 8),
-        (told(6), [Target("cpu", average=0.25)], 24),
-        (told(6, 6e9), [Target("memory", average=5e8)], 12),
-        (told(6, 6e9), [Target("memory", utilization=0.5)], 12),
+        (forecast_of(6), [Target("cpu", utilization=0.5)], 12),
+        (forecast_of(6), [Target("cpu", utilization=0.8)], 8),
+        (forecast_of(6), [Target("cpu", average=0.25)], 24),
+        (forecast_of(6, 6e9), [Target("memory", average=5e8)], 12),
+        (forecast_of(6, 6e9), [Target("memory", utilization=0.5)], 12),
         # The greatest of all metrics counts.
-        (told(6, 6e9), [Target("cpu", utilization=0.5), Target("memory", average=3e8)], 20),
+        (forecast_of(6, 6e9), [Target("cpu", utilization=0.5), Target("memory", average=3e8)], 20),
         # No rise in the resource.
-        (told(2), [Target("cpu", utilization=0.1)], 0),
-        (told(6, 2e9), [Target("memory", utilization=0.1)], 0),
+        (forecast_of(2), [Target("cpu", utilization=0.1)], 0),
+        (forecast_of(6, 2e9), [Target("memory", utilization=0.1)], 0),
         # Within a tenth of the target the controller leaves the pods as they are; beyond it does not.
-        (told(2.19), [Target("cpu", utilization=0.5)], 4),
-        (told(2.21), [Target("cpu", utilization=0.5)], 5),
+        (forecast_of(2.19), [Target("cpu", utilization=0.5)], 4),
+        (forecast_of(2.21), [Target("cpu", utilization=0.5)], 5),
         # Without requests there is no utilization, and an amount is one nevertheless.
-        (told(6, requested=0.0), [Target("cpu", utilization=0.5)], 0),
-        (told(6, requested=0.0), [Target("cpu", average=0.5)], 12),
-        (told(6, pods=0), [Target("cpu", average=0.5)], 0),
-        (told(6), [], 77),
+        (forecast_of(6, requested=0.0), [Target("cpu", utilization=0.5)], 0),
+        (forecast_of(6, requested=0.0), [Target("cpu", average=0.5)], 12),
+        (forecast_of(6, pods=0), [Target("cpu", average=0.5)], 0),
+        (forecast_of(6), [], 77),
     ],
 )
 def test_pods_are_those_that_the_controller_would_want(seen: Forecast, targets: list[Target], pods: int) -> None:

@@ -94,8 +94,8 @@ async def test_an_outage_is_told_once_whichever_objects_it_meets(caplog: pytest.
     assert server.problem == "a is forbidden"
     server.troubles = {}
     await server.write("a")
-    told = [record.message for record in caplog.records]
-    assert told == ["service.degraded", "service.degraded", "service.recovered"]
+    messages = [record.message for record in caplog.records]
+    assert messages == ["service.degraded", "service.degraded", "service.recovered"]
 
 
 async def test_what_need_not_be_written_any_more_fails_no_more() -> None:

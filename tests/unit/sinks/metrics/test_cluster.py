@@ -54,7 +54,7 @@ def random_rows(seed: int, nodes: int = 200) -> tuple[list[Availability], list[d
     free = random.beta(2, 3, (nodes, 2))
     slots = random.choice([3.0, 200.0], nodes, p=[0.1, 0.9])
     wants = {"web": np.array([0.2, 300e6]), "ml": np.array([1.5, 6e9])}
-    said: list[dict[str, ClassRoom]] = [{} for _ in range(nodes)]
+    classes_of: list[dict[str, ClassRoom]] = [{} for _ in range(nodes)]
     truth = []
     for name, want in wants.items():
         share = want / sizes
@@ -64,7 +64,7 @@ def random_rows(seed: int, nodes: int = 200) -> tuple[list[Availability], list[d
         pods = random.integers(0, 9, nodes)
         for index in range(nodes):
             bound = ("cpu", "memory", "pods")[binding[index]]
-            said[index][name] = room(
+            classes_of[index][name] = room(
                 float(available[index]), float(share[index, 0]), float(share[index, 1]), bound, int(pods[index])
             )
         usable = available[:, None] * want
@@ -79,7 +79,7 @@ def random_rows(seed: int, nodes: int = 200) -> tuple[list[Availability], list[d
             }
         )
     rows = [row(f"n{index}", float(free[index, 0]), float(free[index, 1])) for index in range(nodes)]
-    return [each.model_copy(update={"classes": classes}) for each, classes in zip(rows, said, strict=True)], truth
+    return [each.model_copy(update={"classes": classes}) for each, classes in zip(rows, classes_of, strict=True)], truth
 
 
 def test_two_nodes_worked_by_hand() -> None:
@@ -98,9 +98,9 @@ def test_two_nodes_worked_by_hand() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_totals_are_those_of_cores_and_bytes_on_nodes_of_all_sizes(seed: int) -> None:
     rows, truth = random_rows(seed)
-    found = {total.workload: total for total in cluster.totals(rows)}
+    result = {total.workload: total for total in cluster.totals(rows)}
     for name, expected in zip(("web", "ml"), truth, strict=True):
-        total = found[name]
+        total = result[name]
         assert total.available == expected["available"]
         assert total.pods == expected["pods"]
         assert total.fluid == pytest.approx(expected["fluid"])
@@ -115,9 +115,9 @@ def test_the_view_says_what_the_live_totals_say(tmp_path: Path, seed: int) -> No
     late = row("n0", 0.1, 0.1, second=11)
     write(tmp_path, [*rows, late])
     live = cluster.totals(rows)
-    found = ask(tmp_path, f"SELECT {COLUMNS} FROM cluster ORDER BY pods DESC, class")
-    assert [each[0] for each in found] == [total.workload for total in live]
-    for each, total in zip(found, live, strict=True):
+    result = ask(tmp_path, f"SELECT {COLUMNS} FROM cluster ORDER BY pods DESC, class")
+    assert [each[0] for each in result] == [total.workload for total in live]
+    for each, total in zip(result, live, strict=True):
         assert each[1:] == pytest.approx(total[1:])
 
 
@@ -158,21 +158,28 @@ def test_nodes_that_say_nothing_of_classes_or_of_what_is_free_are_left_out(tmp_p
 
 def test_classes_are_rows_of_their_own_with_what_each_cannot_use(tmp_path: Path) -> None:
     write(tmp_path, [row("a", 0.5, 0.9, web=room(2.5, 0.2, 0.1), ml=room(1, 0.5, 0.2)), row("b", 0.5, 0.5)])
-    found = ask(
+    result = ask(
         tmp_path,
         "SELECT node, class, available, binding, free_cpu, stranded_cpu, stranded_memory FROM classes ORDER BY class",
     )
-    assert [each[:5] for each in found] == [("a", "ml", 1, "cpu", 0.5), ("a", "web", 2.5, "cpu", 0.5)]
-    assert [each[5:] for each in found] == [pytest.approx((0, 0.7)), pytest.approx((0, 0.65))]
+    assert [each[:5] for each in result] == [("a", "ml", 1, "cpu", 0.5), ("a", "web", 2.5, "cpu", 0.5)]
+    assert [each[5:] for each in result] == [pytest.approx((0, 0.7)), pytest.approx((0, 0.65))]
 
 
 def test_a_piece_of_time_has_the_newest_row_of_each_node_and_shows_when_it_is_over(tmp_path: Path) -> None:
-    def said(node: str, second: float, available: float) -> Availability:
+    def row_of(node: str, second: float, available: float) -> Availability:
         return row(node, 0.9, 0.9, second=second, web=room(available, 0.1, 0.1))
 
     write(
         tmp_path,
-        [said("a", 1, 1), said("b", 2, 2), said("a", 9, 5), said("b", 13, 3), said("a", 18, 6), said("a", 20.5, 9)],
+        [
+            row_of("a", 1, 1),
+            row_of("b", 2, 2),
+            row_of("a", 9, 5),
+            row_of("b", 13, 3),
+            row_of("a", 18, 6),
+            row_of("a", 20.5, 9),
+        ],
     )
     asked = "SELECT (at_us // 1000000 - 1700000000)::INTEGER AS second, nodes, available FROM cluster ORDER BY 1"
     assert ask(tmp_path, asked) == [(0, 2, 7), (10, 2, 9)]

@@ -5,7 +5,7 @@ import time
 from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas.messages.prediction import Accuracy
-from sinks.metrics.prediction import Ages, Outlooks, Said
+from sinks.metrics.prediction import Ages, Foreseen, Predictions
 from tests.support import predicted
 
 
@@ -13,9 +13,9 @@ def now_us(age: float = 0.0) -> int:
     return int((time.time() - age) * 1e6)
 
 
-def page(*said: Said) -> list[str]:
-    registry, coming = CollectorRegistry(), Outlooks(Ages(prediction=600, reject=4, forecast=15))
-    for each in said:
+def page(*messages: Foreseen) -> list[str]:
+    registry, coming = CollectorRegistry(), Predictions(Ages(prediction=600, reject=4, forecast=15))
+    for each in messages:
         coming.put(each)
     registry.register(coming)
     return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]

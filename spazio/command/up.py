@@ -34,6 +34,8 @@ SERVICES: dict[str, list[str]] = {
 # What yields when there is too little CPU time: rows can be written later, availability must be fresh.
 _NICE = {"history": 5}
 _LOAD = {"load": ["load"]}
+# Services by how far the port of their pages is from `http.port`; replicas of processors follow.
+_PORTS = ("metrics", "agent", "process", "cache", "history", "extender", "dashboard", "load")
 _SINKS = ("cache", "history", "metrics", "extender", "dashboard")
 # Producers end first, so that their last measurements are folded and written; the server ends last.
 _ENDING = ((("load", "agent"), 1.0), (("process",), 1.4), (_SINKS, 1.4), (("nats",), 0.8))
@@ -130,7 +132,7 @@ class _Up:
         note.unlink(missing_ok=True)
         command = [sys.executable, "-m", "spazio", *arguments]
         ready = partial(child.noted, [note, *([self._notes[service]] if service in self._notes else [])])
-        self._add(Recipe(name, command, ready, self._environ(service, replica), nice=_NICE.get(service, 0)))
+        self._add(Recipe(name, command, ready, partial(self._environ, service, replica), nice=_NICE.get(service, 0)))
 
     async def _start_server(self) -> None:
         program, port = server.find(), server.free_port(self._settings.nats.port)
@@ -188,7 +190,8 @@ class _Up:
 
     def _environ(self, name: str, replica: int) -> dict[str, str]:
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
-        http = self._settings.http if name == "metrics" else self._settings.http.model_copy(update={"port": 0})
+        offset = _PORTS.index(name) if replica == 1 else len(_PORTS) + replica - 2
+        http = self._settings.http if name == "metrics" else monitor.beside(self._settings.http, offset)
         credential = self._access.of(name, self._settings)
         nats = self._settings.nats.model_copy(update={"url": self._url, "credentials": credential})
         process = self._settings.process.model_copy(update={"replica": replica})

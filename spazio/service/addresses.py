@@ -2,7 +2,8 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+from urllib.parse import urlsplit
 
 from bus.access import private_file
 from schemas import role
@@ -13,6 +14,13 @@ _ON_NODES = ("agent", "edge")
 FILE = "addresses.json"
 DASHBOARD = "pages.json"  # the dashboard's address for a browser
 SCHEDULER = "scheduler.json"  # the extender's address for kube-scheduler
+
+
+class Target(TypedDict):
+    """Some pages for Prometheus' HTTP service discovery."""
+
+    targets: list[str]
+    labels: dict[str, str]
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
@@ -27,6 +35,16 @@ def read(settings: Settings) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def targets(settings: Settings) -> list[Target]:
+    """Return the pages of the services of a running `up`, labelled by `service`, as alerts and dashboards expect."""
+    services = read(settings).get("services", {})
+    split = {name: urlsplit(url) for name, url in services.items()}
+    return [
+        Target(targets=[url.netloc], labels={"service": name.partition("-")[0], "__scheme__": url.scheme})
+        for name, url in split.items()
+    ]
 
 
 def located(settings: Settings, service: str = role.READER) -> Settings:

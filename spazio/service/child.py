@@ -38,7 +38,7 @@ class Recipe:
         name: Name in addresses and logs.
         command: Program and arguments.
         ready: Waits until the process with a given pid is ready; returns its HTTP address or an empty string.
-        environ: Its whole environment; None: that of this process.
+        environ: Makes its whole environment at each start; None: that of this process.
         log_file: File for its output; None: the output of this process.
         answers: Tells whether the child at an HTTP address is healthy; default: by its `/healthz`.
         nice: How far it yields to the others when there is too little CPU time for all.
@@ -47,7 +47,7 @@ class Recipe:
     name: str
     command: list[str]
     ready: Callable[[int], Awaitable[str]]
-    environ: Mapping[str, str] | None = None
+    environ: Callable[[], Mapping[str, str]] | None = None
     log_file: Path | None = None
     answers: Callable[[str], Awaitable[bool]] = probe.page
     nice: int = 0
@@ -193,7 +193,7 @@ async def _start(recipe: Recipe) -> asyncio.subprocess.Process:
         output = stack.enter_context(recipe.log_file.open("ab")) if recipe.log_file else None
         return await asyncio.create_subprocess_exec(
             *recipe.command,
-            env=recipe.environ,
+            env=recipe.environ and recipe.environ(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -1,4 +1,7 @@
-"""Metrics and health of a service over HTTP: /metrics, /healthz (liveness), /readyz (readiness)."""
+"""Metrics and health of a service over HTTP: /metrics, /healthz (liveness), /readyz (readiness), /targets.
+
+/targets lists the services of the running `spazio up` in the format of Prometheus' HTTP service discovery.
+"""
 
 import asyncio
 import json
@@ -15,15 +18,19 @@ from bus.health import Health
 from schemas.messages.base import RELEASE
 from schemas.sections.bus import Http
 from schemas.settings import SettingsError
+from spazio.service.addresses import Target
 from spazio.service.web.server import PageServer
 
 if TYPE_CHECKING:
     from spazio.service.web.access import Access
 
+_Answer = tuple[int, str, bytes]
+
 _STUCK_SECONDS = 3.0
 _INDEX = (
     b"<!doctype html><title>spazio</title><h1>spazio</h1>"
-    b'<p><a href="/metrics">/metrics</a> <a href="/healthz">/healthz</a> <a href="/readyz">/readyz</a>\n'
+    b'<p><a href="/metrics">/metrics</a> <a href="/healthz">/healthz</a> <a href="/readyz">/readyz</a> '
+    b'<a href="/targets">/targets</a>\n'
 )
 _BUILD = Gauge("spazio_build_info", "1; the release of spazio and of Python", ["version", "python"])
 _BUILD.labels(RELEASE, platform.python_version()).set(1)
@@ -37,11 +44,26 @@ def check(http: Http) -> None:
     Raises:
         SettingsError: It is not.
     """
-    family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
     try:
-        socket.create_server((http.host, http.port), family=family).close()
+        _try(http)
     except OSError as error:
         raise unusable(http, error) from error
+
+
+def beside(http: Http, offset: int) -> Http:
+    """Return settings with the port so far behind theirs, or any free one (0) where that is in use."""
+    port = http.port + offset if http.port else 0
+    beyond = http.model_copy(update={"port": port if port < 65_536 else 0})
+    try:
+        _try(beyond)
+    except OSError:
+        return http.model_copy(update={"port": 0})
+    return beyond
+
+
+def _try(http: Http) -> None:
+    family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
+    socket.create_server((http.host, http.port), family=family).close()
 
 
 def unusable(http: Http, error: OSError) -> SettingsError:
@@ -58,7 +80,13 @@ class Monitor:
     """Serves the pages from a thread, so that it answers while the event loop is busy."""
 
     def __init__(
-        self, host: str, port: int, health: Health, connected: Callable[[], bool], access: "Access | None" = None
+        self,
+        host: str,
+        port: int,
+        health: Health,
+        connected: Callable[[], bool],
+        access: "Access | None" = None,
+        targets: Callable[[], list[Target]] = list,
     ) -> None:
         """Start listening.
 
@@ -68,11 +96,12 @@ class Monitor:
             health: Problems of the service.
             connected: Tells whether NATS answers.
             access: HTTPS and passwords; None: plain HTTP for everybody.
+            targets: Lists the services of this machine.
 
         Raises:
             OSError: The address is in use, or is not of this machine.
         """
-        self._health, self._connected = health, connected
+        self._health, self._connected, self._targets = health, connected, targets
         self._loop = asyncio.get_running_loop()
         self._server = PageServer(host, port, self.page, access)
 
@@ -85,30 +114,40 @@ class Monitor:
         """Stop answering."""
         self._server.close()
 
-    def page(self, path: str, accept: str) -> tuple[int, str, bytes]:
+    def page(self, path: str, accept: str) -> _Answer:
         """Return status, content type and body of a page.
 
         Args:
             path: The page.
             accept: Header of that name, by which Prometheus and OpenMetrics text are told apart.
         """
-        if path == "/":
-            return 200, "text/html; charset=utf-8", _INDEX
         if path == "/metrics":
             encode, kind = choose_encoder(accept)
             return 200, kind, encode(REGISTRY)
-        if path == "/healthz":
-            if not self._turns():
-                return 503, "text/plain", b"stuck\n"
-            dead = [f"{part}: {self._health.problems.get(part, '')}\n" for part in sorted(self._health.dead)]
-            return (503, "text/plain", "".join(dead).encode()) if dead else (200, "text/plain", b"ok\n")
-        if path == "/readyz":
-            problems = dict(self._health.problems)
-            if not self._connected():
-                problems["nats"] = "not connected; waiting for the server"
-            body = json.dumps({"ready": not problems, "problems": problems}).encode() + b"\n"
-            return (503 if problems else 200), "application/json", body
-        return 404, "text/plain", b"try /metrics, /healthz or /readyz\n"
+        pages = {"/": self._index, "/healthz": self._healthz, "/readyz": self._readyz, "/targets": self._services}
+        return pages.get(path, self._unknown)()
+
+    def _index(self) -> _Answer:
+        return 200, "text/html; charset=utf-8", _INDEX
+
+    def _healthz(self) -> _Answer:
+        if not self._turns():
+            return 503, "text/plain", b"stuck\n"
+        dead = [f"{part}: {self._health.problems.get(part, '')}\n" for part in sorted(self._health.dead)]
+        return (503, "text/plain", "".join(dead).encode()) if dead else (200, "text/plain", b"ok\n")
+
+    def _readyz(self) -> _Answer:
+        problems = dict(self._health.problems)
+        if not self._connected():
+            problems["nats"] = "not connected; waiting for the server"
+        body = json.dumps({"ready": not problems, "problems": problems}).encode() + b"\n"
+        return (503 if problems else 200), "application/json", body
+
+    def _services(self) -> _Answer:
+        return 200, "application/json", json.dumps(self._targets()).encode() + b"\n"
+
+    def _unknown(self) -> _Answer:
+        return 404, "text/plain", b"try /metrics, /healthz, /readyz or /targets\n"
 
     def _turns(self) -> bool:
         """Tell whether the event loop runs callbacks; tested only when the page is requested."""

@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bus import connection, stream, watchdog
@@ -137,7 +138,7 @@ def _listen(settings: Settings, health: Health, connected: Callable[[], bool]) -
 
         access = Access(settings.http.config_file)
     try:
-        return Monitor(host, port, health, connected, access)
+        return Monitor(host, port, health, connected, access, partial(addresses.targets, settings))
     except OSError as error:
         raise unusable(settings.http, error) from error
 

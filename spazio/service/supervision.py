@@ -80,7 +80,8 @@ class Supervised:
             nats = self._settings.nats.model_copy(update={"credentials": self._access.of(name, self._settings)})
             environ = base | all_settings.environment(self._settings.model_copy(update={"nats": nats}))
             note = self._settings.data.dir / "run" / f"{name}.json"
-            self._add(Recipe(name, [sys.executable, "-m", "spazio", *arguments], partial(child.noted, [note]), environ))
+            command = [sys.executable, "-m", "spazio", *arguments]
+            self._add(Recipe(name, command, partial(child.noted, [note]), partial(dict, environ)))
         for name in services:
             await self._ready(name)
 

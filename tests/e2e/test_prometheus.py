@@ -64,7 +64,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     options = ("--nodes", "2", "--extender-port", "0", *quick)
     with (
         up(folder / "data", *options) as pipeline,
-        prometheus(pipeline.addresses["services"], hurried(RULES.read_text(), 60)) as server,
+        prometheus(f"{pipeline.addresses['http']}/targets", hurried(RULES.read_text(), 60)) as server,
     ):
         yield Watched(pipeline, server)
 

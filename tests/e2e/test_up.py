@@ -124,6 +124,14 @@ def test_every_service_serves_metrics_and_health_on_loopback(running: Up) -> Non
     assert running.addresses["http"] == running.addresses["services"]["metrics"]
 
 
+def test_one_page_lists_the_services_for_prometheus(running: Up) -> None:
+    groups = json.loads(running.page("agent", "/targets")[1])
+    assert {(group["labels"]["service"], *group["targets"]) for group in groups} == {
+        (name, url.removeprefix("http://")) for name, url in running.addresses["services"].items()
+    }
+    assert all(group["labels"]["__scheme__"] == "http" for group in groups)
+
+
 def test_the_scheduler_s_question_is_answered_and_the_answer_is_in_the_history(running: Up) -> None:
     until(running.top, 10, "this host in the cache")
     question = {"Pod": asked("p"), "Nodes": None, "NodeNames": [socket.gethostname(), "another"]}

@@ -78,20 +78,17 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(services: Mapping[str, str], rules: str) -> Iterator[Prometheus]:
+def prometheus(targets: str, rules: str) -> Iterator[Prometheus]:
     """Run a server.
 
     Args:
-        services: Address of each service by its name.
+        targets: Page that lists what it reads.
         rules: Content of the rule file.
     """
-    targets = [
-        {"targets": [url.removeprefix("http://")], "labels": {"service": name}} for name, url in services.items()
-    ]
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s", "scrape_timeout": "1s"},
         "rule_files": ["rules.yml"],
-        "scrape_configs": [{"job_name": "spazio", "static_configs": targets}],
+        "scrape_configs": [{"job_name": "spazio", "http_sd_configs": [{"url": targets}]}],
     }
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "rules.yml").write_text(rules)

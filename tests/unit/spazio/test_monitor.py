@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import http.client
+import socket
 import urllib.request
 from collections.abc import AsyncIterator
 
@@ -11,6 +12,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from bus.health import Health
 from schemas.messages.base import RELEASE
+from schemas.sections.bus import Http
+from spazio.service import monitor as monitor_module
 from spazio.service.monitor import Monitor
 
 Answer = tuple[dict[str, str], bytes]
@@ -40,7 +43,7 @@ async def ask(monitor: Monitor, path: str, method: str = "GET", **headers: str) 
 async def test_the_root_links_to_every_page(monitor: Monitor) -> None:
     headers, body = await ask(monitor, "/")
     assert headers["Content-Type"].startswith("text/html")
-    for path in ("/metrics", "/healthz", "/readyz"):
+    for path in ("/metrics", "/healthz", "/readyz", "/targets"):
         assert f'href="{path}"'.encode() in body
         await ask(monitor, path)
 
@@ -77,3 +80,12 @@ async def test_prometheus_gets_compressed_openmetrics_and_others_plain_text(moni
     parsed = text_string_to_metric_families(gzip.decompress(body).decode())  # type: ignore[no-untyped-call]
     families = {family.name: family for family in parsed}
     assert families["spazio_build_info"].samples[0].labels["version"] == RELEASE
+
+
+def test_each_service_has_the_port_that_the_documentation_says_unless_it_is_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        http = Http(port=taken.getsockname()[1] - 3)
+        assert monitor_module.beside(http, 3).port == 0
+    assert monitor_module.beside(http, 3).port == http.port + 3
+    assert monitor_module.beside(Http(port=0), 3).port == 0
+    assert monitor_module.beside(Http(port=65_535), 3).port == 0

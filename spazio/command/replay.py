@@ -31,7 +31,6 @@ from processors.estimation.variant import choose
 from producers.recorded import recording
 from producers.recorded.block import Unusable
 from producers.recorded.mapping import Unmapped
-from producers.recorded.prepare import Fault, Prepared
 from producers.recorded.recording import Recorded, Recording
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -40,14 +39,13 @@ from spazio.generator.consumption import Consumption
 from spazio.service import logs
 from spazio.service.child import Unstartable
 from spazio.service.supervision import Supervised
-from spazio.terminal import clean
+from spazio.terminal import clean, replayed
 
 PREFIX = "replay"
 _AT_ONCE = 500
 _LOOK_SECONDS = 0.2
 _DRAIN_SECONDS = 30.0
-_ANY_SECONDS = 86_400.0 * 366 * 100  # the longest that the settings take
-_EXAMPLE = "SELECT * FROM availability ORDER BY at_us LIMIT 5"
+_ANY_SECONDS = 86_400.0 * 366 * 100  # the longest that settings take
 
 
 def located(settings: Settings, path: Path) -> Path:
@@ -65,19 +63,21 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
     # A recording is of any time, and one shifted to now and replayed fast runs ahead of the clock. No row of it may go.
     limits = {"retention_seconds": _ANY_SECONDS, "ahead_seconds": _ANY_SECONDS, "max_bytes": 0}
     limits["node_messages_per_minute"] = 0  # a replay is faster than its nodes were
+    if not settings.replay.speed:  # the end is not waited for longer than the rest took
+        limits["flush_seconds"] = min(settings.history.flush_seconds, 1.0)
     settings = settings.model_copy(update={"history": settings.history.model_copy(update=limits)})
     folder = settings.data.dir / PREFIX / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     settings = settings.model_copy(update={"data": settings.data.model_copy(update={"dir": folder})})
     try:
         with recording.opened(paths, settings.replay, folder / "work") as opened:
             prepared = opened.prepared
-            _report_faults(prepared)
+            replayed.report_faults(prepared)
             if prepared.faulty and not skip_bad:
                 return _fail(f"{prepared.faulty} rows cannot be used; fix them, or skip them with --skip-bad")
             if not prepared.rows:
                 return _fail(f"{paths[0]}: holds no samples")
             opened.check()
-            if lacking := _lacking(prepared.metrics):
+            if lacking := replayed.lacking(prepared.metrics):
                 clean.complain(lacking)
             features = choose(settings).features
             if others := opened.leave_out_model(features):
@@ -94,52 +94,13 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
         return _fail(f"{error}; fix that, or choose another folder with --data-dir")
     finally:
         shutil.rmtree(folder / "work", ignore_errors=True)
-    print(json.dumps(result) if json_output else sentence(result), flush=True)
+    print(json.dumps(result) if json_output else replayed.sentence(result), flush=True)
     return 0 if result["whole"] else 130
-
-
-def sentence(result: dict[str, Any]) -> str:
-    """Return the result of a replay as text."""
-    kinds = ", ".join(f"{count} {kind}" for kind, count in result["messages"].items())
-    lines = [f"{kinds} in {result['seconds']:.1f} s; {result['faulty']} rows left out"]
-    if not result["whole"]:
-        lines.append("ended before the end of the recording")
-    if result["history"]:
-        lines.append(f"{result['availability']} rows of availability:")
-        lines.append(f'  spazio sql --history-dir {result["history"]} "{_EXAMPLE}"')
-    return "\n".join(lines)
 
 
 def _fail(message: str) -> int:
     clean.complain(message)
     return 2
-
-
-def _lacking(metrics: Sequence[str]) -> str:
-    """Return what a recording with these metrics cannot give, in one sentence; empty: nothing.
-
-    >>> _lacking(["cpu_util"])
-    'the recording has no memory_util: peaks of cpu are predicted, but no availability is estimated'
-    """
-    resources = {"cpu": "cpu_util", "memory": "memory_util"}
-    absent = [metric for metric in resources.values() if metric not in metrics]
-    present = [name for name, metric in resources.items() if metric in metrics]
-    if not absent:
-        return ""
-    rest = f"peaks of {present[0]} are predicted, but" if present else "no peaks are predicted, and"
-    return f"the recording has no {' and no '.join(absent)}: {rest} no availability is estimated"
-
-
-def _report_faults(prepared: Prepared) -> None:
-    for fault in prepared.faults:
-        clean.complain(_located(fault))
-    if prepared.faulty > len(prepared.faults):
-        clean.complain(f"and {prepared.faulty - len(prepared.faults)} more")
-
-
-def _located(fault: Fault) -> str:
-    value = f"is {fault.value!r}, which is not a possible value" if fault.value else "is missing"
-    return f"{fault.file} row {fault.row}, column {fault.column!r}: {value}"
 
 
 class _InUse(RuntimeError):

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from producers.recorded import mapping, recording
 from producers.recorded.block import Unusable
 from producers.recorded.mapping import Column, Unmapped
+from producers.recorded.prepare import Fault
 from producers.recorded.recording import Recorded
 from schemas import codec
 from schemas.messages.base import Message
@@ -26,6 +27,7 @@ from sinks.history import view
 from sinks.history.tables import pod
 from sinks.history.writer import Writer
 from spazio.command import replay
+from spazio.terminal import replayed
 from tests.support import telemetry
 from tests.support.history import append
 from tests.support.telemetry import NAMES, START, stored
@@ -303,9 +305,18 @@ def test_one_row_is_a_recording_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_replay_says_what_a_recording_cannot_give(metrics: list[str], sentence: str) -> None:
-    lacking = replay._lacking(metrics)
+    lacking = replayed.lacking(metrics)
     assert sentence in lacking
     assert bool(lacking) == bool(sentence)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "hinted"), [("time", "1700000000.5", True), ("time", "noon", False), ("cpu_util", "17", False)]
+)
+def test_seconds_in_a_column_of_times_are_recognized(column: str, value: str, hinted: bool) -> None:
+    text = replayed._located(Fault("f.csv", 2, column, value))
+    assert text.startswith(f"f.csv row 2, column '{column}': is '{value}', which is not a possible value")
+    assert ("name the column seconds" in text) == hinted
 
 
 def test_history_is_that_of_the_data_folder_unless_there_is_such_a_file(

@@ -16,10 +16,10 @@ from schemas.messages.placement import Decision, Ranked, Refusal
 from schemas.settings import load
 from sinks.history import view
 from sinks.history.writer import Writer
-from spazio.command import doctor, explain, histograms, replay, sql
+from spazio.command import doctor, explain, histograms, sql
 from spazio.service import logs
 from spazio.service.host import Finding
-from spazio.terminal import clean, flow, partitions, screen, table
+from spazio.terminal import clean, flow, partitions, replayed, screen, table
 from tests.support.history import append
 from tests.support.telemetry import facts
 from tests.unit.spazio.test_top import NOW, room, row
@@ -151,7 +151,7 @@ def test_a_table_of_the_history_shows_any_name(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_replay_complains_about_rows_with_any_value(capsys: pytest.CaptureFixture[str]) -> None:
-    clean.complain(replay._located(Fault(f"/tmp/{EVIL[:4]}.csv", 3, EVIL, EVIL)))
+    clean.complain(replayed._located(Fault(f"/tmp/{EVIL[:4]}.csv", 3, EVIL, EVIL)))
     err = capsys.readouterr().err
     assert harmless(err)
 

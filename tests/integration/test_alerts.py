@@ -97,8 +97,8 @@ CASES = [
     holds("SpazioNodeClockWrong", "spazio_clock_error_seconds", 0.1, -4, ',node="n1"'),
     holds("SpazioNodeNameShared", "spazio_shared_names", 0, 2),
     holds("SpazioNodeContradicted", "spazio_outvoted_nodes", 0, 1),
-    counts("SpazioNodesRefused", "spazio_messages_of_refused_nodes", ',partition="3"'),
-    counts("SpazioPodsRefused", "spazio_pods_refused", ',partition="outlook-3"'),
+    counts("SpazioNodesRefused", "spazio_refused_node_messages_total", ',partition="3"'),
+    counts("SpazioPodsRefused", "spazio_refused_pods_total", ',partition="outlook-3"'),
     counts("SpazioSamplesMissed", "spazio_samples_missed_total", step=120),
     holds("SpazioPartUnowned", "spazio_part_owned", 1, 0, ',part="3"'),
     Case(

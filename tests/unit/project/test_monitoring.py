@@ -25,6 +25,7 @@ BOARDS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for
 def metrics() -> set[str]:
     """Return the names of all metrics; those of predictions are put together where they are made."""
     written = {name for text in CODE for name in re.findall(r'"(spazio_[a-z0-9_]+)"', text)}
+    written |= {f"{name}_total" for text in CODE for name in re.findall(r'StateTotal\(\s*"(spazio_[a-z0-9_]+)"', text)}
     return written | {family.name for family in Predictions(Ages(1, 1, 1)).collect()}
 
 

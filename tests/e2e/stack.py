@@ -67,6 +67,7 @@ class Stack:
             "SPAZIO_NATS_PORT": str(nats_port),
             "SPAZIO_HTTP_PORT": str(http_port),
             "SPAZIO_EXTENDER_PORT": "0",
+            "SPAZIO_DASHBOARD_PORT": "0",
             "SPAZIO_SAMPLE_NODE": NODE,
             "SPAZIO_HISTORY": str(history),
             "SPAZIO_USER": f"{USER}:{USER}",

@@ -30,6 +30,7 @@ _SPDX = {
     "Apache 2.0": "Apache-2.0",
     "Apache 2 License": "Apache-2.0",
     "BSD License": "BSD-3-Clause",
+    "3-Clause BSD License": "BSD-3-Clause",
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",

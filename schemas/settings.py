@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from schemas.sections.bus import Data, Http, Log, Nats
+from schemas.sections.bus import Data, Http, Log, Nats, Otlp
 from schemas.sections.dashboard import Dashboard
 from schemas.sections.estimation import Estimate, ModelSettings, Policy, Smoothing
 from schemas.sections.generator import Replay, Simulated
@@ -60,6 +60,7 @@ class Settings(Section):
     data: Data = Field(default_factory=Data)
     nats: Nats = Nats()
     http: Http = Http()
+    otlp: Otlp = Otlp()
     sample: Sample = Sample()
     edge: Edge = Edge()
     runtime: Runtime = Runtime()

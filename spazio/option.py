@@ -15,7 +15,7 @@ from schemas.settings import Settings
 _REREAD: ContextVar[Callable[[], Settings]] = ContextVar("reread")
 
 # Sections that every service has.
-PIPELINE = ("data", "nats", "http", "log")
+PIPELINE = ("data", "nats", "http", "otlp", "log")
 
 _SPELLINGS = {
     "nats_url": ("--nats", "--nats-url"),

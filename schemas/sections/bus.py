@@ -203,6 +203,34 @@ class Http(Section):
     )
 
 
+def _collector_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.username
+    except ValueError:
+        sound = False
+    if value and (not sound or any(char in value for char in " ,\t\n")):
+        raise ValueError(
+            "is one address, like http://127.0.0.1:4318; a token or password goes into OTEL_EXPORTER_OTLP_HEADERS"
+        )
+    return value
+
+
+class Otlp(Section):
+    """Metrics pushed to an OpenTelemetry collector."""
+
+    endpoint: Annotated[str, AfterValidator(_collector_url)] = Field(
+        "",
+        description="Address of a collector that takes OTLP over HTTP, like http://127.0.0.1:4318. Every service "
+        "pushes what its /metrics shows. It needs `spazio[otlp]`. OpenTelemetry's environment variables, such as "
+        "OTEL_EXPORTER_OTLP_HEADERS, count. Empty: nothing is pushed.",
+    )
+    seconds: Seconds = Field(
+        15,
+        description="Time between two pushes. The default is what Prometheus servers often scrape with.",
+    )
+
+
 class Log(Section):
     """Logging."""
 

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bus import connection, stream, watchdog
 from bus.access import private_file
@@ -28,6 +29,9 @@ from spazio.service import addresses, logs, reload
 from spazio.service.liveness.loop_guard import LoopGuard
 from spazio.service.monitor import Monitor, unusable
 from spazio.terminal import clean
+
+if TYPE_CHECKING:
+    from spazio.service.web.otlp import Push
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +98,7 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
     )
     health, connected = Health(), loop.create_future()
     monitor = _listen(settings, health, lambda: _alive(loop, connected))
+    push = _push(name, settings, health, loop, monitor.address)
     guard = LoopGuard(loop, settings.http)
     note = settings.data.dir / "run" / f"{addresses.child(name, settings.process.replica)}.json"
     working = asyncio.create_task(_work(name, live, work, streams, health, connected))
@@ -121,6 +126,8 @@ async def _serve(name: str, settings: Settings, work: Work, streams: bool) -> in
         return 0
     finally:
         guard.close()
+        if push is not None:
+            push.close()
         stopping.cancel()
         if not guarding.cancel():
             guarding.exception()
@@ -141,6 +148,18 @@ def _listen(settings: Settings, health: Health, connected: Callable[[], bool]) -
         return Monitor(host, port, health, connected, access, partial(addresses.targets, settings))
     except OSError as error:
         raise unusable(settings.http, error) from error
+
+
+def _push(
+    name: str, settings: Settings, health: Health, loop: asyncio.AbstractEventLoop, address: str
+) -> "Push | None":
+    if not settings.otlp.endpoint:
+        return None
+    from spazio.service.web.otlp import Push
+
+    instance = address.partition("://")[2]
+    service = {"service.namespace": settings.prefix, "service.name": name, "service.instance.id": instance}
+    return Push(settings.otlp, service, health, loop.call_soon_threadsafe)
 
 
 def _alive(loop: asyncio.AbstractEventLoop, connected: asyncio.Future[Connection]) -> bool:

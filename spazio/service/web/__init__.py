@@ -1,1 +1,1 @@
-"""HTTPS and passwords of /metrics, in the format of Prometheus' web configuration."""
+"""HTTP beside the pages themselves: HTTPS and passwords in the format of Prometheus' web configuration, and OTLP."""

@@ -27,7 +27,7 @@ OTHER: dict[str, Any] = {
     "nats_dead_max_age_seconds": 64, "nats_dead_max_bytes": 4099, "nats_bucket_max_bytes": 4100,
     "nats_checkpoints_max_bytes": 4101, "process_nodes_max": 77, "process_pods_max": 78,
     "http_host": "::1", "http_port": 65_535, "http_config_file": Path("/web.yml"), "http_hung_seconds": 31,
-    "http_busy_seconds": 301,
+    "http_busy_seconds": 301, "otlp_endpoint": "https://c:4318/x", "otlp_seconds": 16,
     "sample_node": "ip-10-0-0-7.example", "sample_interval_seconds": 0.05, "sample_buffer_blocks": 5,
     "sample_proc": Path("/host/proc"), "sample_cgroup": Path("/host/cgroup"),
     "edge_model_change": 0.3, "edge_model_seconds": 41, "edge_save_seconds": 42,

@@ -252,7 +252,7 @@ def watch(settings: Settings) -> int:
     return command.run(settings)
 
 
-for _query in (queries.explain, queries.top, queries.sql, queries.doctor):
+for _query in (queries.explain, queries.top, queries.sql, queries.ledger, queries.doctor):
     app.command()(_query)
 
 

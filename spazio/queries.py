@@ -78,6 +78,19 @@ def sql(
     return command.run(settings.history_dir, statement, form="json" if json_output else form, unrestricted=unrestricted)
 
 
+@with_settings("data", "history")
+def ledger(
+    settings: Settings,
+    form: Annotated[
+        Literal["table", "csv", "json"], typer.Option("--format", help="How rows are printed; csv has a heading.")
+    ] = "table",
+) -> int:
+    """Show how often the scheduler broke the policy, by week and namespace: the account of shadow mode."""
+    from spazio.command import sql as command
+
+    return command.ledger(settings.history_dir, form=form)
+
+
 @with_settings("data", "nats", "containers", "sample", "runtime", "history", "log")
 def doctor(
     settings: Settings,
@@ -97,8 +110,8 @@ def doctor(
     """Check what this machine offers, what is missing, and how to fix it."""
     from spazio.command import doctor as command
     from spazio.service import addresses
-    from spazio.terminal import flow as ledger
+    from spazio.terminal import flow as account
 
     if flow:
-        return ledger.run(addresses.located(settings, role.ADMIN), json_output=json_output)
+        return account.run(addresses.located(settings, role.ADMIN), json_output=json_output)
     return command.run(addresses.located(settings, role.ADMIN), json_output=json_output, strict=strict)

@@ -35,6 +35,7 @@ _TABLES = (
     "SELECT table_name AS \"table\", string_agg(column_name, ', ' ORDER BY column_index) AS columns "
     "FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1 ORDER BY 1"
 )
+_LEDGER = "FROM ledger ORDER BY week, namespace"
 _SHOWN_ROWS = 200
 _ALL = 1_000_000_000
 
@@ -61,6 +62,24 @@ def run(directory: Path, statement: str | None, *, form: Form = "table", unrestr
             return _prompt(connection, output, unrestricted)
         text = sys.stdin.read() if statement is None else statement
         return 0 if _execute(connection, text, output, unrestricted) else 1
+
+
+def ledger(directory: Path, *, form: Form = "table") -> int:
+    """Print the account of shadow mode by week and namespace; return the exit status, 1 if there is none."""
+    try:
+        with view.connect(directory) as connection:
+            kept = connection.execute("SELECT 1 FROM duckdb_views() WHERE view_name = 'ledger'").fetchone()
+            judged = kept and connection.execute("SELECT 1 FROM ledger LIMIT 1").fetchone()
+    except (FileNotFoundError, duckdb.Error) as error:
+        clean.complain(error)
+        return 1
+    if not judged:
+        clean.complain(
+            f"{directory} has no pod that was decided on in shadow mode and bound since: run the extender with "
+            "--extender-mode shadow beside the scheduler, and spazio watch"
+        )
+        return 1
+    return run(directory, _LEDGER, form=form)
 
 
 def _run_parquet(directory: Path, statement: str | None, unrestricted: bool) -> int:

@@ -16,6 +16,7 @@ from schemas.messages.prediction import Accuracy
 from schemas.settings import load
 from sinks.history import view
 from sinks.history.writer import Writer
+from spazio.command import sql
 from tests.support import telemetry
 from tests.support.history import append
 from tests.support.placement import report
@@ -44,9 +45,9 @@ def history(folder: Path, messages: Iterable[tuple[str, bytes]]) -> Path:
     return folder
 
 
-def query(folder: Path, sql: str) -> list[tuple[Any, ...]]:
+def query(folder: Path, statement: str) -> list[tuple[Any, ...]]:
     with view.connect(folder, restricted=True) as connection:
-        return connection.execute(sql).fetchall()
+        return connection.execute(statement).fetchall()
 
 
 def available(node: str, second: float, least: float, **changed: Any) -> tuple[str, bytes]:
@@ -87,7 +88,9 @@ def test_accuracy_is_of_the_newest_prediction_of_each_node_weighed_by_what_has_s
     assert violations == pytest.approx(0.3)
 
 
-def test_the_ledger_states_by_week_how_often_the_scheduler_broke_the_policy(tmp_path: Path) -> None:
+def test_the_ledger_states_by_week_how_often_the_scheduler_broke_the_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Of 4 pods of shop 1 broke it: by Wilson's formula, 4.6 to 69.9 %; pods that were not bound do not count."""
 
     def made(number: int, namespace: str = "shop", **changed: Any) -> tuple[str, bytes]:
@@ -98,10 +101,22 @@ def test_the_ledger_states_by_week_how_often_the_scheduler_broke_the_policy(tmp_
     bound = [made(1, bound="a"), made(2, bound="b"), made(3, bound="b", node=None, outcome="rejected")]
     rows = [*bound, made(4, bound="c", breaks=["full"]), made(5, bound=None, breaks=None), made(6, "web", bound="a")]
     rows += [made(7, mode="argmax"), made(8, bound="a", outcome="passed")]
-    result = query(history(tmp_path, rows), "SELECT * EXCLUDE (week) FROM ledger ORDER BY namespace")
+    folder = history(tmp_path, rows)
+    result = query(folder, "SELECT * EXCLUDE (week) FROM ledger ORDER BY namespace")
     assert [row[:6] for row in result] == [("shop", 4, 1, 1, 1, 0.25), ("web", 1, 1, 0, 0, 0.0)]
     assert result[0][6:] == pytest.approx((0.0456, 0.6994), abs=1e-4)
     assert result[1][6:] == pytest.approx((0.0, 0.7935), abs=1e-4)
+    assert sql.ledger(folder, form="json") == 0
+    assert [row["namespace"] for row in json.loads(capsys.readouterr().out)] == ["shop", "web"]
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_without_shadow_mode_the_ledger_says_how_to_begin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], live: bool
+) -> None:
+    decided = [("spazio.decision.shop.p", codec.encode(decision()))] if live else []
+    assert sql.ledger(history(tmp_path, [stored(telemetry.block("n", 0)), *decided])) == 1
+    assert "--extender-mode shadow" in capsys.readouterr().err
 
 
 def test_churn_counts_events_by_node_and_minute(tmp_path: Path) -> None:

@@ -146,8 +146,8 @@ def update(state: State, block: Array, *, params: Params, shared: Shared | None 
     )
     used = np.arange(spikes.shape[1]) < directions.rank[:, np.newaxis]
     spikes = np.where(used, spikes, np.int8(0))
-    rejects = (judged & used).any(axis=1) & ~np.isnan(projections[:, 0])
-    score = np.where(rejects, _weighed(directions.sigma, used, spikes), np.nan)
+    scored = (judged & used).any(axis=1) & ~np.isnan(projections[:, 0])
+    score = np.where(scored, _weighed(directions.sigma, used, spikes), np.nan)
     learned = _learned(State(state.directions, windows), block, params)
     ranks = learned.directions.rank if shared is None else directions.rank
     return learned, Output(score, score > params.theta, ranks, spikes, directions.sigma)

@@ -181,7 +181,7 @@ def spread(followed: conformal.State, state: State, in_force: InForce, *, params
 def _evaluate(
     state: State, learned: Learned, turn: conformal.Turn, in_force: InForce, params: conformal.Params
 ) -> tuple[Array, Learned]:
-    """Return the rows' corrections and the learned after the predictions whose horizon has ended."""
+    """Return the rows' corrections, and what was learned, after the predictions whose horizon has ended."""
     mean = conformal.learn(learned.mean, turn, turn.means)
     if mean is learned.mean:
         return state.offset, learned

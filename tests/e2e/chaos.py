@@ -383,7 +383,7 @@ async def folded(client: Client, seconds: float, work: list[str], replicas: int)
 
 
 async def _behind(client: Client, work: list[str], replicas: int) -> bool:
-    """Tell whether something is to be sent for one of these parts, or was sent and its owner has not folded it yet."""
+    """Tell whether something is to be sent for one of these parts, or was sent and no owner has folded it yet."""
     answered = await worker_pool.replicas(client, NAMES.prefix)
     if len(answered) < replicas:
         return True  # or whoever has not answered may be the owner
@@ -394,7 +394,7 @@ async def _behind(client: Client, work: list[str], replicas: int) -> bool:
             return True
         filters = about["config"].get("filter_subjects") or [about["config"]["filter_subject"]]
         last = max([await _last(client, about["stream_name"], subject) for subject in filters])
-        if part in owned and owned[part]["sequence"] < last:
+        if part not in owned or owned[part]["sequence"] < last:  # without an owner it may have to be folded again
             return True
     return False
 

@@ -13,6 +13,8 @@ import aiohttp
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
+from bus import stream
+from bus.folding.checkpoint import Store
 from bus.reading.reader import Reader
 from kube import ledger, pod
 from schemas import codec
@@ -110,6 +112,12 @@ async def kept(client: Client) -> dict[str, PodFacts]:
                 if message.data:
                     result[uid] = codec.decode(PodFacts, message.data)
     return result
+
+
+async def saved(client: Client) -> bool:
+    """Tell whether the watch has written a checkpoint."""
+    identity = (await stream.describe(client, NAMES.telemetry)).identity
+    return await Store(client, NAMES.checkpoints, timeout_seconds=2).load("watch", identity) is not None
 
 
 async def until(condition: Callable[[], Any], seconds: float, what: Callable[[], object]) -> None:

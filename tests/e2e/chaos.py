@@ -29,8 +29,8 @@ from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
 from bus import api, connection, stream
-from bus.folding import worker_pool
-from bus.folding.task import Fold
+from bus.folding import journal, worker_pool
+from bus.folding.task import Fold, Journal
 from bus.publishing.batch import Row
 from bus.reading.reader import Reader
 from processors.partition.aggregate import Aggregate
@@ -394,9 +394,24 @@ async def _behind(client: Client, work: list[str], replicas: int) -> bool:
             return True
         filters = about["config"].get("filter_subjects") or [about["config"]["filter_subject"]]
         last = max([await _last(client, about["stream_name"], subject) for subject in filters])
-        if part not in owned or owned[part]["sequence"] < last:  # without an owner it may have to be folded again
+        sent = about["delivered"]
+        if part in owned:
+            if owned[part]["sequence"] < last:
+                return True
+        # Its owner is gone. What it left undone, a replica that waits has sent again.
+        elif sent["consumer_seq"] and sent["stream_seq"] > await _covered(client, part, about["stream_name"]):
             return True
     return False
+
+
+async def _covered(client: Client, part: str, source: str) -> int:
+    """Return the sequence up to which the rows of a part are stored."""
+    rows: Journal
+    if part == processing.AGGREGATE:
+        rows = journal.Singles(client, NAMES.telemetry, NAMES.model, timeout_seconds=2)
+    else:
+        rows = journal.Batches(client, NAMES.estimates, NAMES.of("cursor", part), timeout_seconds=2)
+    return await rows.covered(await stream.describe(client, source))
 
 
 async def _last(client: Client, name: str, subject: str) -> int:

@@ -2,7 +2,7 @@
 
     python -m tests.e2e.backlog --minutes 10 --nodes 1000 [--keep-bytes 400000000]
 
-Nodes first report for some seconds with a processor, then without one, then the processor comes back.
+Nodes first report with a processor, until it knows them all, then without one; then the processor comes back.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from schemas.settings import Settings
 from spazio.service import processing
 from tests.e2e.chaos import NAMES, PARTITIONS, Service, compare_rows, ended, folded, parts, read
 from tests.e2e.servers import Servers
+from tests.support.raw import eventually
 
 _BEFORE_SECONDS = 5
 
@@ -36,6 +37,11 @@ async def missing(client: Client) -> dict[str, int]:
             row = codec.decode_from(Availability, payload, subject)
             missing_of[row.node] = row.blocks.missing if row.blocks else 0
     return missing_of
+
+
+async def knows(client: Client, nodes: int) -> bool:
+    """Tell whether so many nodes have been folded."""
+    return len(await missing(client)) >= nodes
 
 
 async def stored(client: Client) -> int:
@@ -69,6 +75,7 @@ async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> d
             load = Service(settings, folder / "load.log", "load")
             services.append(load)
             await asyncio.sleep(_BEFORE_SECONDS)
+            await eventually(lambda: knows(client, nodes), 60)
             await process.stop()
             await asyncio.sleep(seconds)
             await load.stop()

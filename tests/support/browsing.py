@@ -13,9 +13,14 @@ class Watched:
     def __init__(self, page: Page, address: str) -> None:
         self.page, self.complaints = page, list[str]()
         own = (address if address.startswith("file:") else f"{address}/", "data:", "blob:")
-        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
+        page.on("console", lambda message: self._complain(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: None if request.url.startswith(own) else self.complaints.append(request.url))
+
+    def _complain(self, text: str) -> None:
+        """Keep a complaint; but tests beside this one make and remove networks, which no page is to blame for."""
+        if "ERR_NETWORK_CHANGED" not in text:
+            self.complaints.append(text)
 
 
 async def opened(browser: Browser, address: str, path: str, *, width: int = 1280, scheme: str = "light") -> Watched:

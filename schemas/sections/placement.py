@@ -88,7 +88,8 @@ class Extender(Section):
     unknown: Literal["last", "reject"] = Field(
         "last",
         description="Treatment of nodes without recent telemetry. last: they rank behind all others, so pods still "
-        "start when no other node fits. reject: they are refused.",
+        "start when no other node fits; a node younger than `extender.stale_seconds` takes one pod until it reports. "
+        "reject: they are refused.",
     )
     stale_seconds: Seconds = Field(
         300,

@@ -21,6 +21,7 @@ from sinks.extender.strategy.weighted import Weighted
 
 STRATEGY, PLACEMENT = "spazio.strategy", "spazio.placement"
 UNHEARD = "no telemetry for too long"
+STARTING = "the node has only just been added: its first report is awaited, and meanwhile it takes one pod"
 ALL_UNHEARD = "no node has telemetry: all pass, outside the guarantee"
 NO_MARKET = "no past prices and interruptions: is a history sink running?"
 _ROOM_STRATEGY = "availability"
@@ -96,8 +97,11 @@ class Evaluator:
             return Verdict(pod, [], exempt, nodes, rows, states, {}, all_nodes, zeros, {}, ~all_nodes, registered)
         reasons = dict(combine.refuse(chosen, pod, nodes))
         unheard = states == UNKNOWN
+        starting = self._starting(nodes, rows, registered, now_us)
         if unheard.any() and self._settings.unknown == "reject":
             reasons[UNHEARD] = unheard
+        elif starting.any():
+            reasons[STARTING] = starting
         elif len(rows) and unheard.all():
             note = ALL_UNHEARD
         refused = np.logical_or.reduce(list(reasons.values())) if reasons else ~all_nodes
@@ -109,6 +113,18 @@ class Evaluator:
         if not note and not by_room:
             note = f"strategy {_ROOM_STRATEGY} is not asked: room is not looked at"
         return Verdict(pod, chosen, note, nodes, rows, states, reasons, ~refused, total, scores, guaranteed, registered)
+
+    def _starting(self, nodes: Candidates, rows: NDArray[np.intp], registered: Mask, now_us: int) -> Mask:
+        """Return (nodes,) where one pod is enough until the node has reported: a new one, while others report.
+
+        A node that the API does not have yet counts where the cluster watch reports others: its facts are on their way.
+        """
+        take, stale_us = self._cluster_state.rows, self._settings.stale_seconds * 1e6
+        if not (now_us - take["at"] <= stale_us).any():
+            return np.zeros(len(rows), np.bool_)
+        silent = (take["facts"][rows] > 0) & (take["at"][rows] == 0)
+        taken = silent & (now_us - take["created"][rows] <= stale_us) & (nodes.reserved > 0)
+        return np.asarray(taken | ~registered & (take["facts"] > 0).any())
 
     def _lacks_market(self, chosen: Chosen, now_us: int) -> bool:
         needed = any(isinstance(strategy, Weighted) and strategy.needs_market for strategy, _ in chosen)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from sinks.extender.candidate import Array, Candidates, Mask
-from sinks.extender.evaluator import UNHEARD, Verdict
+from sinks.extender.evaluator import STARTING, UNHEARD, Verdict
 from sinks.extender.state import pods as pod_sums
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.strategy import combine
@@ -29,7 +29,7 @@ def fits(cluster_state: ClusterState, verdict: Verdict, victims: Sequence[Sequen
         return verdict.passing
     without = _without(cluster_state, verdict, victims)
     refused = list(combine.refuse(verdict.strategies, verdict.pod, without).values())
-    refused += [mask for reason, mask in verdict.reasons.items() if reason == UNHEARD]
+    refused += [mask for reason, mask in verdict.reasons.items() if reason in (UNHEARD, STARTING)]
     fitting: Mask = ~np.logical_or.reduce(refused) if refused else np.ones(len(victims), np.bool_)
     return fitting
 

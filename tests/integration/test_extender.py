@@ -159,8 +159,10 @@ async def test_what_others_say_is_followed_without_the_client_s_own_watch(
     # The pod lands elsewhere: its place is free, and the other node counts it.
     await js.publish(NAMES.node("podfacts", "b"), codec.encode(pod("p", 2, node="b")))
     await eventually(lambda: place(http, address, "q", ["a"]), "a")
-    # A node that the bucket lacks is unknown: it passes, last, and nothing is reserved there.
+    # A node that the bucket lacks is unknown: it passes, last, once the watch has reported it.
     await say(client, {"a": 0.0})
+    await eventually(lambda: place(http, address, "r", ["a", "c"]), None)
+    await js.publish(NAMES.node("nodefacts", "c"), codec.encode(node("c")))
     await eventually(lambda: place(http, address, "r", ["a", "c"]), "c")
 
 

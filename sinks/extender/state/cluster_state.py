@@ -59,7 +59,7 @@ class ClusterState:
         self._predicted_us = round(settings.output.stale_seconds * 1e6)
         self.rows = Rows(
             **dict.fromkeys((*_REPORTED, "median", "interruptions"), float("nan")),
-            **dict.fromkeys(("at", "facts", "spot", "predicted", "then:cpu", "then:memory"), 0.0),
+            **dict.fromkeys(("at", "facts", "created", "spot", "predicted", "then:cpu", "then:memory"), 0.0),
             **pod_sums.columns(),
         )
         terms = Terms(round(own.settle_seconds * 1e6), own.release == "running")
@@ -129,7 +129,7 @@ class ClusterState:
         if before is not None:
             for resource in before.allocatable.keys() - facts.allocatable.keys():
                 self.rows[f"allocatable:{resource}"][row] = 0.0
-        self.rows["facts"][row] = 1.0
+        self.rows["facts"][row], self.rows["created"][row] = 1.0, facts.created_us
         self.rows["cores"][row] = facts.capacity.get("cpu", float("nan"))
         self.rows["price"][row] = float("nan") if facts.price is None else facts.price
         self.rows["spot"][row] = float(spot.is_spot(facts.labels))

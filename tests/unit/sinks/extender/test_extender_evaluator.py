@@ -77,6 +77,29 @@ def test_the_room_for_the_pod_s_own_class_counts_where_the_node_knows_it() -> No
     assert seen(replica, NAMES, workload="big").room.tolist() == [2.5, 7.0], "an older report is no news"
 
 
+async def test_a_new_node_takes_one_pod_until_it_has_reported() -> None:
+    replica = Replica(given(), Clock())
+    state, now_us = replica.cluster_state, replica.clock.now_us
+    for name, created_us in (("full", START - 3600 * SECOND), ("new", START), ("old", START - 3600 * SECOND)):
+        state.describe(node(name, created_us=created_us))
+    state.report(report("full", now_us, 0.0))
+    assert await replica.place("p", ["full", "new"]) == "new"
+    assert await replica.place("q", ["full", "new"]) is None
+    assert await replica.place("q", ["full", "next"]) is None, "nothing is known of it, not even its size"
+    # A node that has been there for long without a report has no agent, and takes what requests allow.
+    assert [await replica.place(uid, ["full", "old"]) for uid in "qrs"] == ["old"] * 3
+    # From its first report on, its room counts; the first pod still holds one place.
+    state.report(report("new", now_us + SECOND, 3.0))
+    replica.clock.pass_seconds(2)
+    assert [await replica.place(uid, ["full", "new"]) for uid in "tuvw"] == ["new", "new", None, None]
+
+
+async def test_where_no_node_reports_new_nodes_pass_too() -> None:
+    replica = Replica(given(), Clock())
+    replica.cluster_state.describe(node("new"))
+    assert [await replica.place(uid, ["new"]) for uid in "pq"] == ["new", "new"]
+
+
 def test_a_silent_node_keeps_its_capacity_less_the_pods_that_came_and_with_those_that_went() -> None:
     replica = Replica(given(), Clock())
     replica.cluster_state.pods.hear(pod("old", 1, node="a", phase="Running", ready_us=START - 60 * SECOND))

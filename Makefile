@@ -87,16 +87,16 @@ pins:
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --group pyproject.toml:audit -o requirements-audit.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --group pyproject.toml:site -o requirements-site.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra processors --group peers --constraint requirements.txt pyproject.toml -o requirements-peers.txt
-kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-scheduler .tools/kube/kwok .tools/kube/helm .tools/kube/kustomize
+kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-controller-manager .tools/kube/kube-scheduler .tools/kube/kubectl .tools/kube/kwok .tools/kube/kwokctl .tools/kube/helm .tools/kube/kustomize
 .tools/kube/etcd: $(KUBE)/etcd/go.mod $(KUBE)/etcd/go.sum
 	$(GO_BUILD) -C $(KUBE)/etcd -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
-.tools/kube/kwok: $(KUBE)/kwok/go.mod $(KUBE)/kwok/go.sum
-	$(GO_BUILD) -C $(KUBE)/kwok -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kwok/cmd/kwok
+.tools/kube/kwok .tools/kube/kwokctl: $(KUBE)/kwok/go.mod $(KUBE)/kwok/go.sum
+	$(GO_BUILD) -C $(KUBE)/kwok -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kwok/cmd/$(@F)
 .tools/kube/helm: $(KUBE)/helm/go.mod $(KUBE)/helm/go.sum
 	$(GO_BUILD) -C $(KUBE)/helm -ldflags '-s -w' -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
 .tools/kube/kustomize: $(KUBE)/helm/go.mod $(KUBE)/helm/go.sum
 	$(GO_BUILD) -C $(KUBE)/helm -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kustomize/kustomize/v5
-.tools/kube/kube-%: $(KUBE)/kubernetes/go.mod $(KUBE)/kubernetes/go.sum
-	$(GO_BUILD) -C $(KUBE)/kubernetes -ldflags '-s -w $(KUBE_STAMP)' -o $(CURDIR)/$@ k8s.io/kubernetes/cmd/kube-$*
+.tools/kube/kube%: $(KUBE)/kubernetes/go.mod $(KUBE)/kubernetes/go.sum
+	$(GO_BUILD) -C $(KUBE)/kubernetes -ldflags '-s -w $(KUBE_STAMP)' -o $(CURDIR)/$@ k8s.io/kubernetes/cmd/$(@F)
 clean:
 	rm -rf .venv .venv-audit .venv-peers .venv-site build .tools wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

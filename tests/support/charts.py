@@ -48,7 +48,12 @@ def helm(
 
 def rendered(**values: Any) -> Objects:
     """Return what the chart makes of values."""
-    answer = helm("template", "spazio", str(CHART), "--kube-version", "1.36.0", values=values)
+    return rendered_by(CHART, values)
+
+
+def rendered_by(chart: Path, values: Mapping[str, Any]) -> Objects:
+    """Return what a chart makes of values."""
+    answer = helm("template", "spazio", str(chart), "--kube-version", "1.36.0", values=values)
     assert answer.returncode == 0, answer.stderr
     return objects(answer.stdout)
 

@@ -1,7 +1,10 @@
 """The Helm chart on a real API server: installed, upgraded, and removed without a trace."""
 
 import asyncio
+import io
 import json
+import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import pytest
 
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl, missing
 from tests.e2e.kubernetes.writing import path_of
-from tests.support.charts import CHART, helm, rendered
+from tests.support.charts import CHART, DEPLOY, helm, rendered, rendered_by
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing("helm")), reason=missing("helm"))]
 
@@ -85,6 +88,46 @@ async def test_what_is_installed_is_what_is_rendered_and_nothing_is_left(plane: 
     assert len(left) == len(wanted)
     assert not [name for name in left if "spazio-kubernetes" in name or "nodemetrics" in name]
 
+    await run(plane, "uninstall")
+    await finish_deletions(kubectl)
+    assert await everything(kubectl) == before
+
+
+def chart_before(folder: Path) -> Path:
+    """Return the chart as it was before the last commit that changed it, written into a folder."""
+    parts = [f"deploy/{name}" for name in ("helm", "kubernetes", "kustomize", "grafana", "prometheus")]
+    log = subprocess.run(
+        ["git", "log", "-2", "--format=%H", "--", *parts],
+        cwd=DEPLOY.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    commits = log.stdout.split()
+    if len(commits) < 2:
+        pytest.skip("git has no chart before this one in its history of this checkout")
+    archive = subprocess.run(
+        ["git", "archive", commits[1], "deploy"], cwd=DEPLOY.parent, capture_output=True, check=True
+    )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
+    return folder / CHART.relative_to(DEPLOY.parent)
+
+
+async def test_an_upgrade_from_the_chart_before_leaves_what_this_one_has_and_nothing_else(
+    plane: ControlPlane, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    before, earlier = await everything(kubectl), chart_before(tmp_path / "before")
+    await run(plane, "install", str(earlier))
+    await run(plane, "upgrade", str(CHART), "--reset-then-reuse-values")
+    wanted, kept = rendered(), rendered_by(earlier, {})
+    there = {name for name in await everything(kubectl) - before if not name.startswith("secrets default/")}
+    assert len(there) == len(wanted)
+    for thing in wanted.values():
+        assert (await kubectl.call("GET", path_of(thing)))["kind"] == thing["kind"]
+    # What holds data or names is the same as before: no volume is abandoned, and no address changes.
+    for kind in ("StatefulSet", "PersistentVolumeClaim", "Service"):
+        assert {key for key in kept if key[0] == kind} <= {key for key in wanted if key[0] == kind}
     await run(plane, "uninstall")
     await finish_deletions(kubectl)
     assert await everything(kubectl) == before

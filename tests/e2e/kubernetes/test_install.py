@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl, missing
 from tests.e2e.kubernetes.writing import path_of
 from tests.support.charts import CHART, DEPLOY, helm, rendered, rendered_by
+from tests.support.raw import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing("helm")), reason=missing("helm"))]
 
@@ -49,6 +50,12 @@ async def finish_deletions(kubectl: Kubectl) -> None:
         if "deletionTimestamp" in space["metadata"]:
             space["spec"]["finalizers"] = []
             await kubectl.call("PUT", f"/api/v1/namespaces/{space['metadata']['name']}/finalize", space)
+    await eventually(lambda: own_group_is_gone(kubectl), 30)
+
+
+async def own_group_is_gone(kubectl: Kubectl) -> bool:
+    """Tell whether the API server has stopped to serve our own resource, which it does some time after its deletion."""
+    return not any("spazio" in group["name"] for group in (await kubectl.call("GET", "/apis"))["groups"])
 
 
 async def run(plane: ControlPlane, command: str, *arguments: str, values: dict[str, Any] | None = None) -> str:

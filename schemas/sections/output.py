@@ -1,17 +1,43 @@
 """The section of the Kubernetes sink."""
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from schemas.sections.section import Fraction, Seconds, Section
+
+
+def pairs(text: str) -> list[tuple[str, str]]:
+    """Return the keys and values of `key=value,key=value`; empty: none.
+
+    Raises:
+        ValueError: A part has no key or no equals sign.
+    """
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    result = [(key.strip(), value.strip()) for key, _, value in (part.partition("=") for part in parts)]
+    if any("=" not in part for part in parts) or any(not key for key, _ in result):
+        raise ValueError("is key=value, or several joined by commas, as spazio.mid=true")
+    return result
+
+
+def _pairs(text: str) -> str:
+    pairs(text)
+    return text
 
 
 class Output(Section):
     """What the Kubernetes sink writes."""
 
     mid: bool = Field(
-        True,
-        description="Write reclaimable resources as extended resources of nodes, which pods of lower tiers can "
-        "request.",
+        False,
+        description="Write reclaimable resources as extended resources of the nodes that `output.mid_nodes` names, "
+        "which pods of lower tiers can request. Off by default: spazio does not slow such pods down when production "
+        "needs what was lent.",
+    )
+    mid_nodes: Annotated[str, AfterValidator(_pairs)] = Field(
+        "spazio.mid=true",
+        description="Labels or annotations, as key=value joined by commas, all of which a node has that lends. By "
+        "default each node opts in. Empty: all nodes lend.",
     )
     mid_cpu: str = Field(
         "kubernetes.io/mid-cpu",

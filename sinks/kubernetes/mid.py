@@ -3,8 +3,8 @@
 The sink applies capacity and allocatable of two extended resources, in whole millicores and bytes, to the status of
 each node; the default names are Koordinator's. If predictions are too old, the amounts become 0, so that no more pods
 are placed on them, and the resources stay on the node: without them, the node would look as if the sink did not manage
-it. If the setting is off, the sink removes them. If another manager writes them, Koordinator's or a person, the sink
-does not overwrite them.
+it. If lending is off or the node has not opted in, the sink removes them. If another manager writes them, Koordinator's
+or a person, the sink does not overwrite them.
 """
 
 import functools
@@ -72,7 +72,7 @@ class Mid:
         rule = Rule(self._output.diff, self._output.force_seconds)
         async for key, node, waited in self._waits.oldest_first(dict(self._nodes), now):
             lent = self._lent(key, node, now)
-            if not self._output.mid:
+            if not node.lends:
                 due = node.ours
             else:
                 due = lent is not None and change.due(node.amounts, self._leaves(lent), waited, rule)
@@ -82,7 +82,7 @@ class Mid:
     def _lent(self, key: str, node: Node, now: float) -> Amounts | None:
         """Return the millicores and bytes that a node should have; None: leave the node as it is."""
         prediction = self._latest.predictions.get(key)
-        if not self._output.mid or (prediction is None and not node.ours):
+        if not node.lends or (prediction is None and not node.ours):
             return None
         at = self._began if prediction is None else prediction.at_us / 1e6
         # A prediction far in the future is from a wrong clock, and would otherwise be valid for as long.

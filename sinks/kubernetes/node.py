@@ -1,10 +1,10 @@
-"""The fields of a Node that the sink needs: its uid and its Mid-tier resources."""
+"""The fields of a Node that the sink needs: its uid, whether it lends, and its Mid-tier resources."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kube import apply, quantity
-from schemas.sections.output import Output
+from schemas.sections.output import Output, pairs
 
 SIDES = ("capacity", "allocatable")
 
@@ -16,16 +16,18 @@ class Node(NamedTuple):
         uid: Its uid.
         amounts: Its Mid-tier resources, as `side.resource`; absent: it has none.
         ours: We have applied some of them.
+        lends: It has opted in to lending, and lending is on.
     """
 
     uid: str
     amounts: dict[str, float]
     ours: bool
+    lends: bool
 
 
 def reader(output: Output) -> Callable[[Mapping[str, Any]], Node]:
     """Return a function that reduces a Node; it raises what `Objects` expects."""
-    names = (output.mid_cpu, output.mid_memory)
+    names, selected = (output.mid_cpu, output.mid_memory), pairs(output.mid_nodes)
 
     def read(node: Mapping[str, Any]) -> Node:
         status = node.get("status") or {}
@@ -35,6 +37,9 @@ def reader(output: Output) -> Callable[[Mapping[str, Any]], Node]:
             for name in names
             if name in (status.get(side) or {})
         }
-        return Node(str(node["metadata"]["uid"]), amounts, apply.owns(node, "status", "status"))
+        metadata = node["metadata"]
+        marks = [metadata.get(kind) or {} for kind in ("labels", "annotations")]
+        lends = output.mid and all(any(each.get(key) == value for each in marks) for key, value in selected)
+        return Node(str(metadata["uid"]), amounts, apply.owns(node, "status", "status"), lends)
 
     return read

@@ -29,10 +29,19 @@ MANIFESTS = ROOT / "deploy" / "kubernetes"
 NAMES = Names()
 SCALERS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 METRICS = "/apis/spazio.io/v1alpha1/nodemetrics"
-FAST = {"look_seconds": 0.2, "floor_seconds": 2, "forecast_seconds": 6, "force_seconds": 3600, "stale_seconds": 900}
+FAST = {
+    "mid": True,
+    "mid_nodes": "",
+    "look_seconds": 0.2,
+    "floor_seconds": 2,
+    "forecast_seconds": 6,
+    "force_seconds": 3600,
+    "stale_seconds": 900,
+}
 
 _PLURALS = {
     "NetworkPolicy": "networkpolicies",
+    "PriorityClass": "priorityclasses",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
 }
 _CLUSTER_WIDE = (

@@ -11,7 +11,8 @@ from schemas import settings as all_settings
 from schemas.messages.base import RELEASE
 
 ROOT = Path(__file__).parents[3]
-FILES = sorted((ROOT / "deploy" / "kubernetes").rglob("*.yaml"))
+MANIFESTS = ROOT / "deploy" / "kubernetes"
+FILES = sorted(set(MANIFESTS.rglob("*.yaml")) - set((MANIFESTS / "examples").iterdir()))  # those are workloads of users
 THINGS = [(path.name, thing) for path in FILES for thing in yaml.safe_load_all(path.read_text()) if thing]
 WORKLOADS: dict[str, dict[str, Any]] = {
     thing["metadata"]["name"].removeprefix("spazio-"): thing

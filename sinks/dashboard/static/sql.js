@@ -17,6 +17,7 @@ const QUESTIONS = [
 export function open(main, { search, keep, report }) {
   report("live");
   let chart = null;
+  let newest = 0;  // an answer that comes after a newer question was asked is dropped
   const output = h("div", {});
   const status = h("span", { class: "quiet", role: "status" });
   const editor = h("textarea", { rows: "7", spellcheck: "false", "aria-label": "SQL", placeholder: "SELECT …" });
@@ -36,8 +37,10 @@ export function open(main, { search, keep, report }) {
     keep({ q: editor.value });
     status.textContent = "running…";
     const began = performance.now();
+    const asked = ++newest;
     try {
       const answer = await query(editor.value);
+      if (asked !== newest) return;
       const seconds = ((performance.now() - began) / 1000).toFixed(2);
       status.textContent = `${answer.rows.length}${answer.truncated ? " and more" : ""} rows in ${seconds} s`;
       chart?.close();
@@ -45,6 +48,7 @@ export function open(main, { search, keep, report }) {
       if (shape === "chart") draw(answer);
       else replace(output, table(answer.columns.map((title, at) => ({ title, number: typeof answer.rows[0]?.[at] === "number", of: (row) => text(row[at]) })), answer.rows, { caption: "Answer" }));
     } catch (error) {
+      if (asked !== newest) return;
       status.textContent = "";
       replace(output, note("error", "No answer", error.message));
     }

@@ -1,5 +1,6 @@
 """The numbers of every page are those of the bus and of SQL at the same instant."""
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 from nats.aio.client import Client
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from schemas import codec
 from schemas.messages.base import Message
@@ -167,3 +168,34 @@ async def test_the_pipeline_and_sql(browser: Browser, client: Client, settings: 
         assert await shown(table(page, "Answer"), 0, 1, 2) == [
             tuple(json.dumps(value).strip('"').removesuffix(".0") for value in row) for row in ask(statement)
         ]
+
+
+async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    record(settings.history_dir, messages())
+    newer_shown = asyncio.Event()
+    held: list[Route] = []
+
+    async def first_is_late(route: Route) -> None:
+        held.append(route)
+        if route is held[0]:
+            await newer_shown.wait()
+        await route.continue_()
+
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "pipeline")).page
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        await page.route("**/api/query", first_is_late)
+        await page.goto(f"{address}/#/sql")
+        await page.get_by_label("SQL", exact=True).fill("SELECT 7 AS seven")
+        await page.get_by_role("button", name="Run").click()
+        status = page.get_by_role("status").last
+        await expect(status).to_contain_text("1 rows in")
+        async with page.expect_response(lambda response: response.request == held[0].request) as late:
+            newer_shown.set()
+        await (await late.value).finished()
+        await page.evaluate("() => new Promise(requestAnimationFrame)")
+        assert len(held) == 2
+        await expect(status).to_contain_text("1 rows in")
+        assert await shown(table(page, "Answer"), 0) == [("7",)]

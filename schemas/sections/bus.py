@@ -237,11 +237,12 @@ class Log(Section):
     level: Literal["debug", "info", "warning", "error"] | None = Field(
         None,
         json_schema_extra=RELOAD,
-        description="Least severity that is logged. Empty: info for a service; warning under `up`, which shows its "
-        "state on the screen.",
+        description="Least severity that is logged: debug, info, warning or error. Empty: info for a service; warning "
+        "under `up`, which shows its state on the screen.",
     )
     format: Literal["auto", "json", "text"] = Field(
         "auto",
         json_schema_extra=RELOAD,
-        description="Form of a log line. auto: text on a terminal, otherwise JSON, which log collectors parse.",
+        description="Form of a log line: text, or json, which log collectors parse. auto: text on a terminal, "
+        "otherwise json.",
     )

@@ -116,7 +116,8 @@ class Estimate(Section):
         None,
         description="Estimator of a pod's cost. Empty: composed, or kalman_dual in the carico variant. composed adds "
         "up the costs of workload classes, and uses least_squares on nodes whose pods' usage is unknown. "
-        "least_squares regresses the node's usage on the number of pods. The Kalman forms need the carico variant.",
+        "least_squares regresses the node's usage on the number of pods. kalman_dual, kalman_joint and kalman_delta "
+        "need the carico variant.",
     )
     slowdown: float = Field(
         2.0,

@@ -22,8 +22,9 @@ class Predict(Section):
     model: PeakModel = Field(
         "calibrated",
         json_schema_extra=RELOAD,
-        description="Peak model that decides what can be reclaimed; predictions contain the peaks of all models. The "
-        "default is the one that learns whether its stated probability holds.",
+        description="Peak model that decides what can be reclaimed: calibrated, n_sigma, pods_n_sigma, borg_default, "
+        "resource_central, max or koordinator, as docs/predictions.md describes them. Predictions contain the peaks of "
+        "all models. The default is the one that learns whether its stated probability holds.",
     )
     violation: float = Field(
         0.05,

@@ -1,8 +1,9 @@
 """Settings: who wins, what is told of faults, and that they survive the way through an environment."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from hypothesis import given
@@ -115,6 +116,21 @@ def test_every_setting_has_another_value_in_this_file() -> None:
     assert OTHER.keys() == FIELDS.keys()
     defaults = settings.load(environ={})
     assert not [flat for flat, other in OTHER.items() if value(defaults, flat) == other]
+
+
+def choices(annotation: Any) -> list[str]:
+    """Return the words that a setting can be, also those of a union's members and of a list's entries."""
+    annotation = getattr(annotation, "__value__", annotation)
+    if get_origin(annotation) is Literal:
+        return [word for word in get_args(annotation) if isinstance(word, str)]
+    return [word for part in get_args(annotation) for word in choices(part)]
+
+
+def test_a_description_names_every_word_that_its_setting_can_be() -> None:
+    options = {settings.option_name(core, name): info for core, name, info in settings.options()}
+    words = {(flat, word) for flat, info in options.items() for word in choices(info.annotation)}
+    assert len(words) >= 30
+    assert not [(flat, word) for flat, word in words if not re.search(rf"\b{word}\b", options[flat].description or "")]
 
 
 def by_flag(flat: str, text: str) -> Settings:

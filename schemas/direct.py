@@ -16,7 +16,7 @@ import msgspec
 from pydantic import AfterValidator, BaseModel, FailFast, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from schemas.messages.base import Message, Part
+from schemas.messages.base import Message, MessagePart
 
 Build = Callable[[Any], Any]
 # The tightest limit of each side: its value, and whether the value itself is beyond it.
@@ -57,7 +57,7 @@ def decoder(kind: type[Message]) -> Callable[[bytes], Any] | None:
 def _part(model: type[BaseModel]) -> tuple[type[msgspec.Struct], Build]:
     """Return a struct of a model's fields, and a function that makes the model's instance of one."""
     decorators = model.__pydantic_decorators__
-    if any(getattr(decorators, name) for name in _MODEL_ONLY) or model.model_config != Part.model_config:
+    if any(getattr(decorators, name) for name in _MODEL_ONLY) or model.model_config != MessagePart.model_config:
         raise Unsupported(f"{model.__name__} has validators of fields or a configuration of its own")
     after = list(decorators.model_validators.values())
     if any(validator.info.mode != "after" for validator in after):
@@ -85,7 +85,7 @@ def _builder(model: type[BaseModel], builds: Iterable[tuple[str, Build]], checks
         values = values_of(struct)
         for name, convert in builds:
             values[name] = convert(values[name])
-        # As `model_construct`, which takes five times as long; `Part` says what an instance consists of.
+        # As `model_construct`, which takes five times as long; `MessagePart` says what an instance consists of.
         part = new(model)
         put(part, "__dict__", values)
         put(part, "__pydantic_fields_set__", names)
@@ -124,7 +124,7 @@ def _plain(annotation: Any, origin: Any, arguments: tuple[Any, ...]) -> tuple[An
             return values, None if build is None else lambda values: {
                 name: build(value) for name, value in values.items()
             }
-    if isinstance(annotation, type) and issubclass(annotation, Part):
+    if isinstance(annotation, type) and issubclass(annotation, MessagePart):
         return _part(annotation)
     raise Unsupported(f"no decoder is derived for {annotation}")
 

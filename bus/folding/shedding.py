@@ -96,7 +96,7 @@ class Shedding:
 
     @property
     def reason(self) -> str:
-        """What is left out and what would mend it; empty: nothing is."""
+        """What is left out and what would help; empty: nothing is."""
         return f"{_LEFT_OUT[self.level]}; {_MEND}" if self.level else ""
 
     def observe(self, task: str, seconds: float, health: Health, *, patient: bool) -> None:

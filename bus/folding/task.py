@@ -164,8 +164,8 @@ def _end(outputs: Sequence[OutputRow], begin: int, most: int, most_bytes: int) -
     """Return behind which row a chunk ends that has at most so many rows and bytes, and at least one row."""
     end = min(len(outputs), begin + most)
     size = 0
-    for place in range(begin, end):
-        size += len(outputs[place].row.payload)
-        if size > most_bytes and place > begin:
-            return place
+    for index in range(begin, end):
+        size += len(outputs[index].row.payload)
+        if size > most_bytes and index > begin:
+            return index
     return end

@@ -158,7 +158,7 @@ class PredictionPartition:
         )
         return outputs
 
-    def _advance(self, head: Head, place: int) -> list[Output]:
+    def _advance(self, head: Head, message_index: int) -> list[Output]:
         """Move the partition's event time on; at the end of a window put in force what was learned in it."""
         before = self._watermark.second
         self._watermark = self._watermark.seen(head.at_us // 1_000_000, head.node)
@@ -167,13 +167,13 @@ class PredictionPartition:
         ended = self._sums.end(before) if before and before != now and self.settings.forecast.enabled else None
         if ended is not None:
             outputs += self._flush()
-            outputs += self._workloads(*ended, place)
+            outputs += self._workloads(*ended, message_index)
         if (merge_second := self._federation.due(before, now)) is not None:
             outputs += self._flush()
             live = self._nodes.slots(self._admission.live(merge_second, self.settings.model.silent_seconds))
             if live.size:
                 fields = self._federation.merged(self._nodes.rejects, live, merge_second)
-                outputs += self._publish(self._federation.partition_subject, Subspace, fields, place)
+                outputs += self._publish(self._federation.partition_subject, Subspace, fields, message_index)
         if before // every == now // every:
             return outputs
         outputs += self._flush()
@@ -192,10 +192,10 @@ class PredictionPartition:
         self._nodes.adopt(self._pods, now, self.settings.predict)
         return outputs
 
-    def _workloads(self, at_us: int, sums: Mapping[Workload, Sum], place: int) -> list[Output]:
+    def _workloads(self, at_us: int, sums: Mapping[Workload, Sum], message_index: int) -> list[Output]:
         subject = self._names.of("workloads", "partition", str(self.number))
         try:
-            return [Output(subject, message, place) for message in workload.messages(self.number, at_us, sums)]
+            return [Output(subject, message, message_index) for message in workload.messages(self.number, at_us, sums)]
         except ValidationError:
             self.withheld += 1
             return []
@@ -235,9 +235,9 @@ class PredictionPartition:
             outputs += self._publish(subject, Prediction, fields, checked[index].block.message_index)
         return outputs
 
-    def _publish(self, subject: str, form: type[Message], fields: dict[str, Any], place: int) -> list[Output]:
+    def _publish(self, subject: str, form: type[Message], fields: dict[str, Any], message_index: int) -> list[Output]:
         """Make a message; one that cannot be made is withheld and counted, and harms no other node."""
-        published = output.make(subject, form, fields, place)
+        published = output.make(subject, form, fields, message_index)
         self.withheld += published is None
         return [] if published is None else [published]
 

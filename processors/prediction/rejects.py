@@ -34,7 +34,7 @@ _ENERGY = "subspace.energy"
 
 
 class State(NamedTuple):
-    """What is known of each node: directions and windows, what was told when, and since when."""
+    """What is known of each node: directions and windows, what was published when, and since when."""
 
     signal: signal.State
     told_us: Times
@@ -166,7 +166,7 @@ def update(
         shared: Directions of all nodes; None: they are not known, or not used.
 
     Returns:
-        What the signal says; since when it has rejected or not; which of them are to be told.
+        What the signal says; since when it has rejected or not; which of them are to be published.
     """
     old = table.take(state, rows)
     after, output = signal.update(old.signal, blocks[:, :, COLUMNS], params=params(settings), shared=shared)

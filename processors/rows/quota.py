@@ -32,13 +32,13 @@ class NodeQuota:
         self._nodes_max, self.pods_max = settings.nodes_max, settings.pods_max
         self.refused_pods = 0
         self._heard: dict[str, int] = {}
-        self._known: dict[str, None] = {}
+        self._with_facts: dict[str, None] = {}
         self.refused, self.newest = 0, ""
 
     @property
     def limit(self) -> int:
         """Nodes that may have state without facts."""
-        return self._nodes_max or max(LEAST, _EACH * len(self._known))
+        return self._nodes_max or max(LEAST, _EACH * len(self._with_facts))
 
     def admits(self, item: object, second: int) -> bool:
         """Return whether something decoded is folded in an event second; call once for each, in stream order.
@@ -47,16 +47,16 @@ class NodeQuota:
         """
         node: str | None = getattr(getattr(item, "message", item), "node", None)
         if isinstance(item, NodeFacts):
-            if not item.deleted and item.node not in self._known and len(self._known) >= _MOST_KNOWN:
+            if not item.deleted and item.node not in self._with_facts and len(self._with_facts) >= _MOST_KNOWN:
                 return self._refuse(item.node)
             if item.deleted:
-                self._known.pop(item.node, None)
+                self._with_facts.pop(item.node, None)
             else:
-                self._known[item.node] = None
+                self._with_facts[item.node] = None
             return True
         if node is None or node == UNBOUND:
             return True
-        if node not in self._heard and node not in self._known and len(self._heard) >= self.limit:
+        if node not in self._heard and node not in self._with_facts and len(self._heard) >= self.limit:
             return self._refuse(node)
         self._heard[node] = second
         return True
@@ -74,10 +74,10 @@ class NodeQuota:
 
     def dump(self) -> dict[str, Any]:
         """Return everything as JSON types."""
-        return {"heard": self._heard, "known": list(self._known), "refused": self.refused, "newest": self.newest}
+        return {"heard": self._heard, "known": list(self._with_facts), "refused": self.refused, "newest": self.newest}
 
     def load(self, dumped: dict[str, Any] | None, nodes: Iterable[str], admitted: Iterable[str], second: int) -> None:
         """Take over what `dump` returned; None: an older program has stored state of these nodes, and facts of some."""
         dumped = dumped or {"heard": dict.fromkeys(nodes, second), "known": admitted, "refused": 0, "newest": ""}
-        self._heard, self._known = dict(dumped["heard"]), dict.fromkeys(dumped["known"])
+        self._heard, self._with_facts = dict(dumped["heard"]), dict.fromkeys(dumped["known"])
         self.refused, self.newest = dumped["refused"], dumped["newest"]

@@ -3,9 +3,9 @@
 One mean cost misleads where workloads differ: with two classes whose mix changes it is off by pods. So each node has a
 few slots, one per class, and in each what the mean pod of the class demands is followed as a level (`level`): a minute
 is averaged while it holds, and a pod that has done with its start is believed within seconds. It is learned whenever
-pods of the class run, also while their number stands still, since usage is told per pod. Pods that have just started
-count as running, but nothing is learned from them; nor from those a little older while they stand out from what the
-class is known to demand, since some starts take long. Usage is in cores and bytes, so it holds on any machine.
+pods of the class run, also while their number stands still, since usage is reported per pod. Pods that have just
+started count as running, but nothing is learned from them; nor from those a little older while they stand out from what
+the class is known to demand, since some starts take long. Usage is in cores and bytes, so it holds on any machine.
 
 *Kind* (see `slowdown`): threads of a soaking pod are always runnable, so what its pods use and wait for together is a
 whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class
@@ -56,7 +56,7 @@ class State(NamedTuple):
         drift: (nodes, resources) share by which serving classes take more now than their costs say.
         pending: (nodes,) bytes that running pods do not hold yet, but others of their class do.
         starts: Pods that were started, by slot.
-        measured: (nodes, resources) True once any pod's usage was told.
+        measured: (nodes, resources) True once any pod's usage was reported.
         at_us: (nodes,) time of the newest block; 0: there was none.
     """
 
@@ -149,7 +149,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     """Take in one block of each node.
 
     Args:
-        state: Evidence so far, with a slot for each class of the block that is told apart.
+        state: Evidence so far, with a slot for each class of the block that has one.
         usage: The block.
         full: (nodes,) True: no CPU is idle.
         hold: (nodes,) True: containers start or end, so what no pod takes says little.
@@ -164,7 +164,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
     wanted = usage.used[..., CPU] + np.where(soaking | (full[:, None] & ~evident), usage.waiting, 0.0)
     counted = usage.counted
-    # Where ages are not told, what came since the block before may have run for a part of it only.
+    # Where ages are not reported, what came since the block before may have run for a part of it only.
     partial = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
     counted[..., CPU] = np.where(partial, 0.0, counted[..., CPU])
     demand = np.divide(wanted, counted[..., CPU], out=np.full_like(wanted, np.nan), where=counted[..., CPU] > 0)

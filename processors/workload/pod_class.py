@@ -91,7 +91,7 @@ _NONE: Mapping[str, PodClass] = MappingProxyType({})
 
 
 class Facts:
-    """What Kubernetes has said of the pods of each node; at most as many a node as one block may list."""
+    """What Kubernetes has reported of the pods of each node; at most as many a node as one block may list."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, dict[str, PodClass]] = {}
@@ -116,7 +116,7 @@ class Facts:
         return self._nodes.get(node, _NONE)
 
     def forget(self, nodes: set[str], reported: Container[str], now_us: int, age_us: int) -> None:
-        """Drop nodes that are gone, and those that are not known and of which nothing was said for so long."""
+        """Drop nodes that are gone, and those that are not known and of which nothing was reported for so long."""
         for node, at_us in list(self._newest_us.items()):
             if node in nodes or (node not in reported and abs(now_us - at_us) > age_us):
                 del self._newest_us[node], self._nodes[node]

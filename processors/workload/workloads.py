@@ -1,7 +1,7 @@
 """The workload classes of a partition: slots per node, names, and what the cluster knows of classes.
 
-A node tells as many classes apart as it has slots. When they are full, a newcomer takes the slot of the class that
-has been without pods for longest; while all have pods it is not told apart, and its usage counts as the node's own.
+A node distinguishes as many classes as it has slots. When they are full, a newcomer takes the slot of the class that
+has been without pods for longest; while all have pods it gets none, and its usage counts as the node's own.
 A class that the node has never run is known from the cluster's sums, so every node says how many of it would fit.
 Everything here is numbers per row of the partition's nodes, and what is per node depends on that node's messages and
 on the global model alone.
@@ -127,7 +127,7 @@ class Workloads:
         table.put(self._state, rows, after)
 
     def _placed(self, row: int, tally: Tally) -> Iterator[tuple[int, str]]:
-        """Yield slot and name of each class of a block that is told apart, most pods first among newcomers."""
+        """Yield slot and name of each class of a block that has a slot, most pods first among newcomers."""
         slots = self._slots.setdefault(tally.node, {})
         for name in sorted(tally.sums.keys() - slots.keys(), key=lambda name: (-tally.sums[name].running, name)):
             slot = len(slots)
@@ -172,7 +172,7 @@ class Workloads:
         return np.concatenate((likely[state.label], elsewhere), axis=1)
 
     def moved(self, rows: Rows, room: Room) -> NDArray[np.bool_]:
-        """Tell of which nodes (nodes,) a class's room has changed enough to be told at once.
+        """Return of which nodes (nodes,) a class's room has changed enough to be reported at once.
 
         A class that is new on the node is; one that is new in the cluster waits for the next report of each node.
         """
@@ -183,7 +183,7 @@ class Workloads:
         return np.asarray(np.any((room.label >= 0) & changed, axis=1))
 
     def tell(self, rows: Rows, room: Room, due: NDArray[np.bool_]) -> None:
-        """Remember what is told of those nodes (nodes,) that are due."""
+        """Remember what is reported of those nodes (nodes,) that are due."""
         reported = np.where(room.label >= 0, room.available, np.nan)
         self._reported[rows[due], : reported.shape[1]] = reported[due]
 

@@ -28,7 +28,7 @@ _OLDEST_SECONDS = 30 * 86_400
 
 
 class Fleet(NamedTuple):
-    """What does not change; (nodes,) unless said.
+    """What does not change; (nodes,) unless stated.
 
     Attributes:
         name: Names of the nodes.

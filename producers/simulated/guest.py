@@ -50,7 +50,7 @@ def of(facts: PodFacts, seed: int, doubt: Callable[[str], None]) -> Guest:
     Args:
         facts: What is known of it.
         seed: Of the simulation.
-        doubt: Told of an annotation that cannot be used; it then counts as absent.
+        doubt: Receives an annotation that cannot be used; it then counts as absent.
     """
     threads = round(min(_annotated(facts, THREADS, doubt) or 0.0, _MOST_THREADS))
     return Guest(

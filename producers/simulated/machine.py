@@ -66,7 +66,7 @@ def of(facts: NodeFacts, cores: int, memory: int, *, seed: int, start_us: int) -
     first_us = -((phase_us - since_us) // SECOND_US) * SECOND_US + phase_us
     share = 0.8 + 0.4 * (key >> 40) / (1 << 24)
     # Nodes that are simulated again have rebooted; else folds would take their blocks for old ones. The half of
-    # the beginning that moves fast is in front, by which boots are told apart.
+    # the beginning that moves fast is in front, since it distinguishes boots.
     digits = f"{start_us % 2**32:08x}{start_us >> 32:08x}"
     return Machine(
         name=facts.node,

@@ -76,7 +76,7 @@ class Writer:
         self._cluster, self._fleet, self.start_us, self._kinds = cluster, cluster.fleet, start_us, kinds
         own = cluster.fleet
         # Nodes that are simulated again have rebooted; else folds would take their blocks for old ones.
-        # The half of the beginning that moves fast is in front, by which boots are told apart.
+        # The half of the beginning that moves fast is in front, since it distinguishes boots.
         digits = f"{start_us % 2**32:08x}{start_us >> 32:08x}"
         self.boot = [
             f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-8{digits[15]}00-{node:012x}" for node in range(len(own.name))

@@ -34,9 +34,9 @@ class Mirror:
     Attributes:
         seed: Of the noise.
         start_us: When the simulation began; nodes that are simulated again have rebooted.
-        doubt: Told of what is said of a pod's usage and cannot be read.
+        doubt: Receives what a pod's annotations say of its usage and cannot be read.
         machines: Nodes by name.
-        guests: By node and UID the pods that run, or ended within a second that is still to be told.
+        guests: By node and UID the pods that run, or ended within a second that is not published yet.
     """
 
     seed: int
@@ -60,7 +60,7 @@ class Mirror:
         cores, memory = round(facts.capacity.get("cpu", 0)), int(facts.capacity.get("memory", 0))
         if present is not None and present.uid == facts.uid:
             present.cores, present.memory = cores or present.cores, memory or present.memory
-        elif cores and memory:  # else its kubelet has not said yet how large it is
+        elif cores and memory:  # else its kubelet has not reported yet how large it is
             self.machines[facts.node] = machine.of(facts, cores, memory, seed=self.seed, start_us=self.start_us)
 
     def hear_pod(self, facts: PodFacts) -> Iterator[Published]:
@@ -82,7 +82,7 @@ class Mirror:
                 yield from mirror_text.events(host, facts, 1)
 
     def tell(self, now_us: int) -> Iterator[Published]:
-        """Yield the blocks of every second that has ended by a time and was not told; of each node one at most."""
+        """Yield the unpublished blocks of seconds that have ended by a time; of each node one at most."""
         due = [each for each in self.machines.values() if each.next_us + SECOND_US <= now_us]
         for each in due:
             each.next_us += max(0, now_us - each.next_us - _LATE_US) // SECOND_US * SECOND_US

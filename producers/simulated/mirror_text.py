@@ -32,7 +32,7 @@ class Published(NamedTuple):
 class Usage(NamedTuple):
     """What pods used, (pods,): number of the node, cores, bytes, share of time waited, and age; in order of node."""
 
-    place: NDArray[np.intp]
+    node_index: NDArray[np.intp]
     cores: Array
     memory: Array
     waited: Array
@@ -40,7 +40,7 @@ class Usage(NamedTuple):
 
 
 def events(node: Machine, facts: PodFacts, step: int) -> Iterator[Published]:
-    """Yield what is told of a pod's container when the pod begins to run (step 0) and when it has ended (1)."""
+    """Yield the events of a pod's container when the pod begins to run (step 0) and when it has ended (1)."""
     container, boottime_us = facts.pod.replace("-", ""), node.boottime_us(facts.at_us)
     for event, after_us in _STEPS[step]:
         message = ContainerEvent.model_validate(
@@ -73,7 +73,7 @@ def blocks(due: Sequence[Machine], samples: Array, pods: Sequence[PodFacts], usa
         pods: Pods at the end of the second, in the order of `usage`.
         usage: What they used.
     """
-    bounds = np.searchsorted(usage.place, np.arange(len(due) + 1)).tolist()
+    bounds = np.searchsorted(usage.node_index, np.arange(len(due) + 1)).tolist()
     cores, memory = np.round(usage.cores, 4), np.floor(usage.memory)
     ages = np.minimum(usage.age, OLD_SECONDS).tolist()
     busy = samples[..., COLUMN["cpu_util"]].mean(axis=1)

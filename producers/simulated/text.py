@@ -50,11 +50,11 @@ def _counts(column: Array) -> Bytes:
     left = np.rint(column * 100).astype(np.int64)
     text = np.empty((*column.shape, _WIDTH), dtype=np.uint8)
     text[..., _WIDTH - 3] = _POINT
-    for place in range(_WIDTH - 1, -1, -1):
-        if place == _WIDTH - 3:
+    for column_index in range(_WIDTH - 1, -1, -1):
+        if column_index == _WIDTH - 3:
             continue
         digit = left % 10
-        empty = (left == 0) & (place < _WIDTH - 4)
-        text[..., place] = np.where(empty, _SPACE, _ZERO + digit)
+        empty = (left == 0) & (column_index < _WIDTH - 4)
+        text[..., column_index] = np.where(empty, _SPACE, _ZERO + digit)
         left //= 10
     return text

@@ -32,13 +32,13 @@ Amount = Annotated[float, Field(ge=0, le=1e18)]
 Text = Annotated[str, Field(min_length=1, max_length=512)]
 
 
-class Part(BaseModel):
+class MessagePart(BaseModel):
     """A piece of a message. Instances are immutable; numbers are finite; JSON types are not converted."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
 
 
-class Message(Part):
+class Message(MessagePart):
     """Base of every message on the bus. `TITLE` is one line for the generated documents."""
 
     TITLE: ClassVar[str]

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Count, Message, Microseconds, NodeName, NonNegative, Part, Ratio, Text
+from schemas.messages.base import Count, Message, MessagePart, Microseconds, NodeName, NonNegative, Ratio, Text
 
 # Workload classes in one message: a cluster has more workloads, but few take most of it.
 MAXIMUM_CLASSES = 64
@@ -14,7 +14,7 @@ MAXIMUM_CLASSES = 64
 Sum = Annotated[float, Field(ge=-1e60, le=1e60)]
 
 
-class ClassSum(Part):
+class ClassSum(MessagePart):
     """Pods of one workload class, and what they use, over the nodes of a partition or of the cluster."""
 
     pods: Annotated[float, Field(ge=0, le=1e12, description="running pods, each weighted by its node's evidence")]
@@ -45,7 +45,7 @@ CLASS_COLUMNS: Mapping[str, str] = {
 }
 
 
-class ClassRoom(Part):
+class ClassRoom(MessagePart):
     """How many more pods of one workload class fit on a node."""
 
     available: Annotated[NonNegative, Field(description="more pods of the class that fit if no others come")]
@@ -65,7 +65,7 @@ class ClassRoom(Part):
     ] = None
 
 
-class Blocks(Part):
+class Blocks(MessagePart):
     """Faults of a node's blocks, counted since its first block."""
 
     doubled: Annotated[Count, Field(description="blocks left out because they were duplicates")]

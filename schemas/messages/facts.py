@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Amount, Count, Message, Microseconds, NodeName, NonNegative, Part, Text
+from schemas.messages.base import Amount, Count, Message, MessagePart, Microseconds, NodeName, NonNegative, Text
 from schemas.workload import Kind
 
 # In `PodFacts.node` and in its subject: the scheduler has not bound the pod yet. No node can have this name.
@@ -18,7 +18,7 @@ Amounts = Annotated[dict[Text, Amount], Field(max_length=256)]
 Labels = Annotated[dict[Text, Annotated[str, Field(max_length=4096)]], Field(max_length=1024)]
 
 
-class Taint(Part):
+class Taint(MessagePart):
     """Why pods avoid a node."""
 
     key: Text

@@ -4,12 +4,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from schemas.messages.base import Count, Message, Microseconds, NonNegative, Part, Text
+from schemas.messages.base import Count, Message, MessagePart, Microseconds, NonNegative, Text
 
 MAXIMUM_MARKETS = 2000
 
 
-class Market(Part):
+class Market(MessagePart):
     """Nodes of one instance type, zone and kind of capacity."""
 
     type: Annotated[Text | None, Field(description="instance type; absent: the nodes name none")] = None

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Count, Message, Microseconds, NodeName, NonNegative, Part, Text
+from schemas.messages.base import Count, Message, MessagePart, Microseconds, NodeName, NonNegative, Text
 
 # Nodes that a decision lists; its counts include all.
 MOST_RANKED = 10
@@ -13,7 +13,7 @@ Mode = Literal["argmax", "graded", "shadow"]
 Outcome = Literal["placed", "rejected", "passed"]
 
 
-class Ranked(Part):
+class Ranked(MessagePart):
     """One node that the pod could go to."""
 
     node: NodeName
@@ -26,7 +26,7 @@ class Ranked(Part):
     state: Annotated[Literal["fresh", "stale", "unknown"], Field(description="age of the telemetry behind it")]
 
 
-class Refusal(Part):
+class Refusal(MessagePart):
     """One node that the pod could not go to."""
 
     node: NodeName
@@ -69,7 +69,7 @@ class Decision(Message):
     ] = None
 
 
-class Held(Part):
+class Held(MessagePart):
     """A reservation for one pod."""
 
     namespace: Text

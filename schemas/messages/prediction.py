@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Amount, Count, Message, Microseconds, NodeName, NonNegative, Part, Ratio, Text
+from schemas.messages.base import Amount, Count, Message, MessagePart, Microseconds, NodeName, NonNegative, Ratio, Text
 
 # Priority classes of pods; beside them the whole node, and what is in no pod.
 Priority = Literal["prod", "mid", "batch", "free", "none"]
@@ -17,14 +17,14 @@ FORMULAS: tuple[str, ...] = get_args(Formula)
 MAXIMUM_WORKLOADS = 1000
 
 
-class Resources(Part):
+class Resources(MessagePart):
     """An amount of each resource."""
 
     cpu: Annotated[Amount, Field(description="cores")]
     memory: Annotated[Amount, Field(description="bytes")]
 
 
-class Accuracy(Part):
+class Accuracy(MessagePart):
     """Accuracy of a model's predictions of this node whose horizon has passed; older ones count less."""
 
     violations: Annotated[

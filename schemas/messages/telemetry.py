@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Amount, Count, Message, Microseconds, NodeName, Part, Ratio, Text
+from schemas.messages.base import Amount, Count, Message, MessagePart, Microseconds, NodeName, Ratio, Text
 from schemas.workload import Kind
 
 MAXIMUM_SAMPLES = 100
@@ -78,7 +78,7 @@ class SmoothedBlock(Block):
     TITLE: ClassVar[str] = "Smoothed samples of one node"
 
 
-class Size(Part):
+class Size(MessagePart):
     """How large a node is, and whether its kernel reports CPU pressure."""
 
     cpus: Annotated[int, Field(gt=0, le=65_536, description="CPUs online")]

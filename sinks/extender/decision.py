@@ -68,13 +68,13 @@ def ranked(verdict: Verdict, most: int) -> list[Ranked]:
     return [
         Ranked.model_construct(
             node=nodes.names[index],
-            score=round(total[place], 3),
-            scores={name: round(values[place], 3) for name, values in scores.items()},
-            room=None if math.isnan(room[place]) else round(room[place], 4),
-            reserved=round(max(0.0, reserved[place]), 4),
-            state=STATES[states[place]],
+            score=round(total[rank], 3),
+            scores={name: round(values[rank], 3) for name, values in scores.items()},
+            room=None if math.isnan(room[rank]) else round(room[rank], 4),
+            reserved=round(max(0.0, reserved[rank]), 4),
+            state=STATES[states[rank]],
         )
-        for place, index in enumerate(best)
+        for rank, index in enumerate(best)
     ]
 
 

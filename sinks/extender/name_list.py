@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-Words = list[NDArray[np.uint64]]
+Uint64s = list[NDArray[np.uint64]]
 
 _QUOTE, _COMMA, _FIRST_PRINTABLE = b'",\x20'
 _WORD_BYTES = 8
@@ -61,7 +61,7 @@ class NameList(Sequence[str]):
         return index < len(self) and int(self._begins[index]) == position
 
     @cached_property
-    def words(self) -> Words:
+    def words(self) -> Uint64s:
         """Arrays (names,) of the first eight bytes of each name as integers, of the next eight, and so on.
 
         The last ones are filled up with zeros.
@@ -70,7 +70,7 @@ class NameList(Sequence[str]):
         text = np.frombuffer(self.sent + bytes(_WORD_BYTES * width), np.uint8)
         # Every eight neighbouring bytes as one integer, whatever its alignment.
         neighbours: NDArray[Any] = np.ndarray((len(text) - _WORD_BYTES + 1,), "<u8", text, strides=(1,))
-        words: Words = []
+        words: Uint64s = []
         for offset in range(0, _WORD_BYTES * width, _WORD_BYTES):
             word = neighbours[self._begins + offset]
             if shortest < offset + _WORD_BYTES:

@@ -1,4 +1,4 @@
-"""The newest that is said of each node and workload on the bus."""
+"""The newest message of each node and workload on the bus."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Latest:
         predictions: By node.
         availabilities: By node.
         forecasts: By namespace, kind and name of the workload.
-        current: Set once all that was said before the start has been read.
+        current: Set once all messages from before the start have been read.
     """
 
     def __init__(self) -> None:

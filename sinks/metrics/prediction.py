@@ -35,7 +35,7 @@ class Predictions(Collector):
     """The newest prediction and reject signal of each node, and forecast of each workload."""
 
     def __init__(self, report_seconds: Ages) -> None:
-        """Start empty; what was not said for three times so long is left out."""
+        """Start empty; a series without a message for three times so long is left out."""
         self._expiry = {
             kind: _REPORTS_MISSED * seconds for kind, seconds in zip(KINDS.values(), report_seconds, strict=True)
         }
@@ -50,17 +50,17 @@ class Predictions(Collector):
     def free(self) -> None:
         """Drop all of which nothing has come for as long as its numbers count."""
         for heard in self._heard.values():
-            for place in heard.silent():
-                self._newest.pop(place, None)
+            for key in heard.silent():
+                self._newest.pop(key, None)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the gauges of all that was said lately."""
+        """Yield the gauges of all recent messages."""
         now, live = time.time(), list[Foreseen]()
-        for place, message in list(self._newest.items()):
+        for key, message in list(self._newest.items()):
             if message.at_us / 1e6 >= now - self._expiry[type(message)]:
                 live.append(message)
-            elif self._newest.get(place) is message:
-                del self._newest[place]
+            elif self._newest.get(key) is message:
+                del self._newest[key]
         predictions = [message for message in live if isinstance(message, Prediction)]
         yield from _peaks(predictions)
         yield from _accuracy(predictions)

@@ -210,7 +210,7 @@ def _rooms(live: list[Availability], workloads: set[str]) -> Iterator[Metric]:
 
 
 async def run(client: Client, settings: Settings) -> None:
-    """Follow all that is said of nodes and workloads until cancelled."""
+    """Follow the newest messages of nodes and workloads until cancelled."""
     names = Names(settings.prefix)
     nodes = Nodes(settings.cache.expiry_seconds)
     ages = prediction.Ages(settings.predict.force_seconds, settings.reject.report_seconds, settings.forecast.seconds)

@@ -13,7 +13,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -44,10 +43,16 @@ def run(settings: Settings, *, json_output: bool, strict: bool = False) -> int:
     """Check, print, and return the exit status: 1 if something is broken, or, if `strict`, lacks."""
     findings = examine(checks(settings), _SECONDS)
     if json_output:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print(json.dumps([_public(finding) for finding in findings], indent=2))
     else:
         Console().print(report(findings))
     return int(any(finding.ok is False or (strict and finding.ok is None) for finding in findings))
+
+
+def _public(finding: Finding) -> dict[str, str | bool | None]:
+    """Return a finding under the names that `--json` promises."""
+    detail, remedy = finding.detail, finding.remedy
+    return {"name": finding.name, "ok": finding.ok, "found": detail, "cost": finding.cost, "mend": remedy}
 
 
 def checks(settings: Settings) -> Checks:
@@ -102,9 +107,9 @@ def report(findings: list[Finding]) -> Table:
     table = Table.grid(padding=(0, 2))
     for finding in findings:
         mark, style = _MARKS[finding.ok]
-        text = Text(clean.lines(finding.found))
+        text = Text(clean.lines(finding.detail))
         if finding.ok is not True:
-            text.append(clean.lines(f"\ncosts: {finding.cost}\nmend:  {finding.mend}"), style="dim")
+            text.append(clean.lines(f"\ncost:   {finding.cost}\nremedy: {finding.remedy}"), style="dim")
         table.add_row(Text(mark, style=style), Text(clean.text(finding.name)), text)
     return table
 

@@ -36,9 +36,9 @@ class Finding:
 
     name: str
     ok: bool | None
-    found: str
+    detail: str
     cost: str = ""
-    mend: str = ""
+    remedy: str = ""
 
 
 def machine(sample: Sample) -> Finding:
@@ -110,14 +110,14 @@ def containers(name: str, settings: Settings) -> Finding:
     candidate = next(each for each in survey.explain(settings) if each.name == name)
     if candidate.state == "usable":
         use = "used" if candidate.wanted else "not used"
-        return Finding(title, True, f"{use}: {candidate.found}; reports {candidate.gives}")
+        return Finding(title, True, f"{use}: {candidate.detail}; reports {candidate.gives}")
     lacking = candidate.named or (candidate.wanted and (candidate.state == "refused" or name == "cgroup"))
     if not lacking:
-        return Finding(title, True, f"not used: {candidate.found}")
+        return Finding(title, True, f"not used: {candidate.detail}")
     return Finding(
         title,
         False if candidate.named else None,
-        candidate.found,
+        candidate.detail,
         f"the agent waits for it; not reported meanwhile: {candidate.gives}",
         candidate.remedy,
     )

@@ -119,7 +119,7 @@ class Monitor:
 
         Args:
             path: The page.
-            accept: Header of that name, by which Prometheus and OpenMetrics text are told apart.
+            accept: Header of that name, which selects Prometheus or OpenMetrics text.
         """
         if path == "/metrics":
             encode, kind = choose_encoder(accept)

@@ -1,7 +1,7 @@
 """One run: a scenario, a scheduler and a seed, from the first pod to the last, in virtual time.
 
 kube-scheduler's part: pods wait in order of creation; a refused pod backs off for one second, doubling to ten, and is
-tried again when a pod has ended or, under spazio, when a second of telemetry has come. It is told of a pod's end at
+tried again when a pod has ended or, under spazio, when a second of telemetry has come. It sees a pod's end at
 once, and binds at most so many pods a second.
 """
 
@@ -24,7 +24,7 @@ SETTLED_SECONDS = 20  # for which telemetry runs before the first pod is created
 
 @dataclass(slots=True)
 class Run:
-    """What a run leaves behind; arrays are (pods,) but where said.
+    """What a run leaves behind; arrays are (pods,) unless stated.
 
     Attributes:
         population: The pods.

@@ -23,7 +23,7 @@ class Interval(NamedTuple):
 
 
 def of(run: Run, scenario: Scenario) -> dict[str, float]:
-    """Return the figures of one run, in seconds where nothing else is said; NaN: there is none."""
+    """Return the figures of one run, in seconds unless stated; NaN: there is none."""
     own = run.population
     ended = np.isfinite(run.ended)
     batch = own.threads > 0

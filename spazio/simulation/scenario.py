@@ -30,11 +30,11 @@ Positive = Annotated[float, BeforeValidator(_amount), Field(gt=0, allow_inf_nan=
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$")]
 
 
-class _Part(BaseModel):
+class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Nodes(_Part):
+class Nodes(_Table):
     """Nodes of one size.
 
     Attributes:
@@ -58,7 +58,7 @@ class Nodes(_Part):
     pods: Annotated[int, Field(gt=0)] = 110
 
 
-class Pods(_Part):
+class Pods(_Table):
     """Pods of one workload.
 
     Attributes:
@@ -99,14 +99,14 @@ class Pods(_Part):
         return {resource: amount for resource, amount in both.items() if amount is not None}
 
 
-class Loss(_Part):
+class Loss(_Table):
     """Nodes that die; their pods begin again elsewhere."""
 
     at: Amount
     nodes: Annotated[int, Field(gt=0)] = 1
 
 
-class Physics(_Part):
+class Physics(_Table):
     """How nodes behave.
 
     Attributes:
@@ -124,7 +124,7 @@ class Physics(_Part):
     restart_seconds: Amount = 10.0
 
 
-class Scenario(_Part):
+class Scenario(_Table):
     """What is simulated.
 
     Attributes:
@@ -188,5 +188,5 @@ def load(source: str) -> Scenario:
         raise Unreadable(f"{path}: is no TOML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or "scenario"
-        raise Unreadable(f"{path}: {place}: {first['msg']}") from error
+        location = ".".join(map(str, first["loc"])) or "scenario"
+        raise Unreadable(f"{path}: {location}: {first['msg']}") from error

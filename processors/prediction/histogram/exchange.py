@@ -199,14 +199,14 @@ def _part(fields: Mapping[str, Any], name: str, options: Options, half_life: flo
 
 def _weights(document: Any, options: Options, where: str) -> tuple[histogram.Rows, histogram.Array]:
     entries = field.members({} if document is None else document, None, where)
-    places = [_place(name, options.count, where) for name in entries]
-    if len(set(places)) != len(places):
+    bucket_numbers = [_bucket_number(name, options.count, where) for name in entries]
+    if len(set(bucket_numbers)) != len(bucket_numbers):
         raise ValueError(f"{where} has a bucket twice")
     weights = [field.whole(weight, _MOST, f"{where}[{name}]") for name, weight in entries.items()]
-    return np.array(places, dtype=np.intp), np.array(weights, dtype=np.float64)
+    return np.array(bucket_numbers, dtype=np.intp), np.array(weights, dtype=np.float64)
 
 
-def _place(name: Any, count: int, where: str) -> int:
+def _bucket_number(name: Any, count: int, where: str) -> int:
     if not re.fullmatch(r"-?\d{1,9}", str(name), re.ASCII):
         raise ValueError(f"{where} has the bucket {name!r:.60}, which is no number")
     bucket_number = int(name)

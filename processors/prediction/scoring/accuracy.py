@@ -119,7 +119,7 @@ def update(state: State, usage: Array, peaks: Array, limit: Array, at_us: Times,
     waiting = pending.observe(state.waiting, usage, seen, elapsed > params.gap_seconds)
     done = pending.due(waiting, at_us, seen, horizon_seconds=params.horizon_seconds)
     sums = _score(state, waiting.highest, done, np.exp2(-elapsed / params.half_life_seconds))
-    waiting, chosen = pending.place(
+    waiting, chosen = pending.admit(
         pending.release(waiting, done), at_us, seen, interval_seconds=params.interval_seconds
     )
     return State(

@@ -143,7 +143,7 @@ def advance(state: State, usage: Array, at_us: Times, *, params: Params) -> tupl
     means, scales = state.means, state.scales
     state = _follow(state, usage, seen, elapsed, params)
     judged = waiting
-    waiting, chosen = pending.place(
+    waiting, chosen = pending.admit(
         pending.release(waiting, done), at_us, seen, interval_seconds=params.interval_seconds
     )
     turn = Turn(judged, means, scales, done, chosen)

@@ -57,7 +57,7 @@ def release(state: State, done: Mask) -> State:
     return state._replace(born_us=np.where(done, 0, state.born_us))
 
 
-def place(state: State, at_us: Times, seen: Mask, *, interval_seconds: float) -> tuple[State, Mask]:
+def admit(state: State, at_us: Times, seen: Mask, *, interval_seconds: float) -> tuple[State, Mask]:
     """Give a slot to each row that has a free one and whose newest prediction is at least an interval old.
 
     Returns:

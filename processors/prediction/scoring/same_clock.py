@@ -50,8 +50,8 @@ def update(state: State, usage: Array, before_us: Times, at_us: Times, *, horizo
     highest = np.where(_ended(before_us, at_us)[:, None, :, None], np.float32(np.nan), state.highest)
     row = np.arange(len(usage))
     hour = at_us // _HOUR_US % _HOURS
-    place = (row, slice(None), at_us // _GENERATION_US % _GENERATIONS, hour)
-    highest[place] = np.where(seen[:, None], np.fmax(highest[place], usage), highest[place])
+    cell = (row, slice(None), at_us // _GENERATION_US % _GENERATIONS, hour)
+    highest[cell] = np.where(seen[:, None], np.fmax(highest[cell], usage), highest[cell])
     hours = min(-(-int(horizon_seconds) // 3600) + 1, _HOURS)
     within = (hour[:, None] + np.arange(hours)) % _HOURS
     ahead = np.fmax.reduce(highest[row[:, None], :, :, within], axis=(1, 3))

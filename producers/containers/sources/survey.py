@@ -30,7 +30,7 @@ class Candidate:
         state: Whether it is usable; absent: its files do not exist; refused: they exist, but are not accessible.
         wanted: Whether settings select it, given the other sources.
         named: Whether settings name it.
-        found: What is available, or why it is not usable.
+        detail: What is available, or why it is not usable.
         gives: What it reports.
         remedy: How to make it usable, and what that requires; empty if it is.
     """
@@ -39,7 +39,7 @@ class Candidate:
     state: State
     wanted: bool
     named: bool
-    found: str
+    detail: str
     gives: str
     remedy: str
 

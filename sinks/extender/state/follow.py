@@ -122,7 +122,7 @@ class Followed:
             bucket("reservations", names.reservations_bucket, or_deleted(of(Reservations)), self._reservations),
             bucket("nodes", names.nodes_bucket, node, self._node),
             bucket("pods", names.pods_bucket, pod, self._pod),
-            # Whoever makes facts without the buckets is heard too; what both say is taken once.
+            # Facts of a producer that writes no buckets count too; facts that come both ways are applied once.
             _Source("nodefacts", names.telemetry, names.part("*", "nodefacts"), node, self._node),
             _Source("podfacts", names.telemetry, names.part("*", "podfacts"), pod, self._pod, newest=False),
             _Source("prediction", names.estimates, names.of("prediction", "*"), of(Prediction), self._prediction),
@@ -144,7 +144,7 @@ class Followed:
 
     def _availability(self, received: Decoded[Availability | None]) -> None:
         availability = received.message
-        if availability is None:  # one that expires leaves no message; what it said grows old by itself
+        if availability is None:  # one that expires leaves no message; its values grow old by themselves
             return
         if availability.at_us > time.time_ns() // 1000 + _AHEAD_US:
             raise ValueError(f"{availability.node} reports from the future: look after its clock")

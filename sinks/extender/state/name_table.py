@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinks.extender import name_list
-from sinks.extender.name_list import NameList, Words
+from sinks.extender.name_list import NameList, Uint64s
 
 _EMPTY = -1
-_SPACE = 4  # places a name
+_SPACE = 4  # table slots a name
 _MOST_STEPS = 32  # beyond which somebody chose the names
 _FACTOR = 0x9E37_79B9_7F4A_7C15
 
@@ -31,12 +31,12 @@ class NameTable:
         self._words, self._lengths, self._rows = names.words, names.lengths, rows
         self._bits = max(6, (_SPACE * len(names)).bit_length())
         self._table = np.full(1 << self._bits, _EMPTY, np.intp)
-        waiting, places = np.arange(len(names)), self._places(names.words)
+        waiting, slots = np.arange(len(names)), self._slots(names.words)
         for _ in range(_MOST_STEPS):
-            free = self._table[places] == _EMPTY
-            self._table[places[free]] = waiting[free]  # of several names at one place, the last one stays
-            left = self._table[places] != waiting
-            waiting, places = waiting[left], self._next(places[left])
+            free = self._table[slots] == _EMPTY
+            self._table[slots[free]] = waiting[free]  # of several names in one slot, the last one stays
+            left = self._table[slots] != waiting
+            waiting, slots = waiting[left], self._next(slots[left])
             if not len(waiting):
                 return
         raise ValueError("too many names have the same hash")
@@ -47,12 +47,12 @@ class NameTable:
         # A name with more words than every known one has another length, too.
         nothing = np.zeros(len(names), np.uint64)
         words = [word for word, _ in zip(chain(names.words, repeat(nothing)), self._words, strict=False)]
-        waiting, places = np.arange(len(names)), self._places(words)
+        waiting, slots = np.arange(len(names)), self._slots(words)
         for _ in range(_MOST_STEPS):
-            candidates = self._table[places]
+            candidates = self._table[slots]
             used = candidates != _EMPTY
             if not used.all():
-                waiting, places, candidates = waiting[used], places[used], candidates[used]
+                waiting, slots, candidates = waiting[used], slots[used], candidates[used]
             same = self._lengths[candidates] == names.lengths[waiting]
             for own, asked in zip(self._words, words, strict=True):
                 same &= own[candidates] == asked[waiting]
@@ -60,10 +60,10 @@ class NameTable:
                 rows[waiting] = self._rows[candidates]
                 break
             rows[waiting[same]] = self._rows[candidates[same]]
-            waiting, places = waiting[~same], self._next(places[~same])
+            waiting, slots = waiting[~same], self._next(slots[~same])
         return rows
 
-    def _places(self, words: Words) -> NDArray[np.intp]:
+    def _slots(self, words: Uint64s) -> NDArray[np.intp]:
         """Return (names,) where to look first."""
         mixed = np.zeros(len(words[0]), np.uint64)
         for word in words:
@@ -71,8 +71,8 @@ class NameTable:
             mixed ^= mixed >> np.uint64(32)
         return (mixed >> np.uint64(64 - self._bits)).astype(np.intp)
 
-    def _next(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        return (places + 1) & ((1 << self._bits) - 1)
+    def _next(self, slots: NDArray[np.intp]) -> NDArray[np.intp]:
+        return (slots + 1) & ((1 << self._bits) - 1)
 
 
 def of(names: Sequence[str], rows: Sequence[int]) -> NameTable | None:

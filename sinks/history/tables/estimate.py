@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from schemas.messages.base import Part
+from schemas.messages.base import MessagePart
 from schemas.messages.estimate import CLASS_COLUMNS, Availability, Model
 from schemas.sections.estimation import FEATURES
 from sinks.history import column
@@ -88,7 +88,7 @@ def models(messages: Sequence[Model]) -> pl.DataFrame:
     return column.frame(messages, MODEL, classes=[_listed(message.classes, _SUM) for message in messages], **maps)
 
 
-def _listed(classes: Mapping[str, Part] | None, form: pl.Struct) -> list[tuple[Any, ...]] | None:
+def _listed(classes: Mapping[str, MessagePart] | None, form: pl.Struct) -> list[tuple[Any, ...]] | None:
     """Return classes as the fields of structs, their names first; None stays: the message has no classes."""
     if classes is None:
         return None
@@ -96,7 +96,7 @@ def _listed(classes: Mapping[str, Part] | None, form: pl.Struct) -> list[tuple[A
     return [(name, *values(part)) for name, part in classes.items()]
 
 
-def _field(classes: Mapping[str, Part] | None, field: str) -> dict[str, Any] | None:
+def _field(classes: Mapping[str, MessagePart] | None, field: str) -> dict[str, Any] | None:
     """Return one field of all classes by name; None: no class has it."""
     values = {name: value for name, part in (classes or {}).items() if (value := getattr(part, field)) is not None}
     return values or None

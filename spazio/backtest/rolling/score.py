@@ -38,14 +38,14 @@ class Curve(NamedTuple):
 
 def future(nodes: Nodes, horizon_seconds: int) -> Array:
     """Return the highest usage within the horizon (steps, nodes), of all times; NaN where it was not seen whole."""
-    place = (nodes.second - nodes.second[0]) // STEP_SECONDS
+    steps = (nodes.second - nodes.second[0]) // STEP_SECONDS
     horizon = horizon_seconds // STEP_SECONDS
-    usage = np.full((int(place[-1]) + 1 + horizon, nodes.usage.shape[1]), np.nan)
-    usage[place] = nodes.usage
+    usage = np.full((int(steps[-1]) + 1 + horizon, nodes.usage.shape[1]), np.nan)
+    usage[steps] = nodes.usage
     seen = np.cumsum(~np.isnan(usage), axis=0)
-    share = (seen[place + horizon] - seen[place]) / horizon
-    ended = place + horizon <= place[-1]
-    best = oracle.peak(usage.T, horizon=horizon).T[place]
+    share = (seen[steps + horizon] - seen[steps]) / horizon
+    ended = steps + horizon <= steps[-1]
+    best = oracle.peak(usage.T, horizon=horizon).T[steps]
     observed = ended[:, None] & (share >= _SEEN) & ~np.isnan(nodes.usage)
     return np.where(observed, best, np.nan)
 

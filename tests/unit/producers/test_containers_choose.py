@@ -67,14 +67,14 @@ def test_all_that_can_be_used_is_usable_and_needs_no_mending(host: Path) -> None
     pytest.importorskip("grpc")
     for candidate in survey.explain(given(host)):
         assert (candidate.state, candidate.remedy) == ("usable", "")
-        assert candidate.found
+        assert candidate.detail
         assert candidate.gives
 
 
 def test_nothing_there_is_absent_and_each_says_how_to_mend_it(tmp_path: Path) -> None:
     for candidate in survey.explain(given(tmp_path)):
         assert candidate.state == "absent"
-        assert str(tmp_path) in candidate.found
+        assert str(tmp_path) in candidate.detail
         assert "--" in candidate.remedy
 
 

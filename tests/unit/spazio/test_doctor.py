@@ -43,10 +43,10 @@ def given(folder: Path, **flags: str) -> Settings:
 def text_of(finding: Finding) -> str:
     """Hold a finding that is not ok against what it owes the reader; return all its words."""
     assert finding.ok is not True
-    assert finding.found
+    assert finding.detail
     assert finding.cost
-    assert finding.mend
-    return f"{finding.found} {finding.cost} {finding.mend}"
+    assert finding.remedy
+    return f"{finding.detail} {finding.cost} {finding.remedy}"
 
 
 @asynccontextmanager
@@ -120,11 +120,11 @@ async def test_a_server_that_greets_and_then_falls_silent_is_broken(tmp_path: Pa
 def test_a_real_server_answers_and_lacks_streams_at_first(settings: Settings) -> None:
     finding = doctor.nats_server(settings)
     assert finding.ok is True
-    assert "runs 2." in finding.found
+    assert "runs 2." in finding.detail
     finding = doctor.streams(settings)
     assert finding.ok is None
     assert "SPAZIO_TELEMETRY" in text_of(finding)
-    assert "KV_SPAZIO_AVAILABILITY" in finding.found
+    assert "KV_SPAZIO_AVAILABILITY" in finding.detail
 
 
 async def test_a_real_server_with_all_streams_is_well(client: Client, settings: Settings) -> None:
@@ -211,7 +211,7 @@ def test_each_check_gives_the_finding_that_it_is_listed_as(tmp_path: Path) -> No
     checks = doctor.checks(given(tmp_path / "data", **flags))
     findings = doctor.examine(checks, 30)
     assert [finding.name for finding in findings] == list(checks)
-    assert not [finding for finding in findings if "failed" in finding.found]
+    assert not [finding for finding in findings if "failed" in finding.detail]
 
 
 LACKING = Finding("b", None, "no 'spazio[embedded]'", "speed", "pip install 'spazio[embedded]'")
@@ -241,6 +241,6 @@ def test_the_report_says_cost_and_cure_of_all_that_is_not_well() -> None:
     lines = [line.rstrip() for line in capture.get().splitlines()]
     assert lines[0].split() == ["ok", "a", "fine"]
     assert lines[1].startswith("lacks")
-    assert [line.strip() for line in lines[2:4]] == ["costs: speed", "mend:  pip install 'spazio[embedded]'"]
+    assert [line.strip() for line in lines[2:4]] == ["cost:   speed", "remedy: pip install 'spazio[embedded]'"]
     assert lines[4].startswith("broken")
     assert len(lines) == 7

@@ -27,7 +27,7 @@ def given(folder: Path, **flags: str) -> Settings:
 async def test_streams_that_fill_up_sooner_than_they_should_are_named_with_the_size_that_helps(
     client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (await asyncio.to_thread(retention.check, settings, 1)).found.startswith("not known yet")
+    assert (await asyncio.to_thread(retention.check, settings, 1)).detail.startswith("not known yet")
     assert not await asyncio.to_thread(retention.warning, settings, 1)
     monkeypatch.setattr(held, "_LEAST_SECONDS", 0.1)
     subject = Names().node("samples", "a")
@@ -41,8 +41,8 @@ async def test_streams_that_fill_up_sooner_than_they_should_are_named_with_the_s
     finding = await asyncio.to_thread(retention.check, settings, 1)
     assert finding.ok is None
     assert finding.cost
-    assert "not 60 minutes" in finding.found
-    assert "nats telemetry_max_bytes to" in finding.mend
+    assert "not 60 minutes" in finding.detail
+    assert "nats telemetry_max_bytes to" in finding.remedy
     warning = await asyncio.to_thread(retention.warning, settings, 1)
     assert "SPAZIO_TELEMETRY" in warning
     assert "telemetry_max_bytes" in warning
@@ -51,7 +51,7 @@ async def test_streams_that_fill_up_sooner_than_they_should_are_named_with_the_s
 def test_without_a_server_the_retention_is_unknown(tmp_path: Path) -> None:
     settings = given(tmp_path, nats_url=f"nats://127.0.0.1:{server.free_port(0)}")
     finding = retention.check(settings, 0.3)
-    assert (finding.ok, finding.found) == (None, "not checked: no server answers")
+    assert (finding.ok, finding.detail) == (None, "not checked: no server answers")
     assert not retention.warning(settings, 0.3)
 
 
@@ -91,12 +91,12 @@ def test_problems_that_services_report_are_repeated_with_the_name_of_the_service
         addresses.write(tmp_path, {"services": {"process": busy, "cache": well, "secret": "https://127.0.0.1:1"}})
         finding = readiness.check(settings, 1)
         assert finding.ok is False
-        assert finding.found == "process: overload: predictions are left out: stop something"
+        assert finding.detail == "process: overload: predictions are left out: stop something"
         addresses.write(tmp_path, {"services": {"cache": well}})
         assert readiness.check(settings, 1).ok is True
     finding = readiness.check(settings, 1)
     assert finding.ok is False
-    assert "does not answer" in finding.found
+    assert "does not answer" in finding.detail
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"problems": 3}', b"\xff"])
@@ -105,4 +105,4 @@ def test_an_answer_that_makes_no_sense_is_a_problem_and_no_crash(tmp_path: Path,
         addresses.write(tmp_path, {"services": {"process": odd}})
         finding = readiness.check(given(tmp_path), 1)
     assert finding.ok is False
-    assert "cannot be read" in finding.found
+    assert "cannot be read" in finding.detail

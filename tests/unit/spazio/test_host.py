@@ -34,16 +34,16 @@ def given(folder: Path, **flags: str) -> Settings:
 def text(finding: Finding) -> str:
     """Hold a finding that is not ok against what it owes the reader; return all its words."""
     assert finding.ok is not True
-    assert finding.found
+    assert finding.detail
     assert finding.cost
-    assert finding.mend
-    return f"{finding.found} {finding.cost} {finding.mend}"
+    assert finding.remedy
+    return f"{finding.detail} {finding.cost} {finding.remedy}"
 
 
 def test_a_machine_that_can_be_measured_tells_its_size(proc: Path) -> None:
     finding = host.machine(Sample(proc=proc))
     assert finding.ok is True
-    assert "4 CPUs" in finding.found
+    assert "4 CPUs" in finding.detail
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_a_kernel_without_psi_lacks_it_and_is_told_to_boot_with_it(proc: Path) -
     shutil.rmtree(proc / "pressure")
     finding = host.stalls(proc)
     assert finding.ok is None
-    assert "of cpu, memory, io" in finding.found
+    assert "of cpu, memory, io" in finding.detail
     assert "utilisation" in finding.cost
-    assert "psi=1" in finding.mend
+    assert "psi=1" in finding.remedy
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_the_cgroup_version_is_told_with_the_containers_in_it(
         (tmp_path / "cgroup" / folder).mkdir(parents=True)
     finding = host.cgroups(tmp_path / "cgroup", proc)
     assert finding.ok is True
-    assert finding.found.startswith(expected)
-    assert "1 running" in finding.found
+    assert finding.detail.startswith(expected)
+    assert "1 running" in finding.detail
 
 
 def test_without_a_cgroup_tree_pods_are_not_counted(proc: Path, tmp_path: Path) -> None:
@@ -122,17 +122,17 @@ def test_no_container_runtime_is_well_but_no_cgroup_tree_is_not(tmp_path: Path) 
         "containerd": True,
     }
     assert "--sample-cgroup" in text(findings["cgroup"])
-    assert findings["docker"].found == f"not used: no socket {tmp_path / 'docker.sock'}"
+    assert findings["docker"].detail == f"not used: no socket {tmp_path / 'docker.sock'}"
 
 
 def test_a_runtime_that_listens_is_used_and_it_is_told_for_what(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "docker.sock"))
         listener.listen()
-        assert host.containers("docker", settings_of(tmp_path)).found.startswith("used: ")
+        assert host.containers("docker", settings_of(tmp_path)).detail.startswith("used: ")
         other = host.containers("docker", settings_of(tmp_path, "cgroup"))
     assert other.ok is True
-    assert other.found.startswith("not used: ")
+    assert other.detail.startswith("not used: ")
 
 
 def test_a_runtime_that_cannot_be_reached_lacks_and_is_broken_if_it_was_named(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ class Clock(grid.System):
 def test_a_clock_that_stands_in_the_past_or_lacks_boottime_is_broken() -> None:
     finding = host.clock(Clock(1_800_000_000))
     assert finding.ok is True
-    assert "2.0 hours" in finding.found
+    assert "2.0 hours" in finding.detail
     for wrong in (Clock(86_400), Clock(1_800_000_000, boottime=False)):
         finding = host.clock(wrong)
         assert finding.ok is False
@@ -203,7 +203,7 @@ def test_a_package_that_is_not_installed_lacks_and_is_said_what_for() -> None:
     assert host.packages(lambda _: "1.0").ok is True
     finding = host.packages(version)
     assert finding.ok is None
-    assert finding.mend == "pip install numpy polars"
+    assert finding.remedy == "pip install numpy polars"
     assert "processors" in finding.cost
 
 

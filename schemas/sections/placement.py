@@ -77,8 +77,10 @@ class Extender(Section):
     )
     strategies: Annotated[str, AfterValidator(_strategies)] = Field(
         "availability",
-        description="Strategies that rank nodes: name or name=weight, joined by +. Options in parentheses replace "
-        "other settings, as in weighted(price=3;fit=1)=2. The default ranks by how many more such pods fit.",
+        description="Strategies that rank nodes: name or name=weight, joined by +. Names are availability, weighted, "
+        "most_allocated, least_allocated, requested_to_capacity_ratio, target_load_packing and peak. Options in "
+        "parentheses replace other settings, as in weighted(price=3;fit=1)=2. The default ranks by how many more such "
+        "pods fit.",
     )
     profiles: Annotated[tuple[str, ...], Commas, AfterValidator(_profiles)] = Field(
         (),

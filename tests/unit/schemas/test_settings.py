@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import settings
+from schemas.sections import ranking
 from schemas.sections.bus import Data
 from schemas.settings import Settings, SettingsError
 from spazio import option
@@ -129,6 +130,7 @@ def choices(annotation: Any) -> list[str]:
 def test_a_description_names_every_word_that_its_setting_can_be() -> None:
     options = {settings.option_name(core, name): info for core, name, info in settings.options()}
     words = {(flat, word) for flat, info in options.items() for word in choices(info.annotation)}
+    words |= {("extender_strategies", name) for name in ranking.STRATEGIES}
     assert len(words) >= 30
     assert not [(flat, word) for flat, word in words if not re.search(rf"\b{word}\b", options[flat].description or "")]
 

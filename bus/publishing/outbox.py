@@ -23,11 +23,13 @@ from bus.api import FULL
 from bus.health import UNSTORED, Health
 from bus.publishing.bounds import Bounds, Excess, excess
 from bus.publishing.identity import Claims, Sealer
+from bus.publishing.storage_check import StorageCheck, StorageLost
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
 _PATIENCE_SECONDS = 5.0
+_CHECK_SECONDS = 1.0
 _TOO_LARGE = 10054
 _SHOWN = 200
 _FULL_REASON = "a bucket is full and takes no new key: remove what is not needed, or raise nats bucket_max_bytes"
@@ -73,6 +75,7 @@ class Outbox:
             bounds: Counts and buries what no server takes; None: the outbox counts and logs it.
         """
         self._sealer, self._bounds = sealer or Sealer(), bounds
+        self._storage: StorageCheck | None = None
         self._claims = Claims(health, self._sealer)
         self._tried: set[str] = set()  # ids under which the stream may have a message already
         self._attempts: dict[str, int] = {}  # by identity, where an id was claimed by somebody else
@@ -86,6 +89,10 @@ class Outbox:
         self._idle = asyncio.Event()
         self._idle.set()
 
+    def guard(self, storage: StorageCheck) -> None:
+        """Have this asked after each reconnect, before anything else is sent."""
+        self._storage = storage
+
     def put(self, subject: str, payload: bytes, identity: str, headers: Mapping[str, str] | None = None) -> None:
         """Queue a message; the same message always has the same `identity`. Call from the event loop's thread."""
         if len(self._items) >= self._limit:
@@ -97,7 +104,11 @@ class Outbox:
         self._wake.set()
 
     async def run(self) -> None:
-        """Send queued messages until cancelled."""
+        """Send queued messages until cancelled.
+
+        Raises:
+            StorageLost: The server came back without what it had acknowledged; what is queued is not sent.
+        """
         while True:
             while self._items:
                 first = self._items[0]
@@ -107,7 +118,10 @@ class Outbox:
                 self._waiting.set(len(self._items))
             self._idle.set()
             self._wake.clear()
-            await self._wake.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if self._storage is None else _CHECK_SECONDS):
+                    await self._wake.wait()
+            await self.check()
 
     async def flush(self, timeout_seconds: float) -> bool:
         """Wait until all messages are stored; False: the time ran out."""
@@ -118,12 +132,30 @@ class Outbox:
             return False
         return True
 
+    async def check(self) -> bool:
+        """Return whether the server has kept what it acknowledged; False: it does not answer.
+
+        Raises:
+            StorageLost: It has not.
+        """
+        if self._storage is not None:
+            try:
+                await self._storage.check()
+            except StorageLost:
+                raise
+            except (nats.errors.Error, TimeoutError):
+                return False
+        return True
+
     async def _send_some(self) -> None:
         """Send the first messages, and remove those that are stored, up to the first that is not.
 
         Later messages are sent again after that one, in the same order; the stream recognizes them by their ids. What
         is dropped is not tried again: it would be counted once more each time.
         """
+        if not await self.check():
+            await asyncio.sleep(_RETRY_SECONDS)
+            return
         items = list(itertools.islice(self._items, self._in_flight))
         for item, stored in zip(items, await asyncio.gather(*map(self._send, items)), strict=True):
             if not stored:
@@ -152,6 +184,8 @@ class Outbox:
         if first and stored.duplicate and self._claims.claimed(item.identity, item.subject):
             self._attempts[item.identity] = self._attempts.get(item.identity, 0) + 1
             return False
+        if self._storage is not None:
+            self._storage.acknowledged(stored.stream, stored.seq, sealed)
         self._forget(item)
         self._claims.sent(item.identity)
         if item.subject.startswith("$KV."):

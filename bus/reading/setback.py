@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 SET_BACK = Counter(
     "spazio_stream_set_back_total",
-    "times that a reader noticed that its stream came back without messages that it had read",
+    "times that a service noticed that its stream came back without messages that it had read or published",
     ["stream"],
 )
 

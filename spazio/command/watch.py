@@ -9,6 +9,7 @@ the stream has: late readers find there what has expired from the stream.
 import asyncio
 import contextlib
 import hashlib
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -20,6 +21,7 @@ from bus import errors
 from bus.publishing import identity
 from bus.publishing.bounds import Bounds
 from bus.publishing.outbox import Outbox
+from bus.publishing.storage_check import StorageCheck, StorageLost
 from kube import api, ledger
 from kube.api import Api
 from kube.follow import Follower
@@ -32,6 +34,8 @@ from spazio.recovery import cluster_recovery
 from spazio.recovery.cluster_recovery import Memory
 from spazio.service import service
 from spazio.service.service import Context
+
+log = logging.getLogger(__name__)
 
 _MOST_WAITING = 10_000  # then reading stops until they are published
 _UNLIMITED = 1 << 62  # facts may not be dropped; the number of waiting facts is bounded before the outbox
@@ -53,7 +57,16 @@ def run(settings: Settings) -> int:
         SettingsError: No API server is configured, or its settings cannot be used.
     """
     server = asyncio.run(api.address(settings.kube))
-    return service.run("watch", settings, lambda context: Watch(context, server).run())
+    return service.run("watch", settings, lambda context: keep(context, server))
+
+
+async def keep(context: Context, server: str) -> None:
+    """Publish until cancelled; begin with what the server has whenever it came back with less than it had."""
+    while True:
+        try:
+            await Watch(context, server).run()
+        except* StorageLost as lost:
+            log.warning("watch.storage_lost", extra={"reason": str(lost.exceptions[0])})
 
 
 class Watch:
@@ -68,33 +81,43 @@ class Watch:
         """
         settings = context.settings
         self._settings, self._health = settings, context.health
-        self._names = Names(settings.prefix)
+        self._names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
         self._nodes, self._pods = ledger.nodes(settings.kube.price_label), ledger.pods()
         self._memory = Memory(context.client, settings, server, self._nodes, self._pods)
         self._outbox = Outbox(
             context.client,
             context.health,
             limit=_UNLIMITED,
-            timeout_seconds=settings.nats.request_timeout_seconds,
+            timeout_seconds=timeout,
             kind="facts",
             sealer=identity.stored(settings.data.dir),
-            bounds=Bounds(context.client, self._names, "watch", timeout_seconds=settings.nats.request_timeout_seconds),
+            bounds=Bounds(context.client, self._names, "watch", timeout_seconds=timeout),
         )
+        self._outbox.guard(StorageCheck(context.client, self._names.telemetry, timeout_seconds=timeout))
         self._life = f"{time.time_ns():x}"
         self._heard, self._room = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
-        """Continue where an earlier run stopped, until cancelled."""
+        """Continue where an earlier run stopped, until cancelled.
+
+        Raises:
+            StorageLost: In a group: the ledgers have what the server lost. Another watch recalls what it has.
+        """
         for facts in await self._published_before():
             self._put_copy(facts)
+        lost = False
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._outbox.run())
                 group.create_task(self._follow(self._nodes))
                 group.create_task(self._follow(self._pods))
                 group.create_task(self._publish())
+        except* StorageLost:
+            lost = True
+            raise
         finally:
-            await self._finish()
+            if not lost:
+                await self._finish()
 
     async def _published_before(self) -> Sequence[NodeFacts | PodFacts]:
         """Recall what an earlier run published; again, if the server goes away meanwhile."""
@@ -147,7 +170,7 @@ class Watch:
             snapshot = self._memory.snapshot() if due else None
             while not await self._outbox.flush(_PATIENCE_SECONDS):
                 pass  # the outbox reports the problem
-            if snapshot is not None:
+            if snapshot is not None and await self._outbox.check():
                 await self._memory.save(snapshot)
                 saved, saved_versions = loop.time(), versions
 
@@ -184,9 +207,10 @@ class Watch:
         snapshot = self._memory.snapshot()
         sending = asyncio.create_task(self._outbox.run())
         if await self._outbox.flush(_LINGER_SECONDS):
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, StorageLost):
                 async with asyncio.timeout(_LINGER_SECONDS / 2):
-                    await self._memory.save(snapshot)
+                    if await self._outbox.check():
+                        await self._memory.save(snapshot)
         sending.cancel()
 
 

@@ -11,6 +11,7 @@ from nats.aio.client import Client
 
 from bus.health import Health
 from bus.reading.reader import Reader
+from bus.reading.setback import SET_BACK
 from kube import api, follow
 from kube.api import Api
 from kube.follow import Follower, News
@@ -19,12 +20,13 @@ from schemas.live import Live
 from schemas.messages.facts import PodFacts
 from schemas.sections.measurement import Kube
 from schemas.settings import Settings, SettingsError
-from schemas.subject import Names
+from schemas.subject import Names, token
 from spazio.command import watch
 from spazio.service.service import Context
 from tests.conftest import NatsServer
 from tests.integration import api_server
 from tests.integration.api_server import ApiServer, added, event, lines, page, pod, refusal
+from tests.support.power import Power, publish
 
 NAMES = Names()
 BOOKMARK = event("BOOKMARK", {"metadata": {"resourceVersion": "70"}})
@@ -256,7 +258,7 @@ async def watching(client: Any, settings: Settings, server: ApiServer, folder: P
     health = Health()
     settings = settings.model_copy(update={"kube": kube})
     context = Context(client, settings, health, Live(settings))
-    running = asyncio.create_task(watch.Watch(context, server.url).run())
+    running = asyncio.create_task(watch.keep(context, server.url))
     try:
         yield health
     finally:
@@ -340,6 +342,40 @@ async def test_a_watch_that_begins_while_nats_is_away_waits_for_it(
         facts = await stored(client, 2)
         assert not health.problems
     assert [each.name for each in facts] == ["a", "b"]
+    assert server.lists() == 1
+
+
+@pytest.mark.parametrize("others", [0, 30])
+async def test_facts_that_a_server_lost_with_its_power_are_published_again(
+    client: Client, settings: Settings, nats_server: NatsServer, server: ApiServer, tmp_path: Path, others: int
+) -> None:
+    """`others`: messages of other producers that the server stores before the watch asks what is left."""
+    power, go = Power(nats_server, tmp_path / "copy"), asyncio.Event()
+
+    async def later(request: Any) -> Any:
+        await go.wait()
+        return await lines(added("b", 51), then="hold")(request)
+
+    server.script("pods", "list", page(50, pod("a", 41)))
+    server.script("pods", "watch", later, lines(added("b", 51), then="hold"))
+    counted = SET_BACK.labels(NAMES.telemetry)._value
+    before = counted.get()
+    async with watching(client, settings, server, tmp_path):
+        await stored(client, 1)
+        await asyncio.sleep(0.5)  # until the checkpoint is written
+        await power.synced()
+        go.set()
+        await stored(client, 2)
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(power.lose)
+        for number in range(others):
+            await publish(client, NAMES.node("samples", f"n{number}"), b"{}")
+        facts = await stored(client, 2)
+        copy = await client.jetstream().key_value(NAMES.pods_bucket)
+        assert codec.decode(PodFacts, (await copy.get(token(facts[1].pod))).value or b"").name == "b"
+    assert [each.name for each in facts] == ["a", "b"]
+    assert counted.get() == before + 1
+    assert server.versions() == ["50", "50"]
     assert server.lists() == 1
 
 

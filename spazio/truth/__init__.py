@@ -106,7 +106,9 @@ async def _record(settings: Settings, out: Path, *, quick: bool, only: Sequence[
         began = time.monotonic()
         async for recorded in experiment.record(own, families, out, step_seconds):
             step = recorded.steps[-1]
-            shown = f"{step.fits} hold" if step.slowdown is None else f"slowdown {step.slowdown:.2f}"
+            shown = f"{step.fits:.1f} hold" if step.slowdown is None else f"slowdown {step.slowdown:.2f}"
+            if step.disturbed is not None:
+                shown += f", measured again: something else took {step.disturbed:.1f} CPUs"
             bar.update(task, advance=1, description=f"{step.family} {step.pods}: {shown}")
             if not console.is_terminal:
                 sys.stderr.write(f"{time.monotonic() - began:6.0f} s  {step.family} {step.pods}: {shown}\n")

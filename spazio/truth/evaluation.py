@@ -35,7 +35,7 @@ class Cell:
         family, pods: Family and number of the running pods.
         slowdown: Slowdown of the policy.
         seconds: Time since the last change of pods.
-        truth: Pods that still fit.
+        truth: Pods that still fit; with a part of one, as `available`.
         available, lower: Estimates for the expected mix.
         room, room_lower: Estimates for the class of the next pod; None: there are none.
     """
@@ -61,33 +61,50 @@ class Cell:
         return self.lower <= self.truth
 
 
-def most(steps: Sequence[Step], slowdown: float) -> int | None:
-    """Return the largest number of pods that fits, interpolated between steps; None: all tested numbers fit."""
+def most(steps: Sequence[Step], slowdown: float) -> float | None:
+    """Return how many pods fit, between steps a part of one; None: all tested numbers fit.
+
+    More pods never slow work down less, so measurements that say so are averaged (isotonic regression). Between two
+    steps the inverse of the slowdown is interpolated: it falls almost evenly to 0 where open loops have no room left.
+    """
     if steps[0].fits is not None:
         return steps[-1].fits
     measured = [(step.pods, step.slowdown) for step in steps if step.slowdown is not None]
-    for index, (pods, exceeding) in enumerate(measured):
-        if exceeding <= slowdown:
+    speeds = [1 / value for value in _rising([value for _, value in measured])]
+    for index, speed in enumerate(speeds):
+        if speed >= 1 / slowdown:
             continue
         if index == 0:
-            return 0
-        before, least = measured[index - 1]
-        share = (slowdown - least) / (exceeding - least) if exceeding > least else 0.0
-        return int(before + share * (pods - before) + 1e-9)
+            return 0.0
+        (before, _), (pods, _) = measured[index - 1 : index + 1]
+        return before + (speeds[index - 1] - 1 / slowdown) / (speeds[index - 1] - speed) * (pods - before)
     return None
+
+
+def _rising(values: Sequence[float]) -> list[float]:
+    """Return the closest values that never fall (pool adjacent violators)."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        pool = value, 1
+        while pools and pools[-1][0] > pool[0]:
+            before = pools.pop()
+            count = before[1] + pool[1]
+            pool = (before[0] * before[1] + pool[0] * pool[1]) / count, count
+        pools.append(pool)
+    return [value for value, count in pools for _ in range(count)]
 
 
 def cells(
     recording: Recording, estimates: Sequence[tuple[int, Availability]], slowdown: float, seconds: Sequence[float]
 ) -> Iterator[Cell]:
-    """Yield the estimates `seconds` after each change of pods, where the truth is known."""
+    """Yield the estimates `seconds` after each change of pods, where the truth is known and nothing disturbed."""
     times = [at_us for at_us, _ in estimates]
     for family, steps in of_family(recording.steps).items():
         fits = most(steps, slowdown)
         if fits is None:
             continue
         for step in steps:
-            for since in seconds:
+            for since in seconds if step.disturbed is None else ():
                 at_us = step.begin_us + since * 1e6
                 index = bisect.bisect_right(times, at_us) - 1
                 if index < 0 or at_us > step.end_us:
@@ -99,7 +116,7 @@ def cells(
                     pods=step.pods,
                     slowdown=slowdown,
                     seconds=since,
-                    truth=max(0, fits - step.pods),
+                    truth=max(0.0, fits - step.pods),
                     available=row.available,
                     lower=row.lower,
                     room=None if room is None else room.available,

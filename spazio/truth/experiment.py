@@ -23,6 +23,8 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import addresses
 from spazio.service.child import Unstartable
+from spazio.truth import disturbance
+from spazio.truth.disturbance import Outside
 from spazio.truth.family import Family
 from spazio.truth.pod import Groups, Pod
 from spazio.truth.recording import Recorder, Recording, Step
@@ -36,8 +38,8 @@ _MOST_SLOWDOWN = 4.0
 
 
 @asynccontextmanager
-async def pipeline(settings: Settings) -> AsyncIterator[Settings]:
-    """Run `spazio up` for the length of a block; yield settings that reach it.
+async def pipeline(settings: Settings) -> AsyncIterator[tuple[Settings, int]]:
+    """Run `spazio up` for the length of a block; yield settings that reach it, and its PID.
 
     Raises:
         Unstartable: It does not start.
@@ -53,7 +55,7 @@ async def pipeline(settings: Settings) -> AsyncIterator[Settings]:
             await asyncio.sleep(_LOOK_SECONDS)
             if time.monotonic() > ending or process.returncode is not None:
                 raise Unstartable("`spazio up` did not start; run it by itself to see why")
-        yield addresses.located(settings, role.LOCAL)
+        yield addresses.located(settings, role.LOCAL), process.pid
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
@@ -63,10 +65,13 @@ async def pipeline(settings: Settings) -> AsyncIterator[Settings]:
 class Experiment:
     """One run of the experiment."""
 
-    def __init__(self, settings: Settings, client: Connection, recorder: Recorder, folder: Path) -> None:
+    def __init__(
+        self, settings: Settings, client: Connection, recorder: Recorder, folder: Path, pipeline_pid: int
+    ) -> None:
         self._settings, self._client, self._recorder, self._folder = settings, client, recorder, folder
         self._names, self._node = Names(settings.prefix), settings.sample.node_name
         self._groups = Groups(settings.sample.cgroup)
+        self._outside = Outside(settings.sample.proc, self._groups.roots, pipeline_pid)
         self._version = time.time_ns() // 1000
         self._pods: list[Pod] = []
         self._started = 0
@@ -104,23 +109,28 @@ class Experiment:
                 index = len(counted)
                 counted.append(await self._start(family.workload(index), family.program(index), family.quota))
             step = Step(family.name, family.limit, count, family.workload(count), time.time_ns() // 1000)
-            replaced = await self._wait(family, counted, step_seconds)
+            ended, step.disturbed = await self._wait(family, counted, step_seconds)
             step.end_us = time.time_ns() // 1000
             if family.limit == "memory":
                 left = available_bytes(self._settings) - self._settings.policy.eviction_bytes
-                step.fits = count + max(0, left) // family.size
+                step.fits = count + max(0, left) / family.size
             else:
-                step.slowdown = self._baseline.slowdown([*counted, *replaced], step.begin_us + _SETTLED_SECONDS * 1e6)
+                since_us = step.begin_us + _SETTLED_SECONDS * 1e6
+                if step.disturbed is not None:
+                    since_us = step.end_us
+                    ended, _ = await self._wait(family, counted, step_seconds)
+                step.slowdown = self._baseline.slowdown([*counted, *ended], since_us)
             yield step
             if step.slowdown is not None and step.slowdown > _MOST_SLOWDOWN:
                 break
             if step.fits is not None and step.fits - count < 1:
                 break
 
-    async def _wait(self, family: Family, counted: list[Pod], seconds: float) -> list[Pod]:
-        """Wait, replacing pods if the family does so; return the replaced pods."""
+    async def _wait(self, family: Family, counted: list[Pod], seconds: float) -> tuple[list[Pod], float | None]:
+        """Wait, replacing pods if the family does so; return replaced pods, and the CPUs that disturbed meanwhile."""
         replaced: list[Pod] = []
-        ending = time.monotonic() + seconds
+        began, before = time.monotonic(), self._outside.seconds()
+        ending = began + seconds
         while family.replaced_seconds and time.monotonic() < ending:
             await asyncio.sleep(family.replaced_seconds)
             oldest = counted.pop(0)
@@ -128,7 +138,8 @@ class Experiment:
             replaced.append(oldest)
             counted.append(await self._start(family.workload(0), family.program(0), family.quota))
         await asyncio.sleep(max(0.0, ending - time.monotonic()))
-        return replaced
+        outside = (self._outside.seconds() - before) / (time.monotonic() - began)
+        return replaced, round(outside, 3) if outside > disturbance.SHARE * (os.cpu_count() or 1) else None
 
     async def _start(self, name: str, program: Sequence[str], quota: float | None) -> Pod:
         pod = Pod(name, program, quota)
@@ -195,11 +206,11 @@ async def record(
     recording, recorder = Recording(folder, machine(settings)), Recorder(folder)
     try:
         async with (
-            pipeline(settings) as located,
+            pipeline(settings) as (located, pid),
             connection.connect(located, f"{settings.prefix}-truth") as client,
         ):
             await asyncio.sleep(_GONE_SECONDS)
-            experiment = Experiment(located, client, recorder, folder)
+            experiment = Experiment(located, client, recorder, folder, pid)
             async for step in experiment.run(families, step_seconds):
                 recording.steps.append(step)
                 recording.save()

@@ -60,7 +60,7 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
         return tuple(dict.fromkeys(max(1, round(count * cpus / 2)) for count in counts))
 
     hold = ("hold", "--bytes", str(size))
-    burner = Family("burn", [BURN], scaled(1, 2, 3, 5) if quick else scaled(1, 2, 3, 4, 6))
+    burner = Family("burn", [BURN], scaled(1, 2, 3, 5))
     service = Family("serve-30", [SERVICE], scaled(1, 3, 6) if quick else scaled(1, 2, 3, 4, 5))
     memory = Family("hold", [hold], range(1, 3 if quick else 5), limit="memory", size=size)
     changed = Family(
@@ -74,23 +74,23 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
     constant = ("--form", "constant")
     return (
         burner,
-        Family("burn-4-threads", [(*BURN, "--threads", "4")], (1, 2)),
-        Family("serve-5", [("serve", "--share", "0.05", "--work", "0.02")], scaled(1, 8, 16, 24, 32)),
+        Family("burn-4-threads", [(*BURN, "--threads", "4")], (1, 2, 3)),
+        Family("serve-5", [("serve", "--share", "0.05", "--work", "0.02")], scaled(1, 8, 16, 24, 30)),
         Family("serve-10", [("serve", "--share", "0.1")], scaled(1, 4, 8, 12, 16)),
         service,
         Family("serve-30-constant", [(*SERVICE, *constant)], scaled(1, 2, 3, 4, 5)),
-        Family("think", [("think", "--share", "0.33")], scaled(1, 3, 5, 7, 9)),
+        Family("think", [("think", "--share", "0.33")], scaled(1, 3, 5, 8)),
         memory,
         Family("hold-growing", [(*hold, "--seconds", "20")], range(1, 4), limit="memory", size=size),
-        Family("stream", [("stream",)], scaled(1, 2, 4)),
-        Family("write", [("write",)], (1, 3)),
-        Family("quota", [("burn", "--work", "0.01")], scaled(1, 4, 8, 12), quota=0.3),
+        Family("stream", [("stream",)], scaled(1, 2, 3, 5)),
+        Family("write", [("write",)], (1, 2, 3)),
+        Family("quota", [("burn", "--work", "0.01")], scaled(1, 5, 10, 15), quota=0.3),
         Family("spike", [("spike", "--seconds", "2", "--share", "0.2")], scaled(1, 3, 6)),
         Family("mix", [BURN, SERVICE, ("hold", "--bytes", str(GIB))], range(1, 7)),
         changed,
         Family(
-            "burn-after-overload", [("burn", "--work", "0.03")], scaled(1, 2, 3), before={"flood": (BURN, 3 * cpus)}
+            "burn-after-overload", [("burn", "--work", "0.03")], scaled(1, 3, 5), before={"flood": (BURN, 3 * cpus)}
         ),
-        Family("churn", [("burn", "--work", "0.03")], scaled(2, 3, 4), replaced_seconds=1.0),
-        Family("serve-beside-burn", [("serve", "--share", "0.2")], scaled(1, 2, 3, 4), beside=[BURN]),
+        Family("churn", [("burn", "--work", "0.03")], scaled(2, 3, 5), replaced_seconds=1.0),
+        Family("serve-beside-burn", [("serve", "--share", "0.2")], scaled(1, 3, 5, 7), beside=[BURN]),
     )

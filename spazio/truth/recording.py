@@ -24,6 +24,7 @@ class Step:
         end_us: Time at which the step ended.
         slowdown: Mean over pods of time taken over time alone; None: no work was finished, or memory limits.
         fits: Total number of pods that fit, where memory limits.
+        disturbed: CPUs that something else took during the step, if too many; the slowdown is of a second measurement.
     """
 
     family: str
@@ -33,7 +34,8 @@ class Step:
     begin_us: int
     end_us: int = 0
     slowdown: float | None = None
-    fits: int | None = None
+    fits: float | None = None
+    disturbed: float | None = None
 
 
 @dataclass(slots=True)

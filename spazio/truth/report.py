@@ -68,12 +68,12 @@ def text(recording: Recording, forms: Mapping[str, Sequence[Cell]], policy: floa
         room = "– | –" if cell.room is None else f"{cell.room:.1f} | {cell.room_lower:.0f}"
         marks = ("" if cell.right() else "✗ off ") + ("" if cell.bounded else "✗ bound")
         lines.append(
-            f"| {cell.family} | {cell.pods} | {cell.seconds:g} s | {cell.truth:g} | {cell.available:.1f} "
+            f"| {cell.family} | {cell.pods} | {cell.seconds:g} s | {cell.truth:.1f} | {cell.available:.1f} "
             f"| {cell.lower:.0f} | {room} | {marks.strip()} |"
         )
     lines += ["", "Slowdown that was measured:", "", "| family | pods | slowdown |", "|---|---|---|"]
     for step in recording.steps:
-        result = f"{step.fits} hold" if step.slowdown is None else f"{step.slowdown:.2f}"
+        result = f"{step.fits:.1f} hold" if step.slowdown is None else f"{step.slowdown:.2f}"
         lines.append(f"| {step.family} | {step.pods} | {result} |")
     return "\n".join(lines) + "\n"
 

@@ -196,13 +196,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run every form on every scene."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="folder for estimators.png; none: no picture")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON instead of the table")
     given = parser.parse_args(arguments)
     runs = {name: {form: run(form, scene) for form in FORMS} for name, scene in SCENES.items()}
     results = {
         name: {form: figures(rows, SCENES[name]) for form, rows in forms.items()} for name, forms in runs.items()
     }
-    print(text(results))
-    print(json.dumps(results))
+    print(json.dumps(results) if given.json else text(results))
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
         draw(runs, given.out / "estimators.png")

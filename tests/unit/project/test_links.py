@@ -42,6 +42,11 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert broken == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_shows_json_only_as_code(page: Path) -> None:
+    assert [line[:60] for line in text_of(page).splitlines() if line.startswith(('{"', '[{"'))] == []
+
+
 def site() -> Any:
     spec = importlib.util.spec_from_file_location("site_pages", ROOT / ".ci" / "site.py")
     assert spec is not None

@@ -57,6 +57,7 @@ class News(NamedTuple):
     object: dict[str, Any]
 
 
+_UNFINISHED = ("listing", "present")  # of a list that breaks off here, nothing can be resumed
 _MEANING: dict[str, Literal["changed", "deleted", "reached"]] = {
     "ADDED": "changed",
     "MODIFIED": "changed",
@@ -97,14 +98,9 @@ class Follower:
         """Yield news for ever, beginning behind a version; 0: with a list."""
         while True:
             try:
-                if not version:
-                    async with aclosing(self._list()) as listed:
-                        async for each in listed:
-                            yield each
-                            version = each.version if each.what == "listed" else 0
-                async with aclosing(self._watch(version)) as watched:
-                    async for each in watched:
-                        version = each.version
+                async with aclosing(self._watch(version) if version else self._list()) as heard:
+                    async for each in heard:
+                        version = 0 if each.what in _UNFINISHED else each.version
                         yield each
             except answer.Trouble as trouble:
                 version = await self._recover(trouble, version)
@@ -123,7 +119,7 @@ class Follower:
         )
         # A server that was away may well have forgotten our version; that is no other outage.
         if trouble.lasting or (self._refusals if gone else self._failures) > _PATIENCE:
-            # Before it is back, it is away in several ways: told once.
+            # A server that comes back is away in several ways; only the first is reported.
             if not (isinstance(trouble, answer.Away) and isinstance(self._reported, answer.Away)):
                 self._reported = trouble
             self._say(self._reported.reason)

@@ -104,14 +104,24 @@ async def fetch(socket: Path, target: str, *, timeout_seconds: float, longest: i
         OSError: As `get`, or the body is late.
         ValueError: As `get`, or the body has more bytes than `longest`.
     """
-    body = bytearray()
     async with get(socket, target, timeout_seconds=timeout_seconds) as response:
         try:
             async with asyncio.timeout(timeout_seconds):
-                while piece := await response.read():
-                    body += piece
-                    if len(body) > longest:
-                        raise ValueError(f"GET {target.partition('?')[0]} is answered with more than {longest} bytes")
+                body = await _whole(response, target, longest)
         except TimeoutError:
             raise TimeoutError(f"{socket} gives no whole answer within {timeout_seconds:g} s") from None
+    return body
+
+
+async def _whole(response: Response, target: str, longest: int) -> bytes:
+    """Read a body to its end.
+
+    Raises:
+        ValueError: It has more bytes than `longest`.
+    """
+    body = bytearray()
+    while piece := await response.read():
+        body += piece
+        if len(body) > longest:
+            raise ValueError(f"GET {target.partition('?')[0]} is answered with more than {longest} bytes")
     return bytes(body)

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("schemas", "bus", "kube", "producers", "processors", "sinks", "spazio", "benchmarks")
 
@@ -35,6 +37,38 @@ def test_a_file_has_at_most_300_lines_unless_its_docstring_gives_the_reason() ->
 
 def test_a_function_has_at_most_50_lines() -> None:
     assert [name for name, node in functions() if (node.end_lineno or 0) - node.lineno >= 50] == []
+
+
+_BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+def depth(node: ast.AST) -> int:
+    """Return how deep blocks are nested in a node; an `elif` is as deep as its `if`, a function counts for itself."""
+    deepest = 0
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _SCOPES):
+            continue
+        is_elif = isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
+        deepest = max(deepest, depth(child) + (isinstance(child, _BLOCKS) and not is_elif))
+    return deepest
+
+
+def test_blocks_are_nested_at_most_four_deep() -> None:
+    assert [name for name, node in functions() if depth(node) > 4] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("pass", 0),
+        ("if a: pass\nelif b: pass\nelif c:\n  for d in e: pass", 2),
+        ("try:\n  with a:\n    while b:\n      if c: pass\nexcept d: pass", 4),
+        ("def f():\n  if a: pass", 0),
+    ],
+)
+def test_depth_counts_blocks(body: str, expected: int) -> None:
+    assert depth(ast.parse(body)) == expected
 
 
 def test_a_function_has_at_most_8_parameters() -> None:

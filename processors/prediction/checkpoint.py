@@ -1,7 +1,10 @@
-"""The horizon that a checkpoint was made under, and histograms of nodes and pods under Koordinator's names."""
+"""What stands in a checkpoint under another name than here, its horizon, and histograms under Koordinator's names."""
 
 import json
 from collections.abc import Iterator
+from typing import Any
+
+from numpy.typing import NDArray
 
 from processors.prediction import statistic
 from processors.prediction.histogram.exchange import Koordinator
@@ -16,7 +19,28 @@ UIDS = {
     **{group: f"__node-koord-{group}__" for group in PRIORITIES if group != "none"},
     "none": "__node-__",
 }
+# Arrays whose names in checkpoints are older than their names here; programs of both versions read both.
+_STORED = {
+    "node.report.published_us": "node.report.told_us",
+    "node.report.published": "node.report.told",
+    "node.rejects.published_us": "node.rejects.told_us",
+}
+_READ = {stored: name for name, stored in _STORED.items()}
 _GROUP_OF = {uid: GROUPS.index(group) for group, uid in UIDS.items()}
+
+
+def stored(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return arrays by the names that they have in checkpoints."""
+    return {_STORED.get(name, name): values for name, values in arrays.items()}
+
+
+def read(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a checkpoint by the names that they have here.
+
+    >>> read(stored({"node.report.published": 1, "node.sizes": 2}))
+    {'node.report.published': 1, 'node.sizes': 2}
+    """
+    return {_READ.get(name, name): values for name, values in arrays.items()}
 
 
 def fingerprint(settings: Settings) -> str:

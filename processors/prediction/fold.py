@@ -261,7 +261,7 @@ class PredictionPartition:
         }
         names, more = self._nodes.dump(self._pods.slots)
         form, directions = self._federation.dump()
-        return snapshot.pack(header | {"nodes": names} | form, arrays | more | directions)
+        return snapshot.pack(header | {"nodes": names} | form, checkpoint.stored(arrays | more | directions))
 
     def restore(self, body: bytes) -> None:
         """Take over a state that `snapshot` made.
@@ -270,7 +270,8 @@ class PredictionPartition:
             ValueError: The bytes are damaged, or were made by another version.
         """
         try:
-            header, arrays = snapshot.unpack(body)
+            header, kept = snapshot.unpack(body)
+            arrays = checkpoint.read(kept)
             if header["format"] != FORMAT:
                 raise ValueError(f"state has format {header['format']}, this program knows {FORMAT}")
             self._admission.load(header["admission"])

@@ -37,7 +37,7 @@ class State(NamedTuple):
     """What is known of each node: directions and windows, what was published when, and since when."""
 
     signal: signal.State
-    told_us: Times
+    published_us: Times
     since_us: Times
     reject: NDArray[np.bool_]
 
@@ -171,12 +171,12 @@ def update(
     old = table.take(state, rows)
     after, output = signal.update(old.signal, blocks[:, :, COLUMNS], params=params(settings), shared=shared)
     scored = ~np.isnan(output.score)
-    turned = scored & ((output.reject != old.reject) | (old.told_us == 0))
-    waited = (at_us - old.told_us) / 1e6
+    turned = scored & ((output.reject != old.reject) | (old.published_us == 0))
+    waited = (at_us - old.published_us) / 1e6
     due = scored & (turned | (waited >= settings.report_seconds - _SLACK_SECONDS) | (waited < 0))
     since = np.where(turned, at_us, old.since_us)
     rejects = np.where(scored, output.reject, old.reject)
-    table.put(state, rows, State(after, np.where(due, at_us, old.told_us), since, rejects))
+    table.put(state, rows, State(after, np.where(due, at_us, old.published_us), since, rejects))
     return output, since, due
 
 

@@ -30,8 +30,8 @@ _BYTES, _CORES, _SHARES = 0, 4, 6  # digits that mean something
 class State(NamedTuple):
     """Last message of each node: when (0: none yet), and the numbers by which a change is measured."""
 
-    told_us: Times
-    told: Array
+    published_us: Times
+    published: Array
 
 
 class ReportFields(NamedTuple):
@@ -79,19 +79,19 @@ def update(
     Returns:
         The state after it, and the index (nodes,) into `REASONS`, below 0: nothing is published.
     """
-    waited = (at_us - state.told_us) / 1e6
+    waited = (at_us - state.published_us) / 1e6
     long = waited + _SLACK_SECONDS
-    before, now = np.nan_to_num(state.told, nan=-1.0), np.nan_to_num(news, nan=-1.0)
+    before, now = np.nan_to_num(state.published, nan=-1.0), np.nan_to_num(news, nan=-1.0)
     differs = (before != now).any(axis=1)
     by_much = (np.abs(now - before) > settings.change * np.abs(before)).any(axis=1)
-    first = state.told_us == 0
+    first = state.published_us == 0
     reason = np.full(len(waited), _NOT, dtype=np.int64)
     reason[long >= settings.force_seconds] = REASONS.index("force")
     reason[by_much | (waited < 0)] = REASONS.index("change")
     reason[(differs & (long >= settings.report_seconds)) | first] = REASONS.index("report")
     reason[~is_predicted] = _NOT
     due = reason >= 0
-    return State(np.where(due, at_us, state.told_us), np.where(due[:, None], news, state.told)), reason
+    return State(np.where(due, at_us, state.published_us), np.where(due[:, None], news, state.published)), reason
 
 
 def fields(

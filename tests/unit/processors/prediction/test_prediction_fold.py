@@ -248,6 +248,12 @@ def body() -> bytes:
     return partition.snapshot()
 
 
+def test_arrays_that_were_renamed_keep_their_names_in_checkpoints(body: bytes) -> None:
+    _, arrays = snapshot.unpack(body)
+    assert {"node.report.told_us", "node.report.told", "node.rejects.told_us"} <= arrays.keys()
+    assert not [name for name in arrays if "published" in name]
+
+
 @pytest.mark.slow
 @given(data=st.data())
 @hypothesis(max_examples=300, deadline=None)

@@ -16,12 +16,13 @@ from processors.partition.aggregate import Aggregate, Federation
 from processors.partition.output import Output
 from processors.prediction import rejects
 from processors.prediction.fold import PredictionPartition
-from processors.reject import federated, fpca, merge, signal
+from processors.reject import federated, fpca, signal
 from processors.rows import table
 from schemas import codec
 from schemas.messages.base import Message
 from schemas.messages.prediction import Reject, Subspace
 from schemas.settings import Settings, load
+from tests.support import merging
 from tests.support.telemetry import NAMES
 from tests.unit.processors.prediction.test_prediction_fold import FAST, recording
 
@@ -96,7 +97,7 @@ def test_how_nodes_are_shared_among_partitions_does_not_matter(
     summed = (state.basis * state.sigma[:, None] ** 2) @ state.basis.transpose(0, 2, 1)
     together = federated.together(parts)
     np.testing.assert_allclose(moment(together)[0], summed.sum(axis=0), atol=1e-10 * np.abs(summed).sum())
-    flat = merge.flat(Subspaces(state.basis, state.sigma), rank=METRICS)
+    flat = merging.flat(Subspaces(state.basis, state.sigma), rank=METRICS)
     assert together.sigma[0] == pytest.approx(
         flat.sigma[0].tolist() + [0.0] * (METRICS - flat.sigma.shape[1]), abs=1e-9
     )

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from processors.model import subspace
 from processors.reject import merge
+from tests.support import merging
 
 Array = NDArray[np.float64]
 
@@ -29,7 +30,7 @@ def test_basic_triangular_and_fast_merges_agree_for_any_weights_and_ranks(
     weights, most = (one_weight, other_weight), min(6, first + second)
     for rank in range(1, most + 1):
         basic = subspace.merge_basic(left, right, weights=weights, rank=rank)
-        for way in (merge.qr, subspace.merge_fast):
+        for way in (merging.qr, subspace.merge_fast):
             merged = way(left, right, weights=weights, rank=rank)
             np.testing.assert_allclose(merged.sigma, basic.sigma, atol=5e-14)
             gram = merged.basis.transpose(0, 2, 1) @ merged.basis
@@ -54,7 +55,7 @@ def sites(seed: int, nodes: int, rank: int) -> tuple[subspace.State, subspace.St
 @pytest.mark.parametrize("nodes", [1, 2, 3, 7, 64])
 def test_untruncated_every_order_is_the_offline_answer(nodes: int) -> None:
     present, offline = sites(1, nodes, 6)
-    for order in (merge.sequential, merge.tree, merge.flat):
+    for order in (merging.sequential, merge.tree, merging.flat):
         merged = order(present, rank=6)
         assert merged.sigma.shape == (1, 6)
         np.testing.assert_allclose(merged.sigma, offline.sigma, rtol=1e-13)
@@ -65,7 +66,7 @@ def test_truncated_all_underrate_the_first_strength_the_tree_most_and_one_decomp
     errors, angles = [], []
     for seed in range(20):
         present, offline = sites(seed, 64, 3)
-        merged = [order(present, rank=3) for order in (merge.sequential, merge.tree, merge.flat)]
+        merged = [order(present, rank=3) for order in (merging.sequential, merge.tree, merging.flat)]
         errors.append([1 - each.sigma[0, 0] / offline.sigma[0, 0] for each in merged])
         cosines = [abs(each.basis[0, :, 0] @ offline.basis[0, :, 0]) for each in merged]
         angles.append(np.degrees(np.arccos(np.minimum(cosines, 1.0))))
@@ -84,6 +85,6 @@ def test_directions_beyond_a_rank_which_are_zeros_do_not_disturb_a_merge() -> No
     masked = subspace.State(np.where(used[:, np.newaxis], present.basis, 0.0), np.where(used, present.sigma, 0.0))
     left, right = (subspace.State(masked.basis[rows], masked.sigma[rows]) for rows in (slice(0, 4), slice(4, 8)))
     moments = subspace.moment(left) + subspace.moment(right)
-    for way in (merge.qr, subspace.merge_fast):
+    for way in (merging.qr, subspace.merge_fast):
         merged = way(left, right, weights=(1, 1), rank=6)
         np.testing.assert_allclose(subspace.moment(merged), moments, atol=1e-13 * moments.max())

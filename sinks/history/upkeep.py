@@ -42,4 +42,4 @@ class Upkeep:
             step()
         except OSError as error:
             FAILURES.labels(name).inc()
-            log.warning("history.untidy", extra={"step": name, "reason": str(error)})
+            log.warning("history.upkeep_failed", extra={"step": name, "reason": str(error)})

@@ -45,7 +45,7 @@ def again(settings: Live, adapt: Callable[[Settings], Settings] = lambda setting
     level = logging.WARNING if change.applied else logging.INFO
     log.log(level, "settings.reloaded", extra={"applied": ",".join(change.applied) or "nothing"})
     if change.waiting:
-        log.warning("settings.need_a_restart", extra={"settings": ",".join(change.waiting)})
+        log.warning("settings.deferred", extra={"settings": ",".join(change.waiting)})
     return change
 
 

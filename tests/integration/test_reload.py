@@ -123,7 +123,7 @@ def test_the_rest_needs_a_restart_and_bad_settings_change_nothing(settings: Sett
         (refused,) = until(lambda: service.logged("settings.refused"))
         assert len(refused["faults"]) == 2
         service.set('[log]\nlevel = "debug"\n[cache]\nexpiry_seconds = 40\n')
-        (waiting,) = until(lambda: service.logged("settings.need_a_restart"))
+        (waiting,) = until(lambda: service.logged("settings.deferred"))
         assert waiting["settings"] == "cache_expiry_seconds"
         assert service.logged("settings.reloaded")[0]["applied"] == "log_level"
         service.set('[log]\nlevel = "error"\n')

@@ -252,7 +252,7 @@ class _Following(Generic[M]):
                 self._count_refused(received.subject, str(refused))
             except Exception:  # one message must not end the answers
                 REFUSED.labels(self._source.kind).inc()
-                log.exception("extender.untaken", extra={"subject": received.subject})
+                log.exception("extender.update_failed", extra={"subject": received.subject})
         TAKEN.labels(self._source.kind).inc(batch.received)
 
     async def _refuse(self, message: Received, reason: str) -> None:

@@ -84,7 +84,7 @@ async def address(settings: Kube) -> str:
     """Return where the API server is.
 
     Raises:
-        SettingsError: What is said of it cannot be used.
+        SettingsError: The kubeconfig or the service account cannot be used.
     """
     return str((await configuration(settings)).host)
 

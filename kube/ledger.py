@@ -1,8 +1,8 @@
-"""What has been said of each object, what is to be said next, and nothing twice.
+"""The facts last published of each object, and the messages that are due; none is published twice.
 
-An object is said when its facts differ from those said last; its version and the time of hearing are no facts. Every
-state is said that the API server reports, in order; the caller must stop while too much waits. A uid never
-comes back, and a name that has a new uid is another object.
+An object is published when its facts differ from those published last; its version and the time at which it was read
+are not facts. Every state that the API server reports is published, in order; the caller must stop while too much
+waits. A uid is never used again, and a name with a new uid is another object.
 """
 
 import json

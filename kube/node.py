@@ -59,7 +59,7 @@ def own(annotations: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted(ours.items())[:_MOST])
 
 
-@lru_cache(maxsize=4096)  # so that a price that is none is said once, not with every change of its node
+@lru_cache(maxsize=4096)  # an unreadable price is logged once, not with every change of its node
 def _price(node: str, text: str) -> float | None:
     try:
         price = float(text)

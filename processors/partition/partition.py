@@ -270,7 +270,7 @@ class Partition:
 
 
 def _composed(result: chain.Result, room: Room) -> chain.Result:
-    """Return the result with room for the mix to come in the place of room for the mean pod, where it is known."""
+    """Return the result with the capacity for the expected mix instead of that for the mean pod, where it is known."""
     composed = table.where(room.estimated, room.total, result.room)
     return result._replace(room=composed, prior=np.where(room.estimated, room.prior, result.prior))
 

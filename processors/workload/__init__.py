@@ -1,1 +1,1 @@
-"""Classes of pods: what each takes, the mix of classes to come, and how many of each fit."""
+"""Classes of pods: what each takes, the mix of classes that is expected, and how many of each fit."""

@@ -1,4 +1,4 @@
-"""How many more pods fit on a node: of each workload class, and of the mix that is to come.
+"""How many more pods fit on a node: of each workload class, and of the expected mix of classes.
 
 A node is believed to use `rest + drift + sum of W_k n_k`: what no pod takes, what classes take beyond their costs now,
 and what their pods want. It is in shares of what pods may have (`limit`): a serving pod takes demand / (rho* c) of the
@@ -101,7 +101,7 @@ class Room(NamedTuple):
         assumed: (nodes, classes) share of the cost that no node of the cluster has observed.
         soaking: (nodes, classes) True: threads of the class are always runnable.
         free: (nodes, resources) share that pods may still take.
-        weights: (nodes, classes) of the mix that is to come; all 0: the reference pod.
+        weights: (nodes, classes) of the expected mix; all 0: the reference pod.
         total: Room for that mix.
         prior: (nodes,) share of its cost that is assumed.
         estimated: (nodes,) True: `total` rests on what pods were seen to take, or no pod runs.
@@ -268,7 +268,7 @@ def _free(state: classes.State, value: Array, doubt: Array, nodes: Nodes, settin
     pods = np.where(occupied, state.pods, 0.0)[..., None]
     rest = np.maximum(state.rest.mean, nodes.reserved / nodes.amount)
     learned = rest + np.nan_to_num(state.drift.mean) + classes.over_slots(value * pods)
-    # Memory in use is known to the byte; only what is still to come is learned.
+    # Memory in use is known to the byte; only what pods have yet to allocate is learned.
     used = nodes.level.mean.copy()
     used[:, 1] += state.pending / nodes.amount[:, 1]
     learnable = state.measured & ~np.isnan(state.rest.mean)

@@ -1,4 +1,4 @@
-"""What is to come as Prometheus gauges: peaks and what they leave, how predictions have held, rejects, forecasts."""
+"""Predictions as Prometheus gauges: peaks, the resources they leave, their accuracy, rejects and forecasts."""
 
 import time
 from collections import defaultdict

@@ -1,6 +1,6 @@
 """Prometheus: the newest availability of each node as gauges, and totals of the workload classes over all of them.
 
-What is to come has gauges of its own (`sinks.metrics.prediction`).
+Predictions have gauges of their own (`sinks.metrics.prediction`).
 
 A silent node's gauges go away, and its numbers are freed whether or not anybody scrapes. Users choose the names of
 classes, so only the classes with most running pods have gauges; `spazio_cluster_classes` counts all. Pods have none:

@@ -1,1 +1,1 @@
-"""Backup and restore of a data folder: streams, buckets, checkpoints, history and credentials, while all runs."""
+"""Backup and restore of a folder: streams, buckets, checkpoints, history and credentials, while everything runs."""

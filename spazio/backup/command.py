@@ -14,7 +14,7 @@ def backup(
     settings: Settings,
     target: Annotated[Path, typer.Argument(help="New file, or a folder, in which a file named by the time is made.")],
 ) -> int:
-    """Save streams, buckets, checkpoints, history and credentials in one file, while all runs."""
+    """Save streams, buckets, checkpoints, history and credentials in one file, while everything runs."""
     from spazio.backup import save
 
     return save.run(settings, target)

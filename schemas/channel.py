@@ -85,6 +85,7 @@ class Channel:
         cadence: When it is published. Of a bucket: what its keys are, `{bucket}` being its name.
         tokens: What follows the kind in the subject, or makes up the key; text stands for itself.
         alias: Name in AsyncAPI, where the kind has another channel of its own name.
+        publisher: Role of the service that publishes it, of what the stream of estimates keeps.
     """
 
     kind: str
@@ -93,6 +94,7 @@ class Channel:
     cadence: str
     tokens: tuple[str | Token, ...] = (NODE,)
     alias: str = ""
+    publisher: str = "process"
 
     @property
     def name(self) -> str:
@@ -165,7 +167,9 @@ CHANNELS: tuple[Channel, ...] = (
     ),
     Channel("workloads", WorkloadSums, ESTIMATES, "Sums over the nodes of a shard, every 15 s", _BY_PARTITION),
     Channel("forecast", Forecast, ESTIMATES, "Every 15 s for each workload", (NAMESPACE, WORKLOAD)),
-    Channel("market", Markets, ESTIMATES, "By the history sink, at its start and every ten minutes", ()),
+    Channel(
+        "market", Markets, ESTIMATES, "By the history sink, at its start and every ten minutes", (), publisher="history"
+    ),
     Channel("dead", None, DEAD, "On bad input", (SUBJECT,)),
     Channel("decision", Decision, EVENTS, "On each attempt to place a pod", (NAMESPACE, POD)),
     Channel(
@@ -208,6 +212,11 @@ def stores(channels: Channels = CHANNELS) -> tuple[Store, ...]:
 def of_store(store: Store, channels: Channels = CHANNELS) -> list[Channel]:
     """Return the rows of what a stream or bucket keeps."""
     return [channel for channel in channels if channel.store == store]
+
+
+def published(names: Names, publisher: str, channels: Channels = CHANNELS) -> tuple[str, ...]:
+    """Return the subjects, with wildcards, of what a role publishes into the stream of estimates."""
+    return tuple(row.filter(names) for row in of_store(ESTIMATES, channels) if row.publisher == publisher)
 
 
 def kinds_by_node(channels: Channels = CHANNELS) -> frozenset[str]:

@@ -174,16 +174,15 @@ def _region(names: Names) -> Grant:
 
 
 def _process(names: Names) -> Grant:
-    estimates = tuple(row.filter(names) for row in channel.of_store(channel.ESTIMATES) if row.kind != "market")
     requests = _api(
         *(f"STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE", "MSG.GET")),
         f"STREAM.PURGE.{stored_name(CHECKPOINTS, names)}",
         *(f"CONSUMER.{verb}.>" for verb in ("CREATE", "INFO", "DELETE", "MSG.NEXT", "RESET", "UNPIN")),
         "DIRECT.GET.>",
     )
-    published = (*estimates, names.model, names.subspace, _dead(names), _objects(names), "$SRV.>", *requests)
+    published = (*channel.published(names, "process"), names.model, names.subspace, _dead(names), _objects(names))
     heard = (_inbox("process"), "$SRV.>", names.of("process", "*"), names.model)
-    return Grant(published, heard, answers=True)
+    return Grant((*published, "$SRV.>", *requests), heard, answers=True)
 
 
 def _cache(names: Names) -> Grant:
@@ -194,12 +193,14 @@ def _cache(names: Names) -> Grant:
 
 def _history(names: Names) -> Grant:
     stores = (channel.TELEMETRY, channel.ESTIMATES, store_of("decision"))
-    return Grant((names.of("market"), _dead(names), *_reading(names, stores)), (_inbox("history"),))
+    published = (*channel.published(names, "history"), _dead(names))
+    return Grant((*published, *_reading(names, stores)), (_inbox("history"),))
 
 
 def _estimates_reader(role: str) -> Callable[[Names], Grant]:
     def grant(names: Names) -> Grant:
-        return Grant((_dead(names), *_reading(names, (channel.ESTIMATES,))), (_inbox(role),))
+        published = (*channel.published(names, role), _dead(names))
+        return Grant((*published, *_reading(names, (channel.ESTIMATES,))), (_inbox(role),))
 
     return grant
 
@@ -282,18 +283,3 @@ ROLES: tuple[Role, ...] = (
 
 # What `spazio up` gives to other programs of its own user: to read everything, and to publish what `spazio load` does.
 LOCAL_ROLE = Role(LOCAL, "other programs on the machine of `spazio up`", _local, apart=True, tools=True)
-
-
-def matches(pattern: str, subject: str) -> bool:
-    """Tell whether a subject falls under a pattern with wildcards.
-
-    >>> matches("spazio.*.n1", "spazio.pods.n1"), matches("spazio.>", "spazio"), matches("a.>", "a.b.c")
-    (True, False, True)
-    """
-    wanted, given = pattern.split("."), subject.split(".")
-    for index, each in enumerate(wanted):
-        if each == ">":
-            return len(given) > index
-        if index >= len(given) or each not in ("*", given[index]):
-            return False
-    return len(wanted) == len(given)

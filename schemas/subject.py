@@ -172,3 +172,18 @@ def kind_of(subject: str) -> str:
     """
     tokens = subject.split(".", 4)
     return tokens[3] if tokens[1] == "part" and len(tokens) > 3 else tokens[1]
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Tell whether a subject falls under a pattern with wildcards.
+
+    >>> matches("spazio.*.n1", "spazio.pods.n1"), matches("spazio.>", "spazio"), matches("a.>", "a.b.c")
+    (True, False, True)
+    """
+    wanted, given = pattern.split("."), subject.split(".")
+    for index, each in enumerate(wanted):
+        if each == ">":
+            return len(given) > index
+        if index >= len(given) or each not in ("*", given[index]):
+            return False
+    return len(wanted) == len(given)

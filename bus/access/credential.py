@@ -17,6 +17,7 @@ import nats.errors
 
 from schemas import role
 from schemas.sections.bus import Nats
+from schemas.subject import matches
 
 _BEGINS = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
 _ANSWERED = (role.INBOX, role.ACROSS)
@@ -102,7 +103,7 @@ class Credential:
         subject = self.subject(subject)
         if not self.publish or subject in self._exact or (self._answers and subject.startswith(_ANSWERED)):
             return True
-        return any(role.matches(each, subject) for each in self._patterns)
+        return any(matches(each, subject) for each in self._patterns)
 
     def denied(self, verb: str, subject: str) -> Denied:
         """Return the error of something that the user may not do; `verb` is publish or subscribe to."""

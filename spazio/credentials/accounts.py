@@ -12,7 +12,7 @@ from typing import Any
 from schemas import role as roles
 from schemas.channel import TELEMETRY_KINDS
 from schemas.role import API, Role
-from schemas.subject import Names
+from schemas.subject import Names, matches
 
 MAIN, NODES = "account", "nodes"
 APART = tuple(each for each in (*roles.ROLES, roles.LOCAL_ROLE) if each.apart)
@@ -71,7 +71,7 @@ class Accounts:
         Requests for ledgers are for those who answer them: two accounts that heard each other's would be a cycle.
         """
         sent = [each for each in self._sent[account] if each != self._flow or listener in self._answering]
-        return [each for each in sent if any(roles.matches(wide, each) for wide in self._heard[listener])]
+        return [each for each in sent if any(matches(wide, each) for wide in self._heard[listener])]
 
     def _import(self, account: str, kind: str, subject: str) -> dict[str, Any]:
         return {"name": subject, "subject": subject, "type": kind, "account": self._public(account)}
@@ -90,4 +90,4 @@ def _stream(subject: str) -> dict[str, Any]:
 def _widest(subjects: Iterable[str]) -> list[str]:
     """Return the subjects that no other of them includes; an account exports or imports none twice."""
     every = dict.fromkeys(subjects)
-    return [each for each in every if not any(other != each and roles.matches(other, each) for other in every)]
+    return [each for each in every if not any(other != each and matches(other, each) for other in every)]

@@ -27,6 +27,7 @@ from bus.reading.leased import LeasedReader
 from bus.reading.reader import Reader
 from schemas import channel, role
 from schemas.channel import CHANNELS, TELEMETRY_KINDS
+from schemas.subject import matches
 from tests.support.raw import reached
 from tests.support.secured import NAMES, Attacker, Secured, attacker, secured
 
@@ -203,7 +204,7 @@ async def test_the_server_refuses_each_role_what_its_grant_lacks_and_nothing_mor
     thief = await attacker(running, name, granted.subscribe[0].removesuffix(".>"))
     wanted = [subject for subject in SUBJECTS if not subject.startswith("$SYS")]
     refused = await thief.publish(wanted, b"?")  # no request: the API refuses it
-    allowed = {each for each in wanted if any(role.matches(pattern, each) for pattern in granted.publish)}
+    allowed = {each for each in wanted if any(matches(pattern, each) for pattern in granted.publish)}
     assert refused == {subject.lower() for subject in wanted if subject not in allowed}
     assert allowed, "a role may do something"
     others = [f"_INBOX_{other}.>" for other in ROLES if other != name]
@@ -487,7 +488,7 @@ def test_every_credential_fits_into_one_line_of_the_protocol(running: Secured) -
 
 def test_each_channel_has_a_role_that_may_publish_it() -> None:
     granted = [pattern for each in role.ROLES if each.name != role.ADMIN for pattern in each.grant(NAMES).publish]
-    missing = [subject for subject in contract("n1") if not any(role.matches(pattern, subject) for pattern in granted)]
+    missing = [subject for subject in contract("n1") if not any(matches(pattern, subject) for pattern in granted)]
     assert missing == []
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bus import layout
 from processors import decode
-from schemas import channel, codec, document, settings
+from schemas import channel, codec, document, role, settings
 from schemas.channel import CHANNELS, Channel, Store, Token
 from schemas.messages.base import Message, NodeName
 from schemas.sections.generator import SIMULATED_KINDS
@@ -100,6 +100,18 @@ def test_a_kind_is_by_node_if_all_its_subjects_are() -> None:
     for kind in by_node:
         assert "node" in codec.MESSAGES[kind].model_fields
     assert {table.name for table in TABLES if not table.by_node} == {"models", "forecasts", "decisions", "subspaces"}
+
+
+def test_each_estimate_is_published_by_a_role_and_by_no_other() -> None:
+    names = Names()
+    estimates = channel.of_store(channel.ESTIMATES)
+    publishers = {row.publisher for row in estimates}
+    assert {"process", "history"} <= publishers
+    services = [each for each in role.ROLES if each.name not in (role.ADMIN, role.READER, role.REGION)]
+    assert publishers <= {each.name for each in services}
+    for row in estimates:
+        allowed = {each.name for each in services if row.filter(names) in each.grant(names).publish}
+        assert allowed == {row.publisher}, row
 
 
 def test_a_partition_decodes_every_kind_that_telemetry_stores_by_node() -> None:

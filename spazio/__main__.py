@@ -2,19 +2,28 @@
 
 import sys
 
+from schemas.messages.base import RELEASE
 from schemas.settings import SettingsError
 
-# Packages of the extras, which a plain `pip install .` leaves out.
-_OPTIONAL = ("typer", "rich", "numpy", "polars", "duckdb", "pytz", "yaml")
+_BASE_HELP = f"""spazio {RELEASE}: streaming telemetry over NATS that says how many more pods fit on each node
+
+This installation has the node agent: `spazio agent --help` lists its options.
+All other commands need the extra cli: pip install 'spazio[cli]', or in a checkout pip install '.[cli]'.
+The extra all has what every command needs.
+"""
 
 
 def main() -> int:
     """Run `spazio COMMAND …` and return its exit status."""
+    arguments = sys.argv[1:]
     try:
-        if sys.argv[1:2] == ["agent"]:
+        if arguments[:1] == ["agent"]:
             from spazio.command import agent
 
-            return agent.main(sys.argv[2:])
+            return agent.main(arguments[1:])
+        if arguments == ["--version"]:
+            print(f"spazio {RELEASE}")
+            return 0
         from spazio import cli
 
         return cli.main()
@@ -24,14 +33,26 @@ def main() -> int:
         sys.stderr.writelines(f"  {fault}\n" for fault in error.faults)
         return 2
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _OPTIONAL:
-            raise
-        sys.stderr.write(
-            f"spazio: this command needs the Python package {package}: pip install 'spazio[all]', or in a checkout "
-            "pip install '.[all]'\n"
-        )
-        return 2
+        return _lacks(arguments, error)
+
+
+def _lacks(arguments: list[str], error: ModuleNotFoundError) -> int:
+    """Say which extra is missing, and return the exit status.
+
+    Raises:
+        ModuleNotFoundError: What is missing belongs to no extra.
+    """
+    from spazio import extra
+
+    package = (error.name or "").partition(".")[0]
+    if package in extra.PACKAGES["cli"] and arguments in ([], ["--help"], ["-h"]):
+        sys.stdout.write(_BASE_HELP)
+        return 0
+    sentence = extra.remedy(extra.named(arguments), package)
+    if not sentence:
+        raise error
+    sys.stderr.write(f"spazio: {sentence}\n")
+    return 2
 
 
 if __name__ == "__main__":

@@ -90,8 +90,10 @@ def main() -> int:
 )
 def up(settings: Settings) -> int:
     """Run everything on this machine: NATS, agent, processors, sinks. Ctrl-C ends it."""
+    from spazio import extra
     from spazio.command import up as command
 
+    extra.require("up")  # its services need them, and each would say so
     return command.run(settings)
 
 

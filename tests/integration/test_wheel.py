@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.messages.base import RELEASE as NUMBER
 from tests.unit.project.test_release import RELEASE, ROOT
 
 pytestmark = pytest.mark.slow
@@ -32,6 +33,10 @@ def test_the_base_installation_runs_the_agent_away_from_the_checkout(wheel: Path
     environ = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
     plugin = subprocess.run(["kubectl-spazio", "agent", "--help"], env=environ, capture_output=True, check=False)
     assert plugin.returncode == 0, plugin.stderr
+    for option in ("--version", "--help", "-h"):
+        answer = subprocess.run(["spazio", option], env=environ, capture_output=True, text=True, check=False)
+        assert (answer.returncode, answer.stderr) == (0, "")
+        assert answer.stdout.startswith(f"spazio {NUMBER}")
     command = ["spazio", "agent", "--nats", "nats://127.0.0.1:9", "--log-format", "json", "--http-port", "0"]
     with subprocess.Popen(command, env=environ, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as agent:
         assert agent.stderr is not None

@@ -1,5 +1,6 @@
 """What the command line says of itself."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from bus import server
 from schemas.messages.base import RELEASE
-from spazio import __main__, cli
+from spazio import cli
 
 
 def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -36,20 +37,6 @@ def test_help_is_short_and_help_all_has_every_option(
     assert printed(monkeypatch, capsys, command, "--help") == short
 
 
-def test_without_the_extras_one_sentence_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["spazio", "top"])
-    monkeypatch.delitem(sys.modules, "spazio.cli")
-    monkeypatch.delattr("spazio.cli")
-    monkeypatch.setitem(sys.modules, "typer", None)
-    assert __main__.main() == 2
-    error = capsys.readouterr().err
-    assert "needs the Python package typer" in error
-    assert "pip install 'spazio[all]'" in error
-    assert len(error.splitlines()) == 1
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [("load",), ("top", "--once")])
 def test_without_a_server_a_command_says_so_in_one_line_and_ends(command: tuple[str, ...], tmp_path: Path) -> None:
@@ -60,3 +47,32 @@ def test_without_a_server_a_command_says_so_in_one_line_and_ends(command: tuple[
     )
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr == f"spazio: no NATS server answers at {url}: start one with `spazio up`\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("si",), ["simulate", "sink"]),
+        (("sink", "his"), ["history"]),
+        (("top", "--on"), ["--once"]),
+    ],
+)
+def test_bash_completes_commands_and_options(words: tuple[str, ...], expected: list[str], tmp_path: Path) -> None:
+    program = tmp_path / "spazio"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m spazio "$@"\n')
+    program.chmod(0o755)
+    asked = " ".join(("spazio", *words))
+    script = (
+        'eval "$(spazio --show-completion)"\n'
+        f"COMP_WORDS=({asked}) COMP_CWORD={len(words)}\n"
+        'function="$(complete -p spazio | sed "s/.*-F \\([^ ]*\\).*/\\1/")"\n'
+        '"$function" spazio\n'
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    answer = subprocess.run(
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, env=environ, timeout=60, check=False
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert sorted(answer.stdout.split()) == expected

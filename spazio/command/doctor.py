@@ -26,8 +26,8 @@ from bus.folding import worker_pool
 from producers import clock as grid
 from schemas.sections.measurement import CONTAINER_SOURCES
 from schemas.settings import Settings
-from spazio.command import up
 from spazio.service import addresses, host
+from spazio.service.composition import machine
 from spazio.service.host import Finding
 from spazio.terminal import clean, contradiction, readiness, retention
 
@@ -229,7 +229,7 @@ def pipeline(settings: Settings) -> Finding:
         left = "; addresses.json is left from one that was killed" if pids else ""
         cost, remedy = "nothing is measured, unless services run separately", "start `spazio up`"
         return Finding("pipeline", None, f"no `spazio up` runs on {settings.data.dir}{left}", cost, remedy)
-    if ended := up.SERVICES.keys() - alive:
+    if ended := set(machine.NAMES) - alive:
         cost = "its part of the work waits"
         return Finding(
             "pipeline", False, f"not running: {', '.join(sorted(ended))}", cost, "read the output of `spazio up`"

@@ -16,29 +16,16 @@ from schemas.settings import Settings, SettingsError
 from spazio.credentials import embedded
 from spazio.service import addresses, child, data_folder, logs, monitor, reload
 from spazio.service.child import Child, Recipe, Unstartable
+from spazio.service.composition import machine
+from spazio.service.composition.machine import Service
 from spazio.service.liveness import probe
 from spazio.service.liveness.patience import Patience
 from spazio.terminal import screen
 
 log = logging.getLogger(__name__)
 
-SERVICES: dict[str, list[str]] = {
-    "agent": ["agent"],
-    "process": ["process"],
-    "cache": ["sink", "cache"],
-    "history": ["sink", "history"],
-    "metrics": ["sink", "metrics"],
-    "extender": ["sink", "extender"],
-    "dashboard": ["sink", "dashboard"],
-}
-# What yields when there is too little CPU time: rows can be written later, availability must be fresh.
-_NICE = {"history": 5}
-_LOAD = {"load": ["load"]}
-# Services by how far the port of their pages is from `http.port`; replicas of processors follow.
-_PORTS = ("metrics", "agent", "process", "cache", "history", "extender", "dashboard", "load")
-_SINKS = ("cache", "history", "metrics", "extender", "dashboard")
 # Producers end first, so that their last measurements are folded and written; the server ends last.
-_ENDING = ((("load", "agent"), 1.0), (("process",), 1.4), (_SINKS, 1.4), (("nats",), 0.8))
+_ENDING = ((machine.PRODUCERS, 1.0), (("process",), 1.4), (machine.SINKS, 1.4), (("nats",), 0.8))
 _START_SECONDS = 15.0
 _SERVER_LOG_SECONDS = 2.0
 
@@ -117,22 +104,24 @@ class _Up:
     async def _start(self) -> None:
         if not self._url:
             await self._start_server()
-        services = SERVICES | (_LOAD if self._settings.simulated.nodes else {})
-        for service, arguments in services.items():
-            for replica in range(1, 1 + (self._settings.process.replicas if service == "process" else 1)):
-                self._add_service(service, arguments, replica)
+        for service in machine.SERVICES:
+            if service.simulates and not self._settings.simulated.nodes:
+                continue
+            for replica in range(1, 1 + (self._settings.process.replicas if service.name == "process" else 1)):
+                self._add_service(service, replica)
         await self._until_ready()
         if any(task.done() for task in self._tasks.values()):
             return  # `run` says which one cannot go on
         await screen.show(addresses.read(self._settings), addresses.located(self._settings))
 
-    def _add_service(self, service: str, arguments: list[str], replica: int) -> None:
-        name = addresses.child(service, replica)
+    def _add_service(self, service: Service, replica: int) -> None:
+        name = addresses.child(service.name, replica)
         note = self._folder / "run" / f"{name}.json"
         note.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "spazio", *arguments]
-        ready = partial(child.noted, [note, *([self._notes[service]] if service in self._notes else [])])
-        self._add(Recipe(name, command, ready, partial(self._environ, service, replica), nice=_NICE.get(service, 0)))
+        command = [sys.executable, "-m", "spazio", *service.arguments]
+        own = self._notes.get(service.name)
+        ready = partial(child.noted, [note, own] if own else [note])
+        self._add(Recipe(name, command, ready, partial(self._environ, service.name, replica), nice=service.nice))
 
     async def _start_server(self) -> None:
         program, port = server.find(), server.free_port(self._settings.nats.port)
@@ -190,8 +179,8 @@ class _Up:
 
     def _environ(self, name: str, replica: int) -> dict[str, str]:
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
-        offset = _PORTS.index(name) if replica == 1 else len(_PORTS) + replica - 2
-        http = self._settings.http if name == "metrics" else monitor.beside(self._settings.http, offset)
+        offset = machine.port_offset(name, replica)
+        http = monitor.beside(self._settings.http, offset) if offset else self._settings.http
         credential = self._access.of(name, self._settings)
         nats = self._settings.nats.model_copy(update={"url": self._url, "credentials": credential})
         process = self._settings.process.model_copy(update={"replica": replica})

@@ -16,12 +16,13 @@ import nats
 import nats.errors
 
 from schemas.subject import token
+from spazio.service.composition import machine
 from tests.e2e import runtime
 from tests.e2e.pipeline import spazio
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("dockerd", "containerd", "runc", "docker", "docker-compose", "mmdebstrap", "busybox")
-SERVICES = ("nats", "agent", "process", "cache", "history", "metrics", "extender", "dashboard")
+SERVICES = ("nats", *machine.NAMES)
 NODE = "node-1.example"
 PROJECT = "spazio-test"
 USER = 12345  # owner of the history's folder; neither root nor the images' own

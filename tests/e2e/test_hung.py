@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spazio.command.up import SERVICES
+from spazio.service.composition import machine
 from tests.e2e.pipeline import until, up
 
 
@@ -19,7 +19,7 @@ def test_a_stopped_service_and_a_stopped_server_are_restarted_and_counted(tmp_pa
             os.kill(old, signal.SIGSTOP)
             until(lambda name=name, old=old: running.pid(name) not in (0, old), 20, f"{name} is started again")  # type: ignore[misc]
             assert running.addresses["hung"][name] == 1
-        for name in SERVICES:
+        for name in machine.NAMES:
             until(lambda name=name: running.page(name, "/healthz")[0] == 200, 30, f"{name} is well")  # type: ignore[misc]
         document = json.loads(running.run("doctor", "--json").stdout)
         (pipeline,) = [each for each in document if each["name"] == "pipeline"]

@@ -25,11 +25,11 @@ import pytest
 
 from schemas.messages.estimate import Availability
 from schemas.subject import token
+from spazio.service.composition.machine import NAMES as SERVICES
 from tests.e2e.pipeline import Up, alive, spazio, until, up
 from tests.support.placement import asked
 
 README = Path(__file__).parents[2] / "README.md"
-SERVICES = ("agent", "process", "cache", "history", "metrics", "extender", "dashboard")
 
 
 def ready(running: Up, service: str) -> bool:

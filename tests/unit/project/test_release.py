@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from spazio.service.composition import machine
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -26,7 +28,9 @@ RELEASE = loaded()
 
 def test_every_place_states_the_version_of_the_project() -> None:
     assert RELEASE.versions() == ""
-    assert len(RELEASE._STATED) == 15
+    of_ours = {*machine.NAMES, "kubernetes", "watch"}
+    assert {f"deploy/kubernetes/{name}.yaml" for name in of_ours} <= RELEASE._STATED.keys()
+    assert len(RELEASE._STATED) == 6 + len(of_ours)
 
 
 def test_another_version_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,9 @@ from schemas import codec
 from schemas import settings as all_settings
 from schemas.messages.estimate import Blocks
 from schemas.settings import Settings
-from spazio.command import doctor, up
+from spazio.command import doctor
 from spazio.service import addresses
+from spazio.service.composition import machine
 from spazio.service.host import Finding
 from spazio.terminal import contradiction
 from tests.support import estimate
@@ -162,7 +163,7 @@ def test_where_no_server_runs_nobody_compares_nodes(tmp_path: Path) -> None:
 def test_a_pipeline_is_well_while_all_its_processes_live(tmp_path: Path) -> None:
     settings = given(tmp_path)
     assert doctor.pipeline(settings).ok is None
-    pids: dict[str, object] = dict.fromkeys(["up", "nats", *up.SERVICES], os.getpid())
+    pids: dict[str, object] = dict.fromkeys(["up", "nats", *machine.NAMES], os.getpid())
     addresses.write(tmp_path, {"pids": pids})
     assert doctor.pipeline(settings).ok is True
     ended = subprocess.Popen(["true"])

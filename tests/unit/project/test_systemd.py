@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from schemas import role
 from schemas import settings as all_settings
 from spazio import cli, sink
+from spazio.service.composition import machine
 
 UNITS = sorted((Path(__file__).parents[3] / "deploy" / "systemd").glob("*.service"))
 BY_NAME = pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
@@ -51,5 +53,51 @@ def test_each_unit_starts_a_command_and_names_settings_that_there_are() -> None:
     for unit in UNITS:
         text = unit.read_text()
         (command,) = re.findall(r"^ExecStart=/opt/spazio/bin/spazio (.+)$", text, re.MULTILINE)
-        assert command.replace("%i", "history") in commands
+        assert command.partition(" --")[0].replace("%i", "history") in commands
         assert set(re.findall(r"\bSPAZIO_\w+(?==)", text.partition("[Unit]")[2])) <= fields
+
+
+def ports() -> dict[str, int]:
+    """Return the port of each unit's pages; of the template, of each sink."""
+    texts = {unit.stem: unit.read_text() for unit in UNITS}
+    template = texts.pop("spazio-sink@")
+    assert "sink %i --http-port ${PORT_%i}\n" in template
+    of_sinks = {f"spazio-sink@{name}": int(port) for name, port in re.findall(r"\bPORT_(\w+)=(\d+)", template)}
+    found = {name: re.search(r"\bSPAZIO_HTTP_PORT=(\d+)", text) for name, text in texts.items()}
+    return of_sinks | {name: int(match[1]) for name, match in found.items() if match}
+
+
+def test_units_of_one_machine_have_ports_that_differ_and_are_those_of_up() -> None:
+    found = ports()
+    assert len(set(found.values())) == len(found)
+    sinks = {f"spazio-sink@{command.callback.__name__}" for command in sink.app.registered_commands if command.callback}
+    assert found.keys() == sinks | {"spazio-agent", "spazio-process"}
+    first = all_settings.Settings().http.port
+    for name in (service.name for service in machine.SERVICES if not service.simulates):
+        unit = f"spazio-sink@{name}" if name in machine.SINKS else f"spazio-{name}"
+        assert found[unit] == first + machine.port_offset(name)
+
+
+def test_the_readme_has_the_port_and_the_credential_of_each_unit() -> None:
+    page = (UNITS[0].parent / "README.md").read_text()
+    rows = re.findall(r"^\| `(\S+)` \| (?:`(\S+)`|none) \| (\d+)", page, re.MULTILINE)
+    assert {unit: int(port) for unit, _, port in rows if unit != "spazio"} == ports()
+    for unit, credential, _ in rows:
+        template, _, name = unit.partition("@")
+        text = (UNITS[0].parent / f"{template}@.service" if name else UNITS[0].parent / f"{unit}.service").read_text()
+        loaded = re.findall(r"^LoadCredential=nats.creds:/etc/spazio/(\S+)$", text.replace("%i", name), re.MULTILINE)
+        assert loaded == [credential] * bool(credential)
+    roles = {f"{each.name}.creds" for each in role.ROLES}
+    assert {credential for _, credential, _ in rows} <= roles | {"nats.creds", ""}
+
+
+def test_every_unit_that_the_readme_starts_has_its_credential_copied_before() -> None:
+    page = (UNITS[0].parent / "README.md").read_text()
+    copied: set[str] = set()
+    for line in re.findall(r"^    (.+)$", page.partition("| unit |")[0], re.MULTILINE):
+        copied |= set(re.findall(r"credentials/roles/(\w+\.creds)", line))
+        if match := re.search(r"cp credentials/nodes/n1.creds /etc/spazio/(\S+)", line):
+            copied.add(match[1])
+        for unit in re.findall(r"spazio-(?:sink@)?(\w+)", line) if line.startswith("systemctl enable") else ():
+            assert {"agent": "nats"}.get(unit, unit) + ".creds" in copied, line
+    assert copied == {"nats.creds", *(f"{name}.creds" for name in ("process", "cache", "history", "metrics"))}

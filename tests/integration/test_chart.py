@@ -156,7 +156,7 @@ def test_monitoring_has_the_rules_and_dashboards_of_the_project() -> None:
     on = {"podMonitor": True, "rules": True, "dashboards": True, "labels": {"release": "p"}, "runbook": "https://r/x"}
     result = {key[0]: after for key, (_, after) in changed({"monitoring": on}).items()}
     assert result.keys() == {"PodMonitor", "PrometheusRule", "ConfigMap"}
-    text = RULES.read_text().replace("runbook_url: docs/runbook.md", "runbook_url: https://r/x")
+    text = RULES.read_text().replace("http://127.0.0.1:8000/docs/runbook/", "https://r/x")
     assert result["PrometheusRule"]["spec"] == yaml.safe_load(text)
     assert result["ConfigMap"]["data"] == {f"spazio-{path.name}": path.read_text() for path in DASHBOARDS}
     assert all(value["metadata"]["labels"]["release"] == "p" for value in result.values())
@@ -171,6 +171,7 @@ def test_monitoring_has_the_rules_and_dashboards_of_the_project() -> None:
         ({"images": {"full": "spazio"}}, "images/full"),
         ({"components": {"kubernetes": {"replicas": 2}}}, "components/kubernetes"),
         ({"components": {"process": {"replicas": 0}}}, "replicas"),
+        ({"monitoring": {"runbook": "docs/runbook.md"}}, "monitoring/runbook"),
         ({"settings": {"SPAZIO_NATS_REPLICAS": 3}}, "SPAZIO_NATS_REPLICAS"),
         ({"settings": {"LOG_LEVEL": "debug"}}, "settings"),
         ({"controlPlane": {"cidrs": ["10.0.0.1"]}}, "cidrs"),

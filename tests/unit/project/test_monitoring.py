@@ -11,6 +11,7 @@ import yaml  # type: ignore[import-untyped]
 
 from schemas import settings as all_settings
 from sinks.metrics.prediction import Ages, Predictions
+from spazio.service.composition import machine
 from tests.support.prometheus import DASHBOARDS, ROOT, RULES, alerts
 
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
@@ -40,12 +41,15 @@ def test_every_metric_that_is_asked_for_exists() -> None:
 
 
 def test_every_alert_has_a_section_of_the_runbook_and_says_what_is_wrong() -> None:
+    values = yaml.safe_load((ROOT / "deploy/helm/spazio/values.yaml").read_text())
+    runbook = values["monitoring"]["runbook"]
+    assert runbook == "http://127.0.0.1:8000/docs/runbook/"  # the page of docs/runbook.md on the site
     sections = re.findall(r"^### (\w+)$", RUNBOOK, re.MULTILINE)
     assert sections == [rule["alert"] for rule in alerts()]
     for rule in alerts():
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"].keys() == {"summary", "runbook_url"}
-        assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook_url"] == f"{runbook}#{rule['alert'].lower()}"
     for section in re.split(r"^### \w+$", RUNBOOK, flags=re.MULTILINE)[1:]:
         assert re.search(r"\n\n\w.+\n\n- \*\*Look:\*\* .+\n- \*\*Do:\*\* .+\n", section), section
 
@@ -110,7 +114,7 @@ def test_prometheus_finds_every_pod_that_the_manifests_mark() -> None:
                 matched = label.fullmatch(pod["metadata"]["labels"]["app.kubernetes.io/name"])
                 assert matched
                 result.add(matched[1])
-    assert result == {"agent", "cache", "dashboard", "extender", "history", "kubernetes", "metrics", "process", "watch"}
+    assert result == {*machine.NAMES, "kubernetes", "watch"}
 
 
 def test_the_stack_has_a_prometheus_that_reads_all_services_and_both_listen_on_loopback() -> None:

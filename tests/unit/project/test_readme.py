@@ -5,7 +5,10 @@ from pathlib import Path
 
 import typer
 
+from processors.estimation import slowdown
 from schemas.channel import CHANNELS, stores
+from schemas.sections.prediction import PEAK_MODELS
+from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history.table import TABLES
 from spazio import cli, sink
@@ -61,6 +64,47 @@ def test_what_the_readme_claims_of_simulated_clusters_is_what_the_evaluation_fou
                 beyond[row[1] == "spazio"].append(float(row[column].split()[0]))
     ours, requests = round(max(beyond[True])), round(max(beyond[False]), -2)
     assert f"in 0 to {ours} node-seconds, requests alone in up to {requests:,.0f}" in (ROOT / "README.md").read_text()
+
+
+def test_what_pages_claim_of_the_agents_cost_is_what_the_benchmarks_found() -> None:
+    rows = re.findall(
+        r"^\| `python -m benchmarks\.(agent|pods).*\|(.+)\|$", (DOCS / "benchmarks.md").read_text(), re.MULTILINE
+    )
+    found = dict(rows)
+    least = re.search(r"([\d.]+) to [\d.]+ % of a core", found["agent"])
+    bare = re.search(r"([\d.]+) % without pods", found["pods"])
+    many = re.search(r"200 pods ([\d.]+) % asleep, ([\d.]+) % busy; (\d+) to (\d+) MB", found["pods"])
+    assert least
+    assert bare
+    assert many
+    low, high = round(float(least[1]), 1), float(bare[1])
+    asleep, busy, smallest, largest = many.groups()
+    pages = (ROOT / "README.md", DOCS / "operations.md", DOCS / "guarantees.md")
+    readme, operations, guarantees = (" ".join(page.read_text().split()) for page in pages)
+    assert f"takes {low} to {high} % of one core where no pods run, {asleep} to {busy} % with 200 pods" in readme
+    assert f"and {smallest} to {largest} MB" in readme
+    assert (
+        f"| {low} to {high} % of a core without pods; {asleep} to {busy} % with 200 pods | {smallest} to {largest} MB |"
+        in operations
+    )
+    assert (
+        f"costs {low} to {high} % of one core where no pods run, {asleep} % with 200 pods that sleep and {busy} %"
+        in guarantees
+    )
+
+
+def test_the_explanation_of_what_fits_has_the_shares_that_are_computed() -> None:
+    rows = re.findall(r"^\| (\d+) \| (\d+) % \| ([\d.]+) \|$", (DOCS / "fits.md").read_text(), re.MULTILINE)
+    slow = Settings().policy.slowdown or Settings().estimate.slowdown
+    shares = {int(cpus): slowdown.share(slow, int(cpus)) for cpus, _, _ in rows}
+    assert len(rows) == 6
+    assert [f"{shares[int(cpus)]:.0%}" for cpus, _, _ in rows] == [f"{percent}%" for _, percent, _ in rows]
+    assert [f"{shares[int(cpus)] * int(cpus):.1f}" for cpus, _, _ in rows] == [cores for _, _, cores in rows]
+
+
+def test_the_page_on_predictions_names_every_peak_model() -> None:
+    page = (DOCS / "predictions.md").read_text()
+    assert [name for name in PEAK_MODELS if f"`{name}`" not in page] == []
 
 
 def test_every_link_leads_somewhere() -> None:

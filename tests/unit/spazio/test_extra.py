@@ -101,6 +101,12 @@ def test_a_base_install_has_a_version(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert capsys.readouterr().out == f"spazio {RELEASE}\n"
 
 
+def test_the_extra_of_an_option_is_named_where_the_command_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)
+    sentence = extra.remedy("sink extender", "kubernetes_asyncio")
+    assert sentence.startswith("sink extender needs the package kubernetes_asyncio (extra kube): ")
+
+
 def test_a_package_that_belongs_to_no_extra_is_a_fault_of_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spazio.cli", None)
     monkeypatch.delattr("spazio.cli")

@@ -3,12 +3,13 @@
 A producer sends messages in order and repeats the unacknowledged one, so a copy follows soon after the original. Blocks
 are identified by (boot, seq): of each node a few lines are followed, a line being blocks of one boot whose wall clock
 runs evenly with `seq`, and which of its last seconds have come. So neither a block with a sequence far ahead nor one of
-another boot hides those after it, and two hosts under one name are both stored. For other messages, the newest
-identities per table are kept.
+another boot hides those after it, and two hosts under one name are both stored. What was silent for an hour is
+forgotten. For other messages, the newest identities per table are kept.
 """
 
+import time
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from schemas.messages.base import Message
@@ -20,6 +21,7 @@ _KEPT = 16_384
 _LINES = 4  # of a node in a table: its boot, the one before, and others under its name
 _SPAN = 1024  # seconds of a line in which copies are known
 _ALL = (1 << _SPAN) - 1
+_SILENT_SECONDS = 3600.0  # an agent repeats what it keeps, some minutes, and a line covers seventeen
 _EVEN_US = 2_000_000  # a wall clock that moves by more against the boot clock has jumped
 
 
@@ -49,12 +51,20 @@ class _Line:
         return fresh
 
 
-class CopyDetector:
-    """Detects copies of messages, with bounded memory per table and node."""
+@dataclass(slots=True)
+class _Followed:
+    """Lines of one node in one table, the newest first, and when its last block came."""
 
-    def __init__(self, kept: int = _KEPT) -> None:
-        self._kept = kept
-        self._lines: dict[tuple[str, str], list[_Line]] = {}
+    lines: list[_Line]
+    heard: float
+
+
+class CopyDetector:
+    """Detects copies of messages, with bounded memory per table and node of the last hour."""
+
+    def __init__(self, kept: int = _KEPT, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kept, self._clock = kept, clock
+        self._followed: OrderedDict[tuple[str, str], _Followed] = OrderedDict()  # what was heard last comes last
         self._identities: dict[str, OrderedDict[Hashable, None]] = {}
 
     def new(self, table: Table, message: Message) -> bool:
@@ -72,7 +82,7 @@ class CopyDetector:
         return True
 
     def _fresh(self, table: str, block: Block | PodUsageBlock) -> bool:
-        lines = self._lines.setdefault((table, block.node), [])
+        lines = self._lines(table, block.node)
         offset_us = block.at_us - block.seq * 1_000_000
         for index, line in enumerate(lines):
             if line.covers(block.boot, block.seq, offset_us):
@@ -81,3 +91,13 @@ class CopyDetector:
         lines.insert(0, _Line(block.boot, block.seq, offset_us))
         del lines[_LINES:]
         return True
+
+    def _lines(self, table: str, node: str) -> list[_Line]:
+        """Return a node's lines; drop those of nodes that have been silent for too long."""
+        now, key = self._clock(), (table, node)
+        followed = self._followed.setdefault(key, _Followed([], now))
+        followed.heard = now
+        self._followed.move_to_end(key)
+        while next(iter(self._followed.values())).heard < now - _SILENT_SECONDS:
+            self._followed.popitem(last=False)
+        return followed.lines

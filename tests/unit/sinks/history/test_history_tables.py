@@ -175,6 +175,21 @@ def test_a_gap_of_a_day_is_no_copy_and_what_came_before_it_is() -> None:
     assert [given.new(table, each) for each in messages] == [True, True, True, True, False, False, True]
 
 
+def test_nodes_that_are_silent_for_an_hour_take_no_memory_and_copies_of_the_others_stay_known() -> None:
+    now = [0.0]
+    table, given = next(table for table in TABLES if table.name == "samples"), CopyDetector(clock=lambda: now[0])
+    for number in range(1000):
+        assert given.new(table, telemetry.block(f"gone-{number}", 0))
+    assert given.new(table, telemetry.block("n", 0))
+    now[0] = 3000.0
+    assert given.new(table, telemetry.block("n", 1))
+    assert len(given._followed) == 1001
+    now[0] = 3601.0
+    assert not given.new(table, telemetry.block("n", 0))
+    assert len(given._followed) == 1
+    assert given.new(table, telemetry.block("gone-7", 0))
+
+
 def test_the_memory_of_what_was_said_is_bounded() -> None:
     table, given = next(table for table in TABLES if table.name == "containers"), CopyDetector(kept=100)
     for number in range(1000):

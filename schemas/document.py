@@ -31,6 +31,10 @@ _DEAD = {
             "Spazio-Error": {"type": "string", "description": "why it was refused"},
             "Spazio-Consumer": {"type": "string", "description": "who refused it"},
             "Spazio-Part": {"type": "string", "description": "2/3: second of three pieces of a message of full size"},
+            "Spazio-Cut": {
+                "type": "string",
+                "description": "4096/400000: only the first 4,096 bytes of 400,000, since too many came of its node",
+            },
         },
     },
 }

@@ -2,8 +2,9 @@
 
 The id of a dead letter contains stream and sequence of the original, so that it is stored once even if several
 consumers refuse it. An original of the server's maximum payload leaves no space for headers; it is stored in numbered
-parts, which concatenated are the original. Storing a letter costs more than folding a block, so of a node that sends
-nothing but garbage the first letters and then some a second are stored; the rest is counted.
+parts, which concatenated are the original. Storing a letter costs more than folding a block, and the stream is small,
+so the letters of each node have a budget in bytes. What does not suffice for a large letter is used for its beginning,
+and without any left a letter is only counted.
 """
 
 import asyncio
@@ -27,13 +28,20 @@ _LONGEST_REASON = 1000
 _LONGEST_SUBJECT = 500  # a longer one and its inbox would exceed the protocol's control line
 _RETRY_SECONDS = 0.5
 
-_BURST = 200.0  # letters of one subject and consumer at once
-_PER_SECOND = 20.0
-_SUBJECTS = 4096  # whose letters are counted; a new one begins with a whole burst
+_LEAST_BYTES = 5 << 10  # what a letter counts at least: storing a small one costs the server as much
+_BURST_BYTES = 256 * _LEAST_BYTES  # of letters of one node and consumer at once; one of the largest payload is whole
+_BYTES_PER_SECOND = 20 * _LEAST_BYTES
+_CUT_BYTES = 4 << 10  # of a message that is not stored whole
+_NODES = 4096  # whose letters are counted; a new one begins with a whole burst
 
 UNKEPT = Counter(
     "spazio_dead_letters_unkept_total",
-    "refused messages of which no dead letter was stored: too many came on one subject",
+    "refused messages of which no dead letter was stored: too many came of one node",
+    ["consumer", "kind"],
+)
+CUT = Counter(
+    "spazio_dead_letters_cut_total",
+    "dead letters that hold only the beginning of the message: too many bytes came of one node",
     ["consumer", "kind"],
 )
 DEAD = Counter("spazio_dead_letters_total", "messages refused by a consumer", ["consumer", "kind"])
@@ -48,6 +56,7 @@ class Letter(NamedTuple):
         reason: Why, for people.
         consumer: Name of the service that refuses it.
         identity: Message id, the same each time that this message is buried.
+        original_bytes: Size of the message if `payload` is only its beginning; 0: it is whole.
     """
 
     subject: str
@@ -55,25 +64,29 @@ class Letter(NamedTuple):
     reason: str
     consumer: str
     identity: str
+    original_bytes: int = 0
 
 
 class Budget:
-    """How many letters of each subject may be stored: a burst, and then so many a second."""
+    """How many bytes of letters of each node may be stored: a burst, and then so many a second."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with a whole burst for every subject."""
+        """Start with a whole burst for every node."""
         self._clock = clock
         self._left: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
 
-    def takes(self, consumer: str, subject: str) -> bool:
-        """Return whether one more letter may be stored, and count it."""
+    def take(self, consumer: str, node: str, size_bytes: int) -> int | None:
+        """Return how many bytes of a message of this size may be stored, and count them; None: no letter."""
         now = self._clock()
-        left, at = self._left.pop((consumer, subject), (_BURST, now))
-        left = min(_BURST, left + (now - at) * _PER_SECOND)
-        self._left[consumer, subject] = (left - 1, now) if left >= 1 else (left, now)
-        if len(self._left) > _SUBJECTS:
+        left, at = self._left.pop((consumer, node), (float(_BURST_BYTES), now))
+        left = min(_BURST_BYTES, left + (now - at) * _BYTES_PER_SECOND)
+        stored = size_bytes if size_bytes <= left else min(size_bytes, _CUT_BYTES)
+        cost = max(stored, _LEAST_BYTES)
+        enough = cost <= left
+        self._left[consumer, node] = (left - cost if enough else left, now)
+        if len(self._left) > _NODES:
             self._left.popitem(last=False)
-        return left >= 1
+        return stored if enough else None
 
 
 _BUDGET = Budget()
@@ -91,7 +104,8 @@ async def bury(
 ) -> None:
     """Store a refused message under `<prefix>.dead.<its subject>`; wait until it is stored.
 
-    If too many came on its subject, it is only counted.
+    If too many bytes came of its node, only its beginning is stored, or it is only counted. What is of no node goes by
+    the last token of its subject.
 
     Args:
         client: Connection.
@@ -102,13 +116,18 @@ async def bury(
         reason: Reason of the refusal, for people.
         timeout_seconds: Time limit for one attempt.
     """
-    subject = original_subject(names, message.subject)
-    DEAD.labels(consumer, kind_and_node(message.subject)[0]).inc()
+    subject, (kind, node) = original_subject(names, message.subject), kind_and_node(message.subject)
+    DEAD.labels(consumer, kind).inc()
     log.info("message.refused", extra={"subject": subject, "sequence": message.sequence, "reason": reason[:200]})
-    if not _BUDGET.takes(consumer, subject):
-        UNKEPT.labels(consumer, kind_and_node(message.subject)[0]).inc()
+    size_bytes = len(message.data)
+    stored_bytes = _BUDGET.take(consumer, node, size_bytes)
+    if stored_bytes is None:
+        UNKEPT.labels(consumer, kind).inc()
         return
-    letter = Letter(subject, message.data, reason, consumer, f"dead:{stream}:{message.sequence}")
+    letter = Letter(subject, message.data[:stored_bytes], reason, consumer, f"dead:{stream}:{message.sequence}")
+    if stored_bytes < size_bytes:
+        CUT.labels(consumer, kind).inc()
+        letter = letter._replace(original_bytes=size_bytes)
     await store(client, names, letter, timeout_seconds=timeout_seconds)
 
 
@@ -146,6 +165,8 @@ async def store(client: Client, names: Names, letter: Letter, *, timeout_seconds
             "Spazio-Consumer": letter.consumer,
             "Spazio-Subject": _header(subject),
         }
+        if letter.original_bytes:
+            headers["Spazio-Cut"] = f"{len(letter.payload)}/{letter.original_bytes}"
         if len(parts) > 1:
             headers["Spazio-Part"] = f"{number}/{len(parts)}"
         await _store(client, letter_subject, part, headers, timeout_seconds)

@@ -56,6 +56,23 @@ async def test_a_flood_of_dead_letters_evicts_no_decision(settings: Settings) ->
         assert (await stream.describe(client, NAMES.events)).first == 1
 
 
+async def test_of_a_flood_of_large_letters_the_beginnings_are_stored_and_say_so(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead, "_BUDGET", dead.Budget(lambda: 0.0))
+    body = bytes(range(250)) * 2000
+    for number in range(1, 101):
+        letter = Received(NAMES.part(0, "samples", "flood"), number, body)
+        await dead.bury(client, NAMES, "process", NAMES.telemetry, letter, "garbage", timeout_seconds=2)
+    js, last = client.jetstream(), (await stream.describe(client, NAMES.dead_letters)).last
+    whole, cut = [await js.get_msg(NAMES.dead_letters, seq=number) for number in (1, last)]
+    assert whole.data == body
+    assert "Spazio-Cut" not in (whole.headers or {})
+    assert cut.data == body[:4096]
+    assert (cut.headers or {})["Spazio-Cut"] == "4096/500000"
+    assert (await js.stream_info(NAMES.dead_letters)).state.bytes < 1_400_000
+
+
 async def test_every_stream_and_bucket_has_a_bound(settings: Settings) -> None:
     assert all((config.max_bytes or 0) > 0 for config in layout.configs(settings))
 

@@ -306,7 +306,7 @@ def test_asyncapi_tells_each_parameter_of_an_address_and_the_headers_of_a_dead_l
     for channel in content["channels"].values():
         assert set(re.findall(r"\{(\w+)\}", channel["address"])) == set(channel.get("parameters", {}))
     headers = content["components"]["messages"]["dead"]["headers"]["properties"]
-    assert {"Spazio-Error", "Spazio-Consumer", "Spazio-Part"} <= headers.keys()
+    assert {"Spazio-Error", "Spazio-Consumer", "Spazio-Part", "Spazio-Cut"} <= headers.keys()
 
 
 def test_the_tables_have_one_whole_row_for_each_setting_and_metric() -> None:

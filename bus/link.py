@@ -123,6 +123,13 @@ class Connection(Tapped):
         else:
             await super()._process_err(err_msg)
 
+    @property
+    def max_payload(self) -> int:
+        """Largest message in bytes, with its headers: what the server takes, and the user's credential allows."""
+        largest = super().max_payload
+        own = 0 if self._own is None else self._own.payload_bytes
+        return min(largest, own) if own else largest
+
     def may_publish(self, subject: str) -> bool:
         """Tell whether the user may publish to a subject, as far as its credential says."""
         return self._own is None or self._own.may_publish(subject)

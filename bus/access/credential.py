@@ -44,6 +44,7 @@ class Credential:
         user: The user's name.
         publish: Subjects that the user may publish to; empty: any.
         subscribe: Subjects that the user may subscribe to; empty: any.
+        payload_bytes: Largest message that the user may publish, with its headers; 0: as the server says.
     """
 
     def __init__(self, file: Path) -> None:
@@ -61,6 +62,8 @@ class Credential:
         self._jwt, self._seed, self.user = jwt, seed, str(claims.get("name") or "unnamed")
         self.publish: tuple[str, ...] = tuple((own.get("pub") or {}).get("allow") or ())
         self.subscribe: tuple[str, ...] = tuple((own.get("sub") or {}).get("allow") or ())
+        largest = own.get("payload")
+        self.payload_bytes = largest if isinstance(largest, int) and largest > 0 else 0
         self._exact = frozenset(self.publish)
         self._patterns = [each for each in self.publish if "*" in each or each.endswith(">")]
         self._answers = bool(own.get("resp"))

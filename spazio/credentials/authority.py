@@ -111,7 +111,8 @@ class Authority:
         """
         file = path or self._folder / "roles" / f"{role.name}.creds"
         account = role.name if role.apart else NODES if role.within_nodes else MAIN
-        return self._issue(role.name, role.allowed(self._names), account, file, rotate=rotate)
+        limits = claims.REGION if role.within_nodes else claims.UNBOUNDED
+        return self._issue(role.name, role.allowed(self._names), account, file, limits, rotate=rotate)
 
     def node(self, name: str, *, rotate: bool = False) -> Path:
         """Issue a node's credential, unless there is one; return its file.
@@ -120,7 +121,7 @@ class Authority:
             ValueError: The name is too long for a credential.
         """
         grant, file = roles.node(self._names, name), self._folder / "nodes" / f"{token(name)}.creds"
-        return self._issue(f"node:{name}", grant, NODES, file, rotate=rotate)
+        return self._issue(f"node:{name}", grant, NODES, file, claims.NODE, rotate=rotate)
 
     def region(self, name: str, nodes: Iterable[str], *, rotate: bool = False) -> Path:
         """Issue the credential of a region's leaf server, for these nodes and no other; return its file.
@@ -129,7 +130,7 @@ class Authority:
             ValueError: The name of a node is too long for a credential.
         """
         grant, file = roles.region(self._names, nodes), self._folder / "regions" / f"{token(name)}.creds"
-        return self._issue(f"region:{name}", grant, NODES, file, rotate=rotate)
+        return self._issue(f"region:{name}", grant, NODES, file, claims.REGION, rotate=rotate)
 
     def revoke(self, name: str) -> int:
         """Revoke all that was issued to a user so far, and forget its file; return the number of keys.
@@ -165,7 +166,8 @@ class Authority:
         system = self._keys["system"]
         shared = Accounts(self._names, lambda name: self._keys[name].public)
         main = claims.account(storage=True, revoked=self._revoked, **shared.main())
-        nodes = claims.account(revoked=self._revoked, **shared.nodes())
+        bounds: dict[str, Any] = {"payload_bytes": claims.NODE.payload_bytes, "revoked": self._revoked}
+        nodes = claims.account(**bounds, **shared.nodes())
         self._sign_account("operator", "spazio", claims.operator(system.public))
         self._sign_account(MAIN, "spazio", main)
         self._sign_account(NODES, "spazio-nodes", nodes)
@@ -174,7 +176,7 @@ class Authority:
             self._sign_account(each.name, f"spazio-{each.name}", body)
         self._sign_account("system", "spazio-system", claims.account())
         # A leaf server passes on what nodes publish; with the imports it would answer itself.
-        self._sign_account("leaf", "spazio-nodes", claims.account(revoked=self._revoked), key=NODES)
+        self._sign_account("leaf", "spazio-nodes", claims.account(**bounds), key=NODES)
         accounts = [name for name in _KEYS if name != "operator"]
         self._write(self._folder / SERVER, _PUBLIC.format("nats-server") + self._trusted(*accounts))
         named = f"SPAZIO_NODES_ACCOUNT: {self._keys['nodes'].public}\n"
@@ -190,8 +192,8 @@ class Authority:
             f"resolver: MEMORY\nresolver_preload: {{\n{preload}}}\n"
         )
 
-    def _issue(self, user: str, grant: Grant, account: str, file: Path, *, rotate: bool) -> Path:
-        body, issuer = claims.user(grant), self._keys[account]
+    def _issue(self, user: str, grant: Grant, account: str, file: Path, limits: claims.Limits, *, rotate: bool) -> Path:
+        body, issuer = claims.user(grant, limits), self._keys[account]
         jwt, key = self._present(file)
         valid = key is not None and key.public in self._users.get(user, ()) and key.public not in self._revoked
         if key is None or rotate or not valid:

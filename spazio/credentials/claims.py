@@ -36,6 +36,24 @@ class Key(NamedTuple):
         return signature
 
 
+class Limits(NamedTuple):
+    """What one connection may take of the server; -1: no bound of its own.
+
+    Attributes:
+        subscriptions: Subscriptions at a time.
+        payload_bytes: Largest message, with its headers.
+    """
+
+    subscriptions: int = -1
+    payload_bytes: int = -1
+
+
+UNBOUNDED = Limits()
+# An agent has about five subscriptions, and the usage of 2,048 pods, the most that it reports, takes some 400 KiB.
+NODE = Limits(subscriptions=16, payload_bytes=512 << 10)
+REGION = Limits(payload_bytes=NODE.payload_bytes)  # it subscribes for all of its nodes
+
+
 def new_key(kind: int) -> Key:
     """Make a key of an operator, account or user."""
     return key_of(nkeys.encode_seed(os.urandom(32), kind).decode())
@@ -86,24 +104,29 @@ def operator(system: str) -> dict[str, Any]:
     return {"type": "operator", "system_account": system}
 
 
-def account(*, storage: bool = False, revoked: dict[str, int] | None = None, **more: Any) -> dict[str, Any]:
-    """Return the claims of an account without limits.
+def account(
+    *, storage: bool = False, payload_bytes: int = -1, revoked: dict[str, int] | None = None, **more: Any
+) -> dict[str, Any]:
+    """Return the claims of an account without other limits than that of messages.
 
     Args:
         storage: It has streams.
+        payload_bytes: Largest message of any of its connections; -1: as the server says.
         revoked: For each public key of a user, the time up to which its credentials are revoked.
         **more: Its `exports` and `imports`.
     """
     limits: dict[str, Any] = dict.fromkeys((*_UNLIMITED, *(_STORAGE if storage else ())), -1) | {"wildcards": True}
+    limits["payload"] = payload_bytes
     body: dict[str, Any] = {"type": "account", "limits": limits, **more}
     return body | ({"revocations": revoked} if revoked else {})
 
 
-def user(grant: Grant) -> dict[str, Any]:
-    """Return the claims of a user who may do exactly what is granted."""
+def user(grant: Grant, limits: Limits = UNBOUNDED) -> dict[str, Any]:
+    """Return the claims of a user who may do exactly what is granted, within limits."""
     allowed = {"pub": {"allow": list(grant.publish)}, "sub": {"allow": list(grant.subscribe)}}
     answers = {"resp": {"max": 1, "ttl": _ANSWER_NANOSECONDS}} if grant.answers else {}
-    return {"type": "user", "subs": -1, "data": -1, "payload": -1, **allowed, **answers}
+    bounds = {"subs": limits.subscriptions, "data": -1, "payload": limits.payload_bytes}
+    return {"type": "user", **bounds, **allowed, **answers}
 
 
 def credential(jwt: str, seed: str) -> str:

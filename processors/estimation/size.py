@@ -31,6 +31,15 @@ def bounded(cpus: int, memory_bytes: int, capacity: Capacity | None = None) -> t
     return _least(cpus, limit.cpus, MOST_CPUS), _least(memory_bytes, limit.memory_bytes, MOST_BYTES)
 
 
+def largest(capacity: Capacity | None) -> tuple[int, int]:
+    """Return the largest size that a node can have, in CPUs and bytes.
+
+    >>> largest(None), largest(Capacity(cpus=4.0))
+    ((4096, 70368744177664), (4, 70368744177664))
+    """
+    return bounded(MOST_CPUS, MOST_BYTES, capacity)
+
+
 def within(block: PodUsageBlock, cpus: int, memory_bytes: int) -> PodUsageBlock:
     """Return a block in which pods together take no more than their node has, each by the same factor less.
 

@@ -2,7 +2,8 @@
 
 Kubernetes knows the owner of a pod, its requests, and when it was ready; the node measures its usage. A pod counts once
 both are known and it has run within the period; its CPU is the mean over the period, its memory the last reading.
-Pods without an owner, and those of owners that no one scales, are left out.
+Pods without an owner, and those of owners that no one scales, are left out. A sum also says what the pods of the node
+that use most take, so that no node decides alone what a workload uses (`processors.forecast.share`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,13 @@ class Workload(NamedTuple):
     name: str
 
 
+class Greatest(NamedTuple):
+    """Pods of a workload on the node whose pods use most of a resource, each: what they use together, and how many."""
+
+    used: float = 0.0
+    pods: int = 0
+
+
 class Sum(NamedTuple):
     """Pods of one workload.
 
@@ -38,6 +46,9 @@ class Sum(NamedTuple):
         requested: Cores, and bytes, that `pods` ask for; those that are being deleted left out.
         initialized: Ready pods whose initialization time is known.
         initialization_seconds: Sum of those times.
+        nodes: Nodes that they are on.
+        measured: Pods behind `used`.
+        greatest: In cores, and in bytes; without pods: not known.
     """
 
     pods: int = 0
@@ -46,6 +57,9 @@ class Sum(NamedTuple):
     requested: tuple[float, float] = (0.0, 0.0)
     initialized: int = 0
     initialization_seconds: float = 0.0
+    nodes: int = 0
+    measured: int = 0
+    greatest: tuple[Greatest, Greatest] = (Greatest(), Greatest())
 
 
 class _Pod(NamedTuple):
@@ -82,7 +96,15 @@ def _plus(first: Sum, second: Sum) -> Sum:
         _pair(first.requested, second.requested),
         first.initialized + second.initialized,
         first.initialization_seconds + second.initialization_seconds,
+        first.nodes + second.nodes,
+        first.measured + second.measured,
+        (_greater(first.greatest[0], second.greatest[0]), _greater(first.greatest[1], second.greatest[1])),
     )
+
+
+def _greater(first: Greatest, second: Greatest) -> Greatest:
+    """Return the one whose pods use more each; of equal ones the first."""
+    return second if second.used * first.pods > first.used * second.pods or not first.pods else first
 
 
 def _pair(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
@@ -183,11 +205,16 @@ class Sums:
     def _add(self, used: dict[str, dict[str, _Used]]) -> dict[Workload, Sum]:
         total: dict[Workload, Sum] = {}
         for node, pods in used.items():
-            facts = self._pods.get(node, {})
+            facts, shares = self._pods.get(node, {}), dict[Workload, tuple[Greatest, Greatest]]()
             for uid, usage in pods.items():
                 pod = facts.get(uid)
                 if pod is not None:
-                    total[pod.workload] = _plus(total.get(pod.workload, Sum()), _of(pod, usage))
+                    own = _of(pod, usage)
+                    total[pod.workload] = _plus(total.get(pod.workload, Sum()), own)
+                    shares[pod.workload] = _plus_pod(shares.get(pod.workload), own.used)
+            for workload, (cpu, memory) in shares.items():
+                node_only = Sum(nodes=1, measured=cpu.pods, greatest=(cpu, memory))
+                total[workload] = _plus(total[workload], node_only)
         return total
 
     def forget(self, nodes: set[str]) -> None:
@@ -225,6 +252,12 @@ def _of(pod: _Pod, used: _Used) -> Sum:
         int(initialized),
         (pod.initialization_seconds or 0.0) if initialized else 0.0,
     )
+
+
+def _plus_pod(before: tuple[Greatest, Greatest] | None, used: tuple[float, float]) -> tuple[Greatest, Greatest]:
+    """Return what a node's pods of a workload use together with one more of them."""
+    cpu, memory = before or (Greatest(), Greatest())
+    return Greatest(cpu.used + used[0], cpu.pods + 1), Greatest(memory.used + used[1], memory.pods + 1)
 
 
 def _pod(version: int, workload: list[str], requested: list[float], *rest: Any) -> _Pod:

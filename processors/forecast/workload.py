@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 
 from processors.forecast import forecast as made
 from processors.forecast import history
-from processors.forecast.sums import Sum, Workload
+from processors.forecast.sums import Greatest, Sum, Workload
 from processors.forecast.workloads import Params
 from schemas.messages.prediction import MAXIMUM_WORKLOADS, Forecast, Resources, WorkloadSums
 from schemas.settings import Settings
 
 # A server takes 1 MiB. A thousand workloads with names of the longest that Kubernetes knows stay below that.
 _MOST_BYTES = 960 << 10
-_NUMBER_BYTES = 200  # at most, of one workload's eight numbers
+_NUMBER_BYTES = 350  # at most, of one workload's fourteen numbers
 
 
 def params(settings: Settings) -> Params:
@@ -64,11 +64,18 @@ def messages(partition: int, at_us: int, sums: Mapping[Workload, Sum]) -> Iterat
             requested_memory=[own.requested[1] for own in values],
             initialized=[own.initialized for own in values],
             initialization_seconds=[own.initialization_seconds for own in values],
+            nodes=[own.nodes for own in values],
+            measured=[own.measured for own in values],
+            greatest_cpu=[own.greatest[0].used for own in values],
+            greatest_cpu_pods=[own.greatest[0].pods for own in values],
+            greatest_memory=[own.greatest[1].used for own in values],
+            greatest_memory_pods=[own.greatest[1].pods for own in values],
         )
 
 
 def sums_of(message: WorkloadSums) -> dict[Workload, Sum]:
     """Return what a message says; the inverse of `messages`."""
+    none = [0] * len(message.workloads)  # for what the processors of before leave out
     owners = zip(message.namespaces, message.kinds, message.workloads, strict=True)
     columns = zip(
         message.pods,
@@ -77,6 +84,13 @@ def sums_of(message: WorkloadSums) -> dict[Workload, Sum]:
         zip(message.requested_cpu, message.requested_memory, strict=True),
         message.initialized,
         message.initialization_seconds,
+        message.nodes or none,
+        message.measured or none,
+        zip(
+            map(Greatest, message.greatest_cpu or none, message.greatest_cpu_pods or none),
+            map(Greatest, message.greatest_memory or none, message.greatest_memory_pods or none),
+            strict=True,
+        ),
         strict=True,
     )
     return {Workload(*owner): Sum(*fields) for owner, fields in zip(owners, columns, strict=True)}

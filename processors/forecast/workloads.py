@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any, NamedTuple
 
-from processors.forecast import forecast, history, model, sums
+from processors.forecast import forecast, history, model, share, sums
 from processors.forecast.forecast import Forecast
 from processors.forecast.history import History
-from processors.forecast.sums import Sum, Workload
+from processors.forecast.sums import Greatest, Sum, Workload
 from processors.partition.plan import Watermark
 from processors.rows import snapshot
 
@@ -81,7 +81,7 @@ class Forecasts:
             return []
         live = [reported for _, (at, reported) in sorted(self._sums.items()) if abs(at - period) <= silent]
         at_us = period * self._seconds * 1_000_000
-        seen = self._history.observe(at_us, sums.add(live))
+        seen = self._history.observe(at_us, share.bounded(sums.add(live)))
         return forecast.forecasts(
             at_us, seen, chosen=self.params.model, target=self.params.target, fitted=self.params.fitted
         )
@@ -117,5 +117,9 @@ class Forecasts:
 
 
 def _unpacked(item: list[list[Any]]) -> tuple[Workload, Sum]:
-    name, (pods, ready, used, requested, *rest) = item
-    return Workload(*name), Sum(pods, ready, (used[0], used[1]), (requested[0], requested[1]), *rest)
+    name, (pods, ready, used, requested, initialized, seconds, *shares) = item
+    own = Sum(pods, ready, (used[0], used[1]), (requested[0], requested[1]), initialized, seconds)
+    if shares:  # states of before have none
+        nodes, measured, (cpu, memory) = shares
+        own = own._replace(nodes=nodes, measured=measured, greatest=(Greatest(*cpu), Greatest(*memory)))
+    return Workload(*name), own

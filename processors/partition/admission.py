@@ -74,9 +74,9 @@ class Admission:
         return None
 
     def possible(self, block: PodUsageBlock) -> PodUsageBlock:
-        """Return a block of pod usage in which pods take no more than their node has; of an unknown one as it is."""
-        limit = self._sizes.get(block.node)
-        return block if limit is None else size.within(block, *limit)
+        """Return a block in which pods take no more than their node has; of an unknown one, than any node can have."""
+        limit = self._sizes.get(block.node) or size.largest(self._capacity.get(block.node))
+        return size.within(block, *limit)
 
     def newest(self, node: str, boot: str) -> int | None:
         """Return the node's newest second if it is of this boot."""

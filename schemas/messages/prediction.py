@@ -158,6 +158,16 @@ class WorkloadSums(Message):
     requested_memory: Annotated[list[Amount], Field(description="bytes that they request")]
     initialized: Annotated[list[Count], Field(description="ready pods whose initialization time is known")]
     initialization_seconds: Annotated[list[Amount], Field(description="sum of those times")]
+    nodes: Annotated[list[Count] | None, Field(description="nodes that they are on")] = None
+    measured: Annotated[list[Count] | None, Field(description="pods behind cpu and memory")] = None
+    greatest_cpu: Annotated[
+        list[Amount] | None, Field(description="cores of the pods on the node whose pods use most CPU, each")
+    ] = None
+    greatest_cpu_pods: Annotated[list[Count] | None, Field(description="how many these are")] = None
+    greatest_memory: Annotated[
+        list[Amount] | None, Field(description="bytes of the pods on the node whose pods use most memory, each")
+    ] = None
+    greatest_memory_pods: Annotated[list[Count] | None, Field(description="how many these are")] = None
 
     @model_validator(mode="after")
     def _rectangular(self) -> Self:

@@ -82,6 +82,12 @@ def sums(**changed: Any) -> WorkloadSums:
         "requested_memory": [2e6],
         "initialized": [1],
         "initialization_seconds": [12.5],
+        "nodes": [2],
+        "measured": [2],
+        "greatest_cpu": [0.4],
+        "greatest_cpu_pods": [1],
+        "greatest_memory": [6e5],
+        "greatest_memory_pods": [1],
     }
     return WorkloadSums(**fields | changed)
 

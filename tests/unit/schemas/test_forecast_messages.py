@@ -1,9 +1,11 @@
 """Sums and forecasts on the bus: nothing is lost on the way, however many workloads there are."""
 
+import json
+
 import pytest
 
 from processors.forecast import workload
-from processors.forecast.sums import Sum, Workload
+from processors.forecast.sums import Greatest, Sum, Workload
 from processors.forecast.workloads import Forecasts
 from schemas import codec, settings
 from schemas.live import Live
@@ -17,7 +19,9 @@ PERIOD_US = 15_000_000
 
 def named(count: int) -> dict[Workload, Sum]:
     return {
-        Workload("shop", "Deployment", f"w{number}"): Sum(2, 1, (0.25 * number, 1e6), (2.0, 3e6), 1, 12.5)
+        Workload("shop", "Deployment", f"w{number}"): Sum(
+            2, 1, (0.25 * number, 1e6), (2.0, 3e6), 1, 12.5, 2, 2, (Greatest(0.2 * number, 1), Greatest(6e5, 1))
+        )
         for number in range(count)
     }
 
@@ -32,6 +36,17 @@ def test_sums_come_back_as_they_were_in_messages_that_are_not_too_long(count: in
         assert len(payload) < 1 << 20
         back |= workload.sums_of(codec.decode(WorkloadSums, payload))
     assert back == named(count)
+
+
+def test_sums_of_processors_of_before_are_read_without_shares_of_nodes() -> None:
+    (message,) = workload.messages(0, PERIOD_US, named(2))
+    older = json.loads(codec.encode(message))
+    for name in ("nodes", "measured", *(each for each in older if each.startswith("greatest_"))):
+        del older[name]
+    back = workload.sums_of(codec.decode(WorkloadSums, json.dumps(older).encode()))
+    assert back == {
+        owner: own._replace(nodes=0, measured=0, greatest=Sum().greatest) for owner, own in named(2).items()
+    }
 
 
 def fold(**given: str) -> ProcessorFold[Forecasts]:

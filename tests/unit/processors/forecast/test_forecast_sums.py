@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from processors.forecast.sums import Sum, Sums, Workload, add
+from processors.forecast.sums import Greatest, Sum, Sums, Workload, add
 from schemas.messages.base import Message
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 from tests.support.mix import pod
@@ -38,7 +38,8 @@ def summed(messages: list[Message], *, sums: Sums | None = None) -> dict[Workloa
 def test_pods_of_a_workload_are_added_up() -> None:
     listed = [pod("u1", None, 0.25, 1e8), pod("u2", None, 0.5, 2e8)]
     result = summed([owned("u1"), owned("u2", initialization_seconds=12.0), usage("n", 1, listed)])
-    assert result == {WEB: Sum(2, 2, (0.75, 3e8), (1.0, 2e9), 2, 20.0)}
+    greatest = (Greatest(0.75, 2), Greatest(3e8, 2))
+    assert result == {WEB: Sum(2, 2, (0.75, 3e8), (1.0, 2e9), 2, 20.0, nodes=1, measured=2, greatest=greatest)}
 
 
 def test_cpu_is_the_mean_of_the_period_and_memory_the_last_reading() -> None:
@@ -74,7 +75,8 @@ def test_a_pod_without_facts_a_running_container_or_a_measurement_is_left_out() 
 def test_a_pod_that_is_being_deleted_still_bears_load_but_will_not_stay() -> None:
     listed = [pod("u1", None, 0.25, 1e8), pod("u2", None, 0.5, 2e8)]
     result = summed([owned("u1"), owned("u2", terminating=True), usage("n", 1, listed)])
-    assert result[WEB] == Sum(1, 1, (0.75, 3e8), (0.5, 1e9), 1, 8.0)
+    greatest = (Greatest(0.75, 2), Greatest(3e8, 2))
+    assert result[WEB] == Sum(1, 1, (0.75, 3e8), (0.5, 1e9), 1, 8.0, nodes=1, measured=2, greatest=greatest)
 
 
 def test_only_ready_pods_have_an_initialization_time() -> None:
@@ -138,6 +140,9 @@ def test_names_do_not_pile_up() -> None:
 
 
 def test_partitions_add_up_in_any_number() -> None:
-    left, right = Sum(2, 1, (1.0, 2.0), (3.0, 4.0), 1, 5.0), Sum(1, 1, (0.5, 0.5), (1.0, 1.0), 1, 7.0)
-    assert add([{WEB: left}, {}, {WEB: right}]) == {WEB: Sum(3, 2, (1.5, 2.5), (4.0, 5.0), 2, 12.0)}
+    left = Sum(2, 1, (1.0, 2.0), (3.0, 4.0), 1, 5.0, 2, 2, (Greatest(0.75, 1), Greatest(1.0, 1)))
+    right = Sum(1, 1, (0.5, 1.5), (1.0, 1.0), 1, 7.0, 1, 1, (Greatest(0.5, 1), Greatest(1.5, 1)))
+    greatest = (Greatest(0.75, 1), Greatest(1.5, 1))
+    for order in ([{WEB: left}, {}, {WEB: right}], [{WEB: right}, {WEB: left}]):
+        assert add(order) == {WEB: Sum(3, 2, (1.5, 3.5), (4.0, 5.0), 2, 12.0, 3, 3, greatest)}
     assert add([]) == {}

@@ -15,23 +15,25 @@ from typing import Any, Self
 
 import nats.errors
 from nats.aio.client import Client
+from prometheus_client import Counter
 
 from bus import api
-from bus.reading import tap
+from bus.reading import pin, tap
+from bus.reading.pin import GROUP, Holes, Waiting
 from bus.reading.tap import Tap
 
 log = logging.getLogger(__name__)
 
-_GROUP = "owner"
-_PIN = b"Nats-Pin-Id: "
 _EXPIRES_SECONDS = 5.0
 _HEARTBEAT_SECONDS = 1.0
 _RETRY_SECONDS = 0.25
 _KEEP_SECONDS = 0.1
 _PATIENCE_SECONDS = 1.0  # a cluster never answers a request sent while it had no leader
-# What no version of a lease has differently: a consumer that does is a stranger's, and keeps every replica out.
-_OWN = ("durable_name", "deliver_subject", "ack_policy", "deliver_policy", "priority_groups", "priority_policy")
-_WAITING = 4096  # open requests of standby replicas at most
+
+CONTENDED = Counter(
+    "spazio_leases_contended_total",
+    "times that somebody else pulled the messages of a lease under its holder's pin, or changed its consumer",
+)
 
 
 class Lost(nats.errors.Error):
@@ -80,6 +82,8 @@ class Lease:
         self._mark = b""
         self._keeping: asyncio.Task[None] | None = None
         self._kept = 0.0
+        self._holes = Holes()
+        self._config = pin.config(consumer, self.subjects, _nanoseconds(failover_seconds))
 
     async def __aenter__(self) -> Self:
         return self
@@ -100,7 +104,7 @@ class Lease:
     @property
     def terms(self) -> dict[str, str]:
         """Fields that a holder's request for messages must contain."""
-        return {"group": _GROUP, "id": self._pin}
+        return {"group": GROUP, "id": self._pin}
 
     async def acquire(self) -> None:
         """Wait until the server pins this replica, as long as it takes; failures of the server are retried.
@@ -108,7 +112,7 @@ class Lease:
         The server pins no client while there is nothing to read. The message that comes with the pin is discarded:
         `open` resets the consumer.
         """
-        waiting = _Waiting()
+        waiting = Waiting()
         inbox = await tap.listen(self._client, waiting.collect)
         try:
             while not waiting.pin:
@@ -123,7 +127,7 @@ class Lease:
         if self._keeping is None:
             self._keeping = asyncio.create_task(self._keep())
 
-    async def _stand_by(self, inbox: Tap, waiting: "_Waiting") -> None:
+    async def _stand_by(self, inbox: Tap, waiting: Waiting) -> None:
         """Send one request; return when the server serves it, ends it, or misses its heartbeats."""
         waiting.over = waiting.unserved = False
         try:
@@ -159,7 +163,7 @@ class Lease:
                 info = await self._info()
                 # If the consumer's own number is 0, it has sent nothing since its last reset.
                 sent = info["delivered"]["stream_seq"] if info["delivered"]["consumer_seq"] else 0
-                if not _pins(info) and sent > (done := await self._covered()):
+                if not pin.pins(info) and sent > (done := await self._covered()):
                     log.info("lease.rewound", extra={"consumer": self.consumer, "undone": done})
                     # To the beginning: a replica that is pinned meanwhile notices by the sequence of the next message.
                     await self._reset(0)
@@ -195,6 +199,35 @@ class Lease:
         if headers is None or self._mark not in headers:
             raise Lost(f"{self.consumer} sends under another pin")
 
+    async def missed(self) -> None:
+        """Record that messages sent under this pin did not come; end a pin that somebody else pulls under.
+
+        Raises:
+            Lost: It was ended; who acquires the lease next has another one.
+        """
+        if not self._holes.add(asyncio.get_running_loop().time()):
+            return
+        CONTENDED.inc()
+        log.error("lease.contended", extra={"consumer": self.consumer, "stream": self.stream})
+        await self.release()
+        raise Lost(f"{self.consumer}: somebody else pulls its messages: revoke that credential")
+
+    async def verify(self) -> None:
+        """Delete the consumer if somebody else has changed it; the next holder makes it again and misses nothing.
+
+        Raises:
+            Lost: It was deleted.
+        """
+        try:
+            present = (await self._info())["config"]
+        except (nats.errors.Error, TimeoutError):
+            return  # the reader notices what is wrong
+        if foreign := pin.foreign(present, self._config):
+            CONTENDED.inc()
+            log.error("lease.altered", extra={"consumer": self.consumer, "reason": ", ".join(foreign)})
+            await self._delete()
+            raise Lost(f"{self.consumer}: somebody else has changed {', '.join(foreign)}: revoke that credential")
+
     async def release(self) -> None:
         """Release the lease now; if that fails, the server ends it after the failover time."""
         await self._stop_keeping()
@@ -204,7 +237,7 @@ class Lease:
         try:
             if await self._pinned():
                 verb = f"CONSUMER.UNPIN.{self.stream}.{self.consumer}"
-                await api.request(self._client, verb, {"group": _GROUP}, self._timeout)
+                await api.request(self._client, verb, {"group": GROUP}, self._timeout)
         except (nats.errors.Error, TimeoutError) as error:
             log.debug("lease.release_failed", extra={"consumer": self.consumer, "reason": str(error)})
         self._pin = ""
@@ -214,7 +247,7 @@ class Lease:
         self._pin = ""
 
     async def _pinned(self) -> bool:
-        return self._pin in _pins(await self._info())
+        return self._pin in pin.pins(await self._info())
 
     async def _info(self) -> dict[str, Any]:
         return await api.request(self._client, f"CONSUMER.INFO.{self.stream}.{self.consumer}", {}, self._timeout)
@@ -243,57 +276,24 @@ class Lease:
             await asyncio.wait({keeping})
 
     async def _create(self) -> None:
-        config: dict[str, Any] = {
-            "name": self.consumer,
-            "durable_name": self.consumer,
-            "filter_subjects": self.subjects,
-            "ack_policy": "none",
-            "deliver_policy": "all",
-            "replay_policy": "instant",
-            "max_waiting": _WAITING,
-            "mem_storage": True,
-            "priority_groups": [_GROUP],
-            "priority_policy": "pinned_client",
-            "priority_timeout": _nanoseconds(self._failover),
-        }
-        request = {"stream_name": self.stream, "config": config}
+        request = {"stream_name": self.stream, "config": self._config}
         verb = f"CONSUMER.CREATE.{self.stream}.{self.consumer}"
         try:
             await api.request(self._client, verb, request, self._timeout)
         except api.Refused as refused:
-            present = (await self._info())["config"]
-            if not (foreign := [key for key in _OWN if present.get(key) != config.get(key)]):
+            if not (foreign := pin.foreign((await self._info())["config"], self._config)):
                 raise
             log.warning("lease.replaced", extra={"consumer": self.consumer, "reason": f"{foreign}: {refused}"})
-            await api.request(self._client, f"CONSUMER.DELETE.{self.stream}.{self.consumer}", {}, self._timeout)
+            await self._delete()
             await api.request(self._client, verb, request, self._timeout)
 
+    async def _delete(self) -> None:
+        await api.request(self._client, f"CONSUMER.DELETE.{self.stream}.{self.consumer}", {}, self._timeout)
+
     async def _ask(self, inbox: Tap, terms: dict[str, object]) -> None:
-        request = {"batch": 1, "group": _GROUP, **terms}
+        request = {"batch": 1, "group": GROUP, **terms}
         verb = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{self.consumer}"
         await self._client.publish(verb, json.dumps(request).encode(), reply=inbox.inbox)
-
-
-class _Waiting:
-    """State of a standby's request: pinned, or ended by the server, possibly because no server handles it."""
-
-    def __init__(self) -> None:
-        self.pin = ""
-        self.over = self.unserved = False
-        self.heard = asyncio.Event()
-
-    def collect(self, _subject: bytes, reply: bytes, _data: bytes, headers: bytes | None) -> None:
-        if reply:
-            # The server's header comes last; a stored message may have one of the same name.
-            self.pin = (headers or b"").rpartition(_PIN)[2].partition(b"\r\n")[0].decode(errors="replace")
-        elif (status := tap.fields(headers)["Status"]) != "100":
-            self.over = True
-            self.unserved = status == "503"
-        self.heard.set()
-
-
-def _pins(info: dict[str, Any]) -> set[str]:
-    return {pin for group in info.get("priority_groups") or [] if (pin := group.get("pinned_client_id"))}
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -228,6 +228,7 @@ class Reader:
             # With leaf servers a request outlives its inbox and consumes the next message.
             left = self._progress.asked_at + self._expires - asyncio.get_running_loop().time()
             await asyncio.sleep(max(0.0, left) + _GRACE_SECONDS)
+            await self._lease.missed()
 
     async def _open(self) -> None:
         """Get a consumer after the position and subscribe; wait while the server or the stream is unavailable."""

@@ -86,6 +86,7 @@ class Channel:
         tokens: What follows the kind in the subject, or makes up the key; text stands for itself.
         alias: Name in AsyncAPI, where the kind has another channel of its own name.
         publisher: Role of the service that publishes it, of what the stream of estimates keeps.
+        by_agent: A node's agent publishes it, so that the node's credential may; only of messages by node.
     """
 
     kind: str
@@ -95,6 +96,7 @@ class Channel:
     tokens: tuple[str | Token, ...] = (NODE,)
     alias: str = ""
     publisher: str = "process"
+    by_agent: bool = False
 
     @property
     def name(self) -> str:
@@ -136,10 +138,10 @@ Channels = Sequence[Channel]
 _BY_PARTITION = ("partition", PARTITION)
 
 CHANNELS: tuple[Channel, ...] = (
-    Channel("samples", SampleBlock, TELEMETRY, "Once a second"),
-    Channel("containers", ContainerEvent, TELEMETRY, "At once on an event"),
-    Channel("pods", PodUsageBlock, TELEMETRY, "Once a second"),
-    Channel("edge", EdgeBlock, TELEMETRY, "Once a second, instead of samples"),
+    Channel("samples", SampleBlock, TELEMETRY, "Once a second", by_agent=True),
+    Channel("containers", ContainerEvent, TELEMETRY, "At once on an event", by_agent=True),
+    Channel("pods", PodUsageBlock, TELEMETRY, "Once a second", by_agent=True),
+    Channel("edge", EdgeBlock, TELEMETRY, "Once a second, instead of samples", by_agent=True),
     Channel("nodefacts", NodeFacts, TELEMETRY, "On a change"),
     Channel("podfacts", PodFacts, TELEMETRY, "On a change; {node} is - while the pod is bound to none"),
     Channel("smoothed", SmoothedBlock, ESTIMATES, "Once a second, unless off"),
@@ -232,4 +234,10 @@ def telemetry_kinds(channels: Channels = CHANNELS) -> tuple[str, ...]:
     return tuple(channel.kind for channel in of_store(TELEMETRY, channels) if channel.by_node)
 
 
+def agent_kinds(channels: Channels = CHANNELS) -> tuple[str, ...]:
+    """Return the kinds that the agent of a node publishes; what Kubernetes says of nodes and pods is not among them."""
+    return tuple(channel.kind for channel in channels if channel.by_agent and channel.by_node)
+
+
 TELEMETRY_KINDS = telemetry_kinds()
+AGENT_KINDS = agent_kinds()

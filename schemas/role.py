@@ -1,10 +1,10 @@
 """The table of roles: what each credential may publish and hear, derived from the table of messages.
 
 A role may do what its service needs and nothing else. Nodes are in an account of their own, from which the server
-passes on exactly the telemetry subjects. So an answer to a node stays in that account: otherwise a node could publish
-its own block with a reply subject that belongs to others, and the server would store the acknowledgement there, since
-it does not check permissions of replies. All other roles but `process` and `admin` have an account each for the same
-reason. Each role has an inbox of its own, so that none hears the answers to another.
+passes on exactly the subjects of what agents measure. So an answer to a node stays in that account: otherwise a node
+could publish its own block with a reply subject that belongs to others, and the server would store the acknowledgement
+there, since it does not check permissions of replies. All other roles but `process` and `admin` have an account each
+for the same reason. Each role has an inbox of its own, so that none hears the answers to another.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from schemas import channel
-from schemas.channel import CHANNELS, TELEMETRY_KINDS, Store
+from schemas.channel import AGENT_KINDS, CHANNELS, TELEMETRY_KINDS, Store
 from schemas.subject import Names, token
 
 NODE = "node"
@@ -30,7 +30,7 @@ API = "$JS.API."
 API_APART = "$JS.spazio.API."  # in the account of a role; other clients ask so too if given the domain "spazio"
 FLOW = "flow"  # behind the prefix: requests for the ledgers of all services; one token more: the answers
 _LONGEST_INBOX_TOKEN = 64  # a longer one is hashed, so that subject and reply fit into one line of the protocol
-_LONGEST_TOKEN = 240  # a credential holds the token six times and has to fit into one line of the protocol
+_LONGEST_TOKEN = 240  # a credential holds the token five times and has to fit into one line of the protocol
 
 
 class Grant(NamedTuple):
@@ -86,7 +86,7 @@ def apart(subject: str) -> str:
 
 
 def node(names: Names, name: str) -> Grant:
-    """Return what the agent of one node may do: publish its own telemetry, and hear the global model.
+    """Return what the agent of one node may do: publish what it measures there, and hear the global model.
 
     Raises:
         ValueError: The name is too long for a credential.
@@ -97,7 +97,7 @@ def node(names: Names, name: str) -> Grant:
             f"node name {name[:40]}… is {len(own)} bytes as a subject token, and a credential holds at most "
             f"{_LONGEST_TOKEN}: choose a shorter one with --sample-node"
         )
-    published = tuple(names.of(kind, own) for kind in TELEMETRY_KINDS)
+    published = tuple(names.of(kind, own) for kind in AGENT_KINDS)  # no facts: those are Kubernetes' word
     return Grant(published, (f"{node_inbox(name)}.>", names.model))
 
 
@@ -109,7 +109,7 @@ def node_inbox(name: str) -> str:
 
 
 def region(names: Names, nodes: Iterable[str]) -> Grant:
-    """Return what the leaf server of a region may do: publish the telemetry of its nodes, and pass on what they hear.
+    """Return what the leaf server of a region may do: publish what its nodes measure, and pass on what they hear.
 
     Raises:
         ValueError: The name of a node is too long for a credential.
@@ -169,8 +169,8 @@ def _telemetry(names: Names) -> tuple[str, ...]:
 
 
 def _region(names: Names) -> Grant:
-    heard = (_inbox(REGION), f"{INBOX}_{NODE}.>", f"{INBOX}.>", names.model)
-    return Grant(_telemetry(names), heard)
+    measured = tuple(names.of(kind, "*") for kind in AGENT_KINDS)
+    return Grant(measured, (_inbox(REGION), f"{INBOX}_{NODE}.>", f"{INBOX}.>", names.model))
 
 
 def _process(names: Names) -> Grant:
@@ -278,7 +278,7 @@ ROLES: tuple[Role, ...] = (
     Role("load", "simulated nodes: telemetry of any node", _service(_load), apart=True),
     Role(READER, "people and programs that read everything and write nothing", _reader, apart=True, tools=True),
     Role(ADMIN, "everything within the account: doctor, backup, repairs", _admin),
-    Role(REGION, "leaf server of a region: telemetry of any node, nothing else", _region, within_nodes=True),
+    Role(REGION, "leaf server of a region: what agents measure on any node, nothing else", _region, within_nodes=True),
 )
 
 # What `spazio up` gives to other programs of its own user: to read everything, and to publish what `spazio load` does.

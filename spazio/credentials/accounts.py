@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from schemas import role as roles
-from schemas.channel import TELEMETRY_KINDS
+from schemas.channel import AGENT_KINDS
 from schemas.role import API, Role
 from schemas.subject import Names, matches
 
@@ -33,7 +33,7 @@ class Accounts:
         self._heard = {each.name: _widest(each.grant(names).subscribe[1:]) for each in APART}
         self._answering = [each.name for each in APART if self._flow in each.grant(names).subscribe]
         self._sent: Mapping[str, tuple[str, ...]] = {
-            NODES: tuple(names.of(kind, "*") for kind in TELEMETRY_KINDS),
+            NODES: tuple(names.of(kind, "*") for kind in AGENT_KINDS),
             **{each.name: each.grant(names).publish for each in APART},
         }
 
@@ -44,7 +44,7 @@ class Accounts:
         return {"exports": [*map(_service, services), *map(_stream, streams)]}
 
     def nodes(self) -> Claims:
-        """Return what nodes import, to publish telemetry and hear the global model, and what others hear of them."""
+        """Return what nodes import, to publish what they measure and hear the global model, and what others hear."""
         sent = [self._import(MAIN, "service", subject) for subject in self._sent[NODES]]
         return {"imports": [*sent, self._import(MAIN, "stream", self._model)], "exports": self._audible(NODES)}
 

@@ -19,7 +19,7 @@ from bus import connection, server, stream
 from bus.reading.reader import Reader
 from processors.rows import snapshot
 from schemas import codec
-from schemas.channel import CHANNELS, TELEMETRY_KINDS
+from schemas.channel import AGENT_KINDS, CHANNELS
 from schemas.messages.telemetry import EdgeBlock
 from schemas.subject import Names, token
 from tests.e2e.regions import NODE, Region, running
@@ -136,7 +136,7 @@ async def test_a_region_behind_a_leaf_is_estimated_and_loses_and_doubles_nothing
     assert "edge.state_loaded" in (tmp_path / "far.edge.log").read_text()
 
 
-CONTRACT = tuple(row.filter(NAMES) for row in CHANNELS if row.kind not in TELEMETRY_KINDS)
+CONTRACT = tuple(row.filter(NAMES) for row in CHANNELS if row.kind not in AGENT_KINDS)
 API = (
     *("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST"),
     *(f"$JS.API.STREAM.{verb}.SPAZIO_TELEMETRY" for verb in ("INFO", "CREATE", "UPDATE", "DELETE", "PURGE", "MSG.GET")),
@@ -164,6 +164,8 @@ async def test_a_node_at_a_leaf_publishes_its_own_telemetry_and_nothing_else(reg
         for kind in ("samples", "containers", "pods"):
             assert await stored(agent, NAMES.node(kind, NODE)), kind
             assert not await stored(agent, NAMES.node(kind, "other")), kind
+        for kind in ("nodefacts", "podfacts"):
+            assert not await stored(agent, NAMES.node(kind, NODE)), kind
         async with connection.connect(region.far(tmp_path, "other"), "other") as other:
             assert await stored(other, NAMES.node("samples", "other"))
 

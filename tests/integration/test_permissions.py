@@ -26,7 +26,7 @@ from bus.reading.lease import Lease
 from bus.reading.leased import LeasedReader
 from bus.reading.reader import Reader
 from schemas import channel, role
-from schemas.channel import CHANNELS, TELEMETRY_KINDS
+from schemas.channel import AGENT_KINDS, CHANNELS
 from schemas.subject import matches
 from tests.support.raw import reached
 from tests.support.secured import NAMES, Attacker, Secured, attacker, secured
@@ -71,7 +71,7 @@ def contract(node: str) -> list[str]:
 
 
 SUBJECTS = list(dict.fromkeys([*contract("n1"), *contract("n2"), *API, *map(role.apart, API), *OTHERS]))
-OWN = [f"spazio.{kind}.n1" for kind in TELEMETRY_KINDS]
+OWN = [f"spazio.{kind}.n1" for kind in AGENT_KINDS]
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +109,11 @@ async def states(admin: Connection) -> dict[str, tuple[int, int, int]]:
     return result
 
 
-def test_the_telemetry_of_a_node_is_six_subjects() -> None:
-    assert TELEMETRY_KINDS == ("samples", "containers", "pods", "edge", "nodefacts", "podfacts")
+def test_the_agent_of_a_node_publishes_four_kinds_and_facts_are_none_of_them() -> None:
+    assert AGENT_KINDS == ("samples", "containers", "pods", "edge")
 
 
-async def test_a_stolen_credential_of_a_node_publishes_its_own_six_subjects_and_nothing_else(
+async def test_a_stolen_credential_of_a_node_publishes_what_it_measures_and_nothing_else(
     node: Attacker, admin: Connection
 ) -> None:
     before = await states(admin)
@@ -122,7 +122,7 @@ async def test_a_stolen_credential_of_a_node_publishes_its_own_six_subjects_and_
         await node.client.jetstream().publish(subject, b"{}", timeout=1)
     after = await states(admin)
     first, last, count = before.pop("SPAZIO_TELEMETRY")
-    assert after.pop("SPAZIO_TELEMETRY") == (max(first, 1), last + 12, count + 12)
+    assert after.pop("SPAZIO_TELEMETRY") == (max(first, 1), last + 2 * len(OWN), count + 2 * len(OWN))
     assert after == before
     stored = await admin.jetstream().stream_info("SPAZIO_TELEMETRY", subjects_filter=">")
     assert {subject.rsplit(".", 1)[1] for subject in stored.state.subjects or {}} == {"n1"}

@@ -9,13 +9,14 @@ import numpy as np
 
 from processors.partition.aggregate import Aggregate
 from processors.partition.partition import Partition
-from schemas import codec
+from schemas import codec, role
 from schemas.messages.base import Message
 from schemas.messages.estimate import Availability, Model
+from schemas.messages.facts import NodeFacts
 from schemas.messages.telemetry import ContainerEvent, EdgeBlock, Size
 from schemas.settings import load
 from tests.support.mix import pod, sampled
-from tests.support.telemetry import METRICS, NAMES, START, event, stored, usage
+from tests.support.telemetry import METRICS, NAMES, START, event, facts, stored, usage
 
 NODES, PARTITIONS = 12, 3
 LIAR = "n0"
@@ -39,6 +40,7 @@ class Lie:
     edge: tuple[float, float, float] | None = None  # usage, cores and moment, in the place of samples
     times: int = 1  # blocks, each a second further
     event: bool = False
+    facts: bool = False  # facts of itself, that fit its lie, and of another node
 
 
 HONEST = Lie()
@@ -120,22 +122,44 @@ def messages_of(second: int, lie: Lie) -> list[tuple[str, bytes]]:
     """Return what the liar says of a second."""
     if lie == HONEST:
         return list(honest(LIAR, second))
-    messages: list[Message] = []
+    messages: list[Message] = [_node_facts(LIAR, 1, 16.0, 64e9)] if lie.facts else []
+    claimed = _forged(second, lie) if lie.facts else []
     for time in range(lie.times):
         at: dict[str, Any] = {
             "seq": min(1000 + second + lie.seq + time, 2**53 - 1),
             "at_us": min(max((START + second + lie.seconds + time) * 1_000_000, 0), 2**53 - 1 - 60_000_000),
             "boot": lie.boot,
         }
-        messages.append(_edge(lie, at) if lie.edge is not None else _block(second, lie, at))
+        claimed.append(_edge(lie, at) if lie.edge is not None else _block(second, lie, at))
         if lie.pods is not None:
             listed = [pod(f"l{index}", name, *cost) for index, (name, *cost) in enumerate(lie.pods)]
-            messages.append(usage(LIAR, second + 1, listed).model_copy(update=at))
+            claimed.append(usage(LIAR, second + 1, listed).model_copy(update=at))
         if lie.event:
             boottime_us = min(at["seq"] * 1_000_000, 2**53 - 1)
             made = event(LIAR, second).model_dump() | {"boot": lie.boot, "boottime_us": boottime_us}
-            messages.append(ContainerEvent.model_validate(made))
-    return [_put(message) for message in messages]
+            claimed.append(ContainerEvent.model_validate(made))
+    return [_put(message) for message in (*messages, *filter(_granted, claimed))]
+
+
+def _granted(message: Message) -> bool:
+    """Tell whether the server takes a message with the credential of the liar's agent."""
+    kind = next(kind for kind, given in codec.MESSAGES.items() if isinstance(message, given))
+    return NAMES.node(kind, getattr(message, "node")) in role.node(NAMES, LIAR).publish  # noqa: B009 # as `_put`
+
+
+def _forged(second: int, lie: Lie) -> list[Message]:
+    """Return facts of the liar's making: it is as large as it says, its pods are others', and another is tiny."""
+    own = _node_facts(LIAR, 2 + second, float(lie.cpus or 16), float(lie.memory_bytes or 64e9))
+    pods = [facts(LIAR, f"l{index}", "b", 2 + second) for index in range(len(lie.pods or ()))]
+    return [own, *pods, _node_facts("n1", 2 + second, 1.0, 1e9), facts("n1", "a-0", "z1", 2 + second)]
+
+
+def _node_facts(node: str, version: int, cpus: float, memory_bytes: float) -> NodeFacts:
+    size = {"cpu": cpus, "memory": memory_bytes}
+    return NodeFacts(
+        node=node, uid=node, version=version, at_us=START * 1_000_000, created_us=START * 1_000_000, ready=True,
+        unschedulable=False, allocatable=size, capacity=size, labels={}, annotations={}, taints=[],
+    )  # fmt: skip
 
 
 def _block(second: int, lie: Lie, at: dict[str, Any]) -> Message:

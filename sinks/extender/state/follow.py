@@ -111,20 +111,21 @@ class Followed:
                 group.create_task(work.run(), name=source.kind)
 
     def _sources(self) -> list[_Source[Any]]:
-        names, of, or_deleted = self._names, subscription.of, subscription.or_deleted
-        node, pod = or_deleted(of(NodeFacts)), or_deleted(of(PodFacts, by_node=False))
+        names, of = self._names, subscription.of
 
-        def bucket(kind: str, name: str, decode: Decode[M], take: Callable[[Decoded[M]], None]) -> _Source[M]:
-            return _Source(kind, f"KV_{name}", f"$KV.{name}.>", decode, take)
+        def bucket(
+            kind: str, name: str, decode: Decode[M], take: Callable[[Decoded[M | None]], None]
+        ) -> _Source[M | None]:
+            return _Source(kind, f"KV_{name}", f"$KV.{name}.>", subscription.or_deleted(decode), take)
 
         return [
-            bucket("availability", names.availability_bucket, or_deleted(of(Availability)), self._availability),
-            bucket("reservations", names.reservations_bucket, or_deleted(of(Reservations)), self._reservations),
-            bucket("nodes", names.nodes_bucket, node, self._node),
-            bucket("pods", names.pods_bucket, pod, self._pod),
+            bucket("availability", names.availability_bucket, of(Availability), self._availability),
+            bucket("reservations", names.reservations_bucket, of(Reservations), self._reservations),
+            bucket("nodes", names.nodes_bucket, of(NodeFacts), self._node),
+            bucket("pods", names.pods_bucket, of(PodFacts, by_node=False), self._pod),
             # Facts of a producer that writes no buckets count too; facts that come both ways are applied once.
-            _Source("nodefacts", names.telemetry, names.part("*", "nodefacts"), node, self._node),
-            _Source("podfacts", names.telemetry, names.part("*", "podfacts"), pod, self._pod, newest=False),
+            _Source("nodefacts", names.telemetry, names.part("*", "nodefacts"), of(NodeFacts), self._node),
+            _Source("podfacts", names.telemetry, names.part("*", "podfacts"), of(PodFacts), self._pod, newest=False),
             _Source("prediction", names.estimates, names.of("prediction", "*"), of(Prediction), self._prediction),
             _Source("market", names.estimates, names.of("market"), of(Markets, by_node=False), self._market),
         ]

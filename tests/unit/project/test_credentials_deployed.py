@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.channel import TELEMETRY_KINDS
+from schemas.channel import AGENT_KINDS
 from spazio.credentials import claims, command, kubernetes
 from tests.support.secured import NAMES
 
@@ -35,7 +35,7 @@ def test_a_region_has_the_telemetry_of_its_nodes_and_ends_with_its_revocation(tm
         return {side: own[side]["allow"] for side in ("pub", "sub")}
 
     assert {subject.split(".")[-1] for subject in granted()["pub"]} == {"a_b", "c"}
-    assert len(granted()["pub"]) == 2 * len(TELEMETRY_KINDS)
+    assert len(granted()["pub"]) == 2 * len(AGENT_KINDS)
     assert granted()["sub"] == ["_INBOX_region.>", "_INBOX_node.a_b.>", "_INBOX_node.c.>", "spazio.model"]
     command.issue(tmp_path, NAMES, command.Wanted(["c", "e"], region="r1"))
     assert {subject.split(".")[-1] for subject in granted()["pub"]} == {"c", "e"}

@@ -56,6 +56,9 @@ def test_one_row_is_enough_for_codec_documents_and_stream() -> None:
 def test_a_row_of_telemetry_is_stored_by_partition() -> None:
     rows = (*CHANNELS, Channel("temperature", Temperature, channel.TELEMETRY, "Once an hour"))
     assert channel.telemetry_kinds(rows) == (*channel.TELEMETRY_KINDS, "temperature")
+    assert channel.agent_kinds(rows) == channel.AGENT_KINDS
+    measured = Channel("temperature", Temperature, channel.TELEMETRY, "Once an hour", by_agent=True)
+    assert channel.agent_kinds((*CHANNELS, measured)) == (*channel.AGENT_KINDS, "temperature")
     assert "lab.temperature.*" in subjects("LAB_TELEMETRY", rows)
     described = document.asyncapi("lab", rows)["channels"]["temperature"]["description"]
     assert described == "Once an hour. Kept in LAB_TELEMETRY, under lab.part.{partition}.temperature.{node}"
@@ -117,6 +120,7 @@ def test_each_estimate_is_published_by_a_role_and_by_no_other() -> None:
 def test_a_partition_decodes_every_kind_that_telemetry_stores_by_node() -> None:
     assert decode.OTHERS.keys() | {"samples", "edge"} == set(channel.TELEMETRY_KINDS)
     assert set(SIMULATED_KINDS) <= set(channel.TELEMETRY_KINDS)
+    assert set(channel.AGENT_KINDS) == set(channel.TELEMETRY_KINDS) - {"nodefacts", "podfacts"}
 
 
 def test_no_subject_of_the_contract_leaves_its_stream() -> None:

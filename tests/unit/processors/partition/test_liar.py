@@ -29,6 +29,7 @@ LIES = {
     "a million pods": [Lie(metrics=PODS, cpus=65_536), Lie(metrics=(("pods", 0.0),), cpus=65_536)],
     "three blocks of a far future a second": [Lie(seconds=10_000_000, seq=10_000_000, times=3, pods=HUGE)],
     "a model of its own": [Lie(edge=(1.0, 1e18, 1.0), cpus=65_536, memory_bytes=2**53 - 1, pods=HUGE)],
+    "facts of itself and of another": [Lie(cpus=2048, memory_bytes=1 << 44, pods=HUGE, facts=True)],
     "another boot each second": [Lie(boot=f"boot {number}", pods=HUGE) for number in range(5)],
 }
 
@@ -55,6 +56,15 @@ def test_a_node_that_is_outvoted_is_named_and_no_other() -> None:
     assert {node for node, row in messages[-1].items() if row.outvoted} == {LIAR}
     messages, _ = liar.run([Lie(cpus=65_536)])
     assert messages[-1][LIAR].outvoted == ["size"]
+
+
+def test_no_node_raises_the_size_that_it_is_held_against_or_lowers_that_of_another() -> None:
+    reported, _ = liar.run([Lie(cpus=2048, memory_bytes=1 << 44, facts=True)], seconds=4)
+    own, other = reported[-1][LIAR], reported[-1]["n1"]
+    assert own.outvoted == ["size"]
+    assert (own.limits or {})["cpu"] <= 16
+    assert other.outvoted is None
+    assert liar.moved(reported, liar.baseline(sized=True, seconds=4)) == []
 
 
 def test_a_size_that_no_machine_has_or_that_the_facts_contradict_is_not_believed() -> None:
@@ -96,6 +106,7 @@ lies = st.builds(
     edge=st.none() | st.tuples(ratios, numbers, st.floats(-1, 1)),
     times=st.integers(1, 4),
     event=st.booleans(),
+    facts=st.booleans(),
 )
 
 

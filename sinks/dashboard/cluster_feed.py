@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 COLUMNS = (
     *("node", "at", "available", "lower", "upper", "pods", "binding", "churn", "signal", "prior"),
-    *("cpu", "memory", "freeCpu", "freeMemory", "classes"),
+    *("cpuUsed", "cpuSaturation", "memory", "freeCpu", "freeMemory", "classes"),
 )
 _TURN_SECONDS = 1.0
 _TOTALS_SECONDS = 2.0
@@ -162,8 +162,8 @@ class ClusterFeed:
         ]
         return [
             *(row.node, row.at_us, row.available, row.lower, row.upper, row.pods, row.binding, row.churn),
-            *(row.signal, row.prior, usage.get("cpu"), usage.get("memory"), free.get("cpu"), free.get("memory")),
-            classes,
+            *(row.signal, row.prior, row.cpu_used, usage.get("cpu"), usage.get("memory")),
+            *(free.get("cpu"), free.get("memory"), classes),
         ]
 
     @staticmethod

@@ -44,6 +44,7 @@ def rows(count: int, *, names: Iterable[str] = ()) -> list[Availability]:
             upper=number % 40 + 2.0,
             binding="memory" if number % 3 else "cpu",
             usage={"cpu": number % 100 / 100, "memory": 0.5},
+            cpu_used=number % 50 / 50,
             free={"cpu": 0.5, "memory": 0.4},
             classes={"shop/web": room, "batch/report": {**room, "binding": "cpu"}},
         )

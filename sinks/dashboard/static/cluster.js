@@ -2,19 +2,20 @@
 
 import { h, note, replace, table } from "./dom.js";
 import { age, amount, now, percent, resource, whole } from "./format.js";
-import { Grid, binsOf } from "./grid.js";
+import { Grid, binsOf, isShare } from "./grid.js";
 import { Cluster, matcher, spread } from "./model.js";
 import { follow, saveRecording } from "./stream.js";
 
 const MOST_ROWS = 200;
 const RECORDED_SECONDS = 900;
 const GROUPS = [["", "no groups"], ["zone", "zone"], ["type", "type"], ["binding", "what runs out first"]];
-const MEASURES = [["lower", "pods that fit, at least"], ["available", "pods that fit, expected"], ["cpu", "CPU in use"], ["memory", "memory in use"]];
+const MEASURES = [["lower", "pods that fit, at least"], ["available", "pods that fit, expected"], ["cpuUsed", "CPU in use"], ["cpuSaturation", "CPU saturation"], ["memory", "memory in use"]];
+const OLD_MEASURES = { cpu: "cpuUsed" }; // in saved addresses
 
 export function open(main, { search, report, go, keep, about }) {
   const cluster = new Cluster();
   const view = {
-    text: search.get("q") ?? "", by: search.get("group") ?? "", measure: search.get("show") ?? "lower",
+    text: search.get("q") ?? "", by: search.get("group") ?? "", measure: OLD_MEASURES[search.get("show")] ?? search.get("show") ?? "lower",
     name: search.get("class") ?? "", count: Number(search.get("add") ?? 0), selected: search.get("node") ?? "",
     sort: search.get("sort") ?? "lower", down: search.get("down") === "1",
   };
@@ -59,14 +60,14 @@ export function open(main, { search, report, go, keep, about }) {
 
   const roomOf = (node) => (view.name ? cluster.room(node, view.name) : node);
   const value = (node) => {
-    if (view.measure === "cpu" || view.measure === "memory") return node[view.measure];
+    if (isShare(view.measure)) return node[view.measure];
     const room = roomOf(node);
     return room ? room[view.measure] : null;
   };
   const label = (node) => {
     const shown = value(node);
     if (shown === null || shown === undefined) return "–";
-    return view.measure === "cpu" || view.measure === "memory" ? `${Math.round(100 * shown)}%` : String(Math.floor(shown));
+    return isShare(view.measure) ? `${Math.round(100 * shown)}%` : String(Math.floor(shown));
   };
 
   function changed() {
@@ -160,7 +161,8 @@ export function open(main, { search, report, go, keep, about }) {
       { title: "Expected", key: "available", number: true, of: (node) => amount(roomOf(node)?.available) },
       { title: "Runs out first", key: "binding", of: (node) => resource(node.binding) },
       { title: "Pods", key: "pods", number: true, of: (node) => whole(node.pods) },
-      { title: "CPU load", key: "cpu", number: true, help: "utilisation blended with pressure, as the estimator uses it", of: (node) => percent(node.cpu) },
+      { title: "CPU in use", key: "cpuUsed", number: true, help: "share of the CPUs in use", of: (node) => percent(node.cpuUsed) },
+      { title: "CPU saturation", key: "cpuSaturation", number: true, help: "CPUs in use and wanted, as a share of what the allowed slowdown admits", of: (node) => percent(node.cpuSaturation) },
       { title: "Memory", key: "memory", number: true, of: (node) => percent(node.memory) },
       { title: "Age", key: "at", number: true, of: (node) => h("span", { class: stale(node) ? "bad" : undefined }, age((us - node.at) / 1e6)) },
     ], rows, { caption: "Nodes", sort: { key, down: view.down }, onsort: (next) => {
@@ -182,7 +184,7 @@ export function open(main, { search, report, go, keep, about }) {
     if (!node) return;
     const room = roomOf(node);
     replace(tip, h("strong", {}, node.node), h("div", {}, room ? `at least ${whole(room.lower)}, ${amount(room.available)} expected` : "does not say for this class"),
-      h("div", {}, `${resource(room?.binding ?? node.binding)} runs out first · ${node.pods} pods`), h("div", {}, `CPU ${percent(node.cpu)} · memory ${percent(node.memory)}`),
+      h("div", {}, `${resource(room?.binding ?? node.binding)} runs out first · ${node.pods} pods`), h("div", {}, `CPU in use ${percent(node.cpuUsed)}, saturation ${percent(node.cpuSaturation)}`), h("div", {}, `memory ${percent(node.memory)}`),
       h("div", {}, `${age((now() * 1000 - node.at) / 1e6)} old`));
     const box = holder.getBoundingClientRect();
     tip.style.left = `${Math.min(event.clientX - box.left + 14, box.width - 210)}px`;

@@ -18,7 +18,10 @@ const SHARES = [
   { least: 0.95, label: "95 % and more", name: "full" },
 ];
 
-export const binsOf = (measure) => (measure === "cpu" || measure === "memory" ? SHARES : BINS);
+// A measure that is a share of the machine; the others count pods.
+export const isShare = (measure) => ["cpuUsed", "cpuSaturation", "memory"].includes(measure);
+
+export const binsOf = (measure) => (isShare(measure) ? SHARES : BINS);
 
 function bin(bins, value) {
   let found = bins[0];
@@ -91,7 +94,7 @@ export class Grid {
     for (const { node, x, y } of this.cells) {
       const old = stale(node);
       const known = value(node);
-      const name = old || known === null ? "stale" : bin(bins, known);
+      const name = old || known === null || known === undefined ? "stale" : bin(bins, known);
       context.fillStyle = palette[name];
       context.fillRect(x, y, size, size);
       if (name === "full") this.hatch(x, y, size, inks.full, 5);

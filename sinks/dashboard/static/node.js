@@ -89,7 +89,7 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
     const facts = [];
     if (newest) {
       facts.push(["Fit, at least", whole(newest.lower)], ["Expected", `${amount(newest.available)}`], ["At most", amount(newest.upper)], ["Runs out first", resource(newest.binding)],
-        ["Running pods", whole(newest.pods)], ["Measured", `${age((now() * 1000 - newest.at_us) / 1e6)} ago`]);
+        ["CPU in use", percent(newest.cpu_used)], ["CPU saturation", percent(newest.usage.cpu)], ["Running pods", whole(newest.pods)], ["Measured", `${age((now() * 1000 - newest.at_us) / 1e6)} ago`]);
     }
     if (machine.cpus) facts.push(["Machine", `${machine.cpus} CPUs, ${bytes(machine.memory_bytes)}`]);
     const prediction = predictions.at(-1);

@@ -82,6 +82,10 @@ def whole(number: float) -> str:
     return f"{int(number):,}".replace(",", " ")
 
 
+def percent(ratio: float) -> str:
+    return f"{100 * ratio:.{1 if ratio < 0.0995 else 0}f} %"
+
+
 def table(page: Page, caption: str) -> Locator:
     return page.get_by_role("region", name=caption, exact=True).locator("tbody tr")
 
@@ -103,10 +107,14 @@ async def test_the_cluster_and_its_nodes(browser: Browser, client: Client, setti
         ((nodes, lower),) = ask("SELECT count(*), sum(floor(lower)) FROM node_now")
         await expect(page.locator(".card strong").nth(0)).to_have_text(whole(nodes))
         await expect(page.locator(".card strong").nth(1)).to_have_text(whole(lower))
-        of_nodes = ask("SELECT node, lower, available FROM node_now ORDER BY node")
-        assert await shown(page.locator("main table").last.locator("tbody tr"), 0, 1, 2) == [
-            (node, whole(least), f"{available:.1f}") for node, least, available in of_nodes
+        of_nodes = ask(
+            "SELECT node, lower, available, cpu_used, cpu_saturation, usage_memory FROM node_now ORDER BY node"
+        )
+        assert await shown(page.locator("main table").last.locator("tbody tr"), 0, 1, 2, 5, 6, 7) == [
+            (node, whole(least), f"{available:.1f}", *map(percent, shares))
+            for node, least, available, *shares in of_nodes
         ]
+        assert any(used != saturation for *_, used, saturation, _ in of_nodes)
         await page.goto(f"{address}/#/model")
         explained = ask("SELECT node FROM availability ORDER BY explained, node LIMIT 20")
         assert await shown(table(page, "Explained share by node"), 0) == explained

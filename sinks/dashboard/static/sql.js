@@ -7,7 +7,7 @@ import { query } from "./stream.js";
 
 const QUESTIONS = [
   ["Newest availability of each node", "SELECT node, time, available, lower, upper, binding, pods\nFROM availability\nWHERE date >= current_date - 1\nQUALIFY row_number() OVER (PARTITION BY node ORDER BY at_us DESC) = 1\nORDER BY lower"],
-  ["Pods that fit in the cluster, by minute", "SELECT time_bucket(INTERVAL '1 minute', time) AS minute, sum(available) / count(DISTINCT seq) * 1.0 AS available, count(DISTINCT node) AS nodes\nFROM availability\nWHERE at_us > (SELECT max(at_us) FROM availability) - 3600000000 AND date >= current_date - 1\nGROUP BY 1 ORDER BY 1"],
+  ["Pods that fit in the cluster, by minute", "SELECT minute, nodes, available, least_lower, full_nodes\nFROM cluster_room\nWHERE minute > (SELECT max(time) FROM availability WHERE date >= current_date - 1) - INTERVAL 1 HOUR AND date >= current_date - 1\nORDER BY minute"],
   ["CPU and its pressure of one node, by second", "SELECT date_trunc('second', time) AS second, avg(cpu_util) AS cpu, avg(cpu_pressure) AS pressure\nFROM samples\nWHERE node = (SELECT min(node) FROM samples) AND date >= current_date - 1\n  AND at_us > (SELECT max(at_us) FROM samples) - 900000000\nGROUP BY 1 ORDER BY 1"],
   ["Which classes use most CPU", "SELECT workload, count(DISTINCT pod) AS running, avg(cpu_cores) AS cores_a_pod, avg(memory_bytes) / 1048576 AS mib_a_pod\nFROM pods\nWHERE at_us > (SELECT max(at_us) FROM pods) - 300000000 AND date >= current_date - 1\nGROUP BY 1 ORDER BY running * cores_a_pod DESC"],
   ["Where containers started most", "SELECT node, count(*) FILTER (event = 'started') AS started, count(*) FILTER (event IN ('exited', 'deleted')) AS ended\nFROM containers\nWHERE date >= current_date - 1\nGROUP BY 1 ORDER BY 2 DESC LIMIT 20"],

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,22 @@ def test_every_question_of_the_documentation_has_an_answer(recorded: Path, quest
 @pytest.mark.parametrize("question", SAVED)
 def test_every_question_that_the_dashboard_offers_can_be_asked(recorded: Path, question: str) -> None:
     query(recorded, question)
+
+
+def test_the_saved_question_about_the_cluster_adds_up_nodes_whose_seq_differs(tmp_path: Path) -> None:
+    minute_us = (round(time.time()) // 60 - 2) * 60_000_000
+    rows = [
+        report(node, minute_us + second * 1_000_000, available, lower=lower).model_copy(update={"seq": seq})
+        for node, second, seq, available, lower in (
+            ("a", 1, 5, 3.5, 2.0),
+            ("a", 9, 6, 4.5, 0.5),
+            ("b", 2, 900, 2.5, 1.5),
+        )
+    ]
+    history(tmp_path, [(NAMES.part(0, "availability", row.node), codec.encode(row)) for row in rows])
+    (statement,) = [text for text in SAVED if "cluster_room" in text]
+    ((minute, *numbers),) = query(tmp_path, statement)
+    assert (minute.timestamp() * 1e6, numbers) == (minute_us, [2, 6.0, 2.0, 1])
 
 
 def test_there_are_twenty_questions() -> None:

@@ -36,3 +36,9 @@ export function table(columns, rows, { caption, sort, onsort } = {}) {
 export function note(kind, title, text) {
   return h("div", { class: `note ${kind}`, role: kind === "error" ? "alert" : "status" }, h("strong", {}, title), h("p", {}, text));
 }
+
+// A note if the server has left out rows of an answer; null: it has not.
+export function shortened(...answers) {
+  if (!answers.some((answer) => answer.truncated)) return null;
+  return note("quiet-note", "Not everything is shown", "An answer of the history had more rows than dashboard.query_rows allows; the last ones are missing.");
+}

@@ -1,61 +1,11 @@
-// Values of one node over time: from the history in steps of seconds, then live at ten a second, in one line.
+// What the pages ask the history about one node, in steps of seconds.
 
 import { quoted } from "./format.js";
+import { step } from "./line.js";
+import { LARGEST } from "./stack.js";
 import { rows } from "./stream.js";
 
 export const METRICS = ["cpu_util", "cpu_pressure", "memory_util", "memory_pressure", "io_pressure", "disk_util", "net_bytes", "disk_bytes", "procs_running"];
-const STEPS = 600;
-const LIVE_MOST = 9000;
-
-// A list of [time, values] kept in order of time, bounded.
-export class Line {
-  constructor(width) {
-    this.width = width;
-    this.times = [];
-    this.values = Array.from({ length: width }, () => []);
-  }
-
-  // Adds rows that are later than all before, or fills those that are not there yet.
-  add(times, values) {
-    const last = this.times.at(-1) ?? -Infinity;
-    if (times.length && times[0] > last) {
-      for (let at = 0; at < times.length; at += 1) {
-        this.times.push(times[at]);
-        for (let column = 0; column < this.width; column += 1) this.values[column].push(values[column][at]);
-      }
-    } else if (times.length) this.merge(times, values);
-    const excess = this.times.length - LIVE_MOST;
-    if (excess > 0) {
-      this.times.splice(0, excess);
-      for (const column of this.values) column.splice(0, excess);
-    }
-  }
-
-  // What is there already wins, so live values at full rate stay when coarser ones of the history come behind them.
-  merge(times, values) {
-    const first = this.times[0] ?? Infinity;
-    const inside = this.gaps();
-    const wanted = [];
-    times.forEach((time, at) => {
-      if (time < first || inside.some(([from, to]) => time > from && time < to)) wanted.push(at);
-    });
-    const all = [
-      ...this.times.map((time, at) => [time, (column) => this.values[column][at]]),
-      ...wanted.map((at) => [times[at], (column) => values[column][at]]),
-    ].sort((one, other) => one[0] - other[0]);
-    const columns = this.values.map((_, column) => all.map(([, of]) => of(column)));
-    this.times = all.map(([time]) => time);
-    this.values = columns;
-  }
-
-  gaps() {
-    const found = [];
-    for (let at = 1; at < this.times.length; at += 1) {
-      if (this.times[at] - this.times[at - 1] > 2.5) found.push([this.times[at - 1], this.times[at]]);
-    }
-    return found;
-  }
-}
 
 // The part of the history that a range needs; `from` and `to` in seconds.
 const within = (node, from, to) => {
@@ -63,14 +13,13 @@ const within = (node, from, to) => {
   return `node = ${quoted(node)} AND at_us BETWEEN ${Math.round(from * 1e6)} AND ${Math.round(to * 1e6)} AND date BETWEEN DATE '${day(from)}' AND DATE '${day(to)}'`;
 };
 
-const step = (from, to) => Math.max(1, Math.ceil((to - from) / STEPS));
-
 async function columns(sql, names) {
   const found = await rows(sql);
-  return [found.map((row) => row.t), names.map((name) => found.map((row) => row[name]))];
+  return { times: found.map((row) => row.t), values: names.map((name) => found.map((row) => row[name])), truncated: found.truncated };
 }
 
-const bucket = (from, to) => `(at_us // ${step(from, to) * 1000000}) * ${step(from, to)}`;
+const steps = (seconds) => `(at_us // ${seconds * 1000000}) * ${seconds}`;
+const bucket = (from, to) => steps(step(from, to));
 
 // Means of metrics in steps, of the table `samples` or `smoothed`.
 export function metrics(name, node, from, to) {
@@ -85,19 +34,25 @@ export function estimates(node, from, to) {
   return columns(`SELECT ${bucket(from, to)} AS t, ${list} FROM availability WHERE ${within(node, from, to)} GROUP BY 1 ORDER BY 1`, ESTIMATES);
 }
 
-export async function pods(node, from, to) {
-  const coarse = Math.max(5, step(from, to));
-  const found = await rows(`SELECT (at_us // ${coarse * 1000000}) * ${coarse} AS t, coalesce(workload, name, pod, 'outside pods') AS who, sum(cpu_cores) / count(DISTINCT seq) AS cores `
-    + `FROM pods WHERE ${within(node, from, to)} GROUP BY 1, 2 ORDER BY 1`);
-  return found;
+// Mean cores in steps: of the classes that use most in the range, and of all others together, whose `who` is null.
+export function pods(node, from, to) {
+  const t = steps(Math.max(5, step(from, to)));
+  const where = within(node, from, to);
+  return rows(`WITH used AS (SELECT ${t} AS t, coalesce(workload, name, pod, 'outside pods') AS who, sum(cpu_cores) AS cores FROM pods WHERE ${where} GROUP BY 1, 2),
+blocks AS (SELECT ${t} AS t, count(DISTINCT at_us) AS blocks FROM pods WHERE ${where} GROUP BY 1),
+largest AS (SELECT who FROM used GROUP BY who ORDER BY sum(cores) DESC NULLS LAST, who LIMIT ${LARGEST})
+SELECT t, CASE WHEN who IN (SELECT who FROM largest) THEN who END AS who, sum(cores) / any_value(blocks) AS cores
+FROM used JOIN blocks USING (t) GROUP BY 1, 2 ORDER BY 1`);
 }
 
 export const events = (node, from, to) => rows(
   `SELECT at_us, event, coalesce(name, container_name, left(container, 12)) AS who, workload FROM containers WHERE ${within(node, from, to)} ORDER BY at_us DESC LIMIT 100`);
 
-// Predictions that state how often they are exceeded; those that know nothing yet state the whole capacity.
+// Predictions that state how often they are exceeded, the newest of each step; those that know nothing yet state the whole
+// capacity.
 export const predictions = (node, from, to) => rows(
-  `SELECT at_us, peak_cpu, peak_memory, capacity_cpu, capacity_memory, horizon_seconds, model, violation FROM predictions WHERE ${within(node, from, to)} ORDER BY at_us`);
+  `SELECT at_us, peak_cpu, peak_memory, capacity_cpu, capacity_memory, horizon_seconds, model, violation FROM predictions WHERE ${within(node, from, to)} `
+  + `QUALIFY row_number() OVER (PARTITION BY ${bucket(from, to)}, horizon_seconds ORDER BY at_us DESC) = 1 ORDER BY at_us`);
 
 export const REJECTS = ["score", "threshold", "reject"];
 

@@ -31,10 +31,11 @@ export async function query(sql) {
   return content;
 }
 
-// Rows of a query as objects.
+// Rows of a query as objects; `truncated` of the list says whether the server has left out rows at its end.
 export async function rows(sql) {
   const answer = await query(sql);
-  return answer.rows.map((row) => Object.fromEntries(row.map((value, at) => [answer.columns[at], value])));
+  const found = answer.rows.map((row) => Object.fromEntries(row.map((value, at) => [answer.columns[at], value])));
+  return Object.assign(found, { truncated: answer.truncated });
 }
 
 // Follows events until `close`; connects again by itself, and reports "connecting", "live" or "disconnected".

@@ -1,0 +1,142 @@
+"""The series of a node in a real Chromium: history and live values together, none of them lost."""
+
+import time
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from playwright.async_api import Browser, Page, expect
+
+from schemas.messages.base import Message
+from schemas.settings import Settings
+from schemas.subject import Names
+from sinks.history import view
+from tests.support import telemetry
+from tests.support.browsing import CHROMIUM, opened
+from tests.support.history import record
+from tests.support.pages import served
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"),
+]
+NAMES = Names()
+DAY_SECONDS = 86_400
+STEP_SECONDS = 144  # of the history in a day
+LIVE_SECONDS = 10 * STEP_SECONDS
+CLASSES = 12
+LINE = """async ([past, live, low, high]) => {
+  const { Line } = await import("/static/line.js");
+  const line = new Line(1);
+  for (const times of past.slice(0, 1)) line.remember({ times, values: [times.map(() => 0)] });
+  for (const times of live) line.add(times, [times.map(() => 1)]);
+  for (const times of past.slice(1)) line.remember({ times, values: [times.map(() => 0)] });
+  return line.within(low, high);
+}"""
+STACK = """async ([past, live, low, high]) => {
+  const { Stack } = await import("/static/stack.js");
+  const stack = new Stack();
+  stack.remember(past);
+  for (const [t, used] of live) stack.add(t, used);
+  return stack.within(low, high);
+}"""
+
+
+async def evaluated(page: Page, function: str, *given: object) -> Any:
+    return await page.evaluate(function, list(given))
+
+
+async def test_a_day_of_history_stays_while_live_values_come(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    past = list(range(0, DAY_SECONDS, STEP_SECONDS))
+    live = [[DAY_SECONDS + second + tenth / 10 for tenth in range(10)] for second in range(LIVE_SECONDS)]
+    end = DAY_SECONDS + LIVE_SECONDS
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "sql")).page
+        line = await evaluated(page, LINE, [past], live, 0, end)
+        kept = [moment for moment, value in zip(line["times"], line["values"][0], strict=True) if value == 1]
+        assert line["times"][: len(past)] == past
+        assert kept == [moment for second in live[-900:] for moment in second]
+        # The history that is read again fills what live values have left out, and not a step more.
+        again = list(range(0, end, STEP_SECONDS))
+        line = await evaluated(page, LINE, [past, again], live, 0, end)
+        assert line["times"] == [moment for moment in again if moment < kept[0]] + kept
+
+
+async def test_history_fills_a_pause_of_live_values_and_a_clock_that_goes_back_replaces_them(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "sql")).page
+        line = await evaluated(page, LINE, [[*range(20)]], [[5, 6, 7], [12, 13]], 0, 30)
+        assert line["times"] == [*range(20)]
+        assert [moment for moment, value in zip(line["times"], line["values"][0], strict=True) if value] == [
+            *(5, 6, 7, 12, 13)
+        ]
+        line = await evaluated(page, LINE, [[]], [[5, 6, 7], [8, 9], [6.5, 7.5]], 0, 30)
+        assert line["times"] == [5, 6, 6.5, 7.5]
+
+
+async def test_the_largest_classes_are_stacked_and_all_others_are_one(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    past = [{"t": 0, "who": f"c{number}", "cores": 10 - number} for number in range(7)]
+    past += [{"t": 0, "who": None, "cores": 1.5}]
+    live = [[100 + second, [[f"c{number}", 10 - number] for number in range(9)]] for second in range(3)]
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "sql")).page
+        stack = await evaluated(page, STACK, past, live, 0, 103)
+    assert stack["names"] == [*(f"c{number}" for number in range(7)), "other classes"]
+    assert stack["data"][0] == [0, 100, 101, 102]
+    assert stack["data"][-1] == [1.5, 3 + 2, 3 + 2, 3 + 2]
+    assert [sum(column) for column in zip(*stack["data"][1:], strict=True)] == [49 + 1.5, 54, 54, 54]
+
+
+def day_of_usage() -> list[tuple[str, Message]]:
+    """Return a day of a node with more classes than a chart has colours; each takes a core more than the one before."""
+    pods = [{"pod": f"u{number}", "workloads": f"c{number}", "cpu_cores": float(number)} for number in range(CLASSES)]
+    seconds = range(0, DAY_SECONDS, STEP_SECONDS)
+    return [(NAMES.node("pods", "n1"), telemetry.usage("n1", second, pods)) for second in seconds]
+
+
+async def test_a_day_of_many_classes_is_shown_to_its_end(browser: Browser, client: Client, settings: Settings) -> None:
+    record(settings.history_dir, day_of_usage())
+    begin, end = telemetry.START, telemetry.START + DAY_SECONDS
+    asked = """async ([from, to]) => {
+      const { pods } = await import("/static/series.js");
+      const found = await pods("n1", from, to);
+      return [found.truncated, found.map(({ t, who, cores }) => [t, who, cores])];
+    }"""
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, f"node/n1?from={begin}&to={end}")
+        stack = watched.page.locator("figure", has=watched.page.locator(".u-title", has_text="CPU of pods, by class"))
+        names = [f"c{number}" for number in range(CLASSES - 1, CLASSES - 8, -1)]
+        await expect(stack.locator(".u-label")).to_have_text(["Time", *names, "other classes"])
+        await expect(watched.page.get_by_text("Not everything is shown")).to_have_count(0)
+        truncated, found = await evaluated(watched.page, asked, begin, end)
+        last = max(moment for moment, *_ in found)
+        assert (truncated, last >= end - 2 * STEP_SECONDS) == (False, True)
+        rest = float(sum(range(CLASSES - 7)))
+        expected: dict[str | None, float] = {None: rest, **{name: float(name[1:]) for name in names}}
+        assert {who: cores for moment, who, cores in found if moment == last} == expected
+        assert watched.complaints == []
+    async with served(client, settings, query_rows=100) as address:
+        page = (await opened(browser, address, f"node/n1?from={begin}&to={end}")).page
+        await expect(page.get_by_text("Not everything is shown")).to_be_visible()
+
+
+async def test_what_happened_while_the_page_was_disconnected_is_read_from_the_history(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    view.create(settings.history_dir)
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "node/n1?range=300")
+        await expect(watched.page.locator("#connection")).to_have_text("live")
+        await expect(watched.page.get_by_text("None in this range.")).to_be_visible()
+    await expect(watched.page.locator("#connection")).to_contain_text("disconnected for")
+    event = telemetry.event("n1", 0, "started", name="web-7").model_copy(update={"at_us": round(time.time() * 1e6)})
+    record(settings.history_dir, [(NAMES.node("containers", "n1"), event)])
+    async with served(client, settings, port=int(address.rpartition(":")[2])):
+        listed = watched.page.get_by_role("region", name="Containers started and ended").locator("tbody tr td")
+        await expect(listed.nth(2)).to_have_text("web-7", timeout=10_000)

@@ -1,17 +1,20 @@
 // Model: what the nodes have in common, by component and by class; how well one direction describes each node; rejects.
 
 import { Chart } from "./chart.js";
-import { h, note, replace, table } from "./dom.js";
+import { h, note, replace, shortened, table } from "./dom.js";
 import { components } from "./eigen.js";
 import { age, amount, bytes, moment, now, percent, whole } from "./format.js";
+import { LARGEST, REST } from "./stack.js";
 import { get, rows } from "./stream.js";
 
 const MODEL_SECONDS = 2;
 const HISTORY_SECONDS = 15;
 const HOUR = "at_us > (SELECT max(at_us) FROM models) - 3600000000 AND date >= current_date - 1";
-const COSTS = `SELECT at_us // 10000000 * 10 AS t, each.class AS class, sum(each.cpu) / sum(each.pods) AS cores
-FROM (SELECT at_us, unnest(classes) AS each FROM models WHERE scope = 'global' AND ${HOUR})
-WHERE each.pods > 0 GROUP BY 1, 2 ORDER BY 1`;
+// Of the classes that use most CPU, and of all others together, whose class is null.
+const COSTS = `WITH sums AS (SELECT t, each.class AS class, sum(each.cpu) AS cpu, sum(each.pods) AS pods
+FROM (SELECT at_us // 10000000 * 10 AS t, unnest(classes) AS each FROM models WHERE scope = 'global' AND ${HOUR}) WHERE each.pods > 0 GROUP BY 1, 2),
+largest AS (SELECT class FROM sums GROUP BY class ORDER BY sum(cpu) DESC, class LIMIT ${LARGEST})
+SELECT t, CASE WHEN class IN (SELECT class FROM largest) THEN class END AS class, sum(cpu) / sum(pods) AS cores FROM sums GROUP BY 1, 2 ORDER BY 1`;
 const EXPLAINED = `SELECT node, arg_max(explained, at_us) AS explained, arg_max(gap, at_us) AS gap, arg_max(prior, at_us) AS prior, max(at_us) AS at_us
 FROM availability WHERE at_us > (SELECT max(at_us) FROM availability) - 30000000 AND date >= current_date - 1
 GROUP BY node ORDER BY explained, node LIMIT 20`;
@@ -45,7 +48,7 @@ export function open(main, { report, go }) {
     try {
       const [costs, explained, rejects] = await Promise.all([rows(COSTS), rows(EXPLAINED), rows(REJECTS)]);
       draw(costs);
-      replace(seen, nodes(explained), rejected(rejects));
+      replace(seen, shortened(costs), nodes(explained), rejected(rejects));
     } catch (error) {
       replace(seen, note("quiet-note", "No history", error.message));
     }
@@ -54,15 +57,16 @@ export function open(main, { report, go }) {
 
   function draw(costs) {
     const last = new Map(costs.map((row) => [row.class, row.cores]));
-    const names = [...last].sort((one, other) => other[1] - one[1]).slice(0, 8).map(([name]) => name);
+    const names = [...last].sort((one, other) => (one[0] === null) - (other[0] === null) || other[1] - one[1]).map(([name]) => name);
     const times = [...new Set(costs.map((row) => row.t))];
     const at = new Map(times.map((time, index) => [time, index]));
     const columns = names.map(() => times.map(() => null));
     for (const row of costs) {
-      if (names.includes(row.class)) columns[names.indexOf(row.class)][at.get(row.t)] = row.cores;
+      columns[names.indexOf(row.class)][at.get(row.t)] = row.cores;
     }
     chart?.close();
-    chart = names.length ? new Chart(place, { title: "", height: 220, format: (value) => amount(value, 3), series: names.map((label) => ({ label })) }) : null;
+    replace(place);
+    chart = names.length ? new Chart(place, { title: "", height: 220, format: (value) => amount(value, 3), series: names.map((name) => ({ label: name ?? REST })) }) : null;
     if (!chart) replace(place, h("p", { class: "quiet" }, "The history has no models of the last hour."));
     chart?.set([times, ...columns], null);
   }

@@ -1,6 +1,6 @@
 // Placement: the decisions of the extender with their reasons, from the history.
 
-import { h, note, replace, table } from "./dom.js";
+import { h, note, replace, shortened, table } from "./dom.js";
 import { amount, moment, quoted, whole } from "./format.js";
 import { rows } from "./stream.js";
 
@@ -24,7 +24,7 @@ export function open(main, { search, report, keep, go }) {
     try {
       const found = await rows(`SELECT * FROM (SELECT at_us, namespace, name, workload, outcome, node, guaranteed, note, nodes, feasible, refused, ranked, seconds FROM decisions ORDER BY at_us DESC LIMIT 2000) ${filter} LIMIT 100`);
       report("live");
-      replace(body, found.length ? decisions(found) : note("wait", text ? "No decision matches" : "No decision yet", text ? `None of the last 2000 has “${text}”.` : "Decisions show when a kube-scheduler asks the extender: deploy/kube-scheduler.yaml connects it."));
+      replace(body, shortened(found), found.length ? decisions(found) : note("wait", text ? "No decision matches" : "No decision yet", text ? `None of the last 2000 has “${text}”.` : "Decisions show when a kube-scheduler asks the extender: deploy/kube-scheduler.yaml connects it."));
     } catch (error) {
       replace(body, note("error", "The history does not answer", error.message));
     }

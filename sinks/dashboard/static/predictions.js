@@ -1,6 +1,6 @@
 // Predictions: how often each model's peaks were exceeded against what it states, and forecasts of workloads.
 
-import { h, note, replace, table } from "./dom.js";
+import { h, note, replace, shortened, table } from "./dom.js";
 import { age, amount, bytes, moment, percent, whole } from "./format.js";
 import { rows } from "./stream.js";
 
@@ -20,7 +20,7 @@ export function open(main, { report }) {
       const [accuracy, stated, forecasts] = await Promise.all([rows(ACCURACY), rows(STATED), rows(FORECASTS)]);
       report("live");
       const settled = accuracy.filter((row) => row.settled > 0);
-      replace(body, h("h2", {}, "Peaks: stated and seen"),
+      replace(body, shortened(accuracy, stated, forecasts), h("h2", {}, "Peaks: stated and seen"),
         settled.length ? table([
           { title: "Horizon", number: true, of: (row) => age(row.horizon_seconds) }, { title: "Model", of: (row) => row.model }, { title: "Nodes", number: true, of: (row) => whole(row.nodes) },
           { title: "Settled", number: true, help: "predictions whose horizon has passed", of: (row) => whole(row.settled) },

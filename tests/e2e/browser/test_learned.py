@@ -75,6 +75,30 @@ async def test_the_model_of_the_bus_is_shown_by_component_and_class_with_rejects
         assert watched.complaints == []
 
 
+async def test_the_costs_of_many_classes_are_shown_to_their_end(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    now = round(time.time())
+    sums = {
+        f"c{number:02d}": ClassSum(pods=10, cpu=number + 1.0, memory=1.0, running=10, nodes=1) for number in range(30)
+    }
+    model = Model(scope="global", at_us=1, features=["cpu"], moment=[4], nodes=3, pods=300, cost=[6], classes=sums)
+    record(
+        settings.history_dir,
+        [
+            (NAMES.model, model.model_copy(update={"at_us": (now - second) * 1_000_000}))
+            for second in range(3500, 0, -10)
+        ],
+    )
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "model")
+        figure = watched.page.locator("figure.wide")
+        names = [f"c{number}" for number in range(29, 22, -1)]
+        await expect(figure.locator(".u-label")).to_have_text(["Time", *names, "other classes"])
+        await expect(watched.page.get_by_text("Not everything is shown")).to_have_count(0)
+        assert watched.complaints == []
+
+
 @pytest.mark.parametrize("from_history", [True, False])
 async def test_a_node_shows_its_predicted_peak_and_that_it_rejects(
     browser: Browser, client: Client, settings: Settings, *, from_history: bool

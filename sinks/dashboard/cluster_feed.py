@@ -1,7 +1,7 @@
 """The newest availability of all nodes, for all open pages, read only while somebody looks.
 
-A page first gets all nodes, then once a second those that have changed. Rows are lists, and names of classes are
-numbers of a table, since thousands of nodes would repeat them.
+A page first gets all nodes, then once a second those that have changed, and the names of those that have expired. Rows
+are lists, and names of classes are numbers of a table, since thousands of nodes would repeat them.
 """
 
 import asyncio
@@ -119,13 +119,14 @@ class ClusterFeed:
             began = time.monotonic()
             changed = await _changes(cache, 0.5 if self._whole.is_set() else 1.0)
             new_facts = await _changes(facts, 0.01)
-            self._rows |= changed
-            self._facts |= new_facts
-            oldest = (time.time() - self._expiry) * 1e6
-            self._rows = {node: row for node, row in self._rows.items() if row.at_us >= oldest}
-            self._whole.set()
-            if changed:
+            gone = self._take(changed, new_facts)
+            if not self._whole.is_set():  # also pages that were open before the connection broke
+                self._send(self._event("nodes", self._nodes(self._rows.values(), full=True)))
+                self._whole.set()
+            elif changed:
                 self._send(self._event("nodes", self._nodes(changed.values(), full=False)))
+            if gone:
+                self._send(self._event("gone", gone))
             if new_facts:
                 self._send(self._event("facts", self._facts_of(new_facts)))
             now = time.monotonic()
@@ -136,6 +137,16 @@ class ClusterFeed:
             if now - idle_since > _IDLE_SECONDS:
                 return
             await asyncio.sleep(max(0.0, _TURN_SECONDS - (now - began)))
+
+    def _take(self, changed: dict[str, Availability], new_facts: dict[str, NodeFacts]) -> list[str]:
+        """Take changes in, and return the nodes whose last row is now too old."""
+        self._rows |= changed
+        self._facts |= new_facts
+        oldest = (time.time() - self._expiry) * 1e6
+        gone = [node for node, row in self._rows.items() if row.at_us < oldest]
+        for node in gone:
+            del self._rows[node]
+        return gone
 
     def _send(self, event: bytes) -> None:
         for queue in list(self._pages):

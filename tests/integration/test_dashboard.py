@@ -42,6 +42,14 @@ async def events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[str, 
     return result
 
 
+async def event(answer: aiohttp.ClientResponse, wanted: str) -> Any:
+    """Return the content of the next event of a kind."""
+    while True:
+        ((kind, content),) = await events(answer, 1)
+        if kind == wanted:
+            return content
+
+
 async def query(web: aiohttp.ClientSession, address: str, sql: str) -> tuple[int, Any]:
     async with web.post(f"{address}/api/query", json={"sql": sql}) as answer:
         return answer.status, await answer.json()
@@ -69,11 +77,43 @@ async def test_a_page_gets_all_nodes_and_then_those_that_change(
             assert of_class[total.workload]["available"] == total.available
             assert of_class[total.workload]["fragmentation"] == total.fragmentation
         await cache(client, [given[7].model_copy(update={"available": 99.5})])
-        while True:
-            ((kind, change),) = await events(answer, 1)
-            if kind == "nodes":
-                break
+        change = await event(answer, "nodes")
         assert (change["full"], [row[:3:2] for row in change["rows"]]) == (False, [[given[7].node, 99.5]])
+
+
+async def test_a_page_gets_the_names_of_nodes_that_have_expired(
+    client: Client, settings: Settings, web: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_feed, "_TURN_SECONDS", 0.02)
+    given = rows(3)
+    await cache(client, given)
+    async with served(client, settings) as address, web.get(f"{address}/api/cluster") as answer:
+        ((_, nodes),) = await events(answer, 1)
+        assert len(nodes["rows"]) == 3
+        await cache(client, [given[1].model_copy(update={"at_us": 1})])
+        assert await event(answer, "gone") == [given[1].node]
+
+
+async def test_open_pages_get_all_nodes_again_after_the_feed_has_read_them_anew(
+    client: Client, settings: Settings, web: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_feed, "_TURN_SECONDS", 0.02)
+    broken = asyncio.Event()
+    real = cluster_feed._changes
+
+    async def breaks_once(messages: Any, seconds: float) -> dict[str, Any]:
+        if broken.is_set():
+            broken.clear()
+            raise TimeoutError
+        return await real(messages, seconds)
+
+    monkeypatch.setattr(cluster_feed, "_changes", breaks_once)
+    await cache(client, rows(2))
+    async with served(client, settings) as address, web.get(f"{address}/api/cluster") as answer:
+        await events(answer, 1)
+        broken.set()
+        nodes = await event(answer, "nodes")
+        assert (nodes["full"], len(nodes["rows"])) == (True, 2)
 
 
 async def test_a_page_of_a_node_gets_its_messages_and_no_other_s(

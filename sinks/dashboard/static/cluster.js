@@ -200,6 +200,7 @@ export function open(main, { search, report, go, keep, about }) {
   const soon = () => { waiting ||= setTimeout(() => { waiting = 0; draw(); }, 60); };
   const stop = follow("/api/cluster", {
     nodes: (content) => { cluster.take(content); soon(); },
+    gone: (names) => { cluster.drop(names); soon(); },
     facts: (content) => { Object.assign(cluster.facts, content); soon(); },
     totals: (content) => { cluster.totals = content; soon(); },
   }, report);

@@ -22,6 +22,11 @@ export class Cluster {
     this.loaded = true;
   }
 
+  // Forgets nodes that have not reported for so long that the server has dropped them.
+  drop(names) {
+    for (const name of names) this.nodes.delete(name);
+  }
+
   // What of a class fits on a node; null: it does not say.
   room(node, name) {
     const number = this.classes.indexOf(name);

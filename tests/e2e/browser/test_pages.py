@@ -64,6 +64,18 @@ async def test_thousands_of_nodes_are_shown_with_the_same_numbers_as_elsewhere(
         assert watched.complaints == []
 
 
+async def test_a_node_that_has_expired_leaves_the_page(browser: Browser, client: Client, settings: Settings) -> None:
+    given = rows(3)
+    await cache(client, given)
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "cluster")
+        listed = watched.page.locator("main table").last.locator("tbody tr")
+        await expect(listed).to_have_count(3)
+        await cache(client, [given[1].model_copy(update={"at_us": 1})])
+        await expect(listed).to_have_count(2, timeout=10_000)
+        await expect(watched.page.locator(".card strong").first).to_have_text("2")
+
+
 async def test_pods_to_be_added_go_where_the_lower_bounds_leave_room(
     browser: Browser, client: Client, settings: Settings
 ) -> None:

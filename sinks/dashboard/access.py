@@ -7,7 +7,6 @@ browsers send across sites only after asking.
 
 import hmac
 import ipaddress
-import secrets
 import ssl
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from schemas.sections.dashboard import Dashboard
 from schemas.settings import SettingsError
 
 COOKIE = "spazio-dashboard"
+_PURPOSE = b"spazio dashboard cookie"
 _LEAST_CHARACTERS = 16
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -40,10 +40,9 @@ class Access:
                     "machine reaches the port"
                 ]
             )
-        # The cookie is not the token, so that a page's storage does not hold what opens other dashboards.
-        self._cookie = (
-            None if self._token is None else hmac.digest(secrets.token_bytes(32), self._token, "sha256").hex()
-        )
+        # The cookie is not the token, so that a page's storage does not hold the secret. A restart does not change it,
+        # so open pages go on.
+        self._cookie = None if self._token is None else hmac.digest(self._token, _PURPOSE, "sha256").hex()
 
     def refusal(self, request: web.Request) -> web.StreamResponse | None:
         """Return the answer to a request that is not let in; None: it is.

@@ -9,13 +9,13 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from aiohttp import web
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from bus import errors
 from bus.client import Client
@@ -25,6 +25,7 @@ from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names
 from sinks.dashboard import model_feed, node_feed, pipeline, recorder
 from sinks.dashboard.access import Access
 from sinks.dashboard.cluster_feed import ClusterFeed
+from sinks.dashboard.event_stream import EventStreams
 from sinks.dashboard.history import History, Unanswerable
 from sinks.period import LAST_US, Period
 
@@ -42,14 +43,11 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 _STATIC = Path(__file__).with_name("static")
-_PING_SECONDS = 10.0
-_LOOK_SECONDS = 1.0  # for whether the page is still there
 _BODY_BYTES = 64 << 10
 _PIPELINE_SECONDS = 1.0
 _NO_MODEL: tuple[type[Exception], ...] = (*errors.REQUEST_FAILED, codec.Refused)
 _QUERIES = 2  # at once; DuckDB uses all cores for each
 
-VIEWERS = Gauge("spazio_dashboard_viewers", "open event streams of pages")
 REQUESTS = Counter("spazio_dashboard_requests_total", "requests of pages", ["path", "status"])
 
 
@@ -69,7 +67,7 @@ class Dashboard:
         self._access = Access(settings.dashboard)
         self._cluster = ClusterFeed(client, settings)
         self._queries = asyncio.Semaphore(_QUERIES)
-        self._streams = 0
+        self._streams = EventStreams(settings.dashboard.viewers_max, _HEADERS)
         self._pipeline: tuple[float, bytes] | None = None
         self._reading = asyncio.Lock()
 
@@ -140,60 +138,18 @@ class Dashboard:
                 "slowdown": settings.slowdown,
                 "host": settings.sample.node_name,
                 "now": time.time(),
+                "refusal": self._streams.refusal,
             }
         )
 
     async def _follow_cluster(self, request: web.Request) -> web.StreamResponse:
-        return await self._stream(request, self._cluster.follow())
+        return await self._streams.send(request, self._cluster.follow())
 
     async def _follow_node(self, request: web.Request) -> web.StreamResponse:
         node = request.match_info["node"]
         if max(len(self._names.node(kind, node)) for kind in node_feed.KINDS) > MAXIMUM_SUBJECT_BYTES:
             return web.Response(status=400, text="no node has a name of this length\n")
-        return await self._stream(request, node_feed.follow(self._client, self._names, node))
-
-    async def _stream(self, request: web.Request, events: AsyncIterator[bytes]) -> web.StreamResponse:
-        """Send events until the page is closed; a comment now and then shows that the connection lives."""
-        if self._streams >= self._settings.dashboard.viewers_max:
-            return web.Response(status=503, text="too many pages are open; close some\n")
-        headers = {**_HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
-        response = web.StreamResponse(headers=headers)
-        self._streams += 1
-        VIEWERS.set(self._streams)
-        try:
-            async with aclosing(events):  # type: ignore[type-var] # generators, which can be closed
-                await response.prepare(request)
-                await response.write(b": spazio\n\n")
-                await self._pass_on(events, request, response)
-        except (ConnectionError, asyncio.CancelledError):
-            pass  # the page is closed
-        finally:
-            self._streams -= 1
-            VIEWERS.set(self._streams)
-        return response
-
-    @staticmethod
-    async def _pass_on(events: AsyncIterator[bytes], request: web.Request, response: web.StreamResponse) -> None:
-        now = asyncio.get_running_loop().time
-        coming, written = asyncio.ensure_future(anext(events)), now()
-        try:
-            while request.transport is not None and not request.transport.is_closing():
-                done, _ = await asyncio.wait({coming}, timeout=_LOOK_SECONDS)
-                if not done:
-                    if now() - written > _PING_SECONDS:
-                        await response.write(b": ping\n\n")
-                        written = now()
-                    continue
-                try:
-                    event = coming.result()
-                except StopAsyncIteration:
-                    return
-                await response.write(event)
-                written = now()
-                coming = asyncio.ensure_future(anext(events))
-        finally:
-            coming.cancel()
-            await asyncio.wait({coming})
+        return await self._streams.send(request, node_feed.follow(self._client, self._names, node))
 
     async def _show_pipeline(self, _: web.Request) -> web.Response:
         """Answer with the state of the pipeline; pages that ask at the same time share one look."""

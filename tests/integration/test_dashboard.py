@@ -299,6 +299,19 @@ async def test_off_loopback_a_browser_needs_the_token_and_keeps_it_in_a_cookie(
             assert answer.status == 200
 
 
+async def test_a_cookie_holds_over_a_restart_and_ends_with_its_token(
+    client: Client, settings: Settings, web: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    async with served(client, settings, token_file=file) as address, web.get(f"{address}/?token={SECRET}") as answer:
+        assert answer.status == 200
+    for token, status in ((SECRET, 200), (SECRET[::-1], 401)):
+        file.write_text(token)
+        async with served(client, settings, token_file=file) as address, web.get(f"{address}/api/about") as answer:
+            assert answer.status == status
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "example.org"])  # refused
 def test_off_loopback_it_does_not_start_without_a_token(host: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="token"):
@@ -320,6 +333,8 @@ async def test_the_number_of_open_pages_is_bounded(
         assert first.status == 200
         async with web.get(f"{address}/api/node/b") as second:
             assert second.status == 503
+            async with web.get(f"{address}/api/about") as about:
+                assert (await about.json())["refusal"] == (await second.text()).strip()
         first.close()
         async with asyncio.timeout(5):
             while True:

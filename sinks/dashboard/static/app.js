@@ -2,7 +2,7 @@
 
 import { h, note, replace } from "./dom.js";
 import { age, setNow } from "./format.js";
-import { get } from "./stream.js";
+import { get, refusal } from "./stream.js";
 import * as cluster from "./cluster.js";
 import * as model from "./learned.js";
 import * as node from "./node.js";
@@ -21,10 +21,20 @@ const KEYS = [
 let current = null;
 let state = "connecting";
 let since = Date.now();
+let trouble = ""; // why the server refuses this page
+
+// A part of the address; one that is not encoded well stands for itself.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
 
 export function address() {
   const [path, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const [page = "cluster", ...rest] = path.split("/").map(decodeURIComponent);
+  const [page = "cluster", ...rest] = path.split("/").map(decoded);
   return { page: page || "cluster", argument: rest.join("/"), search: new URLSearchParams(search) };
 }
 
@@ -40,17 +50,26 @@ export function keep(changes) {
   history.replaceState(null, "", go(page, argument, { ...Object.fromEntries(search), ...changes }));
 }
 
-function report(next) {
+async function report(next) {
   if (next !== state) since = Date.now();
   state = next;
+  if (state !== "disconnected") trouble = "";
+  paintConnection();
+  if (state !== "disconnected") return;
+  const text = await refusal();
+  if (state === "disconnected") trouble = text;
   paintConnection();
 }
 
 function paintConnection() {
   const element = document.getElementById("connection");
-  const text = state === "disconnected" ? `disconnected for ${age((Date.now() - since) / 1000)}` : state;
+  const text = trouble ? "refused" : state === "disconnected" ? `disconnected for ${age((Date.now() - since) / 1000)}` : state;
   if (element.textContent !== text) element.textContent = text;
   element.className = state;
+  const place = document.getElementById("trouble");
+  if (place.dataset.text === trouble) return;
+  place.dataset.text = trouble;
+  replace(place, trouble ? note("error", "The server refuses this page", trouble) : null);
 }
 
 function show() {

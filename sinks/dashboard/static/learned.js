@@ -5,7 +5,7 @@ import { h, note, replace, shortened, table } from "./dom.js";
 import { components } from "./eigen.js";
 import { age, amount, bytes, moment, now, percent, whole } from "./format.js";
 import { LARGEST, REST } from "./stack.js";
-import { get, rows } from "./stream.js";
+import { Unreachable, get, repeat, rows } from "./stream.js";
 
 const MODEL_SECONDS = 2;
 const HISTORY_SECONDS = 15;
@@ -23,8 +23,6 @@ WHERE at_us > (SELECT max(at_us) FROM rejects) - 30000000 AND date >= current_da
 QUALIFY row_number() OVER (PARTITION BY node ORDER BY at_us DESC) = 1) ORDER BY reject DESC, score DESC, node LIMIT 20`;
 
 export function open(main, { report, go }) {
-  let closed = false;
-  const timers = { model: 0, history: 0 };
   let chart = null;
   const learned = h("div", {});
   const place = h("figure", { class: "wide" });
@@ -41,7 +39,6 @@ export function open(main, { report, go }) {
     } catch (error) {
       report("disconnected");
     }
-    if (!closed) timers.model = setTimeout(loadModel, MODEL_SECONDS * 1000);
   }
 
   async function loadHistory() {
@@ -50,9 +47,8 @@ export function open(main, { report, go }) {
       draw(costs);
       replace(seen, shortened(costs), nodes(explained), rejected(rejects));
     } catch (error) {
-      replace(seen, note("quiet-note", "No history", error.message));
+      if (!(error instanceof Unreachable)) replace(seen, note("quiet-note", "No history", error.message));
     }
-    if (!closed) timers.history = setTimeout(loadHistory, HISTORY_SECONDS * 1000);
   }
 
   function draw(costs) {
@@ -92,13 +88,10 @@ export function open(main, { report, go }) {
       ], rejects, { caption: "Reject signal by node" }) : h("p", { class: "quiet" }, "None: reject is off, or has not learned a pattern yet.")];
   }
 
-  loadModel();
-  loadHistory();
+  const ends = [repeat(loadModel, MODEL_SECONDS), repeat(loadHistory, HISTORY_SECONDS)];
   return {
     close() {
-      closed = true;
-      clearTimeout(timers.model);
-      clearTimeout(timers.history);
+      for (const end of ends) end();
       chart?.close();
     },
     repaint() { chart?.build(); },

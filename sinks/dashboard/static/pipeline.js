@@ -2,11 +2,9 @@
 
 import { h, note, replace, table } from "./dom.js";
 import { age, bytes, moment, now, whole } from "./format.js";
-import { get } from "./stream.js";
+import { get, repeat } from "./stream.js";
 
 export function open(main, { report }) {
-  let closed = false;
-  let timer = 0;
   const body = h("div", {});
   replace(main, h("h1", { class: "hidden" }, "Pipeline"), body);
   replace(body, note("wait", "Asking the services…", "Each answers within half a second."));
@@ -19,7 +17,6 @@ export function open(main, { report }) {
       report("disconnected");
       if (!body.querySelector("table")) replace(body, note("error", "The dashboard's server does not answer", error.message));
     }
-    if (!closed) timer = setTimeout(load, 2000);
   }
 
   function draw(state) {
@@ -76,6 +73,5 @@ export function open(main, { report }) {
     ], rows, { caption: "Dead letters" });
   }
 
-  load();
-  return { close() { closed = true; clearTimeout(timer); } };
+  return { close: repeat(load, 2) };
 }

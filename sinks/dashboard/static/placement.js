@@ -2,11 +2,10 @@
 
 import { h, note, replace, shortened, table } from "./dom.js";
 import { amount, moment, quoted, whole } from "./format.js";
-import { rows } from "./stream.js";
+import { Unreachable, repeat, rows } from "./stream.js";
 
 export function open(main, { search, report, keep, go }) {
   let text = search.get("q") ?? "";
-  let closed = false;
   let timer = 0;
   const body = h("div", {});
   const box = h("input", { type: "search", placeholder: "pod, namespace, class or node", "aria-label": "Filter decisions", value: text, oninput: (event) => {
@@ -18,7 +17,6 @@ export function open(main, { search, report, keep, go }) {
   replace(main, h("h1", {}, "Placement"), h("p", { class: "quiet" }, "What the extender answered kube-scheduler, newest first. `spazio explain` asks the same for a pod that does not exist yet."), h("div", { class: "controls" }, box), body);
 
   async function load() {
-    clearTimeout(timer);
     const like = quoted(`%${text.toLowerCase()}%`);
     const filter = text ? `WHERE lower(concat_ws(' ', namespace, name, workload, node)) LIKE ${like}` : "";
     try {
@@ -26,9 +24,9 @@ export function open(main, { search, report, keep, go }) {
       report("live");
       replace(body, shortened(found), found.length ? decisions(found) : note("wait", text ? "No decision matches" : "No decision yet", text ? `None of the last 2000 has “${text}”.` : "Decisions show when a kube-scheduler asks the extender: deploy/kube-scheduler.yaml connects it."));
     } catch (error) {
-      replace(body, note("error", "The history does not answer", error.message));
+      if (error instanceof Unreachable) report("disconnected");
+      else replace(body, note("error", "The history does not answer", error.message));
     }
-    if (!closed) timer = setTimeout(load, 5000);
   }
 
   function decisions(found) {
@@ -47,6 +45,11 @@ export function open(main, { search, report, keep, go }) {
     return [row.note, best, refused].filter(Boolean).join(" · ");
   }
 
-  load();
-  return { close() { closed = true; clearTimeout(timer); } };
+  const end = repeat(load, 5);
+  return {
+    close() {
+      end();
+      clearTimeout(timer);
+    },
+  };
 }

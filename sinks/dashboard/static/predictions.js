@@ -2,15 +2,13 @@
 
 import { h, note, replace, shortened, table } from "./dom.js";
 import { age, amount, bytes, moment, percent, whole } from "./format.js";
-import { rows } from "./stream.js";
+import { Unreachable, repeat, rows } from "./stream.js";
 
 const ACCURACY = "SELECT * FROM prediction_accuracy ORDER BY horizon_seconds, violations";
 const STATED = "SELECT horizon_seconds, model, violation, count(DISTINCT node) AS nodes FROM predictions WHERE at_us > (SELECT max(at_us) FROM predictions) - 120000000 AND date >= current_date - 1 GROUP BY ALL ORDER BY 1, 3";
 const FORECASTS = "SELECT * FROM (SELECT at_us, namespace, kind, workload, pods, current_cpu, forecast_cpu, current_memory, forecast_memory, horizon_seconds, model, desired FROM forecasts WHERE date >= current_date - 1 QUALIFY row_number() OVER (PARTITION BY namespace, kind, workload ORDER BY at_us DESC) = 1) ORDER BY forecast_cpu DESC LIMIT 100";
 
 export function open(main, { report }) {
-  let closed = false;
-  let timer = 0;
   const body = h("div", {});
   replace(main, h("h1", {}, "Predictions"), body);
   replace(body, note("wait", "Asking the history…", ""));
@@ -37,11 +35,10 @@ export function open(main, { report }) {
           { title: "Model", of: (row) => row.model }, { title: "Replicas wanted", number: true, of: (row) => whole(row.desired) }, { title: "Made", of: (row) => moment(row.at_us) },
         ], forecasts, { caption: "Forecasts" }) : h("p", { class: "quiet" }, "No workload is known: forecasts need pods that belong to workloads."));
     } catch (error) {
-      replace(body, note("error", "The history does not answer", error.message));
+      if (error instanceof Unreachable) report("disconnected");
+      else replace(body, note("error", "The history does not answer", error.message));
     }
-    if (!closed) timer = setTimeout(load, 15000);
   }
 
-  load();
-  return { close() { closed = true; clearTimeout(timer); } };
+  return { close: repeat(load, 15) };
 }

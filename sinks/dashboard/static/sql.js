@@ -3,7 +3,7 @@
 import { h, note, replace, table } from "./dom.js";
 import { Chart } from "./chart.js";
 import { amount } from "./format.js";
-import { query } from "./stream.js";
+import { Unreachable, query } from "./stream.js";
 
 const QUESTIONS = [
   ["Newest availability of each node", "SELECT node, time, available, lower, upper, binding, pods\nFROM availability\nWHERE date >= current_date - 1\nQUALIFY row_number() OVER (PARTITION BY node ORDER BY at_us DESC) = 1\nORDER BY lower"],
@@ -15,7 +15,6 @@ const QUESTIONS = [
 ];
 
 export function open(main, { search, keep, report }) {
-  report("live");
   let chart = null;
   let newest = 0;  // an answer that comes after a newer question was asked is dropped
   const output = h("div", {});
@@ -40,6 +39,7 @@ export function open(main, { search, keep, report }) {
     const asked = ++newest;
     try {
       const answer = await query(editor.value);
+      report("live");
       if (asked !== newest) return;
       const seconds = ((performance.now() - began) / 1000).toFixed(2);
       status.textContent = `${answer.rows.length}${answer.truncated ? " and more" : ""} rows in ${seconds} s`;
@@ -48,6 +48,7 @@ export function open(main, { search, keep, report }) {
       if (shape === "chart") draw(answer);
       else replace(output, table(answer.columns.map((title, at) => ({ title, number: typeof answer.rows[0]?.[at] === "number", of: (row) => text(row[at]) })), answer.rows, { caption: "Answer" }));
     } catch (error) {
+      report(error instanceof Unreachable ? "disconnected" : "live");
       if (asked !== newest) return;
       status.textContent = "";
       replace(output, note("error", "No answer", error.message));

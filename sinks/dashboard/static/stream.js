@@ -1,12 +1,23 @@
 // Requests to the server: events with their state, queries of the history, JSON.
 
+const AGAIN_SECONDS = 1.5;
+
+// The server does not answer, or does not let this page in; the message says which.
+export class Unreachable extends Error {}
+
+async function answered(path, options) {
+  const answer = await fetch(path, options).catch(() => { throw new Unreachable("the server does not answer"); });
+  if (answer.status === 401 || answer.status === 403) throw new Unreachable((await answer.text()).trim());
+  return answer;
+}
+
 export async function get(path) {
-  const answer = await fetch(path);
+  const answer = await answered(path);
   if (!answer.ok) throw new Error(`${answer.status}: ${(await answer.text()).trim()}`);
   return answer.json();
 }
 
-const ask = (path, content) => fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(content) });
+const ask = (path, content) => answered(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(content) });
 
 // Saves the flight recorder of a range, of all nodes or of one; `from` and `to` in seconds.
 export async function saveRecording(from, to, node = "") {
@@ -38,28 +49,69 @@ export async function rows(sql) {
   return Object.assign(found, { truncated: answer.truncated });
 }
 
-// Follows events until `close`; connects again by itself, and reports "connecting", "live" or "disconnected".
+// Why a page gets no events: the text of a server that refuses it, or empty if there is no server.
+export async function refusal() {
+  try {
+    return (await get("/api/about")).refusal ?? "";
+  } catch (error) {
+    return error instanceof Unreachable && error.message === "the server does not answer" ? "" : error.message;
+  }
+}
+
+// Calls `load` now, and again so many seconds after each end while the page is seen; returns what ends it.
+export function repeat(load, seconds) {
+  let timer = 0;
+  let running = false;
+  let closed = false;
+  async function turn() {
+    clearTimeout(timer);
+    if (running || closed || document.hidden) return;
+    running = true;
+    await load();
+    running = false;
+    if (!closed && !document.hidden) timer = setTimeout(turn, seconds * 1000);
+  }
+  document.addEventListener("visibilitychange", turn);
+  turn();
+  return () => {
+    closed = true;
+    document.removeEventListener("visibilitychange", turn);
+    clearTimeout(timer);
+  };
+}
+
+// Follows events until `close`, except while the page is hidden; connects again by itself, and reports "connecting", "live"
+// or "disconnected".
 export function follow(path, handlers, report) {
   let source = null;
   let timer = 0;
-  let closed = false;
+  const end = () => {
+    clearTimeout(timer);
+    source?.close();
+    source = null;
+  };
   const open = () => {
-    report("connecting");
     source = new EventSource(path);
     source.onopen = () => report("live");
     source.onerror = () => {
+      end();
       report("disconnected");
-      source.close();
-      if (!closed) timer = setTimeout(open, 1500);
+      timer = setTimeout(open, AGAIN_SECONDS * 1000);
     };
     for (const [name, handle] of Object.entries(handlers)) {
       source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
     }
   };
-  open();
+  const seen = () => {
+    end();
+    if (document.hidden) return;
+    report("connecting");
+    open();
+  };
+  document.addEventListener("visibilitychange", seen);
+  seen();
   return () => {
-    closed = true;
-    clearTimeout(timer);
-    source.close();
+    document.removeEventListener("visibilitychange", seen);
+    end();
   };
 }

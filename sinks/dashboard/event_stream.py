@@ -1,0 +1,74 @@
+"""Streams of events to open pages: bounded in number, and ended when a page is closed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+
+from aiohttp import web
+from prometheus_client import Gauge
+
+_PING_SECONDS = 10.0
+_LOOK_SECONDS = 1.0  # for whether the page is still there
+
+VIEWERS = Gauge("spazio_dashboard_viewers", "open event streams of pages")
+
+
+class EventStreams:
+    """The streams of one dashboard."""
+
+    def __init__(self, most: int, headers: Mapping[str, str]) -> None:
+        """Set the bound.
+
+        Args:
+            most: Streams that may be open at once.
+            headers: Headers of every answer.
+        """
+        self._most, self._headers, self._open = most, headers, 0
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no further stream is opened; None: one is."""
+        return "too many pages are open; close some" if self._open >= self._most else None
+
+    async def send(self, request: web.Request, events: AsyncIterator[bytes]) -> web.StreamResponse:
+        """Send events until the page is closed; a comment now and then shows that the connection lives."""
+        if self.refusal is not None:
+            return web.Response(status=503, text=f"{self.refusal}\n")
+        headers = {**self._headers, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        response = web.StreamResponse(headers=headers)
+        self._open += 1
+        VIEWERS.set(self._open)
+        try:
+            async with aclosing(events):  # type: ignore[type-var] # generators, which can be closed
+                await response.prepare(request)
+                await response.write(b": spazio\n\n")
+                await _pass_on(events, request, response)
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the page is closed
+        finally:
+            self._open -= 1
+            VIEWERS.set(self._open)
+        return response
+
+
+async def _pass_on(events: AsyncIterator[bytes], request: web.Request, response: web.StreamResponse) -> None:
+    now = asyncio.get_running_loop().time
+    coming, written = asyncio.ensure_future(anext(events)), now()
+    try:
+        while request.transport is not None and not request.transport.is_closing():
+            done, _ = await asyncio.wait({coming}, timeout=_LOOK_SECONDS)
+            if not done:
+                if now() - written > _PING_SECONDS:
+                    await response.write(b": ping\n\n")
+                    written = now()
+                continue
+            try:
+                event = coming.result()
+            except StopAsyncIteration:
+                return
+            await response.write(event)
+            written = now()
+            coming = asyncio.ensure_future(anext(events))
+    finally:
+        coming.cancel()
+        await asyncio.wait({coming})

@@ -1,0 +1,102 @@
+"""What a page in a real Chromium says of its connection, and that it rests while nobody sees it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from nats.aio.client import Client
+from playwright.async_api import Browser, Page, expect
+from prometheus_client import REGISTRY
+
+from schemas.settings import Settings
+from sinks.history import view
+from tests.support.browsing import CHROMIUM, opened
+from tests.support.pages import cache, rows, served
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"),
+]
+SECRET = "a-secret-of-enough-letters"  # of a test
+OF_SIGHT = """(hidden) => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+async def live(page: Page) -> None:
+    await expect(page.locator("#connection")).to_have_text("live", timeout=10_000)
+    await expect(page.locator("#trouble")).to_be_empty()
+
+
+async def test_a_page_with_a_token_goes_on_after_a_restart_and_says_that_another_token_is_needed(
+    browser: Browser, client: Client, settings: Settings, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    await cache(client, rows(3))
+    page = await browser.new_page()
+    async with served(client, settings, token_file=file) as address:
+        await page.goto(f"{address}/?token={SECRET}")
+        await live(page)
+    port = int(address.rpartition(":")[2])
+    await expect(page.locator("#connection")).to_contain_text("disconnected for")
+    async with served(client, settings, token_file=file, port=port):
+        await live(page)
+    file.write_text(SECRET[::-1])
+    async with served(client, settings, token_file=file, port=port):
+        await expect(page.locator("#trouble")).to_contain_text("open /?token=SECRET once", timeout=10_000)
+        for path in ("sql", "pipeline", "predictions", "placement", "model"):
+            await page.goto(f"{address}/#/{path}")
+            await expect(page.locator("#trouble")).to_contain_text("open /?token=SECRET once")
+        await expect(page.locator("#connection")).to_have_text("refused")
+
+
+async def test_a_page_too_many_says_so_until_another_is_closed(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    await cache(client, rows(3))
+    async with served(client, settings, viewers_max=1) as address:
+        first = (await opened(browser, address, "cluster")).page
+        await live(first)
+        second = (await opened(browser, address, "cluster")).page
+        await expect(second.locator("#trouble")).to_contain_text("too many pages are open; close some")
+        await first.close()
+        await live(second)
+
+
+async def test_a_page_that_nobody_sees_gets_no_events_and_goes_on_when_it_is_seen(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    async def until_viewers(count: int) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                if REGISTRY.get_sample_value("spazio_dashboard_viewers") == count:
+                    return
+                await asyncio.sleep(0.05)
+
+    await cache(client, rows(3))
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "cluster")
+        await live(watched.page)
+        await until_viewers(1)
+        await watched.page.evaluate(OF_SIGHT, arg=True)
+        await until_viewers(0)
+        await cache(client, rows(5))
+        await watched.page.evaluate(OF_SIGHT, arg=False)
+        await live(watched.page)
+        await expect(watched.page.locator(".card strong").first).to_have_text("5")
+        assert watched.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"), [("node/%", "%"), ("node/a%2Eb", "a.b"), ("%E0%A4", "There is no such page")]
+)
+async def test_an_address_that_is_not_encoded_well_is_shown_as_it_is(
+    browser: Browser, client: Client, settings: Settings, path: str, text: str
+) -> None:
+    view.create(settings.history_dir)
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, path)
+        await expect(watched.page.locator("main h1, main .note strong").first).to_have_text(text)
+        assert watched.complaints == []

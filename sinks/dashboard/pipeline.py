@@ -1,4 +1,4 @@
-"""The state of the pipeline: streams, who folds what, what became of every message, and the newest dead letters."""
+"""The state of the pipeline: streams, who folds what, what became of every message, and dead letters."""
 
 import asyncio
 import time
@@ -12,10 +12,9 @@ from bus.folding import worker_pool
 from schemas import role
 from schemas.settings import Settings
 from schemas.subject import Names
+from sinks.dashboard import dead_letters
 
 _WAIT_SECONDS = 0.4
-_LETTERS = 30
-_SHOWN_BYTES = 400
 
 
 async def read(client: Client, settings: Settings) -> dict[str, Any]:
@@ -31,7 +30,7 @@ async def read(client: Client, settings: Settings) -> dict[str, Any]:
         "retention": _retention(client, settings),
         "replicas": _replicas(client, settings.prefix),
         "ledger": _ledger(client, names),
-        "letters": _letters(client, names, settings.nats.request_timeout_seconds),
+        "letters": dead_letters.read(client, names.dead_letters, settings.nats.request_timeout_seconds),
     }
     results = await asyncio.gather(*parts.values(), return_exceptions=True)
     state: dict[str, Any] = {"at": round(time.time() * 1e6), "errors": {}}
@@ -84,27 +83,3 @@ async def _ledger(client: Client, names: Names) -> list[dict[str, Any]]:
         }
         for report in reports
     ]
-
-
-async def _letters(client: Client, names: Names, timeout_seconds: float) -> list[dict[str, Any]]:
-    """Return the newest dead letters, newest first."""
-    stream, js = names.dead_letters, client.jetstream(timeout=timeout_seconds)
-    newest = (await request(client, f"STREAM.INFO.{stream}", {}, timeout_seconds))["state"]["last_seq"]
-    letters = []
-    for sequence in range(newest, max(0, newest - _LETTERS), -1):
-        try:
-            letter = await js.get_msg(stream, sequence, direct=True)
-        except errors.BusError:
-            break  # older ones have expired
-        headers, data = letter.headers or {}, letter.data or b""
-        letters.append(
-            {
-                "sequence": sequence,
-                "at": None if letter.time is None else round(letter.time.timestamp() * 1e6),
-                "subject": headers.get("Spazio-Subject", letter.subject),
-                "reason": headers.get("Spazio-Error", ""),
-                "bytes": len(data),
-                "data": data[:_SHOWN_BYTES].decode(errors="replace"),
-            }
-        )
-    return letters

@@ -29,9 +29,9 @@ export function open(main, { report }) {
       skipped ? note("error", "Some messages are left out", `${whole(skipped)} messages of the last hour were skipped, since this machine has too little CPU time for what runs on it. Add a core and start another processor (spazio up --processors 2), or measure fewer nodes.`) : null,
       h("div", { class: "cards" },
         card("Processors", String(state.replicas?.length ?? 0), `${parts.length} parts`), card("Largest lag", whole(lag), "messages behind"),
-        card("Services that answer", String(state.ledger?.length ?? 0), ""), card("Dead letters", String(state.letters?.length ?? 0), "newest of seven days")),
+        card("Services that answer", String(state.ledger?.length ?? 0), ""), card("Dead letters", whole(state.letters?.count), state.letters?.seconds ? `kept for ${age(state.letters.seconds)}` : "")),
       h("h2", {}, "Streams"), streams(state), h("h2", {}, "What became of the messages of the last hour"), ledger(accounts),
-      h("h2", {}, "Parts"), owners(parts), h("h2", {}, "Dead letters"), letters(state.letters ?? []));
+      h("h2", {}, "Parts"), owners(parts), h("h2", {}, "Dead letters"), state.letters ? letters(state.letters) : null);
   }
 
   const card = (title, number, text) => h("div", { class: "card" }, h("span", {}, title), h("strong", {}, number), h("small", {}, text));
@@ -66,11 +66,13 @@ export function open(main, { report }) {
     ], parts, { caption: "Parts and their owners" });
   }
 
-  function letters(rows) {
-    return !rows.length ? h("p", { class: "quiet" }, "None: every message could be used.") : table([
+  function letters({ count, newest }) {
+    if (!newest.length) return h("p", { class: "quiet" }, "None: every message could be used.");
+    return [count > newest.length ? h("p", { class: "quiet" }, `The newest ${newest.length} of ${whole(count)}.`) : null, table([
       { title: "Time", of: (row) => moment(row.at) }, { title: "Subject", of: (row) => row.subject }, { title: "Reason", of: (row) => row.reason },
-      { title: "Size", number: true, of: (row) => bytes(row.bytes) }, { title: "Begins with", of: (row) => h("code", {}, row.data.slice(0, 120)) },
-    ], rows, { caption: "Dead letters" });
+      { title: "Size", number: true, of: (row) => bytes(row.bytes) },
+      { title: "Begins with", of: ({ begin }) => h("code", { class: "begin" }, begin.hex ? h("span", { class: "quiet" }, "hex ") : null, begin.text, begin.more ? "…" : null) },
+    ], newest, { caption: "Dead letters" })];
   }
 
   return { close: repeat(load, 2) };

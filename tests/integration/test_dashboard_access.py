@@ -1,0 +1,88 @@
+"""Whom the dashboard's server lets in, and what its pages may load."""
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+from nats.aio.client import Client
+
+from schemas.sections.dashboard import Dashboard
+from schemas.settings import Settings, SettingsError
+from sinks.dashboard.access import Access
+from tests.support.pages import served
+
+SECRET = "a-secret-of-enough-letters"  # of a test
+
+
+async def test_pages_load_nothing_from_elsewhere_and_run_no_script_but_their_own(
+    client: Client, settings: Settings, web: aiohttp.ClientSession
+) -> None:
+    async with served(client, settings) as address:
+        for path in ("/", "/static/app.js", "/api/about", "/static/none", "/nowhere", "/static/../web.py"):
+            async with web.get(address + path) as answer:
+                policy = answer.headers["Content-Security-Policy"]
+                assert "default-src 'none'" in policy
+                assert "unsafe" not in policy
+                assert answer.status == (404 if "no" in path or "web.py" in path else 200)
+
+
+async def test_a_name_that_only_resolves_to_this_machine_is_refused(
+    client: Client, settings: Settings, web: aiohttp.ClientSession
+) -> None:
+    async with served(client, settings) as address:
+        for host, status in (
+            ("evil.example", 403),
+            ("localhost", 200),
+            ("127.0.0.1:1", 200),
+            ("[::1]", 200),
+            ("", 403),
+        ):
+            async with web.get(f"{address}/api/about", headers={"Host": host}) as answer:
+                assert answer.status == status, host
+
+
+async def test_off_loopback_a_browser_needs_the_token_and_keeps_it_in_a_cookie(
+    client: Client, settings: Settings, web: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{SECRET}\n")
+    async with served(client, settings, token_file=file) as address:
+        for path in ("/", "/api/about", "/?token=wrong", "/static/app.js"):
+            async with web.get(address + path, allow_redirects=False) as answer:
+                assert answer.status == 401
+                assert SECRET not in await answer.text()
+        async with web.get(f"{address}/healthz") as answer:
+            assert answer.status == 200
+        async with web.get(f"{address}/?token={SECRET}", allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/")
+            cookie = answer.cookies["spazio-dashboard"]
+            assert SECRET not in cookie.value
+            assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
+        async with web.get(f"{address}/api/about", headers={"Host": "pages.example"}) as answer:
+            assert answer.status == 200
+
+
+async def test_a_cookie_holds_over_a_restart_and_ends_with_its_token(
+    client: Client, settings: Settings, web: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    async with served(client, settings, token_file=file) as address, web.get(f"{address}/?token={SECRET}") as answer:
+        assert answer.status == 200
+    for token, status in ((SECRET, 200), (SECRET[::-1], 401)):
+        file.write_text(token)
+        async with served(client, settings, token_file=file) as address, web.get(f"{address}/api/about") as answer:
+            assert answer.status == status
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "example.org"])  # refused
+def test_off_loopback_it_does_not_start_without_a_token(host: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="token"):
+        Access(Dashboard(host=host))
+    short = tmp_path / "short"
+    short.write_text("short")
+    with pytest.raises(SettingsError, match="at least 16"):
+        Access(Dashboard(host=host, token_file=short))
+    with pytest.raises(SettingsError, match="cannot be read"):
+        Access(Dashboard(host=host, token_file=tmp_path / "none"))
+    Access(Dashboard(host=host, allow_anonymous=True))

@@ -22,10 +22,11 @@ from bus.client import Client
 from schemas import codec
 from schemas.settings import Settings, SettingsError
 from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names
-from sinks.dashboard import model_feed, node_feed, pipeline, recorder
+from sinks.dashboard import recorder
 from sinks.dashboard.access import Access
-from sinks.dashboard.cluster_feed import ClusterFeed
 from sinks.dashboard.event_stream import EventStreams
+from sinks.dashboard.feed import model, node, pipeline
+from sinks.dashboard.feed.cluster import ClusterFeed
 from sinks.dashboard.history import History, Unanswerable
 from sinks.period import LAST_US, Period
 
@@ -146,10 +147,10 @@ class Dashboard:
         return await self._streams.send(request, self._cluster.follow())
 
     async def _follow_node(self, request: web.Request) -> web.StreamResponse:
-        node = request.match_info["node"]
-        if max(len(self._names.node(kind, node)) for kind in node_feed.KINDS) > MAXIMUM_SUBJECT_BYTES:
+        name = request.match_info["node"]
+        if max(len(self._names.node(kind, name)) for kind in node.KINDS) > MAXIMUM_SUBJECT_BYTES:
             return web.Response(status=400, text="no node has a name of this length\n")
-        return await self._streams.send(request, node_feed.follow(self._client, self._names, node))
+        return await self._streams.send(request, node.follow(self._client, self._names, name))
 
     async def _show_pipeline(self, _: web.Request) -> web.Response:
         """Answer with the state of the pipeline; pages that ask at the same time share one look."""
@@ -162,7 +163,7 @@ class Dashboard:
 
     async def _show_model(self, _: web.Request) -> web.Response:
         try:
-            return _json(await model_feed.read(self._client, self._settings))
+            return _json(await model.read(self._client, self._settings))
         except _NO_MODEL as error:
             return _json({"model": None, "error": str(error) or type(error).__name__})
 

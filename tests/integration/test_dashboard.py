@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks import cluster
-from sinks.dashboard import cluster_feed
+from sinks.dashboard.feed import cluster as cluster_feed
 from sinks.history import view
 from tests.support import flight
 from tests.support.pages import cache, rows, served

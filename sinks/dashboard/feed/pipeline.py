@@ -12,7 +12,7 @@ from bus.folding import worker_pool
 from schemas import role
 from schemas.settings import Settings
 from schemas.subject import Names
-from sinks.dashboard import dead_letters
+from sinks.dashboard.feed import dead_letters
 
 _WAIT_SECONDS = 0.4
 

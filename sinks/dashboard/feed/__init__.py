@@ -1,0 +1,1 @@
+"""What the dashboard reads from the bus for its pages."""

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names
 from sinks.dashboard import recorder
 from sinks.dashboard.access import Access
 from sinks.dashboard.event_stream import EventStreams
-from sinks.dashboard.feed import model, node, pipeline
+from sinks.dashboard.feed import model, node, pipeline, reservations
 from sinks.dashboard.feed.cluster import ClusterFeed
 from sinks.dashboard.history import History, Unanswerable
+from sinks.dashboard.shared import Shared
 from sinks.period import LAST_US, Period
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ _HEADERS = {
 }
 _STATIC = Path(__file__).with_name("static")
 _BODY_BYTES = 64 << 10
-_PIPELINE_SECONDS = 1.0
+_SHARED_SECONDS = 1.0
 _NO_MODEL: tuple[type[Exception], ...] = (*errors.REQUEST_FAILED, codec.Refused)
 _QUERIES = 2  # at once; DuckDB uses all cores for each
 
@@ -69,8 +71,8 @@ class Dashboard:
         self._cluster = ClusterFeed(client, settings)
         self._queries = asyncio.Semaphore(_QUERIES)
         self._streams = EventStreams(settings.dashboard.viewers_max, _HEADERS)
-        self._pipeline: tuple[float, bytes] | None = None
-        self._reading = asyncio.Lock()
+        self._pipeline = Shared(partial(pipeline.read, client, settings), _SHARED_SECONDS)
+        self._reservations = Shared(partial(reservations.read, client, settings), _SHARED_SECONDS)
 
     def application(self) -> web.Application:
         """Return the routes."""
@@ -82,6 +84,7 @@ class Dashboard:
         app.router.add_get("/api/node/{node}", self._follow_node)
         app.router.add_get("/api/model", self._show_model)
         app.router.add_get("/api/pipeline", self._show_pipeline)
+        app.router.add_get("/api/reservations", self._show_reservations)
         app.router.add_post("/api/query", self._query)
         app.router.add_post("/api/recording", self._record)
         app.router.add_static("/static", _STATIC)
@@ -153,13 +156,10 @@ class Dashboard:
         return await self._streams.send(request, node.follow(self._client, self._names, name))
 
     async def _show_pipeline(self, _: web.Request) -> web.Response:
-        """Answer with the state of the pipeline; pages that ask at the same time share one look."""
-        now = asyncio.get_running_loop().time
-        async with self._reading:
-            if self._pipeline is None or now() - self._pipeline[0] > _PIPELINE_SECONDS:
-                state = await pipeline.read(self._client, self._settings)
-                self._pipeline = now(), msgspec.json.encode(state)
-        return web.Response(body=self._pipeline[1], content_type="application/json")
+        return web.Response(body=await self._pipeline.get(), content_type="application/json")
+
+    async def _show_reservations(self, _: web.Request) -> web.Response:
+        return web.Response(body=await self._reservations.get(), content_type="application/json")
 
     async def _show_model(self, _: web.Request) -> web.Response:
         try:

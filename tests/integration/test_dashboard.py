@@ -13,6 +13,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from sinks import cluster
 from sinks.dashboard.feed import cluster as cluster_feed
+from sinks.dashboard.feed import newest
 from sinks.history import view
 from tests.support import flight
 from tests.support.pages import cache, rows, served
@@ -86,7 +87,7 @@ async def test_open_pages_get_all_nodes_again_after_the_feed_has_read_them_anew(
 ) -> None:
     monkeypatch.setattr(cluster_feed, "_TURN_SECONDS", 0.02)
     broken = asyncio.Event()
-    real = cluster_feed._changes
+    real = newest.changes
 
     async def breaks_once(messages: Any, seconds: float) -> dict[str, Any]:
         if broken.is_set():
@@ -94,7 +95,7 @@ async def test_open_pages_get_all_nodes_again_after_the_feed_has_read_them_anew(
             raise TimeoutError
         return await real(messages, seconds)
 
-    monkeypatch.setattr(cluster_feed, "_changes", breaks_once)
+    monkeypatch.setattr(newest, "changes", breaks_once)
     await cache(client, rows(2))
     async with served(client, settings) as address, web.get(f"{address}/api/cluster") as answer:
         await events(answer, 1)

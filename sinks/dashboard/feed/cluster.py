@@ -23,6 +23,7 @@ from schemas.messages.facts import NodeFacts
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks import cluster
+from sinks.dashboard.feed import newest
 
 log = logging.getLogger(__name__)
 
@@ -112,13 +113,13 @@ class ClusterFeed:
             )
             await self._follow(cache, facts)
 
-    async def _follow(self, cache: Subscription[Any], facts: Subscription[Any]) -> None:
+    async def _follow(self, cache: Subscription[Availability | None], facts: Subscription[NodeFacts | None]) -> None:
         """Send changes to the pages; return when there has been none for a while."""
         idle_since, totals_due = time.monotonic(), 0.0
         while True:
             began = time.monotonic()
-            changed = await _changes(cache, 0.5 if self._whole.is_set() else 1.0)
-            new_facts = await _changes(facts, 0.01)
+            changed = await newest.changes(cache, 0.5 if self._whole.is_set() else 1.0)
+            new_facts = await newest.changes(facts, 0.01)
             gone = self._take(changed, new_facts)
             if not self._whole.is_set():  # also pages that were open before the connection broke
                 self._send(self._event("nodes", self._nodes(self._rows.values(), full=True)))
@@ -200,13 +201,3 @@ class ClusterFeed:
             "lower": sum(int(row.lower) for row in rows),
             "classes": classes,
         }
-
-
-async def _changes(messages: Subscription[Any], seconds: float) -> dict[str, Any]:
-    """Return what has arrived by node, and wait at most so long for the first; all of a backlog."""
-    changed: dict[str, Any] = {}
-    while True:
-        batch = await messages.read(timeout_seconds=seconds)
-        changed |= {each.message.node: each.message for each in batch.messages if each.message is not None}
-        if not batch.received or batch.pending <= 0:
-            return changed

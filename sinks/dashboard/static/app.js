@@ -14,7 +14,7 @@ import * as sql from "./sql.js";
 const PAGES = { cluster, node, model, placement, predictions, pipeline, sql };
 const LINKS = [["cluster", "Cluster"], ["model", "Model"], ["placement", "Placement"], ["predictions", "Predictions"], ["pipeline", "Pipeline"], ["sql", "SQL"]];
 const KEYS = [
-  ["/", "search"], ["j, k", "next, previous node"], ["Enter", "open the node"], ["Esc", "back to the cluster"],
+  ["/", "search"], ["j, k", "next, previous node"], ["Enter", "open the node"], ["Esc", "back to the cluster, or to all decisions"],
   ["g", "group by zone, type or not"], ["t", "dark or light"], ["1 – 6", "pages"], ["?", "these keys"],
 ];
 
@@ -102,7 +102,7 @@ function keys(event) {
   const typing = event.target.closest?.("input, textarea, select");
   if (event.key === "Escape") {
     if (typing) event.target.blur();
-    else if (!document.getElementById("keys").open && address().page === "node") location.hash = go("cluster");
+    else if (!document.getElementById("keys").open && address().argument) location.hash = go(address().page === "node" ? "cluster" : address().page);
     return;
   }
   if (typing) return;

@@ -19,7 +19,7 @@ from tests.support.pages import cache, rows, served
 
 ADDING = "cluster?group=binding&add=30&class=shop%2Fweb"
 PAGES = {
-    "light": (ADDING, "node/n1", "model", "placement", "predictions", "pipeline", "sql"),
+    "light": (ADDING, "node/n1", "model", "placement", "placement/shop/web", "predictions", "pipeline", "sql"),
     "dark": (ADDING, "node/n1", "model", "pipeline"),
 }
 

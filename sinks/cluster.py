@@ -62,6 +62,22 @@ class Total(NamedTuple):
         return max(bound, key=lambda name: bound[name])
 
 
+class Stranded(NamedTuple):
+    """What is free on the full nodes, whose lower bound leaves no room for a pod, by the resource that has run out.
+
+    Attributes:
+        binding: What has run out: `cpu`, `memory` or `pods`.
+        nodes: Number of nodes.
+        cpu: Free cores on them; 0 where CPU has run out.
+        memory: Free bytes on them; 0 where memory has run out.
+    """
+
+    binding: str
+    nodes: int
+    cpu: float
+    memory: float
+
+
 class _Room(NamedTuple):
     """What one node says of one class; `cpu` and `memory` are pods that would fit by that resource alone."""
 
@@ -88,6 +104,25 @@ def totals(rows: Iterable[Availability]) -> list[Total]:
     return sorted(
         (_total(workload, listed) for workload, listed in rooms.items()), key=lambda each: (-each.pods, each[0])
     )
+
+
+def stranded(rows: Iterable[Availability]) -> list[Stranded]:
+    """Add up what full nodes cannot use, in cores and bytes, by what has run out on them; most nodes first.
+
+    A node that does not say what is free, and of how much, is left out.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        free, limits = row.free or {}, row.limits or {}
+        if row.lower >= 1 or not {"cpu", "memory"} <= free.keys() & limits.keys():
+            continue
+        left = {name: 0.0 if row.binding == name else free[name] * limits[name] for name in ("cpu", "memory")}
+        found.setdefault(row.binding, []).append((left["cpu"], left["memory"]))
+    sums = [
+        Stranded(binding, len(left), sum(cpu for cpu, _ in left), sum(memory for _, memory in left))
+        for binding, left in found.items()
+    ]
+    return sorted(sums, key=lambda each: (-each.nodes, each.binding))
 
 
 def _total(workload: str, rooms: list[_Room]) -> Total:

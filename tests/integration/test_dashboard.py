@@ -60,6 +60,7 @@ async def test_a_page_gets_all_nodes_and_then_those_that_change(
             assert (shown["available"], shown["lower"], shown["binding"]) == (row.available, row.lower, row.binding)
         assert totals["nodes"] == 60
         assert totals["lower"] == sum(int(row.lower) for row in given)
+        assert totals["stranded"] == [each._asdict() for each in cluster.stranded(given)]
         of_class = {each["workload"]: each for each in totals["classes"]}
         for total in cluster.totals(given):
             assert of_class[total.workload]["available"] == total.available

@@ -46,6 +46,7 @@ def rows(count: int, *, names: Iterable[str] = ()) -> list[Availability]:
             usage={"cpu": number % 100 / 100, "memory": 0.5},
             cpu_used=number % 50 / 50,
             free={"cpu": 0.5, "memory": 0.4},
+            limits={"cpu": 8.0, "memory": 32.0 * 2**30},
             classes={"shop/web": room, "batch/report": {**room, "binding": "cpu"}},
         )
         for number, name in enumerate(listed)

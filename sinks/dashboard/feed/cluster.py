@@ -200,4 +200,5 @@ class ClusterFeed:
             "available": sum(int(row.available) for row in rows),
             "lower": sum(int(row.lower) for row in rows),
             "classes": classes,
+            "stranded": [each._asdict() for each in cluster.stranded(rows)],
         }

@@ -1,4 +1,6 @@
-// The grid of nodes on a canvas: one cell a node, coloured by room, with a pattern where colour alone would not do.
+// The grid of nodes on a canvas: one cell a node, coloured by room, with a pattern for each colour.
+
+import { patterns } from "./pattern.js";
 
 const GAP = 2;
 const HEADER = 26;
@@ -78,13 +80,14 @@ export class Grid {
     return this.cells.find((cell) => x >= cell.x && x < cell.x + this.side && y >= cell.y && y < cell.y + this.side)?.node;
   }
 
-  paint({ value, text, stale, selected, marked, measure }) {
+  paint({ value, text, stale, learning, selected, marked, measure }) {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
     const palette = Object.fromEntries(["full", "r1", "r2", "r3", "r4", "stale", "ink", "line", "mark", "text"].map((name) => [name, colour(name)]));
     const inks = Object.fromEntries(["full", "r1", "r2", "r3", "r4", "stale"].map((name) => [name, colour(`on-${name}`)]));
     const bins = binsOf(measure);
     const context = this.context;
+    const drawn = patterns(context, inks);
     context.clearRect(0, 0, this.width, this.height);
     context.textBaseline = "middle";
     context.fillStyle = palette.text;
@@ -97,11 +100,13 @@ export class Grid {
       const name = old || known === null || known === undefined ? "stale" : bin(bins, known);
       context.fillStyle = palette[name];
       context.fillRect(x, y, size, size);
-      if (name === "full") this.hatch(x, y, size, inks.full, 5);
-      else if (name === "r1" && size > 9) this.hatch(x, y, size, inks.r1, 11);
-      else if (name === "stale" && size > 7) this.cross(x, y, size, inks.stale);
+      if (drawn[name]) {
+        context.fillStyle = drawn[name];
+        context.fillRect(x, y, size, size);
+      } else if (name === "stale" && size > 7) this.cross(x, y, size, inks.stale);
       const count = marked.get(node.node);
       if (size >= 30 && !old) this.label(count ? `+${count}` : text(node), x, y, size, inks[name], palette[name]);
+      if (!old && learning(node)) this.corner(x, y, size, inks[name]);
       if (count) this.frame(x, y, size, palette.mark);
       if (selected === node.node) {
         context.strokeStyle = palette.ink;
@@ -131,22 +136,16 @@ export class Grid {
     context.strokeRect(x + inset, y + inset, size - 2 * inset, size - 2 * inset);
   }
 
-  hatch(x, y, size, colour, step) {
+  // The mark of a node that is learning.
+  corner(x, y, size, colour) {
     const context = this.context;
-    context.save();
+    const side = Math.max(4, size / 6);
+    context.fillStyle = colour;
     context.beginPath();
-    context.rect(x, y, size, size);
-    context.clip();
-    context.strokeStyle = colour;
-    context.globalAlpha = 0.45;
-    context.lineWidth = 1;
-    context.beginPath();
-    for (let at = -size; at < size; at += step) {
-      context.moveTo(x + at, y + size);
-      context.lineTo(x + at + size, y);
-    }
-    context.stroke();
-    context.restore();
+    context.moveTo(x + size - side, y);
+    context.lineTo(x + size, y);
+    context.lineTo(x + size, y + side);
+    context.fill();
   }
 
   cross(x, y, size, colour) {

@@ -2,10 +2,18 @@
 
 import { resource } from "./format.js";
 
+export const LABEL = "label:"; // before the name of a label by which nodes are grouped
+const LABEL_VALUES = 40; // of a label with more, most groups would be one node
+const LEARNING = 0.5;
+
+// Whether most of what a pod costs on a node is assumed.
+export const isLearning = (node) => node.prior >= LEARNING;
+
 export class Cluster {
   constructor() {
     this.nodes = new Map();
     this.facts = {};
+    this.labels = [];
     this.classes = [];
     this.totals = null;
     this.loaded = false;
@@ -22,6 +30,19 @@ export class Cluster {
     this.loaded = true;
   }
 
+  // Takes facts of nodes in, and finds the labels that tell groups of them apart.
+  learn(facts) {
+    Object.assign(this.facts, facts);
+    const values = new Map();
+    for (const { labels } of Object.values(this.facts)) {
+      for (const [label, value] of Object.entries(labels ?? {})) {
+        if (!values.has(label)) values.set(label, new Set());
+        values.get(label).add(value);
+      }
+    }
+    this.labels = [...values].filter(([, found]) => found.size > 1 && found.size <= LABEL_VALUES).map(([label]) => label).sort();
+  }
+
   // Forgets nodes that have not reported for so long that the server has dropped them.
   drop(names) {
     for (const name of names) this.nodes.delete(name);
@@ -34,11 +55,20 @@ export class Cluster {
     return found ? { available: found[1], lower: found[2], pods: found[3], binding: found[4] } : null;
   }
 
+  // Class with most running pods on a node; null: none runs.
+  largest(node) {
+    let [name, most] = [null, 0];
+    for (const [number, , , pods] of node.classes) if (pods > most) [name, most] = [this.classes[number], pods];
+    return name;
+  }
+
   group(node, by) {
     const facts = this.facts[node.node];
     if (by === "zone") return facts?.zone || "no zone";
     if (by === "type") return facts?.type || "no type";
     if (by === "binding") return `${resource(node.binding)} runs out first`;
+    if (by === "class") return this.largest(node) ?? "no class";
+    if (by.startsWith(LABEL)) return facts?.labels?.[by.slice(LABEL.length)] ?? `no ${by.slice(LABEL.length)}`;
     return "";
   }
 }
@@ -62,7 +92,7 @@ export function spread(cluster, nodes, name, count) {
   return { placed, missing };
 }
 
-// A filter of words: each has to occur in the name, a label, a class, or as key:value (binding:cpu, stale:yes, zone:a).
+// A filter of words: each has to occur in the name, a label, a class, or as key:value (binding:cpu, stale:yes, learning:yes, zone:a).
 export function matcher(text, cluster, isStale) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return () => true;
@@ -74,6 +104,7 @@ function matches(word, node, cluster, isStale) {
   const facts = cluster.facts[node.node];
   if (value !== undefined) {
     if (key === "binding") return node.binding.startsWith(value);
+    if (key === "learning") return isLearning(node) === (value !== "no");
     if (key === "stale") return isStale(node) === (value !== "no");
     if (key === "zone") return (facts?.zone ?? "").toLowerCase().includes(value);
     if (key === "type") return (facts?.type ?? "").toLowerCase().includes(value);

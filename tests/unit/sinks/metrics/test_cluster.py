@@ -225,3 +225,26 @@ def test_a_fraction_of_a_pod_counts_for_fluid_only() -> None:
     assert total.available == 0
     assert math.isclose(total.fluid, 9)
     assert total.fragmentation == 1
+
+
+def test_stranded_is_what_full_nodes_have_free_of_what_has_not_run_out() -> None:
+    limits = {"cpu": 8.0, "memory": 32.0}
+
+    def node(name: str, lower: float, binding: str, cpu: float, memory: float) -> Availability:
+        free = {"cpu": cpu, "memory": memory}
+        return availability(node=name, available=lower + 1, lower=lower, binding=binding, free=free, limits=limits)
+
+    rows = [
+        node("a", 0.9, "memory", 0.5, 0.1),
+        node("b", 0.0, "memory", 0.25, 0.0),
+        node("c", 0.2, "cpu", 0.05, 0.5),
+        node("d", 0.0, "pods", 0.125, 0.25),
+        node("roomy", 1.0, "memory", 1.0, 1.0),
+        availability(node="silent", lower=0.0, binding="memory", free={"cpu": 1.0, "memory": 1.0}),
+    ]
+    assert cluster.stranded(rows) == [
+        cluster.Stranded("memory", 2, 6.0, 0.0),
+        cluster.Stranded("cpu", 1, 0.0, 16.0),
+        cluster.Stranded("pods", 1, 1.0, 8.0),
+    ]
+    assert cluster.stranded([]) == []

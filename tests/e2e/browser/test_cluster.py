@@ -1,0 +1,88 @@
+"""The cluster's page in a real Chromium: what is stranded and why, groups, and nodes that are learning."""
+
+import re
+import time
+
+import pytest
+from nats.aio.client import Client
+from playwright.async_api import Browser, expect
+
+from schemas import codec
+from schemas.settings import Settings
+from schemas.subject import Names, token
+from tests.support import placement
+from tests.support.browsing import CHROMIUM, opened
+from tests.support.pages import cache, rows, served
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"),
+]
+
+
+async def test_stranded_cores_and_bytes_are_shown_with_what_has_run_out(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    await cache(client, rows(50))  # 0 has no CPU left, 40 no memory; each has half of 8 cores and 40 % of 32 GiB free
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "cluster")
+        for title, amount, reason in (
+            ("Stranded CPU", "4.0 cores", "no memory on 1 node"),
+            ("Stranded memory", "12.8 GiB", "no CPU on 1 node"),
+        ):
+            card = watched.page.locator(".card", has_text=title)
+            await expect(card.locator("strong")).to_have_text(amount)
+            await expect(card.locator("small")).to_have_text(reason)
+        assert watched.complaints == []
+
+
+async def test_nodes_are_grouped_by_their_labels_and_their_largest_class(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    given = rows(3)
+    classes = given[0].classes or {}
+    web, report = classes["shop/web"], classes["batch/report"]
+    running = [(2, 9), (5, 1), (0, 0)]  # pods of web, and of report
+    given = [
+        row.model_copy(
+            update={
+                "classes": {
+                    "shop/web": web.model_copy(update={"pods": of_web}),
+                    "batch/report": report.model_copy(update={"pods": of_report}),
+                }
+            }
+        )
+        for row, (of_web, of_report) in zip(given, running, strict=True)
+    ]
+    await cache(client, given)
+    for row, pool in zip(given, ("b", "a", "b"), strict=True):
+        facts = placement.node(row.node, at_us=round(time.time() * 1e6), labels={"pool": pool, "same": "x"})
+        await client.publish(f"$KV.{Names().nodes_bucket}.{token(row.node)}", codec.encode(facts))
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "cluster")
+        page, group = watched.page, watched.page.get_by_label("Group by")
+        await expect(group.locator("option")).to_contain_text(["no groups", "largest class", "label pool"])
+        await expect(group.locator("option", has_text="label same")).to_have_count(0)
+        for choice, order in (("label pool", (1, 0, 2)), ("largest class", (0, 2, 1))):
+            await group.select_option(label=choice)
+            await group.blur()
+            for _ in range(3):
+                await page.keyboard.press("k")
+            for at in order:
+                await expect(page).to_have_url(re.compile(f"node={given[at].node}"))
+                await page.keyboard.press("j")
+        assert watched.complaints == []
+
+
+async def test_a_node_most_of_whose_cost_is_assumed_is_learning(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    given = [row.model_copy(update={"prior": prior}) for row, prior in zip(rows(3), (0.2, 0.5, 1.0), strict=True)]
+    await cache(client, given)
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "cluster")).page
+        await expect(page.locator(".card small").first).to_have_text("all report, 2 learning")
+        await page.get_by_label("Filter nodes").fill("learning:yes")
+        listed = page.locator("main table").last.locator("tbody tr")
+        await expect(listed).to_have_count(2)
+        await expect(listed.first.locator("td").nth(8)).to_have_text("50 %")

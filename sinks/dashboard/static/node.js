@@ -1,5 +1,6 @@
 // Node: raw and smoothed metrics live, what fits with its interval, pods by use, events; one range for all charts.
 
+import { csv } from "./csv.js";
 import { h, note, replace, shortened, table } from "./dom.js";
 import { age, amount, bytes, clock, now, percent, resource, whole } from "./format.js";
 import { NodeCharts } from "./node_charts.js";
@@ -148,6 +149,6 @@ function eventTable(events) {
 }
 
 function saveTable(node, { times, values }) {
-  const lines = [["time", ...METRICS].join(","), ...times.map((time, at) => [new Date(time * 1000).toISOString(), ...values.map((column) => column[at] ?? "")].join(","))];
-  save(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" }), `${node}.csv`);
+  const rows = times.map((time, at) => [new Date(time * 1000).toISOString(), ...values.map((column) => column[at])]);
+  save(new Blob([csv(["time", ...METRICS], rows)], { type: "text/csv" }), `${node}.csv`);
 }

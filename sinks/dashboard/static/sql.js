@@ -2,35 +2,86 @@
 
 import { h, note, replace, table } from "./dom.js";
 import { Chart } from "./chart.js";
+import { csv } from "./csv.js";
 import { amount } from "./format.js";
-import { Unreachable, query } from "./stream.js";
+import * as questions from "./questions.js";
+import { Unreachable, query, rows, save } from "./stream.js";
 
-const QUESTIONS = [
-  ["Newest availability of each node", "SELECT node, time, available, lower, upper, binding, pods\nFROM availability\nWHERE date >= current_date - 1\nQUALIFY row_number() OVER (PARTITION BY node ORDER BY at_us DESC) = 1\nORDER BY lower"],
-  ["Pods that fit in the cluster, by minute", "SELECT minute, nodes, available, least_lower, full_nodes\nFROM cluster_room\nWHERE minute > (SELECT max(time) FROM availability WHERE date >= current_date - 1) - INTERVAL 1 HOUR AND date >= current_date - 1\nORDER BY minute"],
-  ["CPU and its pressure of one node, by second", "SELECT date_trunc('second', time) AS second, avg(cpu_util) AS cpu, avg(cpu_pressure) AS pressure\nFROM samples\nWHERE node = (SELECT min(node) FROM samples) AND date >= current_date - 1\n  AND at_us > (SELECT max(at_us) FROM samples) - 900000000\nGROUP BY 1 ORDER BY 1"],
-  ["Which classes use most CPU", "SELECT workload, count(DISTINCT pod) AS running, avg(cpu_cores) AS cores_a_pod, avg(memory_bytes) / 1048576 AS mib_a_pod\nFROM pods\nWHERE at_us > (SELECT max(at_us) FROM pods) - 300000000 AND date >= current_date - 1\nGROUP BY 1 ORDER BY running * cores_a_pod DESC"],
-  ["Where containers started most", "SELECT node, count(*) FILTER (event = 'started') AS started, count(*) FILTER (event IN ('exited', 'deleted')) AS ended\nFROM containers\nWHERE date >= current_date - 1\nGROUP BY 1 ORDER BY 2 DESC LIMIT 20"],
-  ["What the tables hold", "SELECT table_name AS \"table\", string_agg(column_name, ', ' ORDER BY column_index) AS columns\nFROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal\nGROUP BY 1 ORDER BY 1"],
-];
+const TABLES = `SELECT table_name AS name, string_agg(column_name, ', ' ORDER BY column_index) AS columns
+FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1 ORDER BY 1`;
 
 export function open(main, { search, keep, report }) {
   let chart = null;
-  let newest = 0;  // an answer that comes after a newer question was asked is dropped
+  let newest = 0; // an answer that comes after a newer question was asked is dropped
+  let answer = null;
+  let shape = search.get("as") ?? "table";
+  let offered = [];
   const output = h("div", {});
   const status = h("span", { class: "quiet", role: "status" });
   const editor = h("textarea", { rows: "7", spellcheck: "false", "aria-label": "SQL", placeholder: "SELECT …" });
-  editor.value = search.get("q") ?? QUESTIONS[0][1];
   editor.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
   });
-  const saved = h("select", { "aria-label": "Questions", onchange: (event) => { editor.value = QUESTIONS[event.target.value]?.[1] ?? editor.value; run(); } },
-    h("option", { value: "" }, "Questions…"), QUESTIONS.map(([title], at) => h("option", { value: String(at) }, title)));
-  let shape = search.get("as") ?? "table";
-  const as = h("select", { "aria-label": "Show as", onchange: (event) => { shape = event.target.value; keep({ as: shape }); run(); } },
+  const name = h("input", { type: "text", placeholder: "name of a question of your own", "aria-label": "Name of the question", maxlength: "100" });
+  const list = h("select", { "aria-label": "Questions", onchange: () => choose(offered[Number(list.value)]) });
+  const as = h("select", { "aria-label": "Show as", onchange: (event) => { shape = event.target.value; keep({ as: shape }); show(); } },
     [["table", "as a table"], ["chart", "as a chart"]].map(([value, title]) => h("option", { value, selected: value === shape }, title)));
+  const download = h("button", { type: "button", disabled: true, onclick: () => save(new Blob([csv(answer.columns, answer.rows)], { type: "text/csv" }), "answer.csv") }, "Download as CSV");
+  const tables = h("div", {});
   replace(main, h("h1", {}, "SQL"), h("p", { class: "quiet" }, "DuckDB over the history; statements only read. Filter by date, so that other days are not opened."),
-    editor, h("div", { class: "controls" }, h("button", { type: "button", class: "primary", onclick: run }, "Run (Ctrl-Enter)"), saved, as, status), output);
+    editor, h("div", { class: "controls" }, h("button", { type: "button", class: "primary", onclick: run }, "Run (Ctrl-Enter)"), list, as, download, status),
+    h("div", { class: "controls" }, name, h("button", { type: "button", onclick: keepQuestion }, "Save"), h("button", { type: "button", onclick: dropQuestion }, "Delete"),
+      h("span", { class: "quiet" }, "your own questions stay in this browser")),
+    h("details", { ontoggle: (event) => { if (event.target.open) listTables(); } }, h("summary", {}, "Tables and views"), tables), output);
+
+  function choose(question) {
+    if (!question) return;
+    editor.value = question.sql;
+    name.value = question.group === questions.OWN ? question.question : "";
+    run();
+  }
+
+  async function offer(chosen = "") {
+    const given = await questions.given().catch((error) => {
+      if (error instanceof Unreachable) report("disconnected");
+      return [];
+    });
+    offered = [...questions.own(), ...given];
+    const groups = [...new Set(offered.map(({ group }) => group))];
+    replace(list, h("option", { value: "" }, "Questions…"), groups.map((group) => h("optgroup", { label: group }, offered.map((each, at) => (each.group === group
+      ? h("option", { value: String(at), selected: group === questions.OWN && each.question === chosen }, each.question) : null)))));
+    return given;
+  }
+
+  function keepQuestion() {
+    const question = name.value.trim();
+    if (!question || !editor.value.trim()) {
+      status.textContent = question ? "there is no statement to save" : "give the question a name";
+      return;
+    }
+    questions.save(question, editor.value);
+    status.textContent = `saved as “${question}”`;
+    offer(question);
+  }
+
+  function dropQuestion() {
+    const question = name.value.trim();
+    const known = questions.own().some((each) => each.question === question);
+    if (known) questions.remove(question);
+    status.textContent = known ? `deleted “${question}”` : "choose a question of your own, or write its name";
+    offer();
+  }
+
+  async function listTables() {
+    try {
+      const found = await rows(TABLES);
+      const ask = (view) => () => choose({ group: "", question: "", sql: `SELECT * FROM ${view} LIMIT 100` });
+      replace(tables, table([{ title: "Table", of: (row) => h("button", { type: "button", class: "sort", onclick: ask(row.name) }, row.name) },
+        { title: "Columns", of: (row) => h("code", {}, row.columns) }], found, { caption: "Tables and views" }));
+    } catch (error) {
+      replace(tables, note("error", "No answer", error.message));
+    }
+  }
 
   async function run() {
     keep({ q: editor.value });
@@ -38,24 +89,33 @@ export function open(main, { search, keep, report }) {
     const began = performance.now();
     const asked = ++newest;
     try {
-      const answer = await query(editor.value);
+      const found = await query(editor.value);
       report("live");
       if (asked !== newest) return;
+      answer = found;
       const seconds = ((performance.now() - began) / 1000).toFixed(2);
       status.textContent = `${answer.rows.length}${answer.truncated ? " and more" : ""} rows in ${seconds} s`;
-      chart?.close();
-      chart = null;
-      if (shape === "chart") draw(answer);
-      else replace(output, table(answer.columns.map((title, at) => ({ title, number: typeof answer.rows[0]?.[at] === "number", of: (row) => text(row[at]) })), answer.rows, { caption: "Answer" }));
+      show();
     } catch (error) {
       report(error instanceof Unreachable ? "disconnected" : "live");
       if (asked !== newest) return;
+      answer = null;
       status.textContent = "";
+      show();
       replace(output, note("error", "No answer", error.message));
     }
   }
 
-  function draw(answer) {
+  function show() {
+    chart?.close();
+    chart = null;
+    download.disabled = !answer;
+    if (!answer) return;
+    if (shape === "chart") draw();
+    else replace(output, table(answer.columns.map((title, at) => ({ title, number: typeof answer.rows[0]?.[at] === "number", of: (row) => text(row[at]) })), answer.rows, { caption: "Answer" }));
+  }
+
+  function draw() {
     const time = answer.columns.findIndex((_, at) => typeof answer.rows[0]?.[at] === "string" && !Number.isNaN(Date.parse(answer.rows[0][at])));
     const numbers = answer.columns.map((_, at) => at).filter((at) => at !== time && answer.rows.some((row) => typeof row[at] === "number"));
     if (time < 0 || !numbers.length) {
@@ -65,17 +125,22 @@ export function open(main, { search, keep, report }) {
     const place = h("figure", { class: "wide" });
     replace(output, place);
     chart = new Chart(place, { title: "", height: 320, format: (value) => amount(value, 2), series: numbers.map((at) => ({ label: answer.columns[at] })) });
-    const rows = answer.rows.map((row) => [Date.parse(row[time]) / 1000, ...numbers.map((at) => row[at])]).sort((one, other) => one[0] - other[0]);
-    chart.set([rows.map((row) => row[0]), ...numbers.map((_, at) => rows.map((row) => row[at + 1]))], null);
+    const lines = answer.rows.map((row) => [Date.parse(row[time]) / 1000, ...numbers.map((at) => row[at])]).sort((one, other) => one[0] - other[0]);
+    chart.set([lines.map((row) => row[0]), ...numbers.map((_, at) => lines.map((row) => row[at + 1]))], null);
   }
 
-  const text = (value) => {
-    if (value === null) return "–";
-    if (typeof value === "number") return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(6)));
-    if (typeof value === "object") return JSON.stringify(value);
-    return String(value);
-  };
-
-  run();
+  const ready = offer();
+  if (search.get("q") === null) ready.then((given) => { if (!editor.value) choose(given[0]); });
+  else {
+    editor.value = search.get("q");
+    run();
+  }
   return { close() { chart?.close(); }, repaint() { chart?.build(); } };
 }
+
+const text = (value) => {
+  if (value === null) return "–";
+  if (typeof value === "number") return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(6)));
+  if (typeof value === "object") return JSON.stringify(value);
+  return String(value);
+};

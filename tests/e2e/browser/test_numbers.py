@@ -196,6 +196,7 @@ async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
         await page.route("**/api/query", first_is_late)
         await page.goto(f"{address}/#/sql")
+        await expect(page.get_by_label("SQL", exact=True)).not_to_have_value("")  # its first question is asked
         await page.get_by_label("SQL", exact=True).fill("SELECT 7 AS seven")
         await page.get_by_role("button", name="Run").click()
         status = page.get_by_role("status").last

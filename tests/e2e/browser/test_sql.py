@@ -1,0 +1,111 @@
+"""The SQL page in a real Chromium: questions that come with it, one's own, tables, and CSV."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from nats.aio.client import Client
+from playwright.async_api import Browser, Locator, Page, expect
+
+from schemas.settings import Settings
+from schemas.subject import Names
+from sinks.history import view
+from tests.support.browsing import CHROMIUM, opened
+from tests.support.history import record
+from tests.support.pages import rows, served
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"),
+]
+NAMES = Names()
+EVIL = "<b>mine</b>"
+
+
+def answer(page: Page) -> Locator:
+    return page.get_by_role("region", name="Answer", exact=True).locator("tbody tr")
+
+
+def parsed(path: Path) -> list[list[str]]:
+    with path.open(newline="") as file:
+        return [*csv.reader(file)]
+
+
+async def test_a_question_of_the_documentation_is_answered_when_it_is_chosen(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    record(settings.history_dir, [(NAMES.node("availability", row.node), row) for row in rows(30)])
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "sql")
+        page = watched.page
+        await expect(answer(page)).to_have_count(30)
+        await expect(page.get_by_label("Questions").locator("optgroup")).to_have_count(5)
+        await page.get_by_label("Questions").select_option(label="What runs out first, on how many nodes?")
+        await expect(answer(page).locator("td:first-child")).to_have_text(["memory", "cpu"])
+        await expect(answer(page).locator("td:nth-child(2)")).to_have_text(["20", "10"])
+        assert watched.complaints == []
+
+
+async def test_questions_of_one_s_own_stay_in_the_browser_until_they_are_deleted(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    view.create(settings.history_dir)
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "sql")
+        page, list_ = watched.page, watched.page.get_by_label("Questions")
+        await expect(page.get_by_text("0 rows in")).to_be_visible()
+        await page.get_by_label("SQL", exact=True).fill("SELECT 6 * 7 AS answer")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_text("give the question a name")).to_be_visible()
+        await page.get_by_label("Name of the question").fill(EVIL)
+        await page.get_by_role("button", name="Save").click()
+        await expect(list_.locator("optgroup").first).to_have_attribute("label", "Your own")
+        await page.goto(f"{address}/#/pipeline")
+        await page.goto(f"{address}/#/sql")
+        await list_.select_option(label=EVIL)
+        await expect(answer(page).locator("td")).to_have_text(["42"])
+        await page.get_by_role("button", name="Delete").click()
+        await expect(list_.locator("optgroup").first).to_have_attribute("label", "Recent")
+        for garbage in ("{", "3", "[null]", '[{"question": 1}]'):
+            await page.evaluate("(text) => localStorage.setItem('spazio-questions', text)", garbage)
+            await page.goto(f"{address}/#/pipeline")
+            await page.goto(f"{address}/#/sql")
+            await expect(list_.locator("optgroup").first).to_have_attribute("label", "Recent")
+        assert watched.complaints == []
+
+
+async def test_an_answer_is_downloaded_as_csv(browser: Browser, client: Client, settings: Settings) -> None:
+    view.create(settings.history_dir)
+    statement = (
+        """SELECT 'a,b' AS "x,y", 'say "no"' AS quoted, E'two\\nlines' AS lines, """
+        "NULL AS none, 0.5 AS half, [1, 2] AS list"
+    )
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "sql")
+        await watched.page.get_by_label("SQL", exact=True).fill(statement)
+        await watched.page.get_by_role("button", name="Run").click()
+        await expect(answer(watched.page).locator("td").first).to_have_text("a,b")
+        async with watched.page.expect_download() as download:
+            await watched.page.get_by_role("button", name="Download as CSV").click()
+        columns, *values = parsed(await (await download.value).path())
+        assert columns == ["x,y", "quoted", "lines", "none", "half", "list"]
+        assert values == [["a,b", 'say "no"', "two\nlines", "", "0.5", json.dumps([1, 2], separators=(",", ":"))]]
+        assert watched.complaints == []
+
+
+async def test_the_tables_are_listed_with_their_columns_and_can_be_looked_into(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    record(settings.history_dir, [(NAMES.node("availability", row.node), row) for row in rows(3)])
+    with view.connect(settings.history_dir) as connection:
+        names = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1").fetchall()
+    async with served(client, settings) as address:
+        watched = await opened(browser, address, "sql")
+        await watched.page.get_by_text("Tables and views", exact=True).click()
+        listed = watched.page.get_by_role("region", name="Tables and views").locator("tbody tr")
+        await expect(listed.locator("td:first-child")).to_have_text([name for (name,) in names])
+        await expect(listed.filter(has_text="full_nodes").locator("td").first).to_have_text("cluster_room")
+        await watched.page.get_by_role("button", name="node_now", exact=True).click()
+        await expect(answer(watched.page)).to_have_count(3)
+        assert watched.complaints == []

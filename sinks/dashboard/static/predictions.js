@@ -1,44 +1,102 @@
-// Predictions: how often each model's peaks were exceeded against what it states, and forecasts of workloads.
+// Predictions: how often each model's peaks were exceeded against what it states and saves, and forecasts of workloads.
 
 import { h, note, replace, shortened, table } from "./dom.js";
-import { age, amount, bytes, moment, percent, whole } from "./format.js";
+import { ForecastChart, NEWEST, forecastTable, keyOf } from "./forecasts.js";
+import { age, percent, whole } from "./format.js";
+import { scatter } from "./scatter.js";
 import { Unreachable, repeat, rows } from "./stream.js";
 
+const COLOURS = 8;
 const ACCURACY = "SELECT * FROM prediction_accuracy ORDER BY horizon_seconds, violations";
-const STATED = "SELECT horizon_seconds, model, violation, count(DISTINCT node) AS nodes FROM predictions WHERE at_us > (SELECT max(at_us) FROM predictions) - 120000000 AND date >= current_date - 1 GROUP BY ALL ORDER BY 1, 3";
-const FORECASTS = "SELECT * FROM (SELECT at_us, namespace, kind, workload, pods, current_cpu, forecast_cpu, current_memory, forecast_memory, horizon_seconds, model, desired FROM forecasts WHERE date >= current_date - 1 QUALIFY row_number() OVER (PARTITION BY namespace, kind, workload ORDER BY at_us DESC) = 1) ORDER BY forecast_cpu DESC LIMIT 100";
+const STATED = "SELECT horizon_seconds, model, round(violation, 2) AS violation, count(DISTINCT node) AS nodes FROM predictions WHERE at_us > (SELECT max(at_us) FROM predictions) - 120000000 AND date >= current_date - 1 GROUP BY ALL ORDER BY 1, 3";
+// Of each node, what its predictions stated on average, and how often usage was above them.
+const CALIBRATION = `WITH newest AS (SELECT node, horizon_seconds, arg_max(accuracy, at_us) AS accuracy, arg_max(model, at_us) AS chosen FROM predictions WHERE date >= current_date - 1 GROUP BY ALL),
+seen AS (SELECT node, horizon_seconds, of_model.model AS model, of_model.violations AS seen, of_model.settled AS settled FROM (SELECT node, horizon_seconds, chosen, unnest(accuracy) AS of_model FROM newest) WHERE of_model.model = chosen AND of_model.settled > 0),
+stated AS (SELECT node, horizon_seconds, avg(violation) AS stated FROM predictions WHERE date >= current_date - 1 AND violation < 1 GROUP BY ALL)
+SELECT node, horizon_seconds, model, stated, seen FROM seen JOIN stated USING (node, horizon_seconds) ORDER BY settled DESC, node LIMIT 1000`;
 
-export function open(main, { report }) {
+export function open(main, { report, search, keep }) {
+  let workload = search.get("workload") ?? "";
+  const charts = h("div", { class: "plots" });
   const body = h("div", {});
-  replace(main, h("h1", {}, "Predictions"), body);
+  const forecasts = h("div", {});
+  const place = h("figure", { class: "wide", hidden: true });
+  const line = new ForecastChart(place);
+  replace(main, h("h1", {}, "Predictions"), charts, body, h("h2", {}, "Forecasts of workloads"), forecasts, place);
   replace(body, note("wait", "Asking the history…", ""));
 
   async function load() {
     try {
-      const [accuracy, stated, forecasts] = await Promise.all([rows(ACCURACY), rows(STATED), rows(FORECASTS)]);
+      const [accuracy, calibration, stated, newest] = await Promise.all([ACCURACY, CALIBRATION, STATED, NEWEST].map(rows));
       report("live");
       const settled = accuracy.filter((row) => row.settled > 0);
-      replace(body, shortened(accuracy, stated, forecasts), h("h2", {}, "Peaks: stated and seen"),
-        settled.length ? table([
-          { title: "Horizon", number: true, of: (row) => age(row.horizon_seconds) }, { title: "Model", of: (row) => row.model }, { title: "Nodes", number: true, of: (row) => whole(row.nodes) },
-          { title: "Settled", number: true, help: "predictions whose horizon has passed", of: (row) => whole(row.settled) },
-          { title: "Seen above the peak", number: true, of: (row) => percent(row.violations) }, { title: "Saved against requests", number: true, of: (row) => percent(row.savings) },
-        ], settled, { caption: "Accuracy by model" }) : note("wait", "Nothing has settled yet", "A prediction settles when its horizon has passed: an hour, six hours or a day after it was made."),
-        h("h2", {}, "In force now"), stated.length ? table([
-          { title: "Horizon", number: true, of: (row) => age(row.horizon_seconds) }, { title: "Model", of: (row) => row.model }, { title: "States", number: true, help: "share of times above the peak", of: (row) => (row.violation >= 1 ? "nothing yet" : percent(row.violation)) },
-          { title: "Nodes", number: true, of: (row) => whole(row.nodes) },
-        ], stated, { caption: "Predictions in force" }) : h("p", { class: "quiet" }, "None yet."),
-        h("h2", {}, "Forecasts of workloads"), forecasts.length ? table([
-          { title: "Workload", of: (row) => `${row.namespace}/${row.workload}` }, { title: "Pods", number: true, of: (row) => whole(row.pods) },
-          { title: "CPU now", number: true, of: (row) => amount(row.current_cpu, 2) }, { title: "in", number: true, of: (row) => age(row.horizon_seconds) }, { title: "CPU then", number: true, of: (row) => amount(row.forecast_cpu, 2) },
-          { title: "Memory now", number: true, of: (row) => bytes(row.current_memory) }, { title: "Memory then", number: true, of: (row) => bytes(row.forecast_memory) },
-          { title: "Model", of: (row) => row.model }, { title: "Replicas wanted", number: true, of: (row) => whole(row.desired) }, { title: "Made", of: (row) => moment(row.at_us) },
-        ], forecasts, { caption: "Forecasts" }) : h("p", { class: "quiet" }, "No workload is known: forecasts need pods that belong to workloads."));
+      replace(charts, settled.length ? frontier(settled) : null, calibration.length ? calibrated(calibration) : null);
+      replace(body, shortened(accuracy, calibration, stated, newest), accuracyTable(settled), h("h2", {}, "In force now"), statedTable(stated));
+      replace(forecasts, forecastTable(newest, choose));
+      if (!newest.some((row) => keyOf(row) === workload)) workload = newest.length ? keyOf(newest[0]) : "";
+      await draw();
     } catch (error) {
       if (error instanceof Unreachable) report("disconnected");
       else replace(body, note("error", "The history does not answer", error.message));
     }
   }
 
-  return { close: repeat(load, 15) };
+  async function draw() {
+    place.hidden = !workload;
+    if (workload) await line.show(workload);
+  }
+
+  function choose(key) {
+    workload = key;
+    keep({ workload });
+    draw().catch((error) => replace(body, note("error", "The history does not answer", error.message)));
+  }
+
+  const end = repeat(load, 15);
+  return {
+    close() {
+      end();
+      line.close();
+    },
+    repaint() { line.chart?.build(); },
+  };
+}
+
+const colours = (rows) => {
+  const models = [...new Set(rows.map((row) => row.model))].sort();
+  return (row) => models.indexOf(row.model) % COLOURS + 1;
+};
+
+function frontier(settled) {
+  const several = new Set(settled.map((row) => row.horizon_seconds)).size > 1;
+  const colour = colours(settled);
+  return scatter({ title: "What each model saves, and how often usage is above its peak", across: "saved against requests", up: "seen above the peak", points: settled.filter((row) => row.savings !== null).map((row) => ({
+    x: row.savings, y: row.violations, colour: colour(row), name: several ? `${row.model}, ${age(row.horizon_seconds)}` : row.model,
+    title: `${row.model}, ${age(row.horizon_seconds)}: saves ${percent(row.savings)}, ${percent(row.violations)} above`,
+  })) });
+}
+
+function calibrated(calibration) {
+  const colour = colours(calibration);
+  return scatter({ title: "Stated and seen, by node; below the line usage is above the peak more rarely than stated", across: "stated", up: "seen above the peak", diagonal: true, points: calibration.map((row) => ({
+    x: row.stated, y: row.seen, colour: colour(row), title: `${row.node}, ${row.model}, ${age(row.horizon_seconds)}: ${percent(row.stated)} stated, ${percent(row.seen)} seen`,
+  })) });
+}
+
+function accuracyTable(settled) {
+  const title = h("h2", {}, "Peaks: stated and seen");
+  if (!settled.length) return [title, note("wait", "Nothing has settled yet", "A prediction settles when its horizon has passed: an hour, six hours or a day after it was made.")];
+  return [title, table([
+    { title: "Horizon", number: true, of: (row) => age(row.horizon_seconds) }, { title: "Model", of: (row) => row.model }, { title: "Nodes", number: true, of: (row) => whole(row.nodes) },
+    { title: "Settled", number: true, help: "predictions whose horizon has passed", of: (row) => whole(row.settled) },
+    { title: "Seen above the peak", number: true, of: (row) => percent(row.violations) }, { title: "Saved against requests", number: true, of: (row) => percent(row.savings) },
+  ], settled, { caption: "Accuracy by model" })];
+}
+
+function statedTable(stated) {
+  if (!stated.length) return h("p", { class: "quiet" }, "None yet.");
+  return table([
+    { title: "Horizon", number: true, of: (row) => age(row.horizon_seconds) }, { title: "Model", of: (row) => row.model }, { title: "States", number: true, help: "share of times above the peak", of: (row) => (row.violation >= 1 ? "nothing yet" : percent(row.violation)) },
+    { title: "Nodes", number: true, of: (row) => whole(row.nodes) },
+  ], stated, { caption: "Predictions in force" });
 }

@@ -1,15 +1,15 @@
 // Routes, theme, keys and the state of the connection. An address is #/page/argument?key=value, so every view can be shared.
 
-import { h, note, replace } from "./dom.js";
-import { age, setNow } from "./format.js";
-import { get, refusal } from "./stream.js";
-import * as cluster from "./cluster.js";
-import * as model from "./learned.js";
-import * as node from "./node.js";
+import { h, note, replace } from "./base/dom.js";
+import { age, setNow } from "./base/format.js";
+import { get, refusal } from "./base/stream.js";
+import * as cluster from "./cluster/cluster.js";
+import * as model from "./learned/learned.js";
+import * as node from "./node/node.js";
 import * as pipeline from "./pipeline.js";
-import * as placement from "./placement.js";
-import * as predictions from "./predictions.js";
-import * as sql from "./sql.js";
+import * as placement from "./placement/placement.js";
+import * as predictions from "./prediction/predictions.js";
+import * as sql from "./sql/sql.js";
 
 const PAGES = { cluster, node, model, placement, predictions, pipeline, sql };
 const LINKS = [["cluster", "Cluster"], ["model", "Model"], ["placement", "Placement"], ["predictions", "Predictions"], ["pipeline", "Pipeline"], ["sql", "SQL"]];

@@ -1,8 +1,8 @@
 // Pipeline: streams and for how long they hold, who folds what, what became of every message, dead letters.
 
-import { h, note, replace, table } from "./dom.js";
-import { age, bytes, moment, now, whole } from "./format.js";
-import { get, repeat } from "./stream.js";
+import { h, note, replace, table } from "./base/dom.js";
+import { age, bytes, moment, now, whole } from "./base/format.js";
+import { get, repeat } from "./base/stream.js";
 
 export function open(main, { report }) {
   const body = h("div", {});

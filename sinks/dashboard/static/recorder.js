@@ -1,8 +1,8 @@
 // The flight recorder: a file that holds this script with those it imports, and the series of all nodes of a period.
 
-import { amount, clock, moment, percent, resource, whole } from "./format.js";
-import { h, replace, table } from "./dom.js";
-import { Chart } from "./chart.js";
+import { amount, clock, moment, percent, resource, whole } from "./base/format.js";
+import { h, replace, table } from "./base/dom.js";
+import { Chart } from "./chart/chart.js";
 
 const SILENT_SECONDS = 6; // nodes report at least every four seconds
 const ROWS = 200;

@@ -26,7 +26,7 @@ STEP_SECONDS = 144  # of the history in a day
 LIVE_SECONDS = 10 * STEP_SECONDS
 CLASSES = 12
 LINE = """async ([past, live, low, high]) => {
-  const { Line } = await import("/static/line.js");
+  const { Line } = await import("/static/chart/line.js");
   const line = new Line(1);
   for (const times of past.slice(0, 1)) line.remember({ times, values: [times.map(() => 0)] });
   for (const times of live) line.add(times, [times.map(() => 1)]);
@@ -34,7 +34,7 @@ LINE = """async ([past, live, low, high]) => {
   return line.within(low, high);
 }"""
 STACK = """async ([past, live, low, high]) => {
-  const { Stack } = await import("/static/stack.js");
+  const { Stack } = await import("/static/chart/stack.js");
   const stack = new Stack();
   stack.remember(past);
   for (const [t, used] of live) stack.add(t, used);
@@ -104,7 +104,7 @@ async def test_a_day_of_many_classes_is_shown_to_its_end(browser: Browser, clien
     record(settings.history_dir, day_of_usage())
     begin, end = telemetry.START, telemetry.START + DAY_SECONDS
     asked = """async ([from, to]) => {
-      const { pods } = await import("/static/series.js");
+      const { pods } = await import("/static/node/series.js");
       const found = await pods("n1", from, to);
       return [found.truncated, found.map(({ t, who, cores }) => [t, who, cores])];
     }"""

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 NAMES = Names()
 SECOND_US = 1_000_000
-SHIFTED = """async (steps) => (await import("/static/forecasts.js")).shifted(steps)"""
+SHIFTED = """async (steps) => (await import("/static/prediction/forecasts.js")).shifted(steps)"""
 
 
 def accuracy(violations: float, savings: float, settled: float) -> Accuracy:

@@ -27,7 +27,7 @@ from tests.support.telemetry import NAMES, stored
 START_US = 1_700_000_040_000_000  # a whole minute
 CREATED = "20261121T063000123456Z"
 ROOT = Path(__file__).parents[4]
-SAVED = json.loads((ROOT / "sinks" / "dashboard" / "static" / "questions.json").read_text())
+SAVED = json.loads((ROOT / "sinks" / "dashboard" / "static" / "sql" / "questions.json").read_text())
 RECENT = [saved["sql"] for saved in SAVED if saved["group"] == "Recent"]
 
 

@@ -1,12 +1,12 @@
 // Node: raw and smoothed metrics live, what fits with its interval, pods by use, events; one range for all charts.
 
-import { csv } from "./csv.js";
-import { h, note, replace, shortened, table } from "./dom.js";
-import { age, amount, bytes, clock, now, percent, resource, whole } from "./format.js";
-import { NodeCharts } from "./node_charts.js";
-import { NodeData } from "./node_data.js";
+import { csv } from "../base/csv.js";
+import { h, note, replace, shortened, table } from "../base/dom.js";
+import { age, amount, bytes, clock, now, percent, resource, whole } from "../base/format.js";
+import { NodeCharts } from "./charts.js";
+import { NodeData } from "./data.js";
 import { METRICS } from "./series.js";
-import { follow, save, saveRecording } from "./stream.js";
+import { follow, save, saveRecording } from "../base/stream.js";
 
 const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
 const REFILL_SECONDS = 15; // by then the history has what was measured while the page connected

@@ -1,9 +1,9 @@
 // What the pages ask the history about one node, in steps of seconds.
 
-import { quoted } from "./format.js";
-import { step } from "./line.js";
-import { LARGEST } from "./stack.js";
-import { rows } from "./stream.js";
+import { quoted } from "../base/format.js";
+import { step } from "../chart/line.js";
+import { LARGEST } from "../chart/stack.js";
+import { rows } from "../base/stream.js";
 
 export const METRICS = ["cpu_util", "cpu_pressure", "memory_util", "memory_pressure", "io_pressure", "disk_util", "net_bytes", "disk_bytes", "procs_running"];
 

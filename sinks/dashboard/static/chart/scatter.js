@@ -1,7 +1,7 @@
 // A chart of points, each a share against another, as SVG.
 
-import { h } from "./dom.js";
-import { percent } from "./format.js";
+import { h } from "../base/dom.js";
+import { percent } from "../base/format.js";
 
 const [WIDTH, HEIGHT] = [480, 300];
 const [LEFT, RIGHT, TOP, BOTTOM] = [58, 16, 12, 46];

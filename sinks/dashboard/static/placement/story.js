@@ -1,10 +1,10 @@
 // The story of one pod: decisions with all their reasons, its facts, its containers and its usage, from the history.
 
-import { Chart } from "./chart.js";
-import { h, note, replace, shortened, table } from "./dom.js";
-import { amount, bytes, moment, now, quoted, whole } from "./format.js";
-import { step } from "./line.js";
-import { Unreachable, repeat, rows } from "./stream.js";
+import { Chart } from "../chart/chart.js";
+import { h, note, replace, shortened, table } from "../base/dom.js";
+import { amount, bytes, moment, now, quoted, whole } from "../base/format.js";
+import { step } from "../chart/line.js";
+import { Unreachable, repeat, rows } from "../base/stream.js";
 
 const DAYS = 7;
 const USAGE_SECONDS = 21600;

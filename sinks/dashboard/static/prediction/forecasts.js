@@ -1,10 +1,10 @@
 // Forecasts of workloads: the newest of each, and of one its usage with what was forecast for the same time.
 
-import { Chart } from "./chart.js";
-import { h, table } from "./dom.js";
-import { age, amount, bytes, moment, now, quoted, whole } from "./format.js";
-import { step } from "./line.js";
-import { rows } from "./stream.js";
+import { Chart } from "../chart/chart.js";
+import { h, table } from "../base/dom.js";
+import { age, amount, bytes, moment, now, quoted, whole } from "../base/format.js";
+import { step } from "../chart/line.js";
+import { rows } from "../base/stream.js";
 
 const SECONDS = 21600;
 const KEY = "namespace, kind, workload";

@@ -1,9 +1,9 @@
 // Placement: the decisions of the extender with their reasons, from the history; the reservations, from the bus.
 
-import { h, note, replace, shortened, table } from "./dom.js";
-import { age, amount, moment, now, quoted, whole } from "./format.js";
+import { h, note, replace, shortened, table } from "../base/dom.js";
+import { age, amount, moment, now, quoted, whole } from "../base/format.js";
 import * as story from "./story.js";
-import { Unreachable, get, repeat, rows } from "./stream.js";
+import { Unreachable, get, repeat, rows } from "../base/stream.js";
 
 const NEWEST = 2000; // decisions that the filter sees
 const SHOWN = 100;

@@ -1,6 +1,6 @@
 // The nodes of the cluster as the pages know them, kept from the events of /api/cluster.
 
-import { resource } from "./format.js";
+import { resource } from "../base/format.js";
 
 export const LABEL = "label:"; // before the name of a label by which nodes are grouped
 const LABEL_VALUES = 40; // of a label with more, most groups would be one node

@@ -1,11 +1,11 @@
 // SQL: an editor over the history, with saved questions; answers as a table or as lines over time.
 
-import { h, note, replace, table } from "./dom.js";
-import { Chart } from "./chart.js";
-import { csv } from "./csv.js";
-import { amount } from "./format.js";
+import { h, note, replace, table } from "../base/dom.js";
+import { Chart } from "../chart/chart.js";
+import { csv } from "../base/csv.js";
+import { amount } from "../base/format.js";
 import * as questions from "./questions.js";
-import { Unreachable, query, rows, save } from "./stream.js";
+import { Unreachable, query, rows, save } from "../base/stream.js";
 
 const TABLES = `SELECT table_name AS name, string_agg(column_name, ', ' ORDER BY column_index) AS columns
 FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1 ORDER BY 1`;

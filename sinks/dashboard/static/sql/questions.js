@@ -1,12 +1,12 @@
 // Questions in SQL: those that come with the page, and the reader's own, which the browser keeps.
 
-import { get } from "./stream.js";
+import { get } from "../base/stream.js";
 
 const KEY = "spazio-questions";
 export const OWN = "Your own";
 
 // Lists of {group, question, sql}.
-export const given = () => get("/static/questions.json");
+export const given = () => get("/static/sql/questions.json");
 
 export function own() {
   try {

@@ -1,8 +1,8 @@
 // The numbers of the cluster: totals as cards, workload classes and nodes as tables.
 
-import { h, table } from "./dom.js";
-import { age, amount, bytes, now, percent, resource, whole } from "./format.js";
-import { isLearning } from "./model.js";
+import { h, table } from "../base/dom.js";
+import { age, amount, bytes, now, percent, resource, whole } from "../base/format.js";
+import { isLearning } from "./nodes.js";
 
 const MOST_ROWS = 200;
 

@@ -1,9 +1,9 @@
 // The charts of a node, all over one range, with seconds of churn shaded.
 
-import { amount, bytes, percent } from "./format.js";
-import { h } from "./dom.js";
-import { Chart } from "./chart.js";
-import { spans, step } from "./line.js";
+import { amount, bytes, percent } from "../base/format.js";
+import { h } from "../base/dom.js";
+import { Chart } from "../chart/chart.js";
+import { spans, step } from "../chart/line.js";
 import * as series from "./series.js";
 
 const RAW = { label: "raw", colour: "raw", width: 1 };

@@ -1,11 +1,11 @@
 // Cluster: all nodes as cells and as a table, what fits by class, and where pods to be added would go.
 
-import { classTable, nodeTable, totalCards } from "./cluster_tables.js";
-import { h, note, replace } from "./dom.js";
-import { age, amount, now, percent, resource, whole } from "./format.js";
+import { classTable, nodeTable, totalCards } from "./tables.js";
+import { h, note, replace } from "../base/dom.js";
+import { age, amount, now, percent, resource, whole } from "../base/format.js";
 import { Grid, binsOf, isShare } from "./grid.js";
-import { Cluster, LABEL, isLearning, matcher, spread } from "./model.js";
-import { follow, saveRecording } from "./stream.js";
+import { Cluster, LABEL, isLearning, matcher, spread } from "./nodes.js";
+import { follow, saveRecording } from "../base/stream.js";
 
 const RECORDED_SECONDS = 900;
 const GROUPS = [["", "no groups"], ["zone", "zone"], ["type", "type"], ["binding", "what runs out first"], ["class", "largest class"]];

@@ -1,10 +1,10 @@
 // Predictions: how often each model's peaks were exceeded against what it states and saves, and forecasts of workloads.
 
-import { h, note, replace, shortened, table } from "./dom.js";
+import { h, note, replace, shortened, table } from "../base/dom.js";
 import { ForecastChart, NEWEST, forecastTable, keyOf } from "./forecasts.js";
-import { age, percent, whole } from "./format.js";
-import { scatter } from "./scatter.js";
-import { Unreachable, repeat, rows } from "./stream.js";
+import { age, percent, whole } from "../base/format.js";
+import { scatter } from "../chart/scatter.js";
+import { Unreachable, repeat, rows } from "../base/stream.js";
 
 const COLOURS = 8;
 const ACCURACY = "SELECT * FROM prediction_accuracy ORDER BY horizon_seconds, violations";

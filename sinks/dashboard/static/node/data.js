@@ -1,8 +1,8 @@
 // What the page of a node knows: its history in the range on screen, and its live messages beside it.
 
 import * as series from "./series.js";
-import { Line } from "./line.js";
-import { Stack } from "./stack.js";
+import { Line } from "../chart/line.js";
+import { Stack } from "../chart/stack.js";
 
 const HORIZON_SECONDS = 3600; // before the range, for predictions that hold in it
 const PREDICTIONS = 2000;

@@ -1,11 +1,11 @@
 // Model: what the nodes have in common, by component and by class; how well one direction describes each node; rejects.
 
-import { Chart } from "./chart.js";
-import { h, note, replace, shortened, table } from "./dom.js";
+import { Chart } from "../chart/chart.js";
+import { h, note, replace, shortened, table } from "../base/dom.js";
 import { components } from "./eigen.js";
-import { age, amount, bytes, moment, now, percent, whole } from "./format.js";
-import { LARGEST, REST } from "./stack.js";
-import { Unreachable, get, repeat, rows } from "./stream.js";
+import { age, amount, bytes, moment, now, percent, whole } from "../base/format.js";
+import { LARGEST, REST } from "../chart/stack.js";
+import { Unreachable, get, repeat, rows } from "../base/stream.js";
 
 const MODEL_SECONDS = 2;
 const HISTORY_SECONDS = 15;

@@ -206,10 +206,8 @@ def _estimates_reader(role: str) -> Callable[[Names], Grant]:
 
 
 def _extender(names: Names) -> Grant:
-    stores = (
-        *(channel.AVAILABILITY, channel.RESERVATIONS, channel.NODES, channel.PODS),
-        *(channel.TELEMETRY, channel.ESTIMATES),
-    )
+    buckets = (channel.AVAILABILITY, channel.RESERVATIONS, channel.NODES, channel.PODS)
+    stores = (*buckets, channel.TELEMETRY, channel.ESTIMATES)
     written = (_bucket(names, channel.RESERVATIONS), names.of("decision", "*", "*"), _dead(names))
     return Grant((*written, *_reading(names, stores)), (_inbox("extender"),))
 
@@ -223,14 +221,17 @@ def _watch(names: Names) -> Grant:
     return Grant((*facts, *buckets, _objects(names), _dead(names), *requests), (_inbox("watch"),))
 
 
+def _govern(names: Names) -> Grant:
+    return Grant(_api(f"DIRECT.GET.{stored_name(channel.PODS, names)}.>"), (_inbox("govern"),))
+
+
 def _load(names: Names) -> Grant:
     requests = _reading(names, (channel.TELEMETRY, channel.NODES, channel.PODS))
     return Grant((*_telemetry(names), *requests), (_inbox("load"),))
 
 
 def _dashboard(names: Names) -> Grant:
-    reading = _reader(names)
-    return reading._replace(subscribe=(_inbox("dashboard"), names.of(">"), "$KV.>"))
+    return _reader(names)._replace(subscribe=(_inbox("dashboard"), names.of(">"), "$KV.>"))
 
 
 def _reader(names: Names) -> Grant:
@@ -275,6 +276,7 @@ ROLES: tuple[Role, ...] = (
     Role("kubernetes", "Kubernetes sink: reads estimates", _service(_estimates_reader("kubernetes")), apart=True),
     Role("dashboard", "dashboard: reads everything and writes nothing", _service(_dashboard), apart=True),
     Role("watch", "cluster watch: publishes facts of nodes and pods", _service(_watch), apart=True),
+    Role("govern", "governor of a node: reads facts of pods by UID", _govern, apart=True),
     Role("load", "simulated nodes: telemetry of any node", _service(_load), apart=True),
     Role(READER, "people and programs that read everything and write nothing", _reader, apart=True, tools=True),
     Role(ADMIN, "everything within the account: doctor, backup, repairs", _admin),

@@ -18,6 +18,7 @@ from schemas.sections.bus import Data, Http, Log, Nats, Otlp
 from schemas.sections.dashboard import Dashboard
 from schemas.sections.estimation import Estimate, ModelSettings, Policy, Smoothing
 from schemas.sections.generator import Replay, Simulated
+from schemas.sections.govern import Govern
 from schemas.sections.measurement import CONTAINER_SOURCES, Edge, Kube, Runtime, Sample
 from schemas.sections.output import Output
 from schemas.sections.placement import Extender
@@ -77,6 +78,7 @@ class Settings(Section):
     cache: Cache = Cache()
     extender: Extender = Extender()
     output: Output = Output()
+    govern: Govern = Govern()
     dashboard: Dashboard = Dashboard()
     simulated: Simulated = Simulated()
     replay: Replay = Replay()

@@ -254,6 +254,15 @@ def watch(settings: Settings) -> int:
     return command.run(settings)
 
 
+@app.command()
+@with_settings(*PIPELINE, "sample_node", "sample_proc", "sample_cgroup", "kube_config", "kube_context", "govern")
+def govern(settings: Settings) -> int:
+    """Limit Mid and Batch pods of this node, so that production is not slowed down. Needs root."""
+    from spazio.governing import command
+
+    return command.run(settings)
+
+
 for _query in (queries.explain, queries.top, queries.sql, queries.ledger, queries.doctor):
     app.command()(_query)
 

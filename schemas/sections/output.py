@@ -31,8 +31,8 @@ class Output(Section):
     mid: bool = Field(
         False,
         description="Write reclaimable resources as extended resources of the nodes that `output.mid_nodes` names, "
-        "which pods of lower tiers can request. Off by default: spazio does not slow such pods down when production "
-        "needs what was lent.",
+        "which pods of lower tiers can request. Off by default: only `spazio govern`, which is another opt-in, slows "
+        "such pods down when production needs what was lent.",
     )
     mid_nodes: Annotated[str, AfterValidator(_pairs)] = Field(
         "spazio.mid=true",

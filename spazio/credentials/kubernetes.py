@@ -1,6 +1,7 @@
 """The credentials of a folder as Kubernetes objects: a Secret for each role, one for all nodes, and the accounts.
 
-Agents are in a namespace of their own (`deploy/kubernetes/namespace.yaml`), with the Secret of the nodes alone.
+Agents are in a namespace of their own (`deploy/kubernetes/namespace.yaml`), with the Secret of the nodes and that
+of the governor.
 """
 
 import base64
@@ -13,6 +14,7 @@ ACCOUNTS = "spazio-nats-accounts"
 NODES = "spazio-node-credentials"
 SPACE, AGENTS = "spazio", "spazio-agents"
 SECRET_BYTES = 1 << 20  # the API server refuses a larger one
+_BESIDE_AGENTS = ("govern",)  # roles of what runs on nodes, in the namespace that may mount folders of the host
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
@@ -25,7 +27,10 @@ def manifest(accounts: Path, roles: Mapping[str, Path], nodes: Mapping[str, Path
         nodes: The credential of each node, by name.
     """
     left_out = [name for name in nodes if not _KEY.fullmatch(f"{name}.creds")]
-    secrets = [_secret(f"spazio-{name}-credentials", SPACE, {"nats.creds": file}) for name, file in roles.items()]
+    secrets = [
+        _secret(f"spazio-{name}-credentials", AGENTS if name in _BESIDE_AGENTS else SPACE, {"nats.creds": file})
+        for name, file in roles.items()
+    ]
     files = {f"{name}.creds": file for name, file in nodes.items() if name not in left_out}
     config = _document("ConfigMap", ACCOUNTS, SPACE, {"accounts.conf": accounts.read_text()})
     return "---\n".join([config, *secrets, _secret(NODES, AGENTS, files)]), left_out

@@ -76,7 +76,8 @@ def test_the_kubernetes_objects_hold_the_files(tmp_path: Path) -> None:
     assert set(objects["spazio-node-credentials"]["data"]) == {"ip-10.eu.creds", "my.creds"}
     assert set(objects["spazio-cache-credentials"]["data"]) == {"nats.creds"}
     spaces = {name: each["metadata"]["namespace"] for name, each in objects.items()}
-    assert spaces == dict.fromkeys(objects, "spazio") | {"spazio-node-credentials": "spazio-agents"}
+    on_nodes = dict.fromkeys(("spazio-node-credentials", "spazio-govern-credentials"), "spazio-agents")
+    assert spaces == dict.fromkeys(objects, "spazio") | on_nodes
 
 
 def test_a_revoked_node_s_file_is_gone_also_if_the_name_has_colons(tmp_path: Path) -> None:

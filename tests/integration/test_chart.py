@@ -1,13 +1,14 @@
 """The Helm chart makes what kustomize makes, and its values change what they say and nothing else."""
 
 import functools
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.support.charts import CHART, MISSING, OVERLAYS, Objects, built, helm, rendered, written
+from tests.support.charts import CHART, MISSING, OVERLAYS, Objects, built, helm, kustomized, objects, rendered, written
 from tests.support.prometheus import DASHBOARDS, RULES
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
@@ -150,6 +151,18 @@ def test_binding_brings_its_right_and_is_off_otherwise() -> None:
     }
     (extender,) = result["Deployment", "spazio", "spazio-extender"][1]["spec"]["template"]["spec"]["containers"]
     assert {"name": "SPAZIO_EXTENDER_BIND", "value": "true"} in extender["env"]
+
+
+def test_the_governor_brings_what_its_manifest_has_and_is_off_otherwise(tmp_path: Path) -> None:
+    optional = OVERLAYS["standard"] / "optional" / "govern"
+    result = changed({"components": {"govern": {"enabled": True}}})
+    own = objects((optional / "govern.yaml").read_text())
+    assert {key: after for key, (_, after) in result.items()} == own
+    assert all(before is None for before, _ in result.values())
+    places = {"resources": [OVERLAYS["standard"]], "components": [optional]}
+    overlay = {name: [os.path.relpath(path, tmp_path) for path in paths] for name, paths in places.items()}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    assert kustomized(tmp_path).keys() == rendered(components={"govern": {"enabled": True}}).keys()
 
 
 def test_monitoring_has_the_rules_and_dashboards_of_the_project() -> None:

@@ -65,5 +65,10 @@ def written() -> Objects:
 
 def built(profile: str) -> Objects:
     """Return what kustomize makes of the overlay of a profile."""
-    command = [str(PROGRAMS / "kustomize"), "build", str(OVERLAYS[profile])]
+    return kustomized(OVERLAYS[profile])
+
+
+def kustomized(folder: Path) -> Objects:
+    """Return what kustomize makes of a folder."""
+    command = [str(PROGRAMS / "kustomize"), "build", str(folder)]
     return objects(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

@@ -98,10 +98,10 @@ async def cluster(shared: ControlPlane) -> AsyncIterator[Kubectl]:
         await kubectl.delete("p1")
 
 
-async def kubeconfig(plane: ControlPlane, kubectl: Kubectl, account: str) -> Path:
+async def kubeconfig(plane: ControlPlane, kubectl: Kubectl, account: str, space: str = SPACE) -> Path:
     """Return a kubeconfig with a token of a ServiceAccount, as a pod of it has one."""
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    path = f"/api/v1/namespaces/{SPACE}/serviceaccounts/{account}/token"
+    path = f"/api/v1/namespaces/{space}/serviceaccounts/{account}/token"
     token = (await kubectl.call("POST", path, request))["status"]["token"]
     written = plane.kubeconfig(token="account")
     written.write_text(written.read_text().replace('"account"', f'"{token}"'))

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from processors.prediction.tier import priority
+from processors.prediction.tier.priority import Priority
 from schemas import settings as all_settings
 from schemas.messages.base import RELEASE
 
@@ -19,6 +21,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     for _, thing in THINGS
     if "template" in (thing.get("spec") or {})
 }
+GOVERN = "govern"  # the one exception: optional, and it writes cgroups, whose files are root's
 PODS: dict[str, dict[str, Any]] = {name: thing["spec"]["template"]["spec"] for name, thing in WORKLOADS.items()}
 
 
@@ -30,7 +33,7 @@ def things(kind: str) -> list[dict[str, Any]]:
 def test_no_pod_can_do_more_than_its_work(name: str) -> None:
     pod = PODS[name]
     assert pod["enableServiceLinks"] is False  # a Service called spazio-nats would set SPAZIO_NATS_PORT
-    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsNonRoot"] is (name != GOVERN)
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
     speaks = pod["serviceAccountName"] != "spazio-none"
@@ -42,7 +45,8 @@ def test_no_pod_can_do_more_than_its_work(name: str) -> None:
     assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
     assert {"readinessProbe", "livenessProbe", "startupProbe"} <= container.keys()
     hosts = {volume["name"] for volume in pod["volumes"] if "hostPath" in volume}
-    assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] in hosts)
+    written = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")} & hosts
+    assert written == ({"cgroup", "journal"} if name == GOVERN else set())
 
 
 def test_every_account_and_volume_and_setting_that_is_named_is_there() -> None:
@@ -63,6 +67,17 @@ def test_every_account_and_volume_and_setting_that_is_named_is_there() -> None:
         f"SPAZIO_{all_settings.option_name(section, field).upper()}" for section, field, _ in all_settings.options()
     }
     assert named | settings.keys() <= {name.replace("-", "_") for name in fields}
+
+
+def test_the_priorities_of_the_examples_are_those_of_their_tiers() -> None:
+    examples = [yaml.safe_load_all(path.read_text()) for path in sorted((MANIFESTS / "examples").iterdir())]
+    classes = {
+        thing["metadata"]["name"].removeprefix("spazio-"): priority.of({}, thing["value"], None)
+        for things_of_one in examples
+        for thing in things_of_one
+        if thing["kind"] == "PriorityClass"
+    }
+    assert classes == {"prod": Priority.PROD, "mid": Priority.MID, "batch": Priority.BATCH}
 
 
 def test_every_image_has_a_version() -> None:
@@ -87,17 +102,28 @@ def test_the_server_is_configured_as_the_one_of_the_stack() -> None:
     assert shared(deployed) == shared((ROOT / "deploy" / "nats.conf").read_text())
 
 
-def test_only_the_agents_have_a_privileged_namespace() -> None:
+def test_only_the_agents_and_the_governor_have_a_privileged_namespace() -> None:
     levels = {
         each["metadata"]["name"]: each["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
         for each in things("Namespace")
     }
     assert levels == {"spazio": "restricted", "spazio-agents": "privileged"}
     spaces = {name: thing["metadata"]["namespace"] for name, thing in WORKLOADS.items()}
-    assert {name for name, space in spaces.items() if space == "spazio-agents"} == {"agent"}
+    assert {name for name, space in spaces.items() if space == "spazio-agents"} == {"agent", GOVERN}
     assert set(spaces.values()) == levels.keys()
     hosts = {name for name, pod in PODS.items() if any("hostPath" in volume for volume in pod["volumes"])}
-    assert hosts == {"agent"}
+    assert hosts == {"agent", GOVERN}
+
+
+def test_the_governor_is_applied_only_by_name() -> None:
+    (file,) = {name for name, thing in THINGS if thing["metadata"]["name"].startswith("spazio-govern")}
+    assert not (MANIFESTS / file).exists()
+    rules = [thing["rules"] for thing in things("ClusterRole") if thing["metadata"]["name"] == "spazio-govern"]
+    assert rules == [[{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]]
+    (admitted,) = (thing for thing in things("NetworkPolicy") if thing["metadata"]["name"] == "spazio-govern-bus")
+    ((peer,),) = (rule["from"] for rule in admitted["spec"]["ingress"])
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "spazio-agents"}
+    assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "spazio-govern"}
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -128,7 +154,7 @@ def policies() -> dict[str, dict[str, Any]]:
     result = {}
     for thing in things("NetworkPolicy"):
         chosen = thing["spec"]["podSelector"]
-        if chosen:
+        if chosen and thing["metadata"]["name"] != "spazio-govern-bus":  # adds to the policy of the server
             name = chosen["matchLabels"]["app.kubernetes.io/name"].removeprefix("spazio-")
             assert thing["metadata"]["namespace"] == WORKLOADS[name]["metadata"]["namespace"]
             result[name] = thing["spec"]

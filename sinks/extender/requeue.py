@@ -26,6 +26,7 @@ _INTERVAL_SECONDS = 0.25
 _EVALUATED = 8  # kinds of waiting pods evaluated per turn
 _MOST_OF_KIND, _MOST = 16, 256  # each keeps the names of its nodes; one annotation requeues all rejected pods
 _MOST_KINDS, _MOST_IN_LINE = 1000, 10_000
+_MOST_UNREGISTERED = 16
 _LONGEST_PAUSE = 60.0
 _FORGET_SECONDS = 3600.0
 
@@ -40,6 +41,7 @@ Kind = tuple[str, tuple[tuple[str, float], ...]]
 class _Rejected:
     pod: Pod
     nodes: list[str]
+    unregistered: list[str]
     since: float
     requeues: int = 0
     requeued_at: float = -1e9
@@ -71,12 +73,10 @@ class WaitingPods:
 
     def rejected(self, verdict: Verdict) -> None:
         """Add a rejected pod."""
-        # Unknown names are not kept: a client may have invented them.
-        pod, names, now = (
-            verdict.pod,
-            list(compress(verdict.nodes.names, verdict.registered.tolist())),
-            time.monotonic(),
-        )
+        pod, now = verdict.pod, time.monotonic()
+        names = list(compress(verdict.nodes.names, verdict.registered.tolist()))
+        # The API may report such a node a moment later. Few are kept: a client may have invented them.
+        unregistered = list(compress(verdict.nodes.names, (~verdict.registered).tolist()))[:_MOST_UNREGISTERED]
         kind = pod.workload, tuple(sorted(pod.requests.items()))
         if self._kind_of.get(pod.uid, kind) != kind:
             self.done(pod.uid)
@@ -88,9 +88,9 @@ class WaitingPods:
                     self.done(uid)
             pods_of_kind = self._kinds[kind] = _PodsOfKind()
         if (rejected := pods_of_kind.sampled.get(pod.uid)) is not None:
-            rejected.pod, rejected.nodes = pod, names
+            rejected.pod, rejected.nodes, rejected.unregistered = pod, names, unregistered
         elif len(pods_of_kind.sampled) < (_MOST_OF_KIND if self._sampled < _MOST else 1):
-            pods_of_kind.sampled[pod.uid] = _Rejected(pod, names, pods_of_kind.line.pop(pod.uid, now))
+            pods_of_kind.sampled[pod.uid] = _Rejected(pod, names, unregistered, pods_of_kind.line.pop(pod.uid, now))
             self._sampled += 1
         elif pod.uid not in pods_of_kind.line:
             if len(self._kind_of) >= _MOST_IN_LINE:
@@ -109,7 +109,9 @@ class WaitingPods:
             del pods_of_kind.line[uid]
         elif pods_of_kind.line:
             successor = next(iter(pods_of_kind.line))
-            pods_of_kind.sampled[successor] = _Rejected(removed.pod, removed.nodes, pods_of_kind.line.pop(successor))
+            pods_of_kind.sampled[successor] = _Rejected(
+                removed.pod, removed.nodes, removed.unregistered, pods_of_kind.line.pop(successor)
+            )
         else:
             self._sampled -= 1
             if not pods_of_kind.sampled:
@@ -169,8 +171,10 @@ class WaitingPods:
             # Moved to the end, so that others are evaluated first next time.
             self._kinds[kind] = self._kinds.pop(kind)
             pods_of_kind.sampled[uid] = pods_of_kind.sampled.pop(uid)
-            registered = cluster_state.registered(cluster_state.rows.rows(waiting.nodes))
-            waiting.nodes = list(compress(waiting.nodes, registered.tolist()))
+            names = waiting.nodes + waiting.unregistered
+            registered = cluster_state.registered(cluster_state.rows.rows(names))
+            waiting.nodes = list(compress(names, registered.tolist()))
+            waiting.unregistered = [name for name in waiting.unregistered if name not in waiting.nodes]
             if not waiting.nodes:
                 continue
             verdict = evaluator.evaluate(waiting.pod, waiting.nodes, time.time_ns() // 1000)

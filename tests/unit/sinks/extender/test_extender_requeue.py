@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.support.placement import START, Clock, Replica, given, pod, report
+from tests.support.placement import START, Clock, Replica, given, node, pod, report
 
 
 @asynccontextmanager
@@ -121,17 +121,30 @@ async def test_a_kind_that_fits_has_its_turn_however_many_wait_that_never_do() -
     replica = Replica(given(extender_kick_seconds="0.3"), Clock())
     replica.clock.now_us = START * 2
     rooms = {f"job-{number}": (0.0, 0.0) for number in range(20)}
-    for node in ("a", "b"):
-        replica.cluster_state.report(report(node, START * 2, 0.5, classes=rooms | {"small": (0.5, 0.5)}))
+    for name in ("a", "b"):
+        replica.cluster_state.report(report(name, START * 2, 0.5, classes=rooms | {"small": (0.5, 0.5)}))
     await replica.place("small", ["b"], workload="small")
     for number in range(20 * 20):
         await replica.place(f"large-{number}", ["a"], workload=f"job-{number % 20}")
     assert len(replica.waiting) == 401
-    for node in ("a", "b"):
-        replica.cluster_state.report(report(node, START * 2 + 1, 9.0, classes=rooms | {"small": (50.0, 50.0)}))
+    for name in ("a", "b"):
+        replica.cluster_state.report(report(name, START * 2 + 1, 9.0, classes=rooms | {"small": (50.0, 50.0)}))
     async with requeueing(replica) as annotated:
         await some(annotated)
     assert annotated == ["b"]
+
+
+async def test_a_node_that_the_api_has_reported_only_after_it_refused_is_annotated() -> None:
+    replica = replica_with(a=0.5)
+    replica.cluster_state.describe(node("a"))
+    assert await replica.place("p", ["a", "new"]) is None  # the watch has not reported it yet
+    async with requeueing(replica) as annotated:
+        await asyncio.sleep(0.6)
+        assert annotated == []
+        replica.cluster_state.describe(node("new"))
+        replica.cluster_state.report(report("new", START * 2, 1.5))
+        await some(annotated)
+        assert set(annotated) == {"new"}
 
 
 async def test_a_node_that_is_gone_is_not_annotated() -> None:

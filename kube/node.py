@@ -12,6 +12,7 @@ from schemas.messages.facts import NodeFacts, Taint
 log = logging.getLogger(__name__)
 
 OURS = "spazio"
+FULL = "spazio.io/full"  # key of the taint of nodes without room
 _MOST, _LONGEST = 256, 4096  # no message holds more; all else of the object counts nevertheless
 _TYPE, _ZONE = "node.kubernetes.io/instance-type", "topology.kubernetes.io/zone"
 

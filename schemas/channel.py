@@ -13,7 +13,7 @@ from schemas.messages.base import Message
 from schemas.messages.estimate import Availability, Cursor, Model
 from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.messages.market import Markets
-from schemas.messages.placement import Decision, Reservations
+from schemas.messages.placement import Decision, Reservations, Shortage
 from schemas.messages.prediction import Forecast, Prediction, Reject, Subspace, WorkloadSums
 from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, SmoothedBlock
 from schemas.subject import Names
@@ -71,6 +71,7 @@ NAMESPACE = Token("namespace", "namespace as one token")
 WORKLOAD = Token("workload", "kind and name of what owns the pods, as one token: Deployment/web")
 POD = Token("pod", "name of the pod as one token")
 UID = Token("uid", "UID of the pod")
+REPLICA = Token("replica", "name of an extender's replica as one token")
 SUBJECT = Token("subject", "subject that the message came on; several tokens", several=True)
 
 
@@ -171,6 +172,14 @@ CHANNELS: tuple[Channel, ...] = (
     Channel("forecast", Forecast, ESTIMATES, "Every 15 s for each workload", (NAMESPACE, WORKLOAD)),
     Channel(
         "market", Markets, ESTIMATES, "By the history sink, at its start and every ten minutes", (), publisher="history"
+    ),
+    Channel(
+        "shortage",
+        Shortage,
+        ESTIMATES,
+        "By each extender, every few seconds while pods or nodes are in it",
+        (REPLICA,),
+        publisher="extender",
     ),
     Channel("dead", None, DEAD, "On bad input", (SUBJECT,)),
     Channel("decision", Decision, EVENTS, "On each attempt to place a pod", (NAMESPACE, POD)),

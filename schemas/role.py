@@ -209,7 +209,7 @@ def _extender(names: Names) -> Grant:
     buckets = (channel.AVAILABILITY, channel.RESERVATIONS, channel.NODES, channel.PODS)
     stores = (*buckets, channel.TELEMETRY, channel.ESTIMATES)
     written = (_bucket(names, channel.RESERVATIONS), names.of("decision", "*", "*"), _dead(names))
-    return Grant((*written, *_reading(names, stores)), (_inbox("extender"),))
+    return Grant((*written, *channel.published(names, "extender"), *_reading(names, stores)), (_inbox("extender"),))
 
 
 def _watch(names: Names) -> Grant:
@@ -272,7 +272,7 @@ ROLES: tuple[Role, ...] = (
     Role("cache", "cache sink: writes the scheduler cache", _service(_cache), apart=True),
     Role("history", "history sink: reads the streams, publishes past prices of nodes", _service(_history), apart=True),
     Role("metrics", "metrics sink: reads estimates", _service(_estimates_reader("metrics")), apart=True),
-    Role("extender", "extender: writes reservations and decisions", _service(_extender), apart=True),
+    Role("extender", "extender: writes reservations, decisions and shortages", _service(_extender), apart=True),
     Role("kubernetes", "Kubernetes sink: reads estimates", _service(_estimates_reader("kubernetes")), apart=True),
     Role("dashboard", "dashboard: reads everything and writes nothing", _service(_dashboard), apart=True),
     Role("watch", "cluster watch: publishes facts of nodes and pods", _service(_watch), apart=True),

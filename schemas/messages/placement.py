@@ -1,4 +1,4 @@
-"""Messages about placement: the extender's decisions with their reasons, and its reservations."""
+"""Messages about placement: the extender's decisions with their reasons, its reservations, and what lacks room."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -8,6 +8,8 @@ from schemas.messages.base import Count, Message, MessagePart, Microseconds, Nod
 
 # Nodes that a decision lists; its counts include all.
 MOST_RANKED = 10
+# Kinds of waiting pods, and nodes of a list, that a shortage names; Kubernetes supports no larger clusters.
+MOST_WAITING, MOST_NODES = 64, 5000
 
 Mode = Literal["argmax", "graded", "shadow"]
 Outcome = Literal["placed", "rejected", "passed"]
@@ -87,3 +89,36 @@ class Reservations(Message):
 
     node: NodeName
     pods: Annotated[dict[Text, Held], Field(description="by UID")]
+
+
+class WaitingPodKind(MessagePart):
+    """Pods of one workload class with equal requests that were refused for lack of room."""
+
+    workload: Annotated[Text, Field(description="workload class")]
+    pods: Annotated[Count, Field(description="pods that wait")]
+    since_us: Annotated[Microseconds, Field(description="when the first of them was refused")]
+
+
+class Shortage(Message):
+    """What one replica of the extender has no room for, and where."""
+
+    TITLE: ClassVar[str] = "Pods that wait for room, nodes without it, and nodes whose pods would fit nowhere else"
+
+    replica: Annotated[Text, Field(description="name of the extender's replica")]
+    at_us: Microseconds
+    until_us: Annotated[Microseconds, Field(description="from when it counts as absent, unless a newer one came")]
+    pods: Annotated[Count, Field(description="pods that wait")]
+    waiting: Annotated[
+        list[WaitingPodKind], Field(max_length=MOST_WAITING, description="the kinds that have waited longest")
+    ]
+    full: Annotated[
+        list[NodeName],
+        Field(
+            max_length=MOST_NODES,
+            description="nodes that refused pods that wait, by measured room, and still have room for none of them",
+        ),
+    ]
+    stranded: Annotated[
+        list[NodeName],
+        Field(max_length=MOST_NODES, description="nodes whose pods would not all fit on other nodes by measured room"),
+    ]

@@ -152,6 +152,12 @@ class Extender(Section):
         description="Shortest time between two such annotations, in seconds. The default bounds the load on the API "
         "server.",
     )
+    shortage_seconds: Seconds = Field(
+        2,
+        description="Seconds between two summaries of the pods that wait for room and of the nodes that lack it, while "
+        "there are any (`spazio.shortage`). After five times as long without one, nothing counts as lacking. The "
+        "default is that of `extender.kick_seconds`.",
+    )
     body_bytes: int = Field(
         16 << 20,
         ge=1024,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import compress
+from typing import NamedTuple
 
 from prometheus_client import Counter, Gauge
 
@@ -35,6 +36,24 @@ WAITING = Gauge("spazio_extender_waiting_pods", "rejected pods that are waiting"
 
 Annotate = Callable[[str], Awaitable[None]]
 Kind = tuple[str, tuple[tuple[str, float], ...]]
+
+
+class WaitingKind(NamedTuple):
+    """Waiting pods of one kind.
+
+    Attributes:
+        kind: Their class and requests.
+        pod: One of them.
+        pods: Their number.
+        since: Time of the first rejection among them, on the monotonic clock.
+        nodes: Nodes that refused the sampled ones.
+    """
+
+    kind: Kind
+    pod: Pod
+    pods: int
+    since: float
+    nodes: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -117,6 +136,20 @@ class WaitingPods:
             if not pods_of_kind.sampled:
                 del self._kinds[kind]
 
+    def longest(self, most: int) -> list[WaitingKind]:
+        """Return the kinds that have waited longest, at most so many."""
+        since = {
+            kind: min((*(rejected.since for rejected in waiting.sampled.values()), *waiting.line.values()))
+            for kind, waiting in self._kinds.items()
+        }
+        return [self._waiting(kind, since[kind]) for kind in sorted(since, key=lambda kind: since[kind])[:most]]
+
+    def _waiting(self, kind: Kind, since: float) -> WaitingKind:
+        pods_of_kind = self._kinds[kind]
+        sampled = list(pods_of_kind.sampled.values())
+        nodes = frozenset[str]().union(*(rejected.nodes for rejected in sampled))
+        return WaitingKind(kind, sampled[0].pod, len(sampled) + len(pods_of_kind.line), since, nodes)
+
     async def run(self, settings: Extender, cluster_state: ClusterState, annotate: Annotate) -> None:
         """Annotate nodes that have room for a waiting pod, until cancelled.
 
@@ -129,7 +162,7 @@ class WaitingPods:
         last = -1e9
         while True:
             await asyncio.sleep(_INTERVAL_SECONDS)
-            self._forget(cluster_state)
+            self.forget(cluster_state)
             WAITING.set(len(self))
             now = time.monotonic()
             if not self._kinds or now - last < settings.kick_seconds:
@@ -149,7 +182,8 @@ class WaitingPods:
             else:
                 REQUEUES.labels("done").inc()
 
-    def _forget(self, cluster_state: ClusterState) -> None:
+    def forget(self, cluster_state: ClusterState) -> None:
+        """Remove pods that are bound or gone, and those that have waited for an hour."""
         oldest = time.monotonic() - _FORGET_SECONDS
         pods = cluster_state.pods
         for uid, kind in list(self._kind_of.items()):

@@ -1,4 +1,4 @@
-"""The extender as a service: follow the state, answer kube-scheduler, publish decisions, requeue rejected pods.
+"""The extender as a service: follow the state, answer kube-scheduler, publish decisions and shortages, requeue pods.
 
 It answers once it has loaded the state that existed at its start. It publishes decisions after the answers; if NATS is
 unavailable, the oldest decisions are dropped, but answers are not delayed.
@@ -22,6 +22,7 @@ from kube import answer
 from schemas.sections.placement import Extender
 from schemas.settings import Settings
 from schemas.subject import Names
+from sinks.extender import shortage
 from sinks.extender.decision_publisher import DecisionPublisher
 from sinks.extender.placement import PlacementSelector
 from sinks.extender.requeue import WaitingPods
@@ -84,8 +85,9 @@ async def run(
         tasks = [group.create_task(service) for service in services]
         try:
             await _ready(followed, health)
-            gc.freeze()  # long-lived state; the collector would scan it and delay answers
-            gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
+            _freeze()
+            if own.mode != "shadow":
+                tasks.append(group.create_task(shortage.run(client, settings, health, cluster_state, waiting)))
             bind = functools.partial(_bind, api)
             selector: Selector = (
                 ShadowSelector(own, cluster_state, ledger, bind, asyncio.get_running_loop().call_soon)
@@ -99,6 +101,12 @@ async def run(
         finally:
             for task in tasks:
                 task.cancel()
+
+
+def _freeze() -> None:
+    """Spare the garbage collector the long-lived state, which it would scan while requests wait."""
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
 
 
 async def _requeue(

@@ -16,7 +16,7 @@ from nats.aio.client import Client
 from bus.reading.reader import Reader
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.messages.placement import Decision, Reservations
+from schemas.messages.placement import Decision, Reservations, Shortage
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from tests.conftest import NatsServer
@@ -164,6 +164,28 @@ async def test_what_others_say_is_followed_without_the_client_s_own_watch(
     await eventually(lambda: place(http, address, "r", ["a", "c"]), None)
     await js.publish(NAMES.node("nodefacts", "c"), codec.encode(node("c")))
     await eventually(lambda: place(http, address, "r", ["a", "c"]), "c")
+
+
+@pytest.mark.slow
+async def test_what_lacks_room_is_published_while_it_lacks_and_its_end_too(
+    client: Client, two: list[Extender], http: aiohttp.ClientSession
+) -> None:
+    address = await two[0].address()
+    await client.jetstream().publish(NAMES.node("nodefacts", "a.b"), codec.encode(node("a.b")))
+    await say(client, {"a.b": 0.5})
+    await eventually(lambda: place(http, address, "p", ["a.b"]), None)
+    async with Reader(client, NAMES.estimates, [NAMES.of("shortage", "*")]) as reader:
+
+        async def newest() -> tuple[int, list[str]]:
+            messages = [codec.decode(Shortage, each.data) for each in await reader.read(timeout_seconds=5)]
+            assert messages
+            assert len({each.replica for each in messages}) == 1  # the other has refused nothing, and says nothing
+            return messages[-1].pods, messages[-1].full
+
+        await eventually(newest, (1, ["a.b"]))
+        await client.jetstream().publish(NAMES.node("podfacts", "-"), codec.encode(pod("p", 2, deleted=True)))
+        await eventually(newest, (0, []))
+        assert await reader.read(timeout_seconds=5) == []
 
 
 @pytest.mark.slow

@@ -65,7 +65,9 @@ def contract(node: str) -> list[str]:
     """Return every subject and key of the contract, with a node's name where there is one."""
     addresses = [row.address(NAMES) for row in CHANNELS]
     return [
-        address.format(node=node, partition=0, namespace="n", workload="w", pod="p", uid="u", subject="a.b")
+        address.format(
+            node=node, partition=0, namespace="n", workload="w", pod="p", uid="u", replica="r", subject="a.b"
+        )
         for address in addresses
     ]
 
@@ -359,7 +361,9 @@ async def test_each_service_writes_what_it_is_there_to_write(running: Secured, a
         "history": ("spazio.market", "spazio.dead.spazio.x"),
         "metrics": ("spazio.dead.spazio.x",),
         "kubernetes": ("spazio.dead.spazio.x",),
-        "extender": ("$KV.SPAZIO_RESERVATIONS.n1", "spazio.decision.n.p", "spazio.dead.spazio.x"),
+        "extender": (
+            *("$KV.SPAZIO_RESERVATIONS.n1", "spazio.decision.n.p", "spazio.shortage.r", "spazio.dead.spazio.x"),
+        ),
         "watch": ("spazio.nodefacts.n1", "spazio.podfacts.-", "$KV.SPAZIO_NODES.n1", "$KV.SPAZIO_PODS.u"),
         "local": ("spazio.samples.n9",),
         "region": ("spazio.edge.n9",),

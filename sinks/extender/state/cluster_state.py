@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube import spot
+from kube.node import FULL
 from schemas.messages.estimate import Availability
 from schemas.messages.facts import NodeFacts
 from schemas.messages.prediction import Prediction
@@ -60,6 +61,7 @@ class ClusterState:
         self.rows = Rows(
             **dict.fromkeys((*_REPORTED, "median", "interruptions"), float("nan")),
             **dict.fromkeys(("at", "facts", "created", "spot", "predicted", "then:cpu", "then:memory"), 0.0),
+            **dict.fromkeys(("closed", "tainted"), 0.0),
             **pod_sums.columns(),
         )
         terms = Terms(round(own.settle_seconds * 1e6), own.release == "running")
@@ -133,6 +135,8 @@ class ClusterState:
         self.rows["cores"][row] = facts.capacity.get("cpu", float("nan"))
         self.rows["price"][row] = float("nan") if facts.price is None else facts.price
         self.rows["spot"][row] = float(spot.is_spot(facts.labels))
+        self.rows["closed"][row] = float(facts.unschedulable)
+        self.rows["tainted"][row] = float(any(taint.key == FULL for taint in facts.taints))
         self._trade(row, facts)
 
     def leave(self, node: str) -> None:

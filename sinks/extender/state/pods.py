@@ -50,6 +50,7 @@ class BoundPod:
         running_us: Time when it was first seen running; None: it is not.
         covered: A report shows it.
         bound_us: Time of the facts that reported the bind.
+        moves: It would need another node if its own were removed.
     """
 
     row: int
@@ -61,6 +62,7 @@ class BoundPod:
     running_us: int | None
     covered: bool
     bound_us: int
+    moves: bool
 
 
 @dataclass(slots=True)
@@ -123,6 +125,7 @@ class Pods:
                 running_us=self._running(facts),
                 covered=False,
                 bound_us=facts.at_us,
+                moves=facts.owner_kind != "DaemonSet",
             ),
         )
 

@@ -98,7 +98,7 @@ def test_rows_have_names_of_their_own_and_a_kind_has_one_type() -> None:
 def test_a_kind_is_by_node_if_all_its_subjects_are() -> None:
     by_node = channel.kinds_by_node()
     assert {"samples", "availability", "podfacts", "reject"} <= by_node
-    assert by_node.isdisjoint({"model", "forecast", "decision", "cursor", "dead", "workloads", "subspace"})
+    assert by_node.isdisjoint({"model", "forecast", "decision", "cursor", "dead", "workloads", "subspace", "shortage"})
     assert "reservations" not in by_node
     for kind in by_node:
         assert "node" in codec.MESSAGES[kind].model_fields

@@ -72,6 +72,10 @@ GOOD: dict[str, dict[str, Any]] = {
         "since_us": 1,
         "markets": [{"type": "m5", "zone": "a", "spot": True, "hours": 3.5, "price": 0.2, "interruptions": 1}],
     },
+    "shortage": {
+        "v": 1, "replica": "e-1", "at_us": 7, "until_us": 9, "pods": 3,
+        "waiting": [{"workload": "s/n", "pods": 3, "since_us": 4}], "full": ["a.b"], "stranded": [],
+    },
     "reservations": {
         "v": 1, "node": "a.b",
         "pods": {

@@ -14,7 +14,15 @@ from schemas.messages.base import Message
 from schemas.messages.estimate import Availability, Blocks, ClassRoom, ClassSum, Cursor, Model
 from schemas.messages.facts import NodeFacts, PodFacts, Taint
 from schemas.messages.market import Market, Markets
-from schemas.messages.placement import Decision, Held, Ranked, Refusal, Reservations
+from schemas.messages.placement import (
+    Decision,
+    Held,
+    Ranked,
+    Refusal,
+    Reservations,
+    Shortage,
+    WaitingPodKind,
+)
 from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, Size, SmoothedBlock
 from spazio.command import schema
 from tests.support import predicted
@@ -205,6 +213,15 @@ FULL: dict[str, Message] = {
         at_us=2,
         since_us=1,
         markets=[Market(type="t", zone="z", spot=True, hours=1.5, price=0.25, interruptions=3)],
+    ),
+    "shortage": Shortage(
+        replica="e-1",
+        at_us=7,
+        until_us=9,
+        pods=3,
+        waiting=[WaitingPodKind(workload="s/n", pods=3, since_us=4)],
+        full=["n1"],
+        stranded=["n2"],
     ),
     "cursor": Cursor(stream="S", created="20250101T000000000000Z", sequence=7, stored_us=8, partial=3),
 }

@@ -69,7 +69,7 @@ OTHER: dict[str, Any] = {
     "extender_shape": ("0=10", "100=0"), "extender_target": 0.6, "extender_factors": ("fit=2", "price=0"),
     "extender_high_priority": 7, "extender_window_seconds": 61, "extender_allow_anonymous": True,
     "extender_market_hours": 62, "extender_minimum_availability": 0.97,
-    "extender_unconfirmed_seconds": 11, "extender_unconfirmed_pods": 17,
+    "extender_shortage_seconds": 8, "extender_unconfirmed_seconds": 11, "extender_unconfirmed_pods": 17,
     "output_mid": True, "output_mid_nodes": "pool=spare",
     "output_mid_cpu": "a/b", "output_mid_memory": "a/c", "output_diff": 0.2,
     "output_writes_per_second": 33.5,

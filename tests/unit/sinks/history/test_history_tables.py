@@ -23,7 +23,7 @@ from tests.support.workload import AT_US, event, node, pod, usage
 CREATED = "20261121T063000123456Z"
 
 
-UNKEPT = {"cursor", "edge", "workloads", "reservations", "market"}
+UNKEPT = {"cursor", "edge", "workloads", "reservations", "market", "shortage"}
 
 
 class Stream:
@@ -51,7 +51,7 @@ def stream(tmp_path: Path) -> Stream:
 
 def test_every_kind_of_message_that_is_kept_has_its_table() -> None:
     # An edge node sends no samples, sums by workload are made of pods and markets of nodes, which have tables, and of
-    # places that are held decisions tell.
+    # places that are held, and pods that wait, decisions tell.
     assert {table.kind for table in TABLES} == set(codec.MESSAGES) - UNKEPT
     assert all(table.message is codec.MESSAGES[table.kind] for table in TABLES)
     result = [of_subject(NAMES.part(3, kind, "n")) for kind in ("containers", "pods", "nodefacts", "podfacts")]

@@ -72,3 +72,28 @@ def test_an_annotation_replaces_them_if_it_is_a_share(text: str, share: float) -
 )
 def test_pods_are_those_that_the_controller_would_want(seen: Forecast, targets: list[Target], pods: int) -> None:
     assert target.pods(seen, tuple(targets)) == pods
+
+
+def test_the_tolerance_is_that_of_each_direction() -> None:
+    behavior = {"scaleUp": {"tolerance": "0"}, "scaleDown": {"tolerance": "50m"}}
+    metrics = [metric("cpu", averageUtilization=50), metric("memory", averageValue="1")]
+    result = target.read({"metrics": metrics, "behavior": behavior}, None)
+    assert [(each.tolerance, each.tolerance_down) for each in result] == [(0.0, 0.05)] * 2
+    (own,) = target.read({"behavior": behavior}, "0.5")
+    assert (own.utilization, own.tolerance, own.tolerance_down) == (0.5, 0.0, 0.05)
+    (default,) = target.read(
+        {"metrics": metrics[:1], "behavior": {"scaleUp": None, "scaleDown": {"policies": []}}}, None
+    )
+    assert (default.tolerance, default.tolerance_down) == (0.1, 0.1)
+    with pytest.raises(ValueError, match="much"):
+        target.read({"metrics": metrics, "behavior": {"scaleUp": {"tolerance": "much"}}}, None)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "tolerance", "pods"),
+    # At a target of half a core for each of four pods, 2.2 cores are a tenth above it.
+    [(2.19, "0.1", 4), (2.19, "0.05", 5), (2.01, "0", 5), (2.59, "0.3", 4), (2.61, "0.3", 6)],
+)
+def test_a_rise_within_the_autoscalers_own_tolerance_adds_no_pods(cpu: float, tolerance: str, pods: int) -> None:
+    spec = {"metrics": [metric("cpu", averageUtilization=50)], "behavior": {"scaleUp": {"tolerance": tolerance}}}
+    assert target.pods(forecast_of(cpu), target.read(spec, None)) == pods

@@ -142,12 +142,14 @@ def _available(availability: Availability) -> dict[str, Any]:
 
 def _predicted(prediction: Prediction) -> dict[str, Any]:
     lent = prediction.mid.get(prediction.formula)
+    prod = prediction.peaks.get("prod", {}).get(prediction.model)
     return {
         "at": _time(prediction.at_us),
         "horizonSeconds": round(prediction.horizon_seconds),
         "model": prediction.model,
         "formula": prediction.formula,
         "peak": _amounts(prediction.peak),
+        **({} if prod is None else {"prodPeak": _amounts(prod)}),
         "peaks": {model: _amounts(peak) for model, peak in prediction.peaks.get("node", {}).items()},
         "reclaimable": _amounts(prediction.reclaimable),
         **({} if lent is None else {"mid": _amounts(lent)}),

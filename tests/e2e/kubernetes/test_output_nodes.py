@@ -172,6 +172,7 @@ async def test_node_metrics_wait_for_their_definition_and_belong_to_their_nodes(
         assert [owner["uid"] for owner in items[0]["metadata"]["ownerReferences"]] == [uid]
         assert items[0]["status"]["prediction"]["mid"] == {"cpu": "1500m", "memory": "954Mi"}
         assert items[0]["status"]["prediction"]["peaks"]["max"] == {"cpu": "1500m", "memory": "1907Mi"}
+        assert items[0]["status"]["prediction"]["prodPeak"] == {"cpu": "500m", "memory": "954Mi"}
         assert "availability" not in items[0]["status"]
         assert health.problems == {}
 

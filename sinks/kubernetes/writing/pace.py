@@ -27,18 +27,23 @@ class Pace:
             within_seconds: Time in which everything that waits should be written.
         """
         self._most, self._within = most_per_second, within_seconds
-        self._waiting: dict[str, int] = {}
+        self._needed: dict[str, float] = {}
         self._share, self._recovered, self._next = 1.0, 0.0, 0.0
 
     @property
     def per_second(self) -> float:
         """Writes per second at this moment."""
-        needed = sum(self._waiting.values()) / self._within
-        return min(max(needed, _LEAST_PER_SECOND), self._most) * self._share
+        return min(max(sum(self._needed.values()), _LEAST_PER_SECOND), self._most) * self._share
 
-    def plan(self, what: str, waiting: int) -> None:
-        """Store how many writes of a part wait at the start of a round."""
-        self._waiting[what] = waiting
+    def plan(self, what: str, waiting: int, within_seconds: float | None = None) -> None:
+        """Store how many writes of a part wait at the start of a round.
+
+        Args:
+            what: The part.
+            waiting: Its writes.
+            within_seconds: Time in which they should be written; None: that of all parts.
+        """
+        self._needed[what] = waiting / (within_seconds or self._within)
 
     async def turn(self) -> None:
         """Wait for a turn."""

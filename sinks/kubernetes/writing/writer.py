@@ -39,14 +39,16 @@ class Writer:
         raced: In the last round, somebody else wrote an object at the same time; the next round should be soon.
     """
 
-    def __init__(self, what: str, health: Health, pace: Pace) -> None:
+    def __init__(self, what: str, health: Health, pace: Pace, within_seconds: float | None = None) -> None:
         """Create a writer.
 
         Args:
             what: Name of the part, in metrics and on the readiness page.
             health: Receives problems while writes fail.
             pace: Shared by all parts.
+            within_seconds: Time in which a round should be written; None: that of the pace.
         """
+        self._within_seconds = within_seconds
         self._what, self._part, self._health, self._pace = what, f"kubernetes write {what}", health, pace
         self.raced = False
         self._failing: dict[str, answer.Trouble] = {}
@@ -114,7 +116,7 @@ class Writer:
         self._failing = {key: trouble for key, trouble in self._failing.items() if key in wanted}
         self._since = {key: self._since.get(key, now) for key in wanted}
         # The rate holds for the whole round: by what is left, it would fall as the round goes on.
-        self._pace.plan(self._what, len(wanted))
+        self._pace.plan(self._what, len(wanted), self._within_seconds)
         self._show()
 
     def _written(self, key: str) -> None:

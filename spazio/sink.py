@@ -55,7 +55,7 @@ def extender(settings: Settings) -> int:
 @app.command()
 @with_settings(*PIPELINE, "output", "kube")
 def kubernetes(settings: Settings) -> int:
-    """Write to Kubernetes: extended resources, NodeMetrics, floors of HorizontalPodAutoscalers."""
+    """Write to Kubernetes: extended resources, NodeMetrics, floors of HorizontalPodAutoscalers, marks of nodes."""
     from spazio.service.composition import kubernetes as command
 
     return command.run(settings)

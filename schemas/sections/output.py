@@ -25,6 +25,13 @@ def _pairs(text: str) -> str:
     return text
 
 
+def _lease(text: str) -> str:
+    namespace, _, name = text.partition("/")
+    if not (namespace and name) or "/" in name:
+        raise ValueError("is namespace/name, as spazio/spazio-full")
+    return text
+
+
 class Output(Section):
     """What the Kubernetes sink writes."""
 
@@ -92,6 +99,48 @@ class Output(Section):
         120,
         description="Age, in seconds, from which a forecast counts as absent, and floors return to their old values. "
         "The default is eight forecasts of `forecast.seconds`.",
+    )
+    full: bool = Field(
+        False,
+        description="While pods wait that the extender refused for lack of room, taint the nodes that lack it with "
+        "spazio.io/full:NoSchedule, so that an autoscaler, which sees requests and taints only, buys a node. Off by "
+        "default: it needs deploy/kubernetes/optional/rbac-full.yaml, and cluster-autoscaler the flag "
+        "--status-taint=spazio.io/full.",
+    )
+    full_share: Fraction = Field(
+        1,
+        description="Largest share of all nodes, 0 to 1, that may have the taint at a time. The default sets no limit: "
+        "an autoscaler buys nothing as long as a single node without the taint seems to fit. Lower it where pods wait "
+        "for some pools only, so that a fault in telemetry cannot close the others.",
+    )
+    full_seconds: Seconds = Field(
+        10,
+        description="Seconds for which a node must lack room before it gets the taint, and have room, or nothing may "
+        "wait, before it loses it; the same for `output.keep`. The default outlasts the start of a pod, whose cost is "
+        "uncertain.",
+    )
+    full_hold_seconds: Seconds = Field(
+        600,
+        description="Seconds after which all taints go for as long if no node was added meanwhile, as where the "
+        "autoscaler has reached its limit. Smaller pods, which a tainted node may have room for, then get their turn. "
+        "The default outlasts the start of a machine.",
+    )
+    full_lease: Annotated[str, AfterValidator(_lease)] = Field(
+        "spazio/spazio-full",
+        description="Namespace and name, joined by a slash, of the Lease whose holder alone writes taints and the "
+        "annotations of `output.keep`. Once it has expired, another process takes over and removes what a dead one "
+        "left.",
+    )
+    full_lease_seconds: Seconds = Field(
+        15,
+        description="Seconds after which the Lease expires unless it is renewed. The default is that of Kubernetes' "
+        "own controllers.",
+    )
+    keep: bool = Field(
+        False,
+        description="Annotate nodes whose pods would not all fit on other nodes by measured room, so that "
+        "cluster-autoscaler and Karpenter do not remove them. Off by default, as `output.full`; it needs the same "
+        "rights.",
     )
     look_seconds: Seconds = Field(
         15,

@@ -1,1 +1,1 @@
-"""What spazio writes to Kubernetes: Mid-tier resources of nodes, NodeMetric objects, and floors of autoscalers."""
+"""What spazio writes to Kubernetes: Mid-tier resources and marks of nodes, NodeMetrics, and floors of autoscalers."""

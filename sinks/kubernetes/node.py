@@ -1,10 +1,12 @@
-"""The fields of a Node that the sink needs: its uid, whether it lends, and its Mid-tier resources."""
+"""The fields of a Node that the sink needs: its identity, whether it lends, its Mid-tier resources, and its marks."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kube import apply, quantity
 from schemas.sections.output import Output, pairs
+from sinks.kubernetes import mark
+from sinks.kubernetes.mark import Marks
 
 SIDES = ("capacity", "allocatable")
 
@@ -17,12 +19,16 @@ class Node(NamedTuple):
         amounts: Its Mid-tier resources, as `side.resource`; absent: it has none.
         ours: We have applied some of them.
         lends: It has opted in to lending, and lending is on.
+        version: Its resourceVersion.
+        marks: Its taint and annotations for autoscalers.
     """
 
     uid: str
     amounts: dict[str, float]
     ours: bool
     lends: bool
+    version: str
+    marks: Marks
 
 
 def reader(output: Output) -> Callable[[Mapping[str, Any]], Node]:
@@ -40,6 +46,7 @@ def reader(output: Output) -> Callable[[Mapping[str, Any]], Node]:
         metadata = node["metadata"]
         marks = [metadata.get(kind) or {} for kind in ("labels", "annotations")]
         lends = output.mid and all(any(each.get(key) == value for each in marks) for key, value in selected)
-        return Node(str(metadata["uid"]), amounts, apply.owns(node, "status", "status"), lends)
+        owned = apply.owns(node, "status", "status")
+        return Node(str(metadata["uid"]), amounts, owned, lends, str(metadata["resourceVersion"]), mark.read(node))
 
     return read

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING
 
 PROCESS = ("Deployment", "spazio", "spazio-process")
 NATS = ("StatefulSet", "spazio", "spazio-nats")
+SINK = ("Deployment", "spazio", "spazio-kubernetes")
 
 
 @functools.cache
@@ -101,7 +102,7 @@ def test_a_component_can_be_changed_alone() -> None:
     assert key == PROCESS
     pod = after["spec"]["template"]["spec"]
     assert (after["spec"]["replicas"], pod["nodeSelector"]) == (5, {"pool": "infra"})
-    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert pod["tolerations"] == [{"key": "spazio.io/full", "operator": "Exists"}, {"operator": "Exists"}]
     (own,), (old,) = pod["containers"], before["spec"]["template"]["spec"]["containers"]
     assert own["env"] == [{"name": "SPAZIO_LOG_LEVEL", "value": "debug"}]
     assert own["resources"] == old["resources"] | {"limits": {"memory": "4Gi"}}
@@ -137,7 +138,7 @@ def test_a_component_that_is_left_out_takes_everything_of_its_own_with_it(name: 
     kinds = {key[0] for key in result}
     assert "NetworkPolicy" in kinds
     assert kinds & {"Deployment", "StatefulSet", "DaemonSet"}
-    own = (f"spazio-{name}", f"spazio-{name}-nodes", f"spazio-{name}-floors")
+    own = (f"spazio-{name}", f"spazio-{name}-nodes", f"spazio-{name}-floors", f"spazio-{name}-marks")
     assert {key[2] for key in result} <= {*own, *(["nodemetrics.spazio.io"] if name == "kubernetes" else [])}
     assert ("ServiceAccount" in kinds) == (name in ("extender", "kubernetes"))
 
@@ -163,6 +164,20 @@ def test_the_governor_brings_what_its_manifest_has_and_is_off_otherwise(tmp_path
     overlay = {name: [os.path.relpath(path, tmp_path) for path in paths] for name, paths in places.items()}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     assert kustomized(tmp_path).keys() == rendered(components={"govern": {"enabled": True}}).keys()
+
+
+def test_taints_for_an_autoscaler_bring_their_rights_and_are_off_otherwise() -> None:
+    result = changed({"components": {"kubernetes": {"full": True}}})
+    assert {key[::2] for key in result} == {
+        *((kind, "spazio-kubernetes-full") for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")),
+        ("Deployment", "spazio-kubernetes"),
+    }
+    assert {"name": "SPAZIO_OUTPUT_FULL", "value": "true"} in container(
+        rendered(components={"kubernetes": {"full": True}}), SINK
+    )["env"]
+    assert changed({"components": {"kubernetes": {"full": True, "enabled": False}}}) == changed(
+        {"components": {"kubernetes": {"enabled": False}}}
+    )
 
 
 def test_monitoring_has_the_rules_and_dashboards_of_the_project() -> None:

@@ -36,10 +36,19 @@ class Attempt(NamedTuple):
 EXTENDER = "the extender may set the annotation kick.spazio.io/at of a node and change nothing else"
 SINK = "the sink may set the Mid-tier resources of a node and change nothing else"
 FLOORS = "the sink may set minReplicas and its own annotations of an autoscaler and change nothing else"
+MARKS = "the sink may set the taint spazio.io/full of a node, annotations against its removal, and nothing else"
+THEIRS = {"key": "theirs", "effect": "NoSchedule"}
+TAINTED = {"spec": {"taints": [THEIRS, {"key": "spazio.io/full", "value": "20261124T081049Z", "effect": "NoSchedule"}]}}
+KEPT = dict.fromkeys(
+    ("spazio.io/keep", "cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt"), "true"
+)
 LENT = {"status": {side: {"kubernetes.io/mid-cpu": "1500"} for side in ("capacity", "allocatable")}}
 ALLOWED = (
     Attempt("spazio-extender", NODE, NOTES, ""),
     Attempt("spazio-kubernetes", STATUS, LENT, ""),
+    Attempt("spazio-kubernetes", NODE, TAINTED, ""),
+    Attempt("spazio-kubernetes", NODE, {"metadata": {"annotations": KEPT}}, ""),
+    Attempt("spazio-kubernetes", NODE, {"metadata": {"annotations": KEPT}} | TAINTED, ""),
     Attempt("spazio-kubernetes", SCALER, {"spec": {"minReplicas": 3}}, ""),
     Attempt("spazio-kubernetes", SCALER, {"metadata": {"annotations": {"spazio.floor-raised": "3"}}}, ""),
 )
@@ -72,6 +81,23 @@ REFUSED = (
         )
     ),
     *(
+        Attempt("spazio-kubernetes", NODE, change, MARKS)
+        for change in (
+            {"spec": {"taints": [THEIRS, {"key": "spazio.io/full", "effect": "NoExecute"}]}},
+            {"spec": {"taints": [THEIRS, {"key": "other", "effect": "NoSchedule"}]}},
+            {"spec": {"taints": [THEIRS | {"value": "changed"}]}},
+            {"spec": {"taints": None}},
+            {"spec": {"unschedulable": True}},
+            {"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}},
+            {"spec": {"providerID": "made://up"}},
+            {"metadata": {"labels": {"a": "b"}}},
+            {"metadata": {"annotations": {"theirs": "changed"}}},
+            {"metadata": {"annotations": {"theirs": None}}},
+            {"metadata": {"annotations": {"new": "1"}}},
+            {"metadata": {"finalizers": ["a.b/c"]}},
+        )
+    ),
+    *(
         Attempt("spazio-kubernetes", SCALER, change, FLOORS)
         for change in (
             {"spec": {"maxReplicas": 1000}},
@@ -96,10 +122,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 async def cluster(shared: ControlPlane) -> AsyncIterator[Kubectl]:
     """A cluster with the manifests that rights depend on, a node and an autoscaler; the policies are in force."""
     async with Kubectl(shared) as kubectl:
-        await install(kubectl, "namespace.yaml", "admission.yaml", "rbac.yaml", "settings.yaml")
+        await install(
+            kubectl, "namespace.yaml", "admission.yaml", "rbac.yaml", "optional/rbac-full.yaml", "settings.yaml"
+        )
         await kubectl.node("n1", labels={"by": "kubelet"}, annotations={"theirs": "kept"})
+        await kubectl.call("PATCH", NODE, {"spec": {"taints": [THEIRS]}}, patch="merge-patch+json")
         await scaler(kubectl, spazio_floor="true")
-        for first in (REFUSED[0], *(attempt for attempt in REFUSED if "capacity" in str(attempt.change)), REFUSED[-1]):
+        marking = next(attempt for attempt in REFUSED if attempt.message == MARKS)
+        lending = [attempt for attempt in REFUSED if "capacity" in str(attempt.change)]
+        for first in (REFUSED[0], *lending, marking, REFUSED[-1]):
 
             async def refused(first: Attempt = first) -> bool:
                 return bool(await send(shared, kubectl, first))

@@ -18,6 +18,7 @@ from sinks.extender import service
 from tests.e2e.kubernetes import control_plane as lab
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.test_output_floor import asking, scaler
+from tests.e2e.kubernetes.test_output_full import MARKING, full, kept, lacking_room
 from tests.e2e.kubernetes.test_output_nodes import lending
 from tests.e2e.kubernetes.watching import Watch
 from tests.e2e.kubernetes.writing import (
@@ -35,32 +36,37 @@ from tests.e2e.kubernetes.writing import (
 
 pytestmark = pytest.mark.slow
 
-MANIFESTS = ("rbac.yaml", "optional/rbac-bind.yaml")
+MANIFESTS = ("rbac.yaml", "optional/rbac-bind.yaml", "optional/rbac-full.yaml")
+ROLES = ("ClusterRole", "Role")
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/spazio/leases/spazio-full"
 SPACE = "spazio"
 
 
 class Rule(NamedTuple):
-    """One verb on one resource."""
+    """One verb on one resource, of objects of this name; empty: of all objects."""
 
-    role: str
+    role: tuple[str, str]
     group: str
     resource: str
     verb: str
+    name: str = ""
 
 
-def roles() -> dict[str, dict[str, Any]]:
+def roles() -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the roles by kind and name."""
     things = [thing for name in MANIFESTS for thing in documents(name)]
-    return {thing["metadata"]["name"]: thing for thing in things if thing["kind"] == "ClusterRole"}
+    return {(thing["kind"], thing["metadata"]["name"]): thing for thing in things if thing["kind"] in ROLES}
 
 
 def rules() -> list[Rule]:
     return [
-        Rule(name, group, resource, verb)
-        for name, role in roles().items()
+        Rule(key, group, resource, verb, name)
+        for key, role in roles().items()
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
+        for name in rule.get("resourceNames", ("",))
     ]
 
 
@@ -69,6 +75,7 @@ def without(lacking: Rule) -> dict[str, Any]:
     role = copy.deepcopy(roles()[lacking.role])
     role["rules"] = [
         {"apiGroups": [rule.group], "resources": [rule.resource], "verbs": [rule.verb]}
+        | ({"resourceNames": [rule.name]} if rule.name else {})
         for rule in rules()
         if rule.role == lacking.role and rule != lacking
     ]
@@ -93,7 +100,7 @@ async def cluster(shared: ControlPlane) -> AsyncIterator[Kubectl]:
         await kubectl.pod("p1")
         await scaler(kubectl, spazio_floor="true")
         yield kubectl
-        for path in (f"{METRICS}/n1", f"{SCALERS}/web", "/api/v1/nodes/n1"):
+        for path in (f"{METRICS}/n1", f"{SCALERS}/web", "/api/v1/nodes/n1", LEASE):
             await kubectl.call("DELETE", path)
         await kubectl.delete("p1")
 
@@ -111,7 +118,9 @@ async def kubeconfig(plane: ControlPlane, kubectl: Kubectl, account: str, space:
 async def allowed(kubectl: Kubectl, rule: Rule, account: str) -> bool:
     """Tell whether the API server has taken notice of a role."""
     resource, _, part = rule.resource.partition("/")
-    asked = {"verb": rule.verb, "group": rule.group, "resource": resource, "subresource": part}
+    asked = {"verb": rule.verb, "group": rule.group, "resource": resource, "subresource": part, "name": rule.name}
+    if rule.role[0] == "Role":
+        asked["namespace"] = SPACE
     user = f"system:serviceaccount:{SPACE}:{account}"
     spec = {"user": user, "groups": ["system:authenticated"], "resourceAttributes": asked}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
@@ -140,7 +149,7 @@ async def lacking(kubectl: Kubectl, rule: Rule, account: str) -> AsyncIterator[N
 
 
 def account_of(role: str) -> str:
-    return role.removesuffix("-bind")
+    return role.removesuffix("-bind").removesuffix("-full")
 
 
 def named(rule: Rule) -> str:
@@ -168,19 +177,20 @@ async def bind(plane: ControlPlane, kubectl: Kubectl, uid: str | None = None) ->
         await api.close()
 
 
-OF_BIND = [rule for rule in rules() if rule.role == "spazio-extender-bind"]
-OF_KICK = [rule for rule in rules() if rule.role == "spazio-extender"]
-OF_SINK = [rule for rule in rules() if rule.role == "spazio-kubernetes"]
-OF_WATCH = [rule for rule in rules() if rule.role == "spazio-watch"]
+OF_BIND = [rule for rule in rules() if rule.role[1] == "spazio-extender-bind"]
+OF_KICK = [rule for rule in rules() if rule.role[1] == "spazio-extender"]
+OF_SINK = [rule for rule in rules() if rule.role[1] in ("spazio-kubernetes", "spazio-kubernetes-full")]
+OF_WATCH = [rule for rule in rules() if rule.role[1] == "spazio-watch"]
 
 
 def test_every_rule_is_tried() -> None:
     assert sorted(rules()) == sorted(OF_BIND + OF_KICK + OF_SINK + OF_WATCH)
     assert [rule.verb for rule in OF_BIND] == ["create", "get"]
-    assert len(rules()) == len(set(rules())) == 17
-    bindings = [thing for name in MANIFESTS for thing in documents(name) if thing["kind"] == "ClusterRoleBinding"]
-    assert {binding["roleRef"]["name"]: binding["subjects"][0]["name"] for binding in bindings} == {
-        name: account_of(name) for name in roles()
+    assert len(rules()) == len(set(rules())) == 21
+    bindings = [thing for name in MANIFESTS for thing in documents(name) if thing["kind"].endswith("RoleBinding")]
+    refs = [(binding["roleRef"], binding["subjects"][0]["name"]) for binding in bindings]
+    assert {(ref["kind"], ref["name"]): account for ref, account in refs} == {
+        (kind, name): account_of(name) for kind, name in roles()
     }
 
 
@@ -211,9 +221,9 @@ async def test_the_extender_binds_and_knows_what_is_bound_with_its_rules_and_not
 async def test_the_kubernetes_sink_writes_everything_with_its_rules(
     shared: ControlPlane, cluster: Kubectl, client: Client, settings: Settings
 ) -> None:
-    await publish(client, lending(1.5), asking(5))
+    await publish(client, lending(1.5), asking(5), lacking_room("n1"))
     config = await kubeconfig(shared, cluster, "spazio-kubernetes")
-    async with writing(client, configured(settings, config)) as health:
+    async with writing(client, configured(settings, config, **MARKING)) as health:
         await until(lambda: complete(cluster), what=lambda: health.problems)
         assert health.problems == {}
 
@@ -224,7 +234,8 @@ async def complete(kubectl: Kubectl) -> bool:
     items = (await kubectl.call("GET", METRICS))["items"]
     least = (await kubectl.call("GET", f"{SCALERS}/web"))["spec"]["minReplicas"]
     status = items[0].get("status", {}) if items else {}
-    return bool(lent == "1500" and least == 5 and "prediction" in status)
+    marked = (await full(kubectl), await kept(kubectl)) == (["n1"], ["n1"])
+    return bool(lent == "1500" and least == 5 and "prediction" in status and marked)
 
 
 @pytest.mark.parametrize("rule", OF_SINK, ids=str)
@@ -232,16 +243,17 @@ async def test_the_kubernetes_sink_lacks_each_rule_that_is_taken_away_and_says_w
     shared: ControlPlane, cluster: Kubectl, client: Client, settings: Settings, rule: Rule
 ) -> None:
     config = await kubeconfig(shared, cluster, "spazio-kubernetes")
-    await publish(client, lending(1.5), asking(5))
+    await publish(client, lending(1.5), asking(5), lacking_room("n1"))
     verbs = "verbs list and watch" if rule.verb in ("list", "watch") else f"verb {rule.verb}"
-    async with lacking(cluster, rule, "spazio-kubernetes"), writing(client, configured(settings, config)) as health:
+    chosen = configured(settings, config, **MARKING)
+    async with lacking(cluster, rule, "spazio-kubernetes"), writing(client, chosen) as health:
 
         async def is_reported() -> bool:
             return any(f"{verbs} on {named(rule)}" in reason for reason in health.problems.values())
 
         await until(is_reported, what=lambda: health.problems)
         assert len(health.problems) == 1, health.problems
-    async with writing(client, configured(settings, config)) as health:
+    async with writing(client, chosen) as health:
         await until(lambda: complete(cluster), what=lambda: health.problems)
 
 

@@ -17,6 +17,7 @@ from schemas import codec
 from schemas import settings as all_settings
 from schemas.live import Live
 from schemas.messages.estimate import Availability
+from schemas.messages.placement import Shortage
 from schemas.messages.prediction import Forecast, Prediction
 from schemas.settings import Settings
 from schemas.subject import Names, token
@@ -88,11 +89,13 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-async def publish(client: Client, *messages: Availability | Prediction | Forecast) -> None:
-    """Publish what processors say."""
+async def publish(client: Client, *messages: Availability | Prediction | Forecast | Shortage) -> None:
+    """Publish what processors and extenders say."""
     for message in messages:
         if isinstance(message, Forecast):
             place = NAMES.of("forecast", token(message.namespace), token(f"{message.kind}/{message.workload}"))
+        elif isinstance(message, Shortage):
+            place = NAMES.of("shortage", token(message.replica))
         else:
             place = NAMES.node(type(message).__name__.lower(), message.node)
         await client.jetstream().publish(place, codec.encode(message))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from kube import node
 from processors.prediction.tier import priority
 from processors.prediction.tier.priority import Priority
 from schemas import settings as all_settings
@@ -217,5 +218,23 @@ def test_the_right_to_patch_is_narrowed_by_admission() -> None:
     conditions = " ".join(
         thing["expression"] for spec in policies.values() for thing in spec.get("matchConditions", ())
     )
-    assert patching == {"spazio-extender", "spazio-kubernetes"}
-    assert all(f'"system:serviceaccount:spazio:{name}"' in conditions for name in patching)
+    assert patching == {"spazio-extender", "spazio-kubernetes", "spazio-kubernetes-full"}
+    accounts = {
+        binding["subjects"][0]["name"]
+        for binding in things("ClusterRoleBinding")
+        if binding["roleRef"]["name"] in patching
+    }
+    assert accounts == {"spazio-extender", "spazio-kubernetes"}
+    assert all(f'"system:serviceaccount:spazio:{name}"' in conditions for name in accounts)
+
+
+def test_what_placement_depends_on_tolerates_the_taint_of_full_nodes() -> None:
+    toleration = {"key": node.FULL, "operator": "Exists"}
+    own = {
+        name
+        for name, thing in WORKLOADS.items()
+        if (thing["spec"]["template"]["metadata"].get("annotations") or {}).get("spazio.placement") == "off"
+    }
+    assert own
+    for name in own | {"kubernetes"}:
+        assert toleration in PODS[name]["tolerations"], name

@@ -42,12 +42,13 @@ yes
 {{- with $values.replicas -}}{{- $_ := set $.object.spec "replicas" . -}}{{- end -}}
 {{- with $values.resources -}}{{- $_ := set $container "resources" (mergeOverwrite $container.resources .) -}}{{- end -}}
 {{- with $values.nodeSelector -}}{{- $_ := set $pod "nodeSelector" . -}}{{- end -}}
-{{- with $values.tolerations -}}{{- $_ := set $pod "tolerations" . -}}{{- end -}}
+{{- with $values.tolerations -}}{{- $_ := set $pod "tolerations" (concat ($pod.tolerations | default list) .) -}}{{- end -}}
 {{- $names := list -}}
 {{- range .images.pullSecrets -}}{{- $names = append $names (dict "name" .) -}}{{- end -}}
 {{- if $names -}}{{- $_ := set $pod "imagePullSecrets" $names -}}{{- end -}}
 {{- $settings := deepCopy ($values.settings | default dict) -}}
 {{- if $values.bind -}}{{- $_ := set $settings "SPAZIO_EXTENDER_BIND" "true" -}}{{- end -}}
+{{- if $values.full -}}{{- $_ := set $settings "SPAZIO_OUTPUT_FULL" "true" -}}{{- end -}}
 {{- $env := $container.env | default list -}}
 {{- range $name, $value := $settings -}}{{- $env = append $env (dict "name" $name "value" $value) -}}{{- end -}}
 {{- if $env -}}{{- $_ := set $container "env" $env -}}{{- end -}}

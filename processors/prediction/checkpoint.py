@@ -78,13 +78,13 @@ def adopt(nodes: Nodes, pods: Pods, node: str, model: Koordinator) -> bool:
         return False
     if (group := _GROUP_OF.get(model.uid)) is not None:
         own = nodes.of_group(node, group)
-        nodes.put_group(node, group, statistic.State(model.cpu, model.memory, own.moments))
+        nodes.put_group(node, group, statistic.of(model.cpu, model.memory, own.moments))
         return True
     if (pod := pods.of(node).get(model.uid)) is None:
         return False
     pod.settled = True  # it shall not inherit over that
     own = nodes.pod(pod.slot)
-    nodes.put_pod(pod.slot, statistic.State(model.cpu, model.memory, own.moments))
+    nodes.put_pod(pod.slot, statistic.of(model.cpu, model.memory, own.moments))
     return True
 
 

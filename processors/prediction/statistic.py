@@ -1,4 +1,8 @@
-"""Statistics of the usage of each row, a group of a node or a pod: decayed histograms, mean and deviation."""
+"""Statistics of the usage of each row, a group of a node or a pod: decayed histograms, mean and deviation.
+
+Weights of histograms are most of what is kept of a node. They are single-precision numbers: a sample is at least a
+5,000th of all weight at the usual half-lives and intervals, and these round to a 16-millionth.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,6 +19,8 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 _CPU, _MEMORY = bucket.KOORDINATOR_CPU, bucket.KOORDINATOR_MEMORY
+_WEIGHT = np.float32
+_MOST_WEIGHT = 1e37  # weights that were imported may be greater than that type can hold
 _SET_BACK_SECONDS = 900.0  # a sample that is later than that is of a clock that was set back
 
 
@@ -28,7 +34,13 @@ class State(NamedTuple):
 
 def init(rows: int) -> State:
     """Return the statistics of rows never seen."""
-    return State(histogram.init(rows, _CPU), histogram.init(rows, _MEMORY), mean_and_deviation.init(rows, 2))
+    cpu, memory = (histogram.init(rows, options, _WEIGHT) for options in (_CPU, _MEMORY))
+    return State(cpu, memory, mean_and_deviation.init(rows, 2))
+
+
+def of(cpu: histogram.State, memory: histogram.State, moments: mean_and_deviation.State) -> State:
+    """Return statistics with these histograms, whatever the type of their weights."""
+    return State(_narrow(cpu), _narrow(memory), moments)
 
 
 def add(state: State, rows: Rows, usage: Array, at_us: NDArray[np.int64], settings: Predict) -> None:
@@ -96,11 +108,19 @@ def _weighed(part: histogram.State, newest: Array, options: bucket.Options, life
     fresh = histogram.add(fresh, np.zeros(len(newest)), 0.0, newest, options=options, half_life_seconds=life)
     factor = fresh.newest / own
     return part._replace(
-        weights=part.weights * factor[:, np.newaxis],
+        weights=(part.weights * factor[:, np.newaxis]).astype(_WEIGHT),
         total=part.total * factor,
         reference=fresh.reference,
         newest=fresh.newest,
     )
+
+
+def _narrow(part: histogram.State) -> histogram.State:
+    """Return the histograms with weights of the type that is kept."""
+    most = np.maximum(part.weights.max(axis=1, initial=0.0), part.total)
+    factor = np.divide(_MOST_WEIGHT, most, out=np.ones_like(most), where=most > _MOST_WEIGHT)
+    weights = (part.weights * factor[:, np.newaxis]).astype(_WEIGHT)
+    return part._replace(weights=weights, total=part.total * factor)
 
 
 def percentile(state: State, settings: Predict) -> Array:
@@ -130,7 +150,7 @@ def load(arrays: Mapping[str, NDArray[Any]], prefix: str) -> State:
         return sparse.load({key.removeprefix(begin): values for key, values in arrays.items()}, options)
 
     moments = table.restore(mean_and_deviation.init(0, 2), dict(arrays), f"{prefix}moments.")
-    state = State(part("cpu", _CPU), part("memory", _MEMORY), moments)
+    state = of(part("cpu", _CPU), part("memory", _MEMORY), moments)
     if len({len(column) for column in table.flatten(state).values()}) != 1:
         raise ValueError(f"state has statistics {prefix} of different lengths")
     return state

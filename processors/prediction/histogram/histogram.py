@@ -44,7 +44,7 @@ class State(NamedTuple):
     """Histograms, one a row.
 
     Attributes:
-        weights: (rows, buckets) weight as of `reference`.
+        weights: (rows, buckets) weight as of `reference`; half as long numbers are exact enough for percentiles.
         total: (rows,) sum of all weights, in the order in which they came.
         low: (rows,) lowest bucket that reached epsilon; the last one if none did.
         high: (rows,) highest bucket that reached epsilon; 0 if none did.
@@ -52,7 +52,7 @@ class State(NamedTuple):
         newest: (rows,) what the newest sample would count with weight 1; 0 before the first.
     """
 
-    weights: Array
+    weights: NDArray[np.floating]
     total: Array
     low: Rows
     high: Rows
@@ -60,10 +60,10 @@ class State(NamedTuple):
     newest: Array
 
 
-def init(rows: int, options: Options) -> State:
-    """Return histograms without samples."""
+def init(rows: int, options: Options, weight: type[np.floating] = np.float64) -> State:
+    """Return histograms without samples; `weight` is the type of the weights."""
     return State(
-        weights=np.zeros((rows, options.count)),
+        weights=np.zeros((rows, options.count), dtype=weight),
         total=np.zeros(rows),
         low=np.full(rows, options.count - 1, dtype=np.intp),
         high=np.zeros(rows, dtype=np.intp),
@@ -168,12 +168,12 @@ def _read(state: State, shares: Array, epsilon: float) -> Rows:
     return buckets
 
 
-def _first(weights: Array, total: Array, shares: Array, otherwise: Rows) -> Rows:
+def _first(weights: NDArray[np.floating], total: Array, shares: Array, otherwise: Rows) -> Rows:
     """Return the first buckets (rows, shares) at which the running sum reaches each share of the total."""
     used = np.flatnonzero(weights.any(axis=0))
     if not len(used):
         return np.broadcast_to(otherwise[:, np.newaxis], (len(total), len(shares))).copy()
-    summed = np.cumsum(weights[:, used[0] : used[-1] + 1], axis=1)
+    summed = np.cumsum(weights[:, used[0] : used[-1] + 1], axis=1, dtype=np.float64)
     buckets = np.empty((len(total), len(shares)), dtype=np.intp)
     for column, share in enumerate(shares):
         threshold = share * total
@@ -225,7 +225,7 @@ def _move(state: State, to: Array, half_life: float, options: Options, compat: b
     passed = np.nan_to_num((part.reference - nearest) / half_life)
     factor = np.ldexp(1.0, np.floor(np.maximum(passed, -5000.0) + 0.5).astype(np.int64))
     chosen: NDArray[np.bool_] | bool = _between(part.weights, part.low, part.high) if compat else True
-    weights = np.where(chosen, part.weights * factor[:, np.newaxis], part.weights)
+    weights = np.where(chosen, part.weights * factor[:, np.newaxis], part.weights).astype(part.weights.dtype)
     low, high = _trim(weights, part.low, part.high, options.epsilon)
     faded = State(weights, part.total * factor, low, high, nearest, part.newest * factor)
     state = table.take(state, np.arange(len(state.total)))
@@ -233,7 +233,7 @@ def _move(state: State, to: Array, half_life: float, options: Options, compat: b
     return state
 
 
-def _trim(weights: Array, low: Rows, high: Rows, epsilon: float) -> tuple[Rows, Rows]:
+def _trim(weights: NDArray[np.floating], low: Rows, high: Rows, epsilon: float) -> tuple[Rows, Rows]:
     """Return the lowest and the highest bucket, moved in to where epsilon is reached."""
     filled = (weights >= epsilon) & _between(weights, low, high)
     some = filled.any(axis=1)
@@ -241,7 +241,7 @@ def _trim(weights: Array, low: Rows, high: Rows, epsilon: float) -> tuple[Rows, 
     return lowest, np.where(some, _last(filled), 0)
 
 
-def _between(weights: Array, low: Rows, high: Rows) -> NDArray[np.bool_]:
+def _between(weights: NDArray[np.floating], low: Rows, high: Rows) -> NDArray[np.bool_]:
     columns = np.arange(weights.shape[1])
     between: NDArray[np.bool_] = (columns >= low[:, np.newaxis]) & (columns <= high[:, np.newaxis])
     return between

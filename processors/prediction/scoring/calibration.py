@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.prediction.scoring import adaptive, conformal, residuals
+from processors.prediction.scoring import adaptive, base, conformal, expert, residuals
 from processors.prediction.scoring.residuals import Table
 from processors.rows import table
 from schemas.sections.prediction import Predict
@@ -21,25 +21,26 @@ _SHORTEST_SECONDS = 3 * 3600
 _DRIFT = 10 / 9
 _KEPT = 0.9  # of the weight, each day: a week ago counts half
 _LOSS_HALF_LIFE_SECONDS = 3.0 * _DAY_SECONDS
-_CLEARLY = 0.98  # of the loss of the base in force: a base that is as good does not replace it
 _CAUTION = 20.0  # predictions that count beside those of the last horizon, so that the first ones move little
 _MOST = 3.0  # log-odds of the correction, either way
-_TABLES = (("mean", ""), ("clock", ".clock"))  # and what the names of their arrays end with
+_SUFFIXES = tuple("" if name == "mean" else f".{name}" for name in base.NAMES)  # of the names of their arrays
 _JUDGED = ("judged", "violated", "loss")
 _EMPTY = (("places", np.int64), ("counts", np.float64))
 
 
 class _State(NamedTuple):
-    """What was judged, each (bases, resources).
+    """What was judged, each (experts, resources).
 
     Attributes:
         correction: Log-odds that are added to those of the wanted probability.
         recent: Predictions judged, faded with the horizon.
-        loss: Their pinball loss, faded.
+        judged: The same, faded with the half-life of losses.
+        loss: Their pinball loss, in millionths of the limit, faded.
     """
 
     correction: NDArray[np.float64]
     recent: NDArray[np.float64]
+    judged: NDArray[np.float64]
     loss: NDArray[np.float64]
 
 
@@ -69,70 +70,71 @@ class Calibration:
         self._before = self._enforced = self.today = adaptive.empty(resources)
         self._horizon_seconds = settings.horizon_seconds
         self._second = 0
-        self._state = _State(*(np.zeros((adaptive.BASES, resources)) for _ in _State._fields))
+        self._state = _State(*(np.zeros((expert.COUNT, resources)) for _ in _State._fields))
         self.stated = np.ones(resources)
-        self.in_force = adaptive.nothing(resources, settings.violation)
+        self.in_force = expert.nothing(resources, settings.violation)
 
-    def enforce(self, second: int, probability: float) -> None:
-        """Put in force what was learned until an event second."""
+    def enforce(self, second: int, probability: float | NDArray[np.float64]) -> None:
+        """Put in force what was learned until an event second; the probability is one for all resources, or of each."""
+        wanted = np.broadcast_to(np.asarray(probability, dtype=np.float64), self.stated.shape)
         is_new_day = second // _DAY_SECONDS != self._second // _DAY_SECONDS  # also after a clock that was far ahead
-        times = len(self.today.mean.counts)
+        times = len(self.today.tables[base.MEAN].counts)
         hour, before = (int(at % _DAY_SECONDS * times // _DAY_SECONDS) for at in (second, self._second))
         is_judged = self.today is not self._enforced
         if is_judged:
             self._adapt(second - self._second)
         if is_new_day:
-            mean, clock = (residuals.fade(part, _KEPT) for part in self._learned())
+            kept = tuple(residuals.fade(part, _KEPT) for part in self._learned())
             fresh = adaptive.empty(len(self.stated))
-            self._before, self.today = fresh._replace(mean=mean, clock=clock), fresh
-        elif not is_judged and hour == before and probability == self.in_force.probability:
+            self._before, self.today = fresh._replace(tables=kept), fresh
+        elif not is_judged and hour == before and np.array_equal(wanted, self.in_force.probability):
             return  # it is replaced when something is learned
-        self._put_in_force(second, probability)
+        self._put_in_force(second, wanted)
 
     def lengthen(self, before_seconds: float, now_seconds: float) -> None:
         """Make what was learned at one horizon count for another one; what was judged says nothing of it."""
         fresh = adaptive.empty(len(self.stated))
-        mean, clock = (residuals.lengthen(part, before_seconds, now_seconds) for part in self._learned())
-        self._before, self.today = fresh._replace(mean=mean, clock=clock), fresh
+        longer = tuple(residuals.lengthen(part, before_seconds, now_seconds) for part in self._learned())
+        self._before, self.today = fresh._replace(tables=longer), fresh
         self._state = _State(*map(np.zeros_like, self._state))
         self._put_in_force(self._second, self.in_force.probability)
 
     def _learned(self) -> list[Table]:
-        """Return the tables of both bases, of today and of the days before."""
-        return [Table(old.counts + new.counts) for old, new in zip(self._before[:2], self.today[:2], strict=True)]
+        """Return the tables of all bases, of today and of the days before."""
+        pairs = zip(self._before.tables, self.today.tables, strict=True)
+        return [Table(old.counts + new.counts) for old, new in pairs]
 
-    def _put_in_force(self, second: int, probability: float) -> None:
+    def _put_in_force(self, second: int, probability: NDArray[np.float64]) -> None:
         self._second, self._enforced = second, self.today
-        times = len(self.today.mean.counts)
-        hour, learned = int(second % _DAY_SECONDS * times // _DAY_SECONDS), self._learned()
-        self.stated = residuals.stated(learned[adaptive.MEAN], probability)[hour]
-        # Nothing is given away on fewer predictions than it takes to vouch for the probability.
-        vouched = self.stated <= probability
-        odds = np.log(probability / (1.0 - probability)) + self._state.correction[..., None] + adaptive.RUNGS
+        learned, state = self._learned(), self._state
+        times, parts = len(learned[base.MEAN].counts), residuals.reach(learned[base.MEAN], self._horizon_seconds)
+        hour = int(second % _DAY_SECONDS * times // _DAY_SECONDS)
+        stated = np.stack([residuals.stated_at(table, hour, probability, parts=parts) for table in learned])
+        self.stated = stated[base.MEAN]
+        odds = (np.log(probability / (1.0 - probability)) + state.correction)[..., None] + expert.RUNGS
         asked = 1.0 / (1.0 + np.exp(-odds))
         rows = [
-            residuals.quantiles(table, hour, part, wanted=probability)
+            residuals.quantiles(table, hour, part, wanted=probability, parts=parts)
             for table, part in zip(learned, asked, strict=True)
         ]
-        ladder = np.where(vouched[:, None], np.stack(rows), np.nan)
-        self.in_force = adaptive.InForce(probability, ladder, self._base())
+        # Nothing is given away on fewer predictions than it takes to vouch for the probability.
+        ladder = np.where((stated <= probability)[..., None], np.stack(rows), np.nan)
+        unknown = np.full_like(state.loss, np.nan)
+        loss = np.divide(state.loss, state.judged * adaptive.MICRO, out=unknown, where=state.judged > 0)
+        self.in_force = expert.InForce(probability, ladder, loss)
 
     def _adapt(self, elapsed: int) -> None:
         """Correct what is asked of the tables by what was judged since the last window ended."""
         outcome, state = self.today, self._state
         recent = state.recent * np.exp2(-max(elapsed, 0) / self._horizon_seconds) + outcome.judged
         too_few = self.in_force.probability * outcome.judged - outcome.violated
-        correction = state.correction + too_few / (recent + _CAUTION)
-        loss = state.loss * np.exp2(-max(elapsed, 0) / _LOSS_HALF_LIFE_SECONDS) + outcome.loss
-        self._state = _State(np.clip(correction, -_MOST, _MOST), recent, loss)
+        pace = expert.pace(self._horizon_seconds)
+        correction = state.correction + pace * too_few / (recent + _CAUTION)
+        faded = np.exp2(-max(elapsed, 0) / _LOSS_HALF_LIFE_SECONDS)
+        judged, loss = state.judged * faded + outcome.judged, state.loss * faded + outcome.loss
+        self._state = _State(np.clip(correction, -_MOST, _MOST), recent, judged, loss)
         none = np.zeros_like(outcome.judged)
         self.today = outcome._replace(judged=none, violated=none, loss=none)
-
-    def _base(self) -> NDArray[np.int64]:
-        """Return the base of each resource whose peaks lost least; that in force stays unless it is clearly worse."""
-        loss, old = self._state.loss, self.in_force.base
-        own = np.take_along_axis(loss, old[None], axis=0)[0]
-        return np.where(loss.min(axis=0) < _CLEARLY * own, loss.argmin(axis=0), old)
 
     def stated_of(self, resources: list[int], recorded: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return the stated probability of each node (nodes,), the greatest of some resources.
@@ -155,7 +157,7 @@ class Calibration:
         """Return the arrays that are always of one shape."""
         adapted = table.flatten(self._state, "adapted.")
         judged = {f"today.{name}": getattr(self.today, name) for name in _JUDGED}
-        in_force = {f"in_force.{name}": np.atleast_1d(part) for name, part in self.in_force._asdict().items()}
+        in_force = {f"in_force.{name}": part for name, part in self.in_force._asdict().items()}
         is_enforced = np.array([self.today is self._enforced])
         return adapted | judged | in_force | {"stated": self.stated, "is_enforced": is_enforced}
 
@@ -163,32 +165,34 @@ class Calibration:
         """Return the counts of the day and of the days before by the names of their arrays."""
         parts = {"today": self.today, "before": self._before}
         return {
-            f"{name}{suffix}": getattr(part, base).counts for name, part in parts.items() for base, suffix in _TABLES
+            f"{name}{suffix}": own.counts
+            for name, part in parts.items()
+            for suffix, own in zip(_SUFFIXES, part.tables, strict=True)
         }
 
     def load(self, second: int, arrays: dict[str, NDArray[Any]]) -> None:
-        """Take over what `dump` returned, or what it returned when there was one base.
+        """Take over what `dump` returned, or what it returned when there were one or two bases.
 
         Raises:
             ValueError: An array is missing or of another form.
         """
-        shape = self.today.mean.counts.shape
-        is_old = not any(name.startswith("in_force.") for name in arrays)
-        if is_old:  # of one base: what is in force is derived at the end of the next window
-            for name in ("today", "before"):
-                arrays = {f"{name}.clock.{part}": np.zeros(0, kind) for part, kind in _EMPTY} | arrays
+        shape = self.today.tables[base.MEAN].counts.shape
+        is_old = "in_force.base" in arrays or not any(name.startswith("in_force.") for name in arrays)
+        if is_old:  # what is in force is derived at the end of the next window
+            later = [f"{name}{suffix}" for name in ("today", "before") for suffix in _SUFFIXES[1:]]
+            arrays = {f"{name}.{part}": np.zeros(0, kind) for name in later for part, kind in _EMPTY} | arrays
         else:
             self._load_fixed(arrays)
-        tables = {name: _counts(arrays, name, shape) for name in self._counted()}
         none = adaptive.empty(shape[1])
         self.today, self._before = (
-            none._replace(mean=tables[name], clock=tables[f"{name}.clock"]) for name in ("today", "before")
+            none._replace(tables=tuple(_counts(arrays, f"{name}{suffix}", shape) for suffix in _SUFFIXES))
+            for name in ("today", "before")
         )
         self._second = int(second)
         if is_old:
             return
         judged = (arrays[f"today.{name}"].copy() for name in _JUDGED)
-        self.today = adaptive.Learned(self.today.mean, self.today.clock, *judged)
+        self.today = adaptive.Learned(self.today.tables, *judged)
         if arrays["is_enforced"][0]:
             self._enforced = self.today
 
@@ -199,10 +203,7 @@ class Calibration:
                 raise ValueError(f"state has no array {name} of shape {own.shape} {own.dtype}")
         self._state = table.restore(self._state, arrays, "adapted.")
         self.stated = arrays["stated"].copy()
-        ladder, base = arrays["in_force.ladder"].copy(), arrays["in_force.base"].copy()
-        if not np.isin(base, (adaptive.MEAN, adaptive.CLOCK)).all():
-            raise ValueError("state has bases that do not exist")
-        self.in_force = adaptive.InForce(float(arrays["in_force.probability"][0]), ladder, base)
+        self.in_force = expert.InForce(*(arrays[f"in_force.{name}"].copy() for name in expert.InForce._fields))
 
 
 def _counts(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> Table:

@@ -131,7 +131,7 @@ def update(state: State, table: Table, usage: Array, at_us: Times, *, params: Pa
         params: How it learns.
     """
     state, turn = advance(state, usage, at_us, params=params)
-    return state, learn(table, turn, turn.means)
+    return state, learn(table, turn, turn.means, turn.scales)
 
 
 def advance(state: State, usage: Array, at_us: Times, *, params: Params) -> tuple[State, Turn]:
@@ -162,18 +162,19 @@ def close(state: State, table: Table) -> tuple[State, Table]:
     """Learn from all that waits, as if every horizon ended now: at the end of a recording."""
     done = state.waiting.born_us > 0
     turn = Turn(state.waiting, state.means, state.scales, done, np.zeros_like(done))
-    return state._replace(waiting=pending.release(state.waiting, done)), learn(table, turn, state.means)
+    return state._replace(waiting=pending.release(state.waiting, done)), learn(table, turn, state.means, state.scales)
 
 
-def learn(table: Table, turn: Turn, bases: Array) -> Table:
+def learn(table: Table, turn: Turn, bases: NDArray[np.floating], scales: NDArray[np.floating]) -> Table:
     """Learn how many scales above a base usage rose in the predictions whose horizon has ended.
 
     Args:
         table: What was learned.
         turn: What `advance` returned.
         bases: (rows, resources, slots) of the predictions that wait; NaN: not known.
+        scales: (rows, resources, slots) theirs.
     """
-    residual = (turn.waiting.highest - bases) / turn.scales
+    residual = (turn.waiting.highest - bases) / scales
     row, column, slot = np.nonzero(turn.done[:, None, :] & ~np.isnan(residual))
     if not row.size:
         return table

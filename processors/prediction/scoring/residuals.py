@@ -61,21 +61,31 @@ def quantile(table: Table, probability: float) -> Array:
     """
     if not 0.0 < probability < 1.0:
         raise ValueError(f"probability must be above 0 and below 1, not {probability}")
-    above = _above(table, _pooled(probability))
+    above = _share_above(table.counts, table.counts.sum(axis=0), _pooled(probability))
     return _read(above, np.full(above.shape[:2], probability))
 
 
-def quantiles(table: Table, time: int, probabilities: Array, *, wanted: float) -> Array:
+def quantiles(table: Table, time: int, probabilities: Array, *, wanted: Array | float, parts: int = 1) -> Array:
     """Return z(p) (resources, probabilities) as `quantile` does, at one time of day.
 
     Args:
         table: What was learned.
         time: Which part of the day.
         probabilities: (resources, probabilities), above 0 and below 1.
-        wanted: The probability that decides how much is borrowed from other times of day.
+        wanted: The probability, or that of each resource, that decides how much is borrowed from other times of day.
+        parts: How many parts of the day about this one count as the same time.
     """
-    above = _above(table, _pooled(wanted), time)[0]
+    above = _share_above(_about(table, time, parts)[None], table.counts.sum(axis=0), _pooled(wanted))[0]
     return _read(above[:, None], probabilities)
+
+
+def reach(table: Table, horizon_seconds: float) -> int:
+    """Return how many parts of the day count as the same time: predictions within a horizon see much the same hours.
+
+    So a horizon of a day, of which each row teaches a few times a day, learns at all hours together.
+    """
+    times = len(table.counts)
+    return min(max(round(horizon_seconds * 1e6 * times / _DAY_US), 1), times)
 
 
 def stated(table: Table, probability: float) -> Array:
@@ -84,8 +94,12 @@ def stated(table: Table, probability: float) -> Array:
     That of n predictions none rose above a peak shows no less than 1 in n + 1; 1 where nothing was learned.
     """
     own = table.counts.sum(axis=2)
-    least: Array = 1.0 / (own + np.minimum(own.sum(axis=0) - own, _pooled(probability)) + 1.0)
-    return np.where(least < probability, probability, least)
+    return _stated(own, own.sum(axis=0), probability)
+
+
+def stated_at(table: Table, time: int, probability: Array | float, *, parts: int = 1) -> Array:
+    """Return what `stated` says (resources,) of one time of day; arguments as of `quantiles`."""
+    return _stated(_about(table, time, parts).sum(axis=1), table.counts.sum(axis=(0, 2)), probability)
 
 
 def fade(table: Table, factor: float) -> Table:
@@ -116,9 +130,9 @@ def time_of_day(at_us: Times, times: int) -> NDArray[np.intp]:
     return np.asarray(at_us % _DAY_US * times // _DAY_US, dtype=np.intp)
 
 
-def _pooled(probability: float) -> float:
+def _pooled(probability: Array | float) -> Array:
     """Return how many predictions of all day a time of day borrows at most."""
-    return min(max(_POOLED, 2.0 / probability), _MOST_POOLED)
+    return np.clip(2.0 / np.asarray(probability), _POOLED, _MOST_POOLED)
 
 
 def _read(above: Array, probability: Array) -> Array:
@@ -137,16 +151,29 @@ def _read(above: Array, probability: Array) -> Array:
     return multiples
 
 
-def _above(table: Table, pooled: float, time: int | None = None) -> Array:
+def _stated(own: Array, all_day: Array, probability: Array | float) -> Array:
+    least: Array = 1.0 / (own + np.minimum(all_day - own, _pooled(probability)) + 1.0)
+    return np.where(least < probability, probability, least)
+
+
+def _about(table: Table, time: int, parts: int) -> Array:
+    """Return the counts (resources, bins) of so many parts of the day about one."""
+    times = (time - parts // 2 + np.arange(parts)) % len(table.counts)
+    counts: Array = table.counts[times].sum(axis=0)
+    return counts
+
+
+def _share_above(own: Array, all_day: Array, pooled: Array) -> Array:
     """Return the share (times of day, resources, bins + 1) of z at or above each bin's lower edge.
 
-    `time`: only at this time of day, as an axis of length 1.
+    Args:
+        own: (times of day, resources, bins) counts.
+        all_day: (resources, bins) those of all times together.
+        pooled: (resources,) or one for all, how many predictions of all day a time of day borrows at most.
     """
-    own = table.counts if time is None else table.counts[time : time + 1]
-    all_day = table.counts.sum(axis=0)
     evidence = all_day.sum(axis=1, keepdims=True)
     shape = np.divide(all_day, evidence, out=np.full_like(all_day, np.nan), where=evidence > 0)
-    counts = own + np.minimum(evidence, pooled) * shape
+    counts = own + np.minimum(evidence, pooled[..., None]) * shape
     above = np.zeros((*counts.shape[:2], _BINS + 1))
     above[..., :-1] = np.cumsum(counts[..., ::-1], axis=2)[..., ::-1]
     share: Array = above / above[..., :1]

@@ -16,7 +16,7 @@ from spazio.backtest.rolling import compare, predictors, recording, score
 
 
 class Report(NamedTuple):
-    """What came out at one horizon."""
+    """What came out at one horizon; `taught` and `taught_saved` are of ours when it has learned from the training."""
 
     hours: float
     days: int
@@ -24,6 +24,15 @@ class Report(NamedTuple):
     comparison: list[compare.Row]
     stated: list[compare.Stated]
     shipped: list[compare.Shipped]
+    taught: list[compare.Stated]
+    taught_saved: list[compare.Saved]
+
+
+class _Recording(NamedTuple):
+    """A recording, and what peers predict from at each of its times."""
+
+    nodes: recording.Nodes
+    past: list[predictors.Past]
 
 
 def run(
@@ -54,25 +63,50 @@ def run(
     """
     if machines < 1 or draws < 1 or not hours or min(hours) * 3600 < recording.STEP_SECONDS:
         raise ValueError("machines and draws must be at least 1, and a horizon at least five minutes")
-    tested, trained = (recording.read(path, machines=machines, draws=draws, seed=seed) for path in (test, train))
+    progress("reading")
+    tested, trained = (_read(path, machines=machines, draws=draws, seed=seed) for path in (test, train))
     reports = []
     for horizon in hours:
-        seconds = round(horizon * 3600)
         progress(f"horizon {horizon:g} h")
-        best, best_trained = score.future(tested, seconds), score.future(trained, seconds)
-        own = predictors.ours(tested, best, seconds)
-        if not own.judged.sum():
+        report = _report(tested, trained, horizon, seed=seed)
+        if report is None:
             progress(f"no horizon of {horizon:g} h was recorded whole: left out")
-            continue
-        peers = list(predictors.peers(tested, best))
-        tuned = list(predictors.peers(trained, best_trained))
-        rows = compare.compare(own, peers, tuned, seed=seed)
-        days, nodes = own.judged.shape
-        reports.append(Report(horizon, days, nodes, rows, compare.stated(own), compare.shipped(peers)))
+        else:
+            reports.append(report)
     out_dir.mkdir(parents=True, exist_ok=True)
     (out_dir / "rolling.txt").write_text(text(reports), encoding="utf-8")
     (out_dir / "rolling.json").write_text(json.dumps(_plain(reports), indent=1) + "\n", encoding="utf-8")
     return reports
+
+
+def _read(path: Path, *, machines: int, draws: int, seed: int) -> _Recording:
+    nodes = recording.read(path, machines=machines, draws=draws, seed=seed)
+    return _Recording(nodes, predictors.follow(nodes))
+
+
+def _report(tested: _Recording, trained: _Recording, hours: float, *, seed: int) -> Report | None:
+    """Return what comes out at one horizon; None: no horizon was recorded whole."""
+    seconds = round(hours * 3600)
+    best, best_trained = (score.future(part.nodes, seconds) for part in (tested, trained))
+    own = predictors.ours(tested.nodes, best, seconds, predictors.fresh(seconds))
+    if not own.judged.sum():
+        return None
+    learned = predictors.fresh(seconds)
+    predictors.ours(trained.nodes, best_trained, seconds, learned)
+    taught = predictors.ours(tested.nodes, best, seconds, learned)
+    peers = list(predictors.peers(tested.nodes, tested.past, best))
+    tuned = list(predictors.peers(trained.nodes, trained.past, best_trained))
+    days, nodes = own.judged.shape
+    return Report(
+        hours=hours,
+        days=days,
+        nodes=nodes,
+        comparison=compare.compare(own, peers, tuned, seed=seed),
+        stated=compare.stated(own),
+        shipped=compare.shipped(peers),
+        taught=compare.stated(taught),
+        taught_saved=compare.saved(taught),
+    )
 
 
 def text(reports: Sequence[Report]) -> str:
@@ -90,10 +124,9 @@ def _lines(report: Report) -> list[str]:
         note = "  empty: a constant is as good" if row.is_empty else ""
         figures = f"{100 * row.ours:6.1f} {100 * row.theirs:6.1f} {gap:>18}  {tuned}"
         lines.append(f"{100 * row.violation:5.1f} %  {row.peer:44} {figures}{note}")
-    lines += ["", "stated    seen  worst tenth of nodes  worst day  savings  moved a day"]
-    for stated in report.stated:
-        head = f"{100 * stated.stated:6.1f} {100 * stated.seen:7.2f} {100 * stated.worst_nodes:21.2f}"
-        lines.append(f"{head} {100 * stated.worst_day:10.2f} {100 * stated.savings:8.1f} {100 * stated.moved:12.1f}")
+    lines += ["", *_stated(report.stated), "", "Ours after learning from the training: savings at equal violations"]
+    lines += [f"{100 * row.violation:5.1f} %  {100 * row.savings:.1f}" for row in report.taught_saved]
+    lines += ["", *_stated(report.taught)]
     lines += ["", "As shipped: violations, savings, moved a day"]
     lines += [
         f"{peer.peer:14} {100 * peer.violation:7.2f} {100 * peer.savings:6.1f} {100 * peer.moved:6.1f}"
@@ -102,8 +135,17 @@ def _lines(report: Report) -> list[str]:
     return [*lines, ""]
 
 
+def _stated(rows: Sequence[compare.Stated]) -> list[str]:
+    lines = ["stated    seen  worst day  savings  moved a day  seen by tenths of the nodes"]
+    for row in rows:
+        head = f"{100 * row.stated:6.1f} {100 * row.seen:7.2f} {100 * row.worst_day:10.2f}"
+        tenths = " ".join(f"{100 * part:.2f}" for part in row.tenths)
+        lines.append(f"{head} {100 * row.savings:8.1f} {100 * row.moved:12.1f}  {tenths}")
+    return lines
+
+
 def _plain(reports: Sequence[Report]) -> list[dict[str, object]]:
-    parts = ("comparison", "stated", "shipped")
+    parts = ("comparison", "stated", "shipped", "taught", "taught_saved")
     return [
         {"hours": report.hours, "days": report.days, "nodes": report.nodes}
         | {name: [_finite(row._asdict()) for row in getattr(report, name)] for name in parts}

@@ -47,17 +47,24 @@ class Row(NamedTuple):
 
 
 class Stated(NamedTuple):
-    """What ours states and what was seen: of all, of the worst tenth of nodes, and on the worst day.
+    """What ours states and what was seen: of all, by tenths of the nodes from the best to the worst, on the worst day.
 
     `moved` is how much the peak changes a day, as a share of the node.
     """
 
     stated: float
     seen: float
-    worst_nodes: float
+    tenths: tuple[float, ...]
     worst_day: float
     savings: float
     moved: float
+
+
+class Saved(NamedTuple):
+    """What ours gives back at a share of violations, both shares; NaN: it never violates so little."""
+
+    violation: float
+    savings: float
 
 
 class Shipped(NamedTuple):
@@ -79,7 +86,7 @@ def compare(own: Curve, peers: Sequence[Curve], trained: Sequence[Curve], *, see
         seed: Of the bootstrap.
     """
     rng = np.random.default_rng(seed)
-    weight = _resamples(own.judged.shape, rng)
+    weight = _resamples(own.judged.shape, own.draws, rng)
     rows = []
     for violation in VIOLATIONS:
         saved = float(score.savings_at(own, violation))
@@ -101,6 +108,11 @@ def compare(own: Curve, peers: Sequence[Curve], trained: Sequence[Curve], *, see
     return rows
 
 
+def saved(own: Curve) -> list[Saved]:
+    """Return what ours gives back at each share of violations."""
+    return [Saved(violation, float(score.savings_at(own, violation))) for violation in VIOLATIONS]
+
+
 def stated(own: Curve) -> list[Stated]:
     """Return what ours states beside what was seen."""
     seen, saved = score.rates(own)
@@ -109,7 +121,7 @@ def stated(own: Curve) -> list[Stated]:
         Stated(
             stated=float(probability),
             seen=float(seen[number]),
-            worst_nodes=score.worst(own, number),
+            tenths=tuple(score.tenths(own, number).tolist()),
             worst_day=float(by_day[number].max()),
             savings=float(saved[number]),
             moved=_moved(own, number),
@@ -147,8 +159,16 @@ def _moved(curve: Curve, number: int) -> float:
     return float(curve.moved[number].sum() / max(seen, 1))
 
 
-def _resamples(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Return how often each day and node (resamples, days, nodes) is drawn."""
-    days, nodes = (rng.multinomial(size, np.full(size, 1.0 / size), size=_RESAMPLES) for size in shape)
+def _resamples(shape: tuple[int, ...], draws: int, rng: np.random.Generator) -> Array:
+    """Return how often each day and node (resamples, days, nodes) is drawn.
+
+    Nodes of several draws share machines. A resample has as many nodes as one draw, so that drawing the same machines
+    again does not make the interval narrower.
+    """
+    counts = (shape[0], max(shape[1] // draws, 1))
+    days, nodes = (
+        rng.multinomial(count, np.full(size, 1.0 / size), size=_RESAMPLES)
+        for count, size in zip(counts, shape, strict=True)
+    )
     weight: Array = (days[:, :, None] * nodes[:, None, :]).astype(np.float64)
     return weight

@@ -26,11 +26,13 @@ class Nodes(NamedTuple):
         second: (steps,) time of each, rising.
         usage: (steps, nodes); NaN: none of its machines was there.
         request: (steps, nodes) of the machines that were there.
+        draws: How often the machines were drawn: so many nodes have each machine.
     """
 
     second: NDArray[np.int64]
     usage: Array
     request: Array
+    draws: int = 1
 
 
 def read(path: Path, *, machines: int, draws: int, seed: int) -> Nodes:
@@ -58,7 +60,7 @@ def read(path: Path, *, machines: int, draws: int, seed: int) -> Nodes:
     asked = request[:, chosen].sum(axis=2)
     room = asked.max(axis=0)
     used = np.where(asked > 0, usage[:, chosen].sum(axis=2), np.nan)
-    return Nodes(steps * STEP_SECONDS, np.clip(used / room, 0.0, 1.0), asked / room)
+    return Nodes(steps * STEP_SECONDS, np.clip(used / room, 0.0, 1.0), asked / room, len(parts))
 
 
 def _load(path: Path) -> pl.DataFrame:

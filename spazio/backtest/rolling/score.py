@@ -25,6 +25,7 @@ class Curve(NamedTuple):
         violated: (knobs, days, nodes) those of them that usage rose above.
         saved: (knobs, days, nodes) sum of the shares of the node given back.
         moved: (knobs, days, nodes) sum of the changes from one prediction to the next, shares of the node.
+        draws: How often the machines of the recording were drawn.
     """
 
     family: str
@@ -34,6 +35,7 @@ class Curve(NamedTuple):
     violated: Array
     saved: Array
     moved: Array
+    draws: int = 1
 
 
 def future(nodes: Nodes, horizon_seconds: int) -> Array:
@@ -73,13 +75,14 @@ def score(family: str, config: str, knob: Array, peaks: Array, nodes: Nodes, bes
     moved = np.abs(np.diff(shown, axis=1, prepend=shown[:, :1]))
     count = daily(np.ones_like(best))
     above = np.where(judged, shown < best, False).astype(np.float64)
-    return Curve(family, config, knob, count, daily(above), daily(1.0 - shown), daily(moved))
+    return Curve(family, config, knob, count, daily(above), daily(1.0 - shown), daily(moved), nodes.draws)
 
 
 def rates(curve: Curve, weight: Array | None = None) -> tuple[Array, Array]:
     """Return the shares (knobs,) of violations and of savings; with `weight` (..., days, nodes) it is (..., knobs)."""
     weights = np.ones_like(curve.judged) if weight is None else weight
     count = np.sum(weights * curve.judged, axis=(-2, -1))[..., None]
+    count = np.where(count > 0, count, np.nan)  # a resample may consist of nodes and days without a prediction
     violated, saved = (np.einsum("...dn,kdn->...k", weights, part) for part in (curve.violated, curve.saved))
     return violated / count, saved / count
 
@@ -105,8 +108,12 @@ def _between(seen: Array, saved: Array, violation: float) -> float:
     return float(np.interp(violation, seen, saved)) if seen[0] <= violation else float("nan")
 
 
-def worst(curve: Curve, number: int) -> float:
-    """Return the share of violations of the tenth of the nodes that has most of them."""
+def tenths(curve: Curve, number: int) -> Array:
+    """Return the shares of violations (tenths,) of each tenth of the nodes, from the fewest to the most.
+
+    With fewer than ten nodes each is a part of its own.
+    """
     count = curve.judged.sum(axis=0)
-    of_node = curve.violated[number].sum(axis=0)[count > 0] / count[count > 0]
-    return float(np.sort(of_node)[-max(1, len(of_node) // 10) :].mean())
+    of_node = np.sort(curve.violated[number].sum(axis=0)[count > 0] / count[count > 0])
+    parts = min(10, len(of_node))
+    return np.array([part.mean() for part in np.array_split(of_node, parts)]) if parts else np.zeros(0)

@@ -33,8 +33,8 @@ def write(path: Path, usage: Array, request: Array, *, present: Array | None = N
 
 def curve(violated: Array, saved: Array, knob: Array) -> score.Curve:
     """Return a curve of one day and one node in which these shares (knobs,) were seen."""
-    of_day = (part[:, None, None] * 100 for part in (violated, saved, saved))
-    return score.Curve("N-sigma", "half-life 12 h", knob, np.full((1, 1), 100.0), *of_day)
+    above, given = (part[:, None, None] * 100 for part in (violated, saved))
+    return score.Curve("N-sigma", "half-life 12 h", knob, np.full((1, 1), 100.0), above, given, given)
 
 
 def test_a_node_has_room_for_the_requests_of_its_machines_at_their_most(tmp_path: Path) -> None:
@@ -94,6 +94,49 @@ def test_a_peer_is_tuned_on_the_training_recording_alone() -> None:
     assert sigma.tuned_savings == pytest.approx(0.25)
     assert sigma.ours > sigma.theirs
     assert not sigma.is_empty
+
+
+def test_nodes_are_shown_in_tenths_from_the_fewest_violations_to_the_most() -> None:
+    judged = np.full((2, 20), 50.0)
+    judged[:, 19] = 0.0  # never judged
+    violated = np.broadcast_to(np.arange(20.0), (1, 2, 20))
+    of_nodes = score.Curve("x", "", np.array([0.05]), judged, violated, violated, violated)
+    tenths = score.tenths(of_nodes, 0)
+    assert len(tenths) == 10
+    assert tenths[0] == pytest.approx(np.mean([0, 1]) / 50)
+    assert tenths[-1] == pytest.approx(18 / 50)
+    few = score.Curve("x", "", np.array([0.05]), judged[:, :3], violated[..., :3], violated[..., :3], violated[..., :3])
+    np.testing.assert_allclose(score.tenths(few, 0), np.arange(3) / 50)
+
+
+def test_machines_that_are_drawn_twice_do_not_make_the_interval_narrower() -> None:
+    rng = np.random.default_rng(5)
+    judged, by_node = np.full((4, 16), 100.0), rng.uniform(0.0, 60.0, 16)
+
+    def width(draws: int) -> float:
+        counts = [np.tile(part, (1, draws)) for part in (judged, np.broadcast_to(by_node, (4, 16)))]
+        parts = np.zeros((1, *counts[0].shape)), counts[1][None], counts[1][None]
+        own = score.Curve("calibrated", "", np.array([0.05]), counts[0], *parts, draws)
+        constant = own._replace(family="Borg-default", saved=np.zeros_like(own.saved))
+        row = compare.compare(own, [constant], [constant], seed=1)[0]
+        return row.high - row.low
+
+    assert width(2) > 0.85 * width(1)
+    assert width(1) > 0.05
+
+
+def test_a_peer_may_give_nothing_back_until_it_has_seen_a_node_for_some_hours() -> None:
+    usage = np.full((100, 2), 0.2)
+    usage[:50, 1] = np.nan
+    nodes = recording.Nodes(np.arange(100, dtype=np.int64) * STEP, usage, np.ones_like(usage))
+    curves = {
+        (curve.family, curve.config): curve
+        for curve in predictors.peers(nodes, predictors.follow(nodes), score.future(nodes, STEP))
+    }
+    at_once, later = (curves["N-sigma", f"half-life 3 h{suffix}"] for suffix in ("", ", warm-up 3 h"))
+    held_back = (at_once.saved[0] - later.saved[0]).ravel() / 0.8
+    np.testing.assert_allclose(held_back, [36, 36])  # three hours of each node's own time
+    assert all((family, config) in curves for family, (config, _) in compare.SHIPPED.items())
 
 
 def test_usage_that_never_moves_makes_an_empty_comparison_and_ours_holds_what_it_states(tmp_path: Path) -> None:

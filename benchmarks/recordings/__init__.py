@@ -1,0 +1,1 @@
+"""Public recordings of usage, converted for the back-test."""

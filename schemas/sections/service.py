@@ -96,7 +96,34 @@ class History(Section):
         le=86_400 * 366 * 100,
         json_schema_extra=RELOAD,
         description="Age in seconds after which the history deletes an hour of rows, by event time. The default of one "
-        "week covers the weekly rhythm of load. Older rows that arrive are refused and counted.",
+        "week covers the weekly rhythm of load. Older rows that arrive are refused and counted. Rows whose roll-up is "
+        "not written yet stay until it is.",
+    )
+    retention_1s_seconds: float = Field(
+        0,
+        ge=0,
+        le=86_400 * 366 * 100,
+        json_schema_extra=RELOAD,
+        description="Age in seconds after which the history deletes an hour of `samples_1s`: least, mean, greatest and "
+        "95th percentile of each node's samples by the second. 0: none are made, and those that exist are deleted. "
+        "That is the default, because they take nearly half of what samples at 10 Hz take; they are for those who keep "
+        "samples for less than a week.",
+    )
+    retention_10s_seconds: float = Field(
+        14 * 86_400,
+        ge=0,
+        le=86_400 * 366 * 100,
+        json_schema_extra=RELOAD,
+        description="The same for `samples_10s`, by ten seconds. The default of two weeks is twice that of samples, of "
+        "which they take a tenth. 0: none are made, and those that exist are deleted.",
+    )
+    retention_1m_seconds: float = Field(
+        90 * 86_400,
+        ge=0,
+        le=86_400 * 366 * 100,
+        json_schema_extra=RELOAD,
+        description="The same for `samples_1m`, by the minute, and for the closed hours of `availability_1m` and "
+        "`cluster`. The default of a quarter serves planning. 0: none are made, and those that exist are deleted.",
     )
     ahead_seconds: float = Field(
         3600,
@@ -119,7 +146,7 @@ class History(Section):
         ge=0,
         json_schema_extra=RELOAD,
         description="Bytes that the files of the history may take. Every ten minutes the history deletes the oldest "
-        "whole hours beyond that; the current hour stays. 0: no limit but the retention.",
+        "whole hours beyond that, those of roll-ups last; the current hour stays. 0: no limit but the retention.",
     )
     buffer_rows: int = Field(
         500_000,

@@ -77,6 +77,29 @@ def files(directory: Path) -> Iterator[tuple[Path, Name]]:
             yield path, name
 
 
+def hours(directory: Path, table: str = "*") -> Iterator[tuple[Path, int]]:
+    """Yield the folder of each hour, and when it begins in microseconds."""
+    for folder in sorted(directory.glob(f"{table}/date=*/hour=*")):
+        begin_us = hour_of(folder)
+        if begin_us is not None:
+            yield folder, begin_us
+
+
+def by_stream(folder: Path) -> dict[str, list[tuple[Path, Name]]]:
+    """Return the files of an hour by the stream that they are of, in the order of their sequences."""
+    files_by_stream: dict[str, list[tuple[Path, Name]]] = {}
+    for path in sorted(folder.glob("*.parquet")):
+        name = parse(path)
+        if name is not None:
+            files_by_stream.setdefault(name.created, []).append((path, name))
+    return files_by_stream
+
+
+def stand_in(directory: Path, table: str) -> Path:
+    """Return the file without rows that gives a table its columns; queries by time skip its hour."""
+    return directory / table / "date=1970-01-01/hour=00/empty.parquet"
+
+
 def literal(path: Path) -> str:
     """Return the pattern that only this path matches: DuckDB takes paths of files as patterns."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in str(path))
@@ -98,6 +121,11 @@ def raise_first(failures: list[OSError]) -> None:
         raise OSError(f"{failures[0]}{more}") from failures[0]
 
 
+def hidden(path: Path) -> Path:
+    """Return where a file is written before it is complete."""
+    return path.with_name(f".{path.name}{_TEMPORARY}")
+
+
 def write(path: Path, content: bytes) -> Path:
     """Write and sync a temporary file beside its final path, and return it; `settle` renames it.
 
@@ -105,22 +133,22 @@ def write(path: Path, content: bytes) -> Path:
         OSError: The disk is full or read-only; no file is left behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}{_TEMPORARY}")
+    temporary = hidden(path)
     try:
-        with hidden.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
     except OSError:
         with contextlib.suppress(OSError):
-            hidden.unlink()
+            temporary.unlink()
         raise
-    return hidden
+    return temporary
 
 
-def settle(hidden: Path, path: Path) -> None:
+def settle(temporary: Path, path: Path) -> None:
     """Rename a written file to its final path, and sync the folder."""
-    hidden.replace(path)
+    temporary.replace(path)
     sync(path.parent)
 
 

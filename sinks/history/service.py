@@ -33,7 +33,7 @@ from sinks.history import lock, table, view
 from sinks.history.continuity import epoch
 from sinks.history.continuity.gap import EXPIRED, RECREATED, SET_BACK
 from sinks.history.market import publisher
-from sinks.history.upkeep import Upkeep
+from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Window, Writer
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,9 @@ async def _tidy(pool: ThreadPoolExecutor, live: Live, folder: Path) -> None:
     seconds = _FIRST_TIDY_SECONDS  # a sink that is restarted often must drop old hours, too
     while True:
         await asyncio.sleep(seconds)
-        await _in(pool, upkeep.run, time.time_ns() // 1000, live.current.history)
+        work = upkeep.steps(time.time_ns() // 1000, live.current.history)
+        while await _in(pool, next, work, None):  # rows are written between two steps
+            pass
         seconds = _TIDY_SECONDS
 
 

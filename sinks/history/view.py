@@ -10,14 +10,14 @@ import duckdb
 import polars as pl
 
 from sinks.history import layout, sandbox
+from sinks.history.column import Schema
 from sinks.history.table import TABLES, Table
 from sinks.history.tables import capacity
-from sinks.history.views import node, operations
+from sinks.history.tables.rolled import CLUSTER, MINUTES, ROLLED, Rolled
+from sinks.history.views import listing, node, operations, samples
 
 FILE = "history.duckdb"
-# A file without rows gives an empty table its columns; queries by time skip its hour.
-_EMPTY = "date=1970-01-01/hour=00/empty.parquet"
-
+_TABLES: tuple[Table | Rolled, ...] = (*TABLES, *ROLLED)
 _COLUMNS = "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal"
 
 
@@ -28,8 +28,8 @@ def create(directory: Path) -> Path:
         OSError: The folder is not writable.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    for table in TABLES:
-        _stand_in(directory, table)
+    for table in _TABLES:
+        _stand_in(layout.stand_in(directory, table.name), table.columns)
     path = directory / FILE
     hidden = directory / f".{FILE}.new"
     hidden.unlink(missing_ok=True)
@@ -67,37 +67,43 @@ def connect(directory: Path, *, restricted: bool = False, writable: Path | None 
     return connection
 
 
-def _stand_in(directory: Path, table: Table) -> None:
-    path = directory / table.name / _EMPTY
+def _stand_in(path: Path, columns: Schema) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}.tmp")
-    pl.DataFrame(schema=table.columns).write_parquet(hidden)
+    hidden = layout.hidden(path)
+    pl.DataFrame(schema=columns).write_parquet(hidden)
     hidden.replace(path)
 
 
 def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
-    for table in TABLES:
-        if not (directory / table.name).is_dir():
-            continue
-        # A `name=value` folder above the tables would become a column, too, and hide a column of that name.
-        hive = "=" not in str(directory)
-        hour = "" if hive else ", make_timestamp(at_us)::DATE AS date, hour(make_timestamp(at_us))::INTEGER AS hour"
-        types = ", hive_types = {'date': DATE, 'hour': INTEGER}" if hive else ""
-        pattern = layout.quoted(f"{layout.literal(directory)}/{table.name}/*/*/*.parquet")
-        connection.execute(
-            f"CREATE VIEW {table.name} AS "  # noqa: S608 # names of our own, and a quoted path
-            f"SELECT to_timestamp(at_us / 1000000.0) AS time, *{hour} FROM read_parquet({pattern}, "
-            f"hive_partitioning = {hive}{types}, union_by_name = true)"
-        )
+    for table in _TABLES:
+        if (directory / table.name).is_dir():
+            _of_files(connection, directory, table.name)
 
     # Files of older versions lack columns; they appear once a history sink has started in the folder.
     columns: dict[str, set[str]] = {}
     for table_name, column in connection.execute(_COLUMNS).fetchall():
         columns.setdefault(str(table_name), set()).add(str(column))
-    for module in (capacity, node):
-        if columns.get("availability", set()) >= module.COLUMNS:
-            for statement in module.VIEWS:
-                connection.execute(statement)
+    if columns.get("availability", set()) >= capacity.COLUMNS:
+        connection.execute(capacity.CLASSES)
+        connection.execute(capacity.clusters(directory, CLUSTER.name if CLUSTER.name in columns else ""))
+    if columns.get("availability", set()) >= node.COLUMNS:
+        connection.execute(node.NOW)
+        connection.execute(node.minutes(directory, rolled=MINUTES.name in columns))
+    if columns.keys() >= set(samples.TABLES) and columns["samples"] >= samples.COLUMNS:
+        connection.execute(samples.statement(directory))
     for wanted in operations.VIEWS:
         if columns.get(wanted.table, set()) >= wanted.columns:
             connection.execute(wanted.statement)
+
+
+def _of_files(connection: duckdb.DuckDBPyConnection, directory: Path, table: str) -> None:
+    """Create the view of a table's files."""
+    # A `name=value` folder above the tables would become a column, too, and hide a column of that name.
+    hive = "=" not in str(directory)
+    hour = "" if hive else ", make_timestamp(at_us)::DATE AS date, hour(make_timestamp(at_us))::INTEGER AS hour"
+    types = ", hive_types = {'date': DATE, 'hour': INTEGER}" if hive else ""
+    connection.execute(
+        f"CREATE VIEW {table} AS "  # noqa: S608 # names of our own, and a quoted path
+        f"SELECT to_timestamp(at_us / 1000000.0) AS time, *{hour} FROM read_parquet("
+        f"{listing.pattern(directory, table)}, hive_partitioning = {hive}{types}, union_by_name = true)"
+    )

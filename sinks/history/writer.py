@@ -5,7 +5,6 @@ beyond the cursor at the next start are not committed; the writer removes them a
 """
 
 import contextlib
-import io
 import logging
 import time
 from collections import Counter as Tally
@@ -20,16 +19,15 @@ from prometheus_client import Counter
 from bus.accounting.ledger import LEDGER
 from bus.reading.setback import Mark
 from schemas.messages.base import Message
-from sinks.history import layout
+from sinks.history import layout, parquet
 from sinks.history import table as tables
 from sinks.history.chunk import Chunks
-from sinks.history.continuity import hour as hours
 from sinks.history.continuity.epoch import Position
 from sinks.history.continuity.gap import Gaps
 from sinks.history.continuity.quota import MessageQuota
 from sinks.history.continuity.repeated import REPEATED, RepublishedRows
 from sinks.history.continuity.repetition import CopyDetector
-from sinks.history.layout import HOUR_US, Name
+from sinks.history.layout import Name
 
 log = logging.getLogger(__name__)
 
@@ -250,8 +248,8 @@ class Writer:
             raise
 
     def _contents(self, batch: _Batch) -> list[tuple[Path, bytes]]:
-        contents = []
-        name = str(Name(self._created, batch.first, batch.last))
+        contents: list[tuple[Path, bytes]] = []
+        name = Name(self._created, batch.first, batch.last)
         for table in tables.TABLES:
             chunks = batch.chunks.get(table.name)
             if chunks is None:
@@ -260,13 +258,7 @@ class Writer:
             new = self._repeated.without(table, frame, batch.sealed_us)
             if new.height < frame.height:
                 batch.late[table.name, _REPEATED] = frame.height - new.height
-            for key, rows in new.group_by(hours.of_rows(new["at_us"]), maintain_order=True):
-                buffer = io.BytesIO()
-                rows.select(list(table.columns)).write_parquet(buffer, compression="zstd")
-                hour = key[0]
-                assert isinstance(hour, int)  # at_us is an integer that is never missing
-                folder = layout.hour_folder(self._directory, table.name, hour * HOUR_US)
-                contents.append((folder / name, buffer.getvalue()))
+            contents += parquet.by_hour(self._directory, table, new, name)
         return contents
 
 

@@ -8,6 +8,9 @@ from schemas.messages.base import Message
 from sinks.history import table, view
 from sinks.history.writer import Writer
 
+# Settings without roll-ups.
+UNROLLED = {"retention_10s_seconds": 0.0, "retention_1m_seconds": 0.0}
+
 
 def record(folder: Path, messages: Iterable[tuple[str, Message]]) -> None:
     """Write messages, each with its subject, into a new history."""

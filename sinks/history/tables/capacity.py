@@ -2,12 +2,19 @@
 
 `cluster` cuts time into pieces of ten seconds and takes the newest row of each node in each: nodes report on a change
 and at least every four seconds, so a live node has one in every piece, and one that has died is in no later one. The
-definitions are those of `sinks.cluster`, which computes the same from live rows. `time`, `date` and `hour` go through
-all steps, so that a query which names them reads no more than the rows of that time. What is not known is dropped
-late: a condition on `free_cpu` any earlier would hide from DuckDB which rows those are.
+definitions are those of `sinks.cluster`, which computes the same from live rows. Closed hours come from their roll-up.
+`time`, `date` and `hour` go through all steps, so that a query which names them reads no more than the rows of that
+time. What is not known is dropped late: a condition on `free_cpu` any earlier would hide from DuckDB which rows those
+are.
 """
 
+from pathlib import Path
+
+import polars as pl
+
 from sinks import cluster
+from sinks.history.column import Schema
+from sinks.history.views import listing
 
 STEP_SECONDS = 10
 _STEP_US = STEP_SECONDS * 1_000_000
@@ -22,24 +29,38 @@ SELECT time, at_us, date, hour, node, room.class, room.available, room.lower, ro
 FROM (SELECT time, at_us, date, hour, node, free_cpu, free_memory, unnest(classes) AS room FROM availability)
 """
 
-# The piece of time that is still filling would lack nodes: only what lies before the newest row's is shown.
-CLUSTER = f"""
-CREATE VIEW cluster AS
+TOTALS: Schema = {
+    "at_us": pl.Int64,
+    "class": pl.String,
+    **dict.fromkeys(("nodes", "pods"), pl.Int64),
+    **dict.fromkeys(("available", "lower", "fluid", "fragmentation", "stranded_cpu", "stranded_memory"), pl.Float64),
+    **dict.fromkeys(("bound_cpu", "bound_memory", "bound_pods"), pl.Float64),
+}
+
+
+def totals(rows: str, condition: str = "true", keys: str = "") -> str:
+    """Return the query of the totals of each piece of time and class.
+
+    Args:
+        rows: Availabilities: a table, a view or a function's call.
+        condition: Which of them.
+        keys: More columns of these by which the pieces are grouped, each with a comma behind it.
+    """
+    return f"""
 WITH newest AS (
-    SELECT date, hour, node, to_timestamp(at_us // {_STEP_US} * {STEP_SECONDS}) AS start, max(at_us) AS at_us
-    FROM availability
-    WHERE at_us < (SELECT max(at_us) // {_STEP_US} * {_STEP_US} FROM availability)
-    GROUP BY date, hour, node, start
+    SELECT {keys}node, to_timestamp(at_us // {_STEP_US} * {STEP_SECONDS}) AS start, max(at_us) AS at_us
+    FROM {rows} WHERE {condition}
+    GROUP BY {keys}node, start
 ), unnested AS (
-    SELECT date, hour, start, free_cpu, free_memory, unnest(classes) AS room
-    FROM availability JOIN newest USING (date, hour, node, at_us)
+    SELECT {keys}start, free_cpu, free_memory, unnest(classes) AS room
+    FROM {rows} JOIN newest USING ({keys}node, at_us)
 ), rooms AS (
-    SELECT date, hour, start, room.class, room.pods, room.available, room.lower, room.binding,
+    SELECT {keys}start, room.class, room.pods, room.available, room.lower, room.binding,
         free_cpu / greatest(room.cpu, {cluster.LEAST}) AS cpu,
         free_memory / greatest(room.memory, {cluster.LEAST}) AS memory
     FROM unnested
 ), totals AS (
-    SELECT date, hour, start, class, count(*) AS nodes, sum(pods)::BIGINT AS pods, sum(floor(available)) AS available,
+    SELECT {keys}start, class, count(*) AS nodes, sum(pods)::BIGINT AS pods, sum(floor(available)) AS available,
         sum(floor(lower)) AS lower,
         least(
             sum(CASE binding WHEN 'pods' THEN least(cpu, available) ELSE cpu END),
@@ -49,14 +70,32 @@ WITH newest AS (
         avg((binding = 'cpu')::INTEGER) AS bound_cpu,
         avg((binding = 'memory')::INTEGER) AS bound_memory,
         avg((binding = 'pods')::INTEGER) AS bound_pods
-    FROM rooms WHERE cpu IS NOT NULL AND memory IS NOT NULL GROUP BY date, hour, start, class
+    FROM rooms WHERE cpu IS NOT NULL AND memory IS NOT NULL GROUP BY {keys}start, class
 )
-SELECT start AS time, epoch_us(start) AS at_us, date, hour, class, nodes, pods,
+SELECT start AS time, epoch_us(start) AS at_us, {keys}class, nodes, pods,
     available, lower, fluid,
     CASE WHEN fluid > 0 THEN greatest(0, 1 - available / fluid) END AS fragmentation,
     CASE WHEN cpu > 0 THEN greatest(0, 1 - fitting / cpu) END AS stranded_cpu,
     CASE WHEN memory > 0 THEN greatest(0, 1 - fitting / memory) END AS stranded_memory,
     bound_cpu, bound_memory, bound_pods
 FROM totals
-"""  # noqa: S608 # numbers of our own
-VIEWS = (CLASSES, CLUSTER)
+"""  # noqa: S608 # numbers and names of our own
+
+
+def clusters(directory: Path, rolled: str) -> str:
+    """Return the statement that creates `cluster`; `rolled`: table of its closed hours, empty if it does not exist."""
+    # The piece of time that is still filling would lack nodes: only what lies before the newest row's is shown.
+    if not rolled:
+        last = f"(SELECT max(at_us) // {_STEP_US} * {_STEP_US} FROM availability)"  # noqa: S608
+        return f"CREATE VIEW cluster AS {totals('availability', f'at_us < {last}', 'date, hour, ')}"
+    last = f"(SELECT max(at_us) // {_STEP_US} * {_STEP_US} FROM fresh)"  # noqa: S608
+    return f"""
+CREATE VIEW cluster AS
+WITH {listing.choice(directory, "availability", rolled)},
+fresh AS NOT MATERIALIZED (
+    SELECT node, at_us, date, hour, free_cpu, free_memory, classes FROM availability JOIN open USING (date, hour)
+)
+({totals("fresh", f"at_us < {last}", "date, hour, ")})
+UNION ALL BY NAME
+SELECT * FROM {rolled} JOIN closed USING (date, hour)
+"""  # noqa: S608 # numbers and names of our own, and quoted paths

@@ -11,6 +11,7 @@ from schemas.sections.prediction import PEAK_MODELS
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history.table import TABLES
+from sinks.history.tables.rolled import ROLLED
 from spazio import cli, sink
 
 ROOT = Path(__file__).parents[3]
@@ -35,6 +36,10 @@ def test_the_commands_are_those_of_the_command_line() -> None:
 
 def test_the_tables_are_those_of_the_history() -> None:
     assert [cell.strip("`") for cell in first_column("history.md", "table")] == [table.name for table in TABLES]
+
+
+def test_the_roll_ups_are_those_of_the_history() -> None:
+    assert [cell.strip("`") for cell in first_column("history.md", "roll-up")] == [rolled.name for rolled in ROLLED]
 
 
 def test_the_subjects_are_those_of_the_contract() -> None:

@@ -84,6 +84,7 @@ OTHER: dict[str, Any] = {
     "process_checkpoint_seconds": 17, "process_tick_seconds": 0.0, "process_batch": 18,
     "process_failover_seconds": 7.0, "nats_replicas": 3,
     "history_dir": Path("/srv/h"), "history_flush_seconds": 19, "history_retention_seconds": 20,
+    "history_retention_1s_seconds": 25, "history_retention_10s_seconds": 26, "history_retention_1m_seconds": 27,
     "history_ahead_seconds": 3601, "history_max_bytes": 4099, "history_node_messages_per_minute": 6001,
     "history_buffer_rows": 2000, "cache_expiry_seconds": 21, "log_level": "debug", "log_format": "json",
     "dashboard_host": "::1", "dashboard_port": 8803, "dashboard_token_file": Path("/srv/token"),

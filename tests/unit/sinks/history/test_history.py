@@ -14,11 +14,13 @@ import pytest
 
 from processors.partition.partition import Partition
 from schemas import codec
+from schemas.sections.service import History
 from schemas.settings import load
-from sinks.history import compaction, layout, view
+from sinks.history import layout, view
+from sinks.history.upkeep import compaction, retention
 from sinks.history.writer import Writer
 from tests.support import telemetry
-from tests.support.history import append
+from tests.support.history import UNROLLED, append
 from tests.support.telemetry import NAMES, block, stored
 
 CREATED = "20261121T063000123456Z"
@@ -297,7 +299,8 @@ def test_hours_beyond_the_retention_are_dropped(tmp_path: Path) -> None:
     for start in (0, 3 * HOUR):
         feed(target, range(start, start + 5))
         target.flush()
-    assert compaction.drop(tmp_path, (telemetry.START + 2 * HOUR) * 1_000_000) == 1
+    week = History.model_validate({"retention_seconds": 7 * 24 * HOUR, **UNROLLED})
+    assert retention.drop(tmp_path, (telemetry.START + (2 + 7 * 24) * HOUR) * 1_000_000, week) == 1
     assert seconds_of(tmp_path) == list(range(3 * HOUR, 3 * HOUR + 5))
 
 

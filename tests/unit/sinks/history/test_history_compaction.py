@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 
 from schemas import codec
 from schemas.messages.estimate import Availability
-from sinks.history import compaction, layout, view
+from sinks.history import layout, view
+from sinks.history.table import TABLES, Table
+from sinks.history.upkeep import compaction
 from sinks.history.writer import Writer
 from tests.support import estimate, workload
 from tests.support.history import append
@@ -194,21 +197,104 @@ def test_a_folder_that_looks_like_a_partition_hides_no_column(tmp_path: Path) ->
     assert result == [("n", "2023-11-14", 22)]
 
 
-def test_merged_samples_take_the_encodings_for_numbers_and_both_libraries_read_them(tmp_path: Path) -> None:
+def test_merged_files_take_the_encodings_for_numbers_and_both_libraries_read_them(tmp_path: Path) -> None:
     target = writer(tmp_path)
     for sequences in (range(1, 40), range(40, 80)):
         put(target, sequences)
         target.flush()
-    before = {name: _frame(tmp_path, name) for name in ("samples", "availability")}
+    tables = [table for table in TABLES if table.name in ("samples", "availability")]
+    before = {table.name: _frame(tmp_path, table) for table in tables}
     assert compaction.compact(tmp_path, LATER_US) > 0
-    for name, frame in before.items():
-        assert _frame(tmp_path, name).equals(frame)
-        pattern = layout.quoted(f"{tmp_path}/{name}/**/*.parquet")
+    for table in tables:
+        assert _frame(tmp_path, table).equals(before[table.name])
+        pattern = layout.quoted(f"{tmp_path}/{table.name}/**/*.parquet")
         with duckdb.connect() as connection:
             metadata = connection.execute(f"SELECT encodings FROM parquet_metadata({pattern})").fetchall()
-        assert (("DELTA_BINARY_PACKED",) in metadata) == (name == "samples"), metadata
+        assert ("DELTA_BINARY_PACKED",) in metadata
+    assert exactly(tmp_path, [*range(1, 80)])
 
 
-def _frame(folder: Path, table: str) -> pl.DataFrame:
-    paths = folder.glob(f"{table}/date=*/hour=*/*.parquet")
-    return pl.concat(map(pl.read_parquet, paths), how="diagonal").sort("at_us", "sequence")
+def _frame(folder: Path, table: Table) -> pl.DataFrame:
+    paths = [path for path, _ in layout.files(folder) if path.parents[2].name == table.name]
+    rows = pl.concat([pl.read_parquet(path).cast(pl.Schema(table.columns)) for path in paths], how="diagonal")
+    return rows.sort("at_us", "sequence")
+
+
+NOW_US = (START + 60) * 1_000_000
+
+
+def files(directory: Path) -> int:
+    return len(list(layout.files(directory)))
+
+
+def fed(directory: Path, sequences: range) -> Writer:
+    """Write two messages a flush."""
+    target = writer(directory)
+    for first in sequences[::2]:
+        put(target, range(first, first + 2))
+        target.flush()
+    return target
+
+
+def test_small_files_of_an_hour_that_still_fills_are_merged_once(tmp_path: Path) -> None:
+    fed(tmp_path, range(1, 17))
+    grouped = compaction.group(tmp_path, NOW_US, frozenset())
+    assert (grouped, files(tmp_path)) == (frozenset(), 16)  # eight a table are few
+    fed(tmp_path, range(17, 21))
+    grouped = compaction.group(tmp_path, NOW_US, grouped)
+    assert grouped == {path for path, _ in layout.files(tmp_path)}
+    assert files(tmp_path) == 2
+    fed(tmp_path, range(21, 41))
+    second = compaction.group(tmp_path, NOW_US, grouped)
+    assert second > grouped
+    assert files(tmp_path) == 4
+    assert compaction.group(tmp_path, NOW_US, second) == second
+    assert exactly(tmp_path, [*range(1, 41)])
+    assert compaction.compact(tmp_path, NOW_US) == 0
+    assert compaction.compact(tmp_path, LATER_US) == 4
+    assert exactly(tmp_path, [*range(1, 41)])
+
+
+def test_a_file_beyond_the_cursor_is_not_merged_early(tmp_path: Path) -> None:
+    target = fed(tmp_path, range(1, 21))
+    put(target, range(21, 23))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "write_cursor", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            target.flush()
+    grouped = compaction.group(tmp_path, NOW_US, frozenset())
+    assert {layout.parse(path) for path in grouped} == {layout.Name(CREATED, 1, 20)}
+    target.flush()
+    assert exactly(tmp_path, [*range(1, 23)])
+
+
+@pytest.mark.slow
+def test_killed_while_it_merges_early_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
+    killed = 0
+    fed(tmp_path / "begun", range(1, 21))
+    compaction.group(tmp_path / "begun", NOW_US, frozenset())
+    fed(tmp_path / "begun", range(21, 41))
+    for number in range(60):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "begun", folder)
+        grouped = frozenset(path for path, name in layout.files(folder) if name.last == 20 and name.first == 1)
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+            break_after(patch, number, Killed())
+            compaction.group(folder, NOW_US, grouped)
+            break
+        killed += 1
+        fed(folder, range(41, 43))
+        assert exactly(folder, [*range(1, 43)]), number
+    assert killed >= 20
+
+
+def test_a_failed_early_merge_is_done_at_the_next_pass(tmp_path: Path) -> None:
+    fed(tmp_path, range(1, 21))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            compaction.group(tmp_path, NOW_US, frozenset())
+    assert files(tmp_path) == 20
+    compaction.group(tmp_path, NOW_US, frozenset())
+    assert files(tmp_path) == 2
+    assert exactly(tmp_path, [*range(1, 21)])

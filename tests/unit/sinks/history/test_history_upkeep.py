@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from schemas.sections.service import History
-from sinks.history import compaction, damage, layout, upkeep, view, writer
-from sinks.history.upkeep import Upkeep
+from sinks.history import layout, view, writer
+from sinks.history.upkeep import damage, retention, upkeep
+from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Window, Writer
-from tests.support.history import append
+from tests.support.history import UNROLLED, append
 from tests.support.telemetry import START, block, stored
 
 HOUR = 3600
@@ -61,7 +62,7 @@ def spoil(path: Path, kind: str) -> None:
 
 
 def tidy(directory: Path, second: int, **settings: float) -> None:
-    Upkeep(directory).run(at(second), History.model_validate({"retention_seconds": 6 * HOUR, **settings}))
+    Upkeep(directory).run(at(second), History.model_validate({"retention_seconds": 6 * HOUR, **UNROLLED, **settings}))
 
 
 @pytest.mark.cases
@@ -171,4 +172,4 @@ def test_beyond_the_byte_limit_the_oldest_whole_hours_go_first_and_the_current_s
     assert seconds_of(tmp_path) == [3 * HOUR, 3 * HOUR + 1]
     tidy(tmp_path, now, max_bytes=1)
     assert seconds_of(tmp_path) == [3 * HOUR, 3 * HOUR + 1]
-    assert compaction.limit(tmp_path, 1, at(5 * HOUR)) == 2
+    assert retention.limit(tmp_path, at(5 * HOUR), History.model_validate({"max_bytes": 1, **UNROLLED})) == 2

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from schemas import codec
 from schemas.messages.estimate import Availability, ClassRoom
 from sinks import cluster
-from sinks.history import compaction, layout, view
+from sinks.history import layout, view
 from sinks.history.tables import estimate
+from sinks.history.upkeep import compaction
 from sinks.history.writer import Writer
 from tests.support.estimate import availability
 from tests.support.history import append

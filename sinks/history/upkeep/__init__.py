@@ -1,0 +1,1 @@
+"""Upkeep of the history's files: merging, roll-ups, retention, damage."""

@@ -1,0 +1,100 @@
+"""Compaction: which files are merged, and when.
+
+Every flush writes a small file a table. Every ten minutes those of an hour that still fills become one file, and when
+the hour has ended ten minutes ago, all of its files become one. So a row is written three times, and an hour has the
+files of ten minutes at most, beside a few larger ones.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sinks.history import layout
+from sinks.history.layout import HOUR_US, Name
+from sinks.history.upkeep import merge
+
+_SETTLED_US = 10 * 60 * 1_000_000
+_FEW = 8  # files that are left until there are more
+
+
+def settled(begin_us: int, now_us: int) -> bool:
+    """Tell whether an hour ended ten minutes ago, so that hardly any row of it is still to come."""
+    return begin_us + HOUR_US + _SETTLED_US <= now_us
+
+
+def compact(directory: Path, now_us: int) -> int:
+    """Merge the files of each hour that ended ten minutes ago; returns the number of files removed.
+
+    Damaged files are set aside; the others of their hour are merged.
+
+    Raises:
+        OSError: An hour could not be merged, as on a full disk: its small files are still there. The other hours are
+            merged.
+    """
+    removed = 0
+    committed = layout.committed(directory)
+    failures: list[OSError] = []
+    for folder, begin_us in layout.hours(directory):
+        try:
+            removed += layout.remove_contained(folder)
+            if settled(begin_us, now_us):
+                removed += _compact_hour(folder, committed)
+        except OSError as error:
+            failures.append(error)
+    layout.raise_first(failures)
+    return removed
+
+
+def _compact_hour(folder: Path, committed: Mapping[str, int]) -> int:
+    removed = 0
+    for files in layout.by_stream(folder).values():
+        ready = [(path, name) for path, name in files if _is_committed(name, committed)]
+        if len(ready) > 1:
+            merge.merge(folder, ready)
+            removed += layout.remove_contained(folder)
+    return removed
+
+
+def group(directory: Path, now_us: int, grouped: frozenset[Path]) -> frozenset[Path]:
+    """Merge the small files of hours that still fill.
+
+    Args:
+        directory: Folder of the history.
+        now_us: Time in microseconds.
+        grouped: What an earlier call has returned; none: all files are taken as small, which costs one more merge.
+
+    Returns:
+        The files that are merged ones.
+
+    Raises:
+        OSError: An hour could not be merged. The others are, and will be taken as small.
+    """
+    committed = layout.committed(directory)
+    results: set[Path] = set()
+    failures: list[OSError] = []
+    for folder, begin_us in layout.hours(directory):
+        if settled(begin_us, now_us):
+            continue
+        for files in layout.by_stream(folder).values():
+            results |= grouped.intersection(path for path, _ in files)
+            small = _newest_small([each for each in files if _is_committed(each[1], committed)], grouped)
+            if len(small) <= _FEW:
+                continue
+            try:
+                merged = merge.merge(folder, small)
+                layout.remove_contained(folder)
+                results |= {merged} if merged else set()
+            except OSError as error:
+                failures.append(error)
+    layout.raise_first(failures)
+    return frozenset(results)
+
+
+def _newest_small(files: list[tuple[Path, Name]], grouped: frozenset[Path]) -> list[tuple[Path, Name]]:
+    """Return the files behind the last merged one: a range over a merged one would say that it contains its rows."""
+    last = max((name.last for path, name in files if path in grouped), default=-1)
+    return [(path, name) for path, name in files if name.first > last]
+
+
+def _is_committed(name: Name, committed: Mapping[str, int]) -> bool:
+    """Tell whether a file is final: one beyond the cursor is written again, and merging it would duplicate its rows."""
+    return name.last <= committed.get(name.created, name.last)

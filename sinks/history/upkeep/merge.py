@@ -1,0 +1,87 @@
+"""Merging: the files of a folder become one, sorted by node and time, in the encodings that suit the table.
+
+The merged file is written beside the small ones under a name whose range contains theirs; then the caller removes the
+small ones. A crash in between leaves both, so files whose range lies within another file's are removed first.
+For some milliseconds, a query may count rows twice or miss a file that it has listed; a second try is correct.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from sinks.history import layout
+from sinks.history.layout import Name
+from sinks.history.upkeep import damage
+
+log = logging.getLogger(__name__)
+
+_MEMORY = "512MB"
+# Encodings of version 2: delta for integers, byte streams for other numbers.
+_COLUMNS = "COMPRESSION zstd, PARQUET_VERSION v2, ROW_GROUP_SIZE 245760"
+
+
+def merge(folder: Path, files: Sequence[tuple[Path, Name]]) -> Path | None:
+    """Merge files of one stream and return the result; damaged files are set aside. None: less than two are readable.
+
+    Raises:
+        OSError: They could not be merged, as on a full disk; they are still there.
+    """
+    try:
+        return _merge(folder, files)
+    except OSError:
+        readable = [(path, name) for path, name in files if not damage.set_aside(path)]
+        if len(readable) == len(files):
+            raise
+        return _merge(folder, readable) if len(readable) > 1 else None
+
+
+def _merge(folder: Path, files: Sequence[tuple[Path, Name]]) -> Path:
+    whole = Name(files[0][1].created, min(name.first for _, name in files), max(name.last for _, name in files))
+    path = folder / str(whole)
+    with connected(folder) as connection:
+        paths = [layout.literal(path) for path, _ in files]
+        rows = connection.read_parquet(paths, union_by_name=True, hive_partitioning=False)
+        rows.create_view("merged")
+        store(connection, "merged", path, "ORDER BY node, at_us" if "node" in rows.columns else "ORDER BY at_us")
+    log.info("history.compacted", extra={"folder": str(folder), "files": len(files)})
+    return path
+
+
+@contextmanager
+def connected(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Connect to DuckDB with bounded memory, which spills into a folder, for the duration of a `with` block.
+
+    Raises:
+        OSError: Something in the block failed.
+    """
+    limits: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": _MEMORY,
+        "temp_directory": str(folder / ".spill"),
+    }
+    try:
+        with duckdb.connect(config=limits) as connection:
+            yield connection
+    except (duckdb.Error, OSError) as error:
+        raise OSError(f"{folder}: {error}") from error
+
+
+def store(connection: duckdb.DuckDBPyConnection, relation: str, path: Path, order: str = "") -> None:
+    """Write the rows of a table or view to a file: complete and durable, or absent.
+
+    Raises:
+        OSError, duckdb.Error: They cannot be written.
+    """
+    hidden = layout.hidden(path)
+    rows = f"FROM {relation} {order}"
+    try:
+        connection.execute(f"COPY ({rows}) TO {layout.quoted(str(hidden))} (FORMAT parquet, {_COLUMNS})")
+        with hidden.open("rb") as file:
+            os.fsync(file.fileno())
+    except (duckdb.Error, OSError):
+        hidden.unlink(missing_ok=True)
+        raise
+    layout.settle(hidden, path)

@@ -1,0 +1,101 @@
+"""Retention: removes hours that are too old, or the oldest beyond a number of bytes; rows only after their roll-up."""
+
+import contextlib
+import logging
+from pathlib import Path
+
+from schemas.sections.service import History
+from sinks.history import layout
+from sinks.history.layout import HOUR_US
+from sinks.history.tables import rolled
+from sinks.history.upkeep import rollup
+
+log = logging.getLogger(__name__)
+
+# Tables in the order in which their hours go beyond a number of bytes: rows first, then roll-ups, the finest first.
+_ORDER = {each.name: rank for rank, each in enumerate(rolled.ROLLED, 1)}
+
+
+def drop(directory: Path, now_us: int, settings: History) -> int:
+    """Remove hours that are older than the retention of their table; returns the number of files removed.
+
+    Raises:
+        OSError: An hour could not be removed; the others are.
+    """
+    removed = waiting = 0
+    failures: list[OSError] = []
+    for folder, begin_us in layout.hours(directory):
+        if begin_us + HOUR_US > now_us - int(_retention_seconds(folder.parents[1].name, settings) * 1e6):
+            continue
+        if rollup.lacks(directory, folder, begin_us, now_us, settings):
+            waiting += 1
+            continue
+        try:
+            removed += _remove(folder)
+        except OSError as error:
+            failures.append(error)
+    if waiting:
+        log.warning("history.rollup_missing", extra={"hours": waiting})
+    layout.raise_first(failures)
+    return removed
+
+
+def _retention_seconds(table: str, settings: History) -> float:
+    made = rolled.BY_NAME.get(table)
+    return settings.retention_seconds if made is None else made.retention_seconds(settings)
+
+
+def limit(directory: Path, now_us: int, settings: History) -> int:
+    """Remove whole hours until the files fit into `max_bytes`; returns the number of files removed.
+
+    The oldest hours of rows go first, then those of the finest roll-ups. The current hour stays, and so do rows that
+    have no roll-up yet, even if they are larger than the limit.
+
+    Raises:
+        OSError: An hour could not be removed; newer ones were removed in its place.
+    """
+    folders: dict[tuple[int, int], list[Path]] = {}
+    total = 0
+    for folder, begin_us in layout.hours(directory):
+        folders.setdefault((_ORDER.get(folder.parents[1].name, 0), begin_us), []).append(folder)
+        total += _bytes(folder)
+    removed = 0
+    failures: list[OSError] = []
+    for (_, begin_us), hour in sorted(folders.items()):
+        if total <= settings.max_bytes:
+            break
+        if begin_us + HOUR_US > now_us:
+            continue
+        for folder in hour:
+            if rollup.lacks(directory, folder, begin_us, now_us, settings):
+                continue
+            try:
+                size = _bytes(folder)
+                removed += _remove(folder)
+                total -= size
+            except OSError as error:
+                failures.append(error)
+    if removed:
+        log.warning("history.limited", extra={"files": removed, "bytes": total, "max_bytes": settings.max_bytes})
+    layout.raise_first(failures)
+    return removed
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in _all_files(folder))
+
+
+def _remove(folder: Path) -> int:
+    files = _all_files(folder)
+    for path in files:
+        path.unlink()
+    for empty in (folder, folder.parent):
+        with contextlib.suppress(OSError):  # keep a folder that is not empty
+            empty.rmdir()
+    return len(files)
+
+
+def _all_files(folder: Path) -> list[Path]:
+    """Return the files of rows, and those that were set aside."""
+    paths = [*folder.glob("*.parquet"), *folder.glob(f"*.parquet{layout.DAMAGED}")]
+    return [path for path in paths if layout.parse(path.with_name(path.name.removesuffix(layout.DAMAGED))) is not None]

@@ -1,0 +1,60 @@
+"""Upkeep of the files: drops old hours, bounds the bytes, sets damaged files aside, merges small files, makes roll-ups.
+
+Dropping comes first, because it makes room on a full disk, and no step keeps another from its work.
+"""
+
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from prometheus_client import Counter
+
+from schemas.sections.service import History
+from sinks.history.upkeep import compaction, damage, retention, rollup
+
+log = logging.getLogger(__name__)
+
+FAILURES = Counter("spazio_history_upkeep_failures_total", "steps of the upkeep that failed", ["step"])
+
+
+class Upkeep:
+    """Looks after the files of one folder; not thread-safe, and no writer may write during a step."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._readable: frozenset[damage.Stamp] = frozenset()
+        self._grouped: frozenset[Path] = frozenset()
+
+    def run(self, now_us: int, settings: History) -> None:
+        """Do every step once."""
+        for _ in self.steps(now_us, settings):
+            pass
+
+    def steps(self, now_us: int, settings: History) -> Iterator[str]:
+        """Do every step once, and yield its name after it; a step that fails is logged and counted."""
+        directory = self._directory
+        yield self._step("drop", lambda: retention.drop(directory, now_us, settings))
+        if settings.max_bytes:
+            yield self._step("limit", lambda: retention.limit(directory, now_us, settings))
+        yield self._step("inspect", self._inspect)
+        yield self._step("group", lambda: self._group(now_us))
+        yield self._step("compact", lambda: compaction.compact(directory, now_us))
+        jobs: list[rollup.Job] = []
+        yield self._step("list", lambda: jobs.extend(rollup.jobs(directory, now_us, settings)))
+        for job in jobs:
+            yield self._step("roll", functools.partial(rollup.make, job))
+
+    def _inspect(self) -> None:
+        self._readable = damage.inspect(self._directory, self._readable)
+
+    def _group(self, now_us: int) -> None:
+        self._grouped = compaction.group(self._directory, now_us, self._grouped)
+
+    def _step(self, name: str, step: Callable[[], object]) -> str:
+        try:
+            step()
+        except OSError as error:
+            FAILURES.labels(name).inc()
+            log.warning("history.upkeep_failed", extra={"step": name, "reason": str(error)})
+        return name

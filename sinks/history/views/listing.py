@@ -1,0 +1,48 @@
+"""The files of a table as rows, for views that choose between tables by the hours that these have."""
+
+from pathlib import Path
+
+from sinks.history import layout
+
+_NAME = "/date=([0-9-]+)/hour=([0-9]+)/([^/-]+)-([0-9]+)-([0-9]+)[.]parquet$"
+_PARTS = "['date', 'hour', 'created', 'begins', 'ends']"
+
+
+def pattern(directory: Path, table: str) -> str:
+    """Return the pattern of a table's files as a literal of SQL."""
+    return layout.quoted(f"{layout.literal(directory)}/{table}/*/*/*.parquet")
+
+
+def files(directory: Path, table: str) -> str:
+    """Return a query of a table's files: `date` and `hour` of the folder, and the parts of the name.
+
+    The sequences are texts of equally many digits, since the numbers may be larger than those of SQL.
+    """
+    parts = f"SELECT regexp_extract(file, '{_NAME}', {_PARTS}) AS part FROM glob({pattern(directory, table)})"  # noqa: S608
+    return (
+        "SELECT TRY_CAST(part.date AS DATE) AS date, TRY_CAST(part.hour AS INTEGER) AS hour, "  # noqa: S608 # quoted path
+        f"part.created AS created, part.begins AS begins, part.ends AS ends FROM ({parts}) WHERE part.date <> ''"
+    )
+
+
+def choice(directory: Path, source: str, rolled: str) -> str:
+    """Return two tables for `WITH`: the hours that come from a roll-up, `closed`, and those that do not, `open`.
+
+    Args:
+        directory: Folder of the history.
+        source: A table. Its hours are open where a file of it has no roll-up.
+        rolled: Table of its roll-ups, named as the files that they are made of, or for ranges that contain these.
+    """
+    return f"""
+made AS ({files(directory, rolled)}), stored AS ({files(directory, source)}),
+open AS (
+    SELECT DISTINCT date, hour FROM stored WHERE NOT EXISTS (
+        FROM made WHERE made.date = stored.date AND made.hour = stored.hour AND made.created = stored.created
+            AND made.begins <= stored.begins AND made.ends >= stored.ends
+    )
+), closed AS (SELECT date, hour FROM made EXCEPT SELECT date, hour FROM open)"""  # noqa: S608 # quoted paths
+
+
+def hours(directory: Path, table: str) -> str:
+    """Return a query of `date` and `hour` of the folders in which a table has files."""
+    return f"SELECT DISTINCT date, hour FROM ({files(directory, table)})"  # noqa: S608 # quoted path

@@ -15,7 +15,7 @@ import duckdb
 
 from sinks.history import layout
 from sinks.history.layout import Name
-from sinks.history.upkeep import damage
+from sinks.history.upkeep import damage, decimal
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def store(connection: duckdb.DuckDBPyConnection, relation: str, path: Path, orde
         OSError, duckdb.Error: They cannot be written.
     """
     hidden = layout.hidden(path)
-    rows = f"FROM {relation} {order}"
+    rows = f"{decimal.query(connection, relation)} {order}"
     try:
         connection.execute(f"COPY ({rows}) TO {layout.quoted(str(hidden))} (FORMAT parquet, {_COLUMNS})")
         with hidden.open("rb") as file:

@@ -2,8 +2,9 @@
 
 `spazio up --nodes NODES` runs in a folder of its own, after `--` with more of its options. The result has each
 process's share of a core and memory, the age of availability as it reaches a subscriber, how many nodes it was of, what
-a message takes in the streams, what the history wrote, and everything that should not happen: messages skipped, leases
-lost, connections dropped, errors in the log.
+a message takes in the streams, how many messages wait to be read, what the history wrote, and everything that should
+not happen: messages skipped, leases lost, connections dropped, errors in the log, an account that does not add up.
+Several numbers of nodes (`1000,2500`) are measured one after another, and also printed as rows of a table.
 
 The age is from a block's last sample to the arrival of the row, so at least the time from the last sample to the next.
 """
@@ -19,7 +20,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -83,10 +84,11 @@ async def observe(settings: Settings, seconds: float) -> dict[str, Any]:
 
         following = await client.subscribe(names.of("availability", "*"), cb=take)
         pids: dict[str, int] = addresses.read(settings)["pids"]
-        before, stored, counts = (
+        before, stored, counts, waiting = (
             {name: cpu_seconds(pid) for name, pid in pids.items()},
             await _stored(client, names),
             _counts(settings),
+            await _waiting(client, names),
         )
         began = time.monotonic()
         await asyncio.sleep(seconds)
@@ -94,6 +96,7 @@ async def observe(settings: Settings, seconds: float) -> dict[str, Any]:
         shares = {name: round((cpu_seconds(pid) - before[name]) / elapsed, 3) for name, pid in pids.items()}
         added = {name: value - counts.get(name, 0.0) for name, value in _counts(settings).items()}
         streams = {name: value - stored[name] for name, value in (await _stored(client, names)).items()}
+        waiting_then = await _waiting(client, names)
         await following.unsubscribe()
     times = np.array(ages) if ages else np.array([np.nan])
     return {
@@ -102,6 +105,7 @@ async def observe(settings: Settings, seconds: float) -> dict[str, Any]:
         "availability_age_p50_seconds": round(float(np.quantile(times, 0.5)), 3),
         "availability_age_p99_seconds": round(float(np.quantile(times, 0.99)), 3),
         "nodes_with_availability": len(nodes),
+        "messages_waiting": {"first": waiting, "last": waiting_then},
         "messages_a_second": {name: round(value / elapsed) for name, value in streams.items()},
         **{name: round(value) for name, value in added.items()},
     }
@@ -111,6 +115,17 @@ async def _stored(client: Client, names: Names) -> dict[str, int]:
     """Return the newest sequence of the streams."""
     js = client.jetstream()
     return {name: (await js.stream_info(name)).state.last_seq for name in (names.telemetry, names.estimates)}
+
+
+async def _waiting(client: Client, names: Names) -> int:
+    """Return the number of telemetry messages that readers have not been sent yet, over all readers."""
+    return sum(info.num_pending or 0 for info in await client.jetstream().consumers_info(names.telemetry))
+
+
+def _flow(settings: Settings) -> int:
+    """Return the exit status of `spazio doctor --flow`: 0 if what was published, read and stored adds up."""
+    command = [sys.executable, "-m", "spazio", "doctor", "--flow", "--data-dir", str(settings.data.dir)]
+    return subprocess.run(command, capture_output=True, check=False, timeout=120).returncode
 
 
 async def sizes(settings: Settings) -> dict[str, float]:
@@ -140,6 +155,8 @@ def measure(nodes: int, seconds: float, options: list[str]) -> dict[str, Any]:
         settings = all_settings.load({"data_dir": str(Path(folder) / "data")}, environ={})
         with running(settings, nodes, options) as log:
             result = asyncio.run(observe(settings, seconds))
+            result["resident_bytes_in_all"] = sum(result["resident_bytes"].values())
+            result["flow_status"] = _flow(settings)
             result["bytes_a_message"] = asyncio.run(sizes(settings))
             data = settings.data.dir
             result["disk_bytes"] = {
@@ -154,14 +171,37 @@ def measure(nodes: int, seconds: float, options: list[str]) -> dict[str, Any]:
     return {"nodes": nodes, "seconds": seconds, "options": options, **result, "errors": dict(problems)}
 
 
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return figures as rows of a Markdown table."""
+    services = list(results[0]["core_shares"])
+    heads = ["nodes", *services, "memory of all", "age p50", "age p99", "waiting", "skipped", "errors"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for result in results:
+        waiting = result["messages_waiting"]
+        cells = [
+            f"{result['nodes']:,}",
+            *(f"{result['core_shares'].get(name, 0.0):.2f}" for name in services),
+            f"{result['resident_bytes_in_all'] / 1e9:.2f} GB",
+            *(f"{result[f'availability_age_{quantile}_seconds']:.2f} s" for quantile in ("p50", "p99")),
+            f"{waiting['first']:,} to {waiting['last']:,}",
+            f"{result['messages_skipped']:,}",
+            str(sum(result["errors"].values())),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Print the figures as JSON."""
+    """Print the figures as JSON, those of several numbers of nodes also as a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("nodes", type=int, nargs="?", default=1000)
+    parser.add_argument("nodes", nargs="?", default="1000", help="number of nodes, or several with commas")
     parser.add_argument("seconds", type=float, nargs="?", default=60.0)
     parser.add_argument("options", nargs="*", help="options of `spazio up`, after --")
     asked = parser.parse_args()
-    print(json.dumps(measure(asked.nodes, asked.seconds, asked.options), indent=2))
+    results = [measure(int(nodes), asked.seconds, asked.options) for nodes in asked.nodes.split(",")]
+    for result in results:
+        print(json.dumps(result, indent=2))
+    print(table(results))
 
 
 if __name__ == "__main__":

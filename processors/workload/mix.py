@@ -7,7 +7,8 @@ class that was started last with probability r, else of one drawn from all start
     w = r recent / sum recent + (1 - r) started / sum started
 
 `recent` counts starts with a memory of 5 s, so that its quotient is the newest start or the newest few together;
-`started` with a memory of an hour. r begins near what bursts show, three starts of four. Pods that run already
+`started` with a memory of an hour. r begins near what bursts show, three starts of four, and remembers about eight
+starts, so that a burst says little of what comes after it in turn. Pods that run already
 when a node is first heard of count as old starts, so that without any start the mix is that of the running pods.
 
 Only classes that have running pods take part, as long as any has: what is over does not come next.
@@ -28,6 +29,7 @@ _RECENT_SECONDS = 5.0
 _STARTED_SECONDS = 3600.0
 _OLD = 1e-3  # weight among recent starts of a pod that ran before
 _REPEATS, _TRANSITIONS = 1.5, 2.0
+_KEPT = float(np.exp(-1 / 8))  # of what was remembered, at each start
 _LEAST = 1e-30
 
 
@@ -37,8 +39,8 @@ class State(NamedTuple):
     Attributes:
         started: (nodes, slots) starts of each class, with a memory of an hour.
         recent: (nodes, slots) the same with a memory of 5 s.
-        repeats: (nodes,) starts of the same class as the one before.
-        transitions: (nodes,) starts that had one before.
+        repeats: (nodes,) starts of the same class as the one before, of the last few.
+        transitions: (nodes,) starts that had one before, of the last few.
         latest: (nodes,) label of the class that was started last; NOBODY: none was.
     """
 
@@ -87,11 +89,16 @@ def update(state: State, label: NDArray[np.int64], more: Array, first: NDArray[n
     classes = np.count_nonzero(new > 0, axis=1)
     again = np.any((new > 0) & (label == state.latest[:, None]), axis=1)
     newest = label[np.arange(len(label)), np.argmax(new, axis=1)]
+    followed = np.where(any_new, total - 1 + had, 0.0)
+    repeated = np.where(any_new, total - classes + (again & had), 0.0)
+    kept = _KEPT**followed
+    # Starts that came together are remembered as if one after another.
+    weight = np.divide(1 - kept, (1 - _KEPT) * followed, out=np.zeros_like(kept), where=followed > 0)
     return State(
         started=state.started + came,
         recent=state.recent + np.where(first[:, None], came * _OLD, new),
-        repeats=state.repeats + np.where(any_new, total - classes + (again & had), 0.0),
-        transitions=state.transitions + np.where(any_new, total - 1 + had, 0.0),
+        repeats=state.repeats * kept + weight * repeated,
+        transitions=state.transitions * kept + weight * followed,
         latest=np.where(any_new, newest, state.latest),
     )
 

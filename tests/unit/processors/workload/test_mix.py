@@ -62,6 +62,17 @@ def test_where_classes_take_turns_each_is_as_likely_as_it_is_frequent() -> None:
     assert all(0.25 < weight < 0.45 for weight in node.weights().values())
 
 
+@pytest.mark.parametrize("together", [1, 50])
+def test_a_burst_is_forgotten_once_classes_take_turns(together: int) -> None:
+    node = Node()
+    for number in range(50 // together):
+        node.starts("a", number, together)
+    assert node.weights()["a"] > 0.9
+    for number in range(6):
+        node.starts(NAMES[number % 3], 100 + 30 * number)
+    assert node.weights()["c"] < 0.65
+
+
 def test_what_is_over_does_not_come_next_unless_nothing_runs() -> None:
     node = Node()
     node.starts("a", 0, 5)

@@ -49,7 +49,9 @@ def init(nodes: int, levels: int) -> State:
     return State(np.full(shape, np.nan), *(np.zeros(shape) for _ in State._fields[1:]))
 
 
-def update(state: State, value: Array, seconds: Array, hold: NDArray[np.bool_], *, slow: float) -> State:
+def update(
+    state: State, value: Array, seconds: Array, hold: NDArray[np.bool_], *, slow: float, fast: float = FAST_SECONDS
+) -> State:
     """Follow one value of each level.
 
     Args:
@@ -58,6 +60,7 @@ def update(state: State, value: Array, seconds: Array, hold: NDArray[np.bool_], 
         seconds: (nodes,) time that it stands for.
         hold: (nodes, levels or 1) True: the value is ignored, and the level stays, unless the level is unknown.
         slow: Seconds that are averaged while the level holds.
+        fast: Seconds in which a step is followed.
     """
     first = np.isnan(state.mean)
     live = ~np.isnan(value) & (first | ~hold)
@@ -66,7 +69,7 @@ def update(state: State, value: Array, seconds: Array, hold: NDArray[np.bool_], 
     bound = _DEVIATIONS_SQUARED * (state.variance + _FLOOR)
     step = (deviation**2 > bound) & (state.age >= _YOUNG_SECONDS)
     averaged = np.minimum(state.seconds, slow)
-    gain = np.where(step, -np.expm1(-span / FAST_SECONDS), _quotient(span, averaged + span))
+    gain = np.where(step, -np.expm1(-span / fast), _quotient(span, averaged + span))
     held = np.where(step, np.sign(deviation) * np.sqrt(bound), deviation)
     age = np.minimum(state.age, _MEMORY_SECONDS) + span
     part = np.where(live & ~first, _quotient(span, age), 0.0)

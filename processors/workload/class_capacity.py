@@ -186,10 +186,10 @@ class _Costs(NamedTuple):
 def _costs(state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, prior_deviation: float) -> _Costs:
     scale = nodes.amount[:, None, :]
     bent = _bent(cost.soaking, cost.value[..., CPU], nodes)
-    value, doubt = cost.value / scale * bent, cost.variance / scale**2 * bent**2
+    value, doubt = _bounded(cost.value, cost.soaking, nodes) / scale * bent, cost.variance / scale**2 * bent**2
     apart = np.where(cost.soaking[..., None], _APART_SOAKING, _APART) * value
     soaking = np.broadcast_to(cluster.soaking > classes.SOAKING, (len(value), len(cluster.label)))
-    absolute = np.maximum(cluster.cost, nodes.reference[:, None, :] / 100)
+    absolute = _bounded(np.maximum(cluster.cost, nodes.reference[:, None, :] / 100), soaking, nodes)
     elsewhere = absolute / scale * _bent(soaking, absolute[..., CPU], nodes)
     apart_elsewhere = np.where(soaking[..., None], _APART_SOAKING, _APART) * elsewhere
     here = np.any(state.label[:, :, None] == cluster.label, axis=1)
@@ -252,6 +252,16 @@ def _total(of_mix: Fits, free: Array, mean: Array, pods: Array) -> Total:
         capacity=np.minimum(free[rows, scarce] + mean[rows, scarce] * pods, 1.0),
         resource=scarce,
     )
+
+
+def _bounded(cost: Array, soaking: NDArray[np.bool_], nodes: Nodes) -> Array:
+    """Return costs (nodes, classes, resources) with at most all cores for a soaking pod.
+
+    With more threads than there are cores its work takes longer alone, too, so those slow down nothing but each other.
+    """
+    bounded = cost.copy()
+    bounded[..., CPU] = np.where(soaking, np.minimum(cost[..., CPU], nodes.cores[:, None]), cost[..., CPU])
+    return bounded
 
 
 def _bent(soaking: NDArray[np.bool_], demand: Array, nodes: Nodes) -> Array:

@@ -18,6 +18,7 @@ Memory grows after a start and does not shrink by much, so a pod counts with the
 has held, which fades with the memory of everything else.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -32,10 +33,14 @@ CPU, MEMORY = 0, 1
 EMPTY = -1
 SOAKING = 0.5  # of the kind's evidence
 
-_KIND_SECONDS, _OTHER_KIND_SECONDS = 8.0, 3.0  # soaking shows in each second, so one that does not counts more
+_KIND_SECONDS, _OTHER_KIND_SECONDS = 5.0, 5.0
+_DISTURBED_SECONDS = 1.3  # a block over more than that: something kept the agent from measuring, and pods from running
 _OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking pod is, relative
 _WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most so many cores
-_HELD_BACK = 0.5  # of a class's pods: a quota bounds what they use
+_REST_SECONDS = 3.0  # a job of a second, as a host runs now and then, takes no room for longer
+_BEYOND = 1.25  # of the CPUs: what a single pod wants
+_KEPT_FROM = 0.2  # of what pods use: more than that they wait for
+_MOSTLY = 0.5  # of a class's pods
 _EVIDENT_SECONDS = 10.0
 _SLOW_SECONDS = 60.0
 _OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
@@ -84,11 +89,13 @@ class Usage(NamedTuple):
         used: (nodes, slots, resources) cores and bytes that those use.
         waiting: (nodes, slots) cores that those want beyond it.
         held: (nodes, slots) how many of them a quota holds back.
+        busy: (nodes, slots) how many of them never slept, by what they use and their own waiting.
         starting, young: (nodes, slots, 3) number, cores and waiting cores of those of them that have just started, and
             of those that have not run for long.
         declared: (nodes, slots) what pods declare, 1: soaking, 0: serving; NaN: nothing.
         rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
         amount: (nodes, resources) cores and bytes that pods may have.
+        cores: (nodes,) CPUs.
         aged: (nodes,) True: the agent says for how long pods run.
         at_us: (nodes,) when it was read.
         span: (nodes,) seconds that it covers.
@@ -99,11 +106,13 @@ class Usage(NamedTuple):
     used: Array
     waiting: Array
     held: Array
+    busy: Array
     starting: Array
     young: Array
     declared: Array
     rest: Array
     amount: Array
+    cores: Array
     aged: NDArray[np.bool_]
     at_us: NDArray[np.int64]
     span: Array
@@ -161,12 +170,20 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     kind = _kind(state, usage, full)
     soaking = kind > SOAKING
     evident = state.demand.age > _EVIDENT_SECONDS
+    # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
+    limited = soaking & evident & ~_near(state.demand.mean)
+    held = usage.held > _MOSTLY * usage.counted[..., CPU]
     # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
-    wanted = usage.used[..., CPU] + np.where(soaking | (full[:, None] & ~evident), usage.waiting, 0.0)
+    waits = (soaking & ~limited & ~held) | (full[:, None] & ~evident)
+    wanted = usage.used[..., CPU] + np.where(waits, usage.waiting, 0.0)
     counted = usage.counted
+    # Pods that took less than their quota, and wait, are kept from it by others.
+    less = usage.used[..., CPU] < np.nan_to_num(state.demand.mean) * counted[..., CPU]
+    kept = limited & ~held & less & (usage.waiting > _KEPT_FROM * usage.used[..., CPU])
+    frozen = (full[:, None] & evident & ~soaking) | kept
     # Where ages are not reported, what came since the block before may have run for a part of it only.
-    partial = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
-    counted[..., CPU] = np.where(partial, 0.0, counted[..., CPU])
+    fresh = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
+    counted[..., CPU] = np.where(fresh, 0.0, counted[..., CPU])
     demand = np.divide(wanted, counted[..., CPU], out=np.full_like(wanted, np.nan), where=counted[..., CPU] > 0)
     here = counted[..., MEMORY] > 0
     mean = quotient(usage.used[..., MEMORY], counted[..., MEMORY])
@@ -176,7 +193,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         pods=usage.pods,
         starts=starts,
         present_us=np.where(usage.pods > 0, usage.at_us[:, None], state.present_us),
-        demand=level.update(faded, demand, usage.span, full[:, None] & ~soaking & evident, slow=_SLOW_SECONDS),
+        demand=level.update(faded, demand, usage.span, frozen, slow=_SLOW_SECONDS),
         kind=kind,
         most=np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most),
         held=state.held * fade + np.where(here, usage.span[:, None], 0.0),
@@ -217,18 +234,34 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     threads = quotient(usage.used[..., CPU] + usage.waiting, counted)
     evident = full[:, None] & (state.demand.age > _EVIDENT_SECONDS)
     threads = np.where(evident & (state.kind > SOAKING), state.demand.mean, threads)
-    # Not even a thread that never sleeps uses more than a core, which noise around a core does half of the time.
     # What threads wait for on a full machine is less exact.
     nearest = np.round(threads)
-    near = (threads <= (1 + _OVER) * nearest) & (threads >= (1 - _UNDER) * nearest)
     roughly = np.abs(threads - nearest) <= np.minimum(_WHOLE * nearest, _WIDEST)
-    whole = (nearest >= 1) & np.where(full[:, None], roughly, near)
-    shows = whole | (usage.held > _HELD_BACK * counted)
+    # What a pod waits for is estimated where the kernel does not say it; what it uses is measured.
+    near = _near(threads) | _near(quotient(usage.used[..., CPU], counted))
+    # One pod that wants more than all CPUs is not a service that the machine could run.
+    beyond = threads > _BEYOND * usage.cores[:, None]
+    whole = np.where(full[:, None], ((nearest >= 1) & roughly) | beyond, near)
+    mostly = _MOSTLY * counted
+    shows = whole | (usage.held > mostly) | (usage.busy > mostly)
     # A serving class looks like a soaking one while the machine cannot keep up with it.
     decided = evident & (state.kind <= SOAKING)
     seconds = np.where(shows, _KIND_SECONDS, _OTHER_KIND_SECONDS)
-    gain = np.where((counted > 0) & ~decided, -np.expm1(-usage.span[:, None] / seconds), 0.0)
+    # Pods that others keep from what their quota allows look like anything.
+    decided |= evident & (state.kind > SOAKING) & ~_near(state.demand.mean) & (usage.held <= mostly)
+    judged = (counted > 0) & ~decided & (usage.span[:, None] <= _DISTURBED_SECONDS)
+    gain = np.where(judged, -np.expm1(-usage.span[:, None] / seconds), 0.0)
     return np.where(np.isnan(usage.declared), state.kind + gain * (shows - state.kind), usage.declared)
+
+
+def _near(threads: Array) -> NDArray[np.bool_]:
+    """Return where a demand is that of a whole number of threads that never sleep.
+
+    Not even such a thread uses more than a core, which noise around a core does half of the time.
+    """
+    nearest = np.round(threads)
+    near: NDArray[np.bool_] = (threads <= (1 + _OVER) * nearest) & (threads >= (1 - _UNDER) * nearest)
+    return (nearest >= 1) & near
 
 
 def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_]) -> State:
@@ -239,10 +272,11 @@ def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDA
     # Pods on a full machine get less than they want, so taking less than their cost says nothing there.
     drift[:, CPU] = np.maximum(drift[:, CPU], np.where(full, 0.0, -np.inf))
     still = np.zeros((len(hold), 1), dtype=np.bool_)
+    follow = partial(level.update, slow=level.SLOW_SECONDS)
     pending = np.maximum(state.most * usage.pods - usage.used[..., MEMORY], 0.0)
     return state._replace(
-        rest=level.update(state.rest, usage.rest / usage.amount, usage.span, hold[:, None], slow=level.SLOW_SECONDS),
-        drift=level.update(state.drift, drift / usage.amount, usage.span, still, slow=level.SLOW_SECONDS),
+        rest=follow(state.rest, usage.rest / usage.amount, usage.span, hold[:, None], fast=_REST_SECONDS),
+        drift=follow(state.drift, drift / usage.amount, usage.span, still),
         pending=over_slots(pending),
     )
 

@@ -19,6 +19,7 @@ _WHOLE_SECONDS = 2  # its last second was whole
 _STARTING_SECONDS = 3  # what a pod uses while it starts is not what it takes
 _YOUNG_SECONDS = 20  # and perhaps not for longer: see `classes`
 _HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses
+_NEVER_SLEPT = (0.97, 1.01)  # cores used and waited for; both are measured, but not at the same instant
 
 
 class Sum(NamedTuple):
@@ -30,6 +31,7 @@ class Sum(NamedTuple):
         used: Cores, and bytes, of the counted ones.
         stalled: How much the counted ones waited for a CPU, compared with the other pods of the block.
         held: How many of them a quota holds back.
+        busy: How many of them never slept: what they use and wait for is one core, as of a thread that always runs.
         starting, young: Of these, number, cores and waiting of those that have just started, and of those that have not
             run for long.
         declared: How many of the running pods declare that they are serving, and that they are batch.
@@ -40,6 +42,7 @@ class Sum(NamedTuple):
     used: tuple[float, float] = (0.0, 0.0)
     stalled: float = 0.0
     held: int = 0
+    busy: int = 0
     starting: tuple[int, float, float] = (0, 0.0, 0.0)
     young: tuple[int, float, float] = (0, 0.0, 0.0)
     declared: tuple[int, int] = (0, 0)
@@ -139,11 +142,12 @@ class _Sums:
     """A `Sum` in the making."""
 
     __slots__ = (
-        "batch", "bytes", "cores", "counted", "held", "memories", "running", "serving", "stalled", "starting", "young",
+        "batch", "busy", "bytes", "cores", "counted", "held", "memories", "running", "serving", "stalled", "starting",
+        "young",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.running = self.counted = self.memories = self.held = self.serving = self.batch = 0
+        self.running = self.counted = self.memories = self.held = self.busy = self.serving = self.batch = 0
         self.cores = self.bytes = self.stalled = 0.0
         self.starting = self.young = (0, 0.0, 0.0)
 
@@ -164,6 +168,7 @@ class _Sums:
         self.cores += cores
         self.stalled += stalled
         self.held += quota > _HELD_BACK
+        self.busy += _NEVER_SLEPT[0] <= cores + stalled <= _NEVER_SLEPT[1]
         if age < _STARTING_SECONDS:
             self.starting = _more(self.starting, (1, cores, stalled))
         elif age < _YOUNG_SECONDS:
@@ -178,6 +183,7 @@ class _Sums:
             (self.cores, self.bytes),
             self.stalled,
             self.held,
+            self.busy,
             self.starting,
             self.young,
             (self.serving, self.batch),

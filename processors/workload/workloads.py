@@ -90,11 +90,13 @@ class Workloads:
             used=np.zeros((*shape, 2)),
             waiting=np.zeros(shape),
             held=np.zeros(shape),
+            busy=np.zeros(shape),
             starting=np.zeros((*shape, 3)),
             young=np.zeros((*shape, 3)),
             declared=np.full(shape, np.nan),
             rest=np.where(np.isnan(rest), beside, rest),
             amount=nodes.amount,
+            cores=nodes.cores,
             aged=np.array([tally.aged for tally in tallies]),
             at_us=np.array([tally.at_us for tally in tallies], dtype=np.int64),
             span=np.array([tally.span_us / 1e6 for tally in tallies]),
@@ -107,6 +109,7 @@ class Workloads:
                 usage.used[index, slot] = item.used
                 usage.waiting[index, slot] = item.stalled
                 usage.held[index, slot] = item.held
+                usage.busy[index, slot] = item.busy if tally.pressure else 0
                 usage.starting[index, slot] = item.starting
                 usage.young[index, slot] = item.young
                 usage.declared[index, slot] = np.nan if item.soaking is None else item.soaking

@@ -315,6 +315,41 @@ def test_hosts_with_and_without_pressure_information_say_the_same(util: float) -
     assert rows[1].lower == rows[0].lower
 
 
+@pytest.mark.parametrize("pods", [1, 4, 8])
+@pytest.mark.parametrize("threads", [0.45, 1.0])
+def test_hosts_with_and_without_pressure_information_agree_with_pods_and_on_a_full_machine(
+    pods: int, threads: float
+) -> None:
+    partition = Partition(configured(), 0)
+    rows: dict[str, Availability] = {}
+    for second in range(60):
+        running = pods if second >= 10 else 0
+        util = min(0.05 + threads * running / 4, 1.0)
+        waiting = max(0.2 + threads * running - 4 * util, 0.3 * util**2)
+        for node, pressure in (("with", min(waiting, 0.98)), ("without", None)):
+            made = block(
+                node,
+                second,
+                cpu_util=util,
+                cpu_pressure=pressure,
+                procs_running=1 + 4 * util + waiting,
+                memory_util=0.1,
+                pods=float(running),
+            )
+            each = min(threads, (4 * util - 0.2) / max(running, 1))
+            listed = [
+                {"pod": f"p{index}", "workloads": "a", "cpu_cores": each, "memory_bytes": 1e8}
+                for index in range(running)
+            ]
+            messages = [stored(made), stored(telemetry.usage(node, second + 1, listed, system_cpu_cores=0.2))]
+            for output in partition.fold(messages)[0]:
+                if isinstance(output.message, Availability):
+                    rows[node] = output.message
+    with_pressure, without = rows["with"], rows["without"]
+    assert without.available == pytest.approx(with_pressure.available, rel=0.05, abs=0.05)
+    assert without.lower == pytest.approx(with_pressure.lower, rel=0.05, abs=0.05)
+
+
 def test_a_clock_that_was_set_back_does_not_hold_churn_on() -> None:
     partition = Partition(configured(), 0)
     partition.fold([stored(block("n", 3600, seq=0)), stored(block("n", 3601, seq=1, pods=2.0))])

@@ -3,7 +3,7 @@
 Two forms (CARICO dissertation, eq 3.12 and 3.13). Signal form, from fresh usage y: `(1 - h - y)/c`. Capacity form,
 from what was learned: `(1 - h - baseline)/c - n`, which pods that are just starting do not disturb. While usage is
 fresh the smaller of both counts, since at saturation the second may promise what the first sees is gone; during
-churn only the second. The node's pod limit bounds both.
+churn only the second, once most of the cost is evidence. The node's pod limit bounds both.
 
 The interval is the delta method on A = (1 - y)/c with y = baseline + c n: gradient (-1/c, -n/c - A/c) in
 (baseline, c), so `Var A = v (1/W)/c^2 + Var(c) ((n + A)/c)^2`, W the seconds of evidence behind the baseline.
@@ -75,7 +75,7 @@ def update(
     Args:
         demand: Usage, baseline and cost.
         pods: (nodes,) running pods.
-        churn: (nodes,) True: fresh usage does not count now.
+        churn: (nodes,) True: only what was learned counts now, since usage is not fresh.
         headroom: (resources,) share never given away.
         most: (nodes,) pods that a node may run.
         whole: Round the lower bound down to whole pods.

@@ -22,7 +22,7 @@ from processors.model.direction import Direction
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_ALL_ASSUMED = 0.999
+_ALL_ASSUMED, _HALF_ASSUMED = 0.999, 0.5
 _WANDER = 0.15  # relative deviation of a cost over what no residual shows, such as pods that differ
 
 __all__ = ["RESOURCES", "Batch", "Params", "Result", "State", "conclude", "init", "update"]
@@ -53,6 +53,7 @@ class _Evidence(NamedTuple):
 
     Attributes:
         demanded: (nodes, features) usage that it is learned from.
+        full: (nodes,) True: a resource is used up, so usage shows no cost.
         hold: (nodes,) True: nothing was learned.
         prior: (nodes, features) cost that is assumed.
         state: Evidence after the second.
@@ -60,6 +61,7 @@ class _Evidence(NamedTuple):
     """
 
     demanded: Array
+    full: Flags
     hold: Flags
     prior: Array
     state: least_squares.State
@@ -97,7 +99,7 @@ def conclude(state: State, part: Local, global_model: GlobalModel, *, params: Pa
     most_assumed = cost.prior[np.arange(len(churn.pods)), np.asarray(columns)[room.resource]]
     kalman, estimate = params.variant.estimator.update(
         state.kalman,
-        Second(~state.seen, signal, churn.pods, churn.settling, part.limits.pods),
+        Second(~state.seen, signal, churn.pods, churn.settling, evidence.full, part.limits.pods),
         protocol.Estimate(room, most_assumed),
     )
     learned = ((evidence.state.baseline + cost.value * churn.pods[:, None])[:, columns]) * share
@@ -125,7 +127,8 @@ def _learn(state: State, part: Local, global_model: GlobalModel, params: Params)
     prior = np.where(held, state.assumed, assumed(part.sizes, global_model, columns, estimate))
     before = least_squares.cost(state.cost, prior, deviation=estimate.prior_deviation)
     demanded = _demanded(part, params)
-    hold = churn.still | part.full | availability.saturated(part.usage[:, columns[1:]])
+    full = part.full | availability.saturated(part.usage[:, columns[1:]])
+    hold = churn.still | full
     after = least_squares.update(
         state.cost,
         demanded,
@@ -137,7 +140,7 @@ def _learn(state: State, part: Local, global_model: GlobalModel, params: Params)
         level=estimate.level_seconds,
     )
     cost = least_squares.cost(after, prior, deviation=estimate.prior_deviation)
-    return _Evidence(demanded, hold, prior, after, cost)
+    return _Evidence(demanded, full, hold, prior, after, cost)
 
 
 def _signal(part: Local, global_model: GlobalModel, params: Params) -> tuple[Direction, Array, Array]:
@@ -194,6 +197,14 @@ def _demanded(part: Local, params: Params) -> Array:
     return demanded
 
 
+def _by_capacity(churn: ChurnState, cost: least_squares.Cost, params: Params) -> Flags:
+    """Return on which nodes (nodes,) only what was learned counts, not usage as well: in churn, given evidence."""
+    if not params.variant.policy:
+        return churn.settling
+    evident = cost.prior[:, params.resources].max(axis=1) <= _HALF_ASSUMED
+    return np.asarray(churn.settling & evident)
+
+
 def _level(state: State, used: Array, part: Local, params: Params) -> level.State:
     """Follow the used share (nodes, resources) of what pods may have; the reference variant believes each second.
 
@@ -234,7 +245,7 @@ def _room(used: level.State, share: Array, learned: _Evidence, churn: ChurnState
     return availability.update(
         Demand(used.mean, baseline, value, variance, spread),
         churn.pods,
-        churn.settling,
+        _by_capacity(churn, cost, params),
         headroom=np.array([estimate.headroom_cpu, estimate.headroom_memory]),
         most=most,
         whole=params.variant.policy and params.settings.policy.whole,

@@ -111,7 +111,7 @@ class Kalman(ABC):
         """
         signal, pods, churn, room = second.signal, second.pods, second.settling, estimate.room
         begun = self.init(signal, np.maximum(signal, 1e-6) / np.maximum(room.available, 1e-3))
-        hold = (churn & self._hold_in_churn) | (signal <= 0)
+        hold = (churn & self._hold_in_churn) | second.full | (signal <= 0)
         state, learned = self.learn(table.where(second.first, begun, state), signal, pods, hold)
         limit = np.maximum(second.most - pods, 0.0)
         by_signal, by_capacity = signal / learned.cost, np.maximum(learned.capacity / learned.cost - pods, 0.0)

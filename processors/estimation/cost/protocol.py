@@ -20,6 +20,7 @@ class Second(NamedTuple):
         signal: (nodes,) capacity signal; NaN: not known.
         pods: (nodes,) running pods.
         settling: (nodes,) True: containers start or end now.
+        full: (nodes,) True: a resource is used up, so usage shows no cost.
         most: (nodes,) pods that a node may run.
     """
 
@@ -27,6 +28,7 @@ class Second(NamedTuple):
     signal: Array
     pods: Array
     settling: Flags
+    full: Flags
     most: Array
 
 

@@ -21,6 +21,7 @@ NODES = 16
 REFERENCE = 0.1
 REST = 2.0
 AFTER = (10, 30, 60, 110)
+LONG = (*AFTER, 300, 600)
 
 
 class Reported(NamedTuple):
@@ -37,14 +38,16 @@ def noise(random: np.random.Generator, correlation: float, before: np.ndarray) -
     return np.asarray(correlation * before + np.sqrt(1 - correlation**2) * fresh)
 
 
-def run(times: float, correlation: float, *, measured: bool, seed: int = 1) -> Iterator[Reported]:
+def run(
+    times: float, correlation: float, *, measured: bool, seed: int = 1, marks: tuple[int, ...] = AFTER
+) -> Iterator[Reported]:
     """Yield what a partition says of nodes on which a pod takes so many times the reference pod's CPU."""
     random = np.random.default_rng(seed)
     partition = Partition(load({"model_global_weight": "0", "estimate_report_seconds": "0.5"}, environ={}), 0)
     cost = REFERENCE * times * random.lognormal(0, 0.2, NODES)
     shaken, beside = np.zeros((NODES, 40)), np.zeros(NODES)
     newest: dict[str, Availability] = {}
-    for second in range(max(AFTER) + 12):
+    for second in range(max(marks) + 12):
         pods = 0 if second < 10 else min(1 + (second - 10) // 15, 8)
         shaken, beside = noise(random, correlation, shaken), noise(random, correlation, beside)
         messages = []
@@ -68,7 +71,7 @@ def run(times: float, correlation: float, *, measured: bool, seed: int = 1) -> I
         for output in partition.fold(messages)[0]:
             if isinstance(output.message, Availability):
                 newest[output.message.node] = output.message
-        if second - 10 in AFTER:
+        if second - 10 in marks:
             limit = slowdown.share(2.0, CPUS) * CPUS
             for node in range(NODES):
                 truth = min((limit - REST) / cost[node], 110) - pods
@@ -99,3 +102,17 @@ def test_the_lower_bound_holds_where_only_the_number_of_pods_is_known(times: flo
     assert np.mean([each.row.lower <= each.truth for each in messages]) >= 0.9
     ratio = np.median([each.row.available / max(each.truth, 1.0) for each in messages])
     assert 0.6 < ratio < 1.5
+
+
+@pytest.mark.slow
+@pytest.mark.cases
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+@pytest.mark.parametrize("times", [1.0, 4.0, 10.0, 20.0])
+def test_both_bounds_hold_from_ten_seconds_to_ten_minutes_after_a_start(times: float, correlation: float) -> None:
+    messages = list(run(times, correlation, measured=True, seed=2, marks=LONG))
+    for after in LONG:
+        rows = [each for each in messages if each.after == after]
+        assert np.mean([each.row.lower <= each.truth for each in rows]) >= 0.8, f"lower, {after} s"
+        assert np.mean([each.row.upper >= each.truth for each in rows]) >= 0.8, f"upper, {after} s"
+    assert np.mean([each.row.lower <= each.truth for each in messages]) >= 0.9
+    assert np.mean([each.row.upper >= each.truth for each in messages]) >= 0.9

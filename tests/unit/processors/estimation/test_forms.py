@@ -182,7 +182,9 @@ def seconds() -> Iterator[tuple[Second, Estimate]]:
         room = availability.update(demand, pods, settling, headroom=np.zeros(2), most=110)
         signal = np.where(random.random(NODES) < 0.1, 0.0, 20 - 0.7 * pods + random.normal(0, 0.1, NODES))
         most = np.full(NODES, 110.0)
-        yield Second(np.full(NODES, second == 0), signal, pods, settling, most), Estimate(room, random.random(NODES))
+        full = random.random(NODES) < 0.1
+        measured = Second(np.full(NODES, second == 0), signal, pods, settling, full, most)
+        yield measured, Estimate(room, random.random(NODES))
 
 
 def estimated(name: str, rows: Rows) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from processors.estimation.global_model import EVIDENT_PODS, GlobalModel
+from processors.estimation.variant import Variant
 from processors.model import fair_share, keyed_sum
 from processors.partition.plan import Watermark
 from processors.reject import federated
@@ -141,14 +142,14 @@ def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> M
         silent_seconds: Older sums are left out.
 
     Returns:
-        The global model, or None while no partition has a node. Partitions whose features differ from those of
-        the last one (settings that are being rolled out) are left out.
+        The global model, or None while no partition has a node. Partitions whose features or units differ from those
+        of the last one (settings that are being rolled out) are left out.
     """
     live = _live(sums, second, silent_seconds)
     if not live:
         return None
-    features = live[-1].features
-    live = [model for model in live if model.features == features]
+    features, ratios = live[-1].features, live[-1].ratios
+    live = [model for model in live if (model.features, model.ratios) == (features, ratios)]
     return Model(
         scope="global",
         at_us=second * 1_000_000,
@@ -162,6 +163,7 @@ def merge(sums: Mapping[int, Model], second: int, *, silent_seconds: float) -> M
         transitions=_total([model.transitions for model in live]),
         costed=_total([model.costed for model in live]),
         voting=_total([model.voting for model in live]),
+        ratios=ratios,
     )
 
 
@@ -211,13 +213,13 @@ class Sums(NamedTuple):
     classes: totals.Sums | None
 
 
-def model_of(second: int, partition: int, features: tuple[str, ...], sums: Sums) -> Model:
+def model_of(second: int, partition: int, variant: Variant, sums: Sums) -> Model:
     """Return a partition's sums as a message."""
     return Model(
         scope="partition",
         partition=partition,
         at_us=second * 1_000_000,
-        features=list(features),
+        features=list(variant.features),
         moment=keyed_sum.triangle(sums.moment).tolist(),
         cost=sums.cost.tolist(),
         pods=sums.pods,
@@ -227,12 +229,13 @@ def model_of(second: int, partition: int, features: tuple[str, ...], sums: Sums)
         transitions=(sums.classes and sums.classes.transitions) or None,
         costed=sums.costed or None,
         voting=(sums.classes and sums.classes.voting) or None,
+        ratios=None if variant.absolute else True,
     )
 
 
-def global_model_of(model: Model, features: tuple[str, ...]) -> GlobalModel:
-    """Return the global model as arrays; nothing if it is empty or of other features than ours."""
-    if not model.nodes or tuple(model.features) != features:
+def global_model_of(model: Model, variant: Variant) -> GlobalModel:
+    """Return the global model as arrays; nothing if it is empty, or of other features or units than ours."""
+    if not model.nodes or tuple(model.features) != variant.features or bool(model.ratios) == variant.absolute:
         return GlobalModel()
     moment = keyed_sum.from_triangle(np.asarray(model.moment)) / model.nodes
     voters = model.costed or 0

@@ -251,7 +251,7 @@ class Partition:
         try:
             classes = own.workloads.sums(alive, self._reference(state), second * 1_000_000)
             sums = aggregate.Sums(total, cost, pods, int(alive.sum()), costed, classes)
-            model = aggregate.model_of(second, self.number, self._params.features, sums)
+            model = aggregate.model_of(second, self.number, self._params.variant, sums)
         except ValidationError:
             own.withheld += 1
             return []

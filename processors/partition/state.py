@@ -97,7 +97,7 @@ class PartitionState:
     def adopt(self, model: Model) -> None:
         """Take over the global model."""
         self._model_message = model
-        self.global_model = aggregate.global_model_of(model, self.params.features)
+        self.global_model = aggregate.global_model_of(model, self.params.variant)
         self.workloads.adopt(model)
 
     def snapshot(self) -> bytes:

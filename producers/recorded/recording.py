@@ -90,17 +90,26 @@ class Recording:
         (row,) = self._connection.execute(query, [str(self.prepared.path), _ROWS]).fetchall()
         return max(1.0, float(row[0]))
 
-    def leave_out_model(self, features: Sequence[str]) -> str:
-        """Exclude the recorded global model if it has other features; return those features, empty: it stays.
+    def leave_out_model(self, features: Sequence[str], *, ratios: bool) -> str:
+        """Exclude the recorded global model if it has other features or units; return what it has, empty: it stays.
 
-        A processor ignores a model of other features, so all nodes of the replay would lack a model.
+        A processor ignores such a model, so all nodes of the replay would lack one.
+
+        Args:
+            features: Features of the replay's model.
+            ratios: Whether it is in ratios of each node, as in the reference variant.
         """
         files = [str(file) for file in self._tables.get("model", [])]
         if not files:
             return ""
-        query = "SELECT DISTINCT features FROM read_parquet(?, union_by_name = true) WHERE scope = 'global'"
-        recorded = {",".join(row[0]) for row in self._connection.execute(query, [files]).fetchall()}
-        others = sorted(recorded - {",".join(features)})
+        # Histories of earlier versions lack the column.
+        query = (
+            "SELECT DISTINCT features, ratios FROM ((SELECT NULL::BOOLEAN AS ratios LIMIT 0) UNION ALL BY NAME "
+            "SELECT * FROM read_parquet(?, union_by_name = true)) WHERE scope = 'global'"
+        )
+        rows = self._connection.execute(query, [files]).fetchall()
+        recorded = {",".join(names) + (" in ratios" if relative else "") for names, relative in rows}
+        others = sorted(recorded - {",".join(features) + (" in ratios" if ratios else "")})
         if others:
             del self._tables["model"]
             self.kinds.remove("model")

@@ -104,6 +104,9 @@ class Model(Message):
     transitions: Annotated[float | None, Field(ge=0, le=1e12, description="starts after an earlier one, faded")] = None
     costed: Annotated[Count | None, Field(description="nodes with evidence of what a pod takes")] = None
     voting: Annotated[Count | None, Field(description="nodes on which pods were started, or ran before")] = None
+    ratios: Annotated[
+        Literal[True] | None, Field(description="usage is in ratios of each node (reference variant), not in its units")
+    ] = None
     node: NodeName | None = None
     partition: Count | None = None
 

@@ -79,11 +79,11 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
             opened.check()
             if lacking := replayed.lacking(prepared.metrics):
                 clean.complain(lacking)
-            features = choose(settings).features
-            if others := opened.leave_out_model(features):
+            variant = choose(settings)
+            if others := opened.leave_out_model(variant.features, ratios=not variant.absolute):
                 clean.complain(
-                    f"the recorded global model is of {others}, these settings model {','.join(features)}: "
-                    "a new one is aggregated"
+                    f"the recorded global model is of {others}, these settings model {','.join(variant.features)}"
+                    f"{'' if variant.absolute else ' in ratios'}: a new one is aggregated"
                 )
             result = asyncio.run(_Replay(settings, opened, feed_only=feed_only).run())
     except (Unmapped, Unusable, Unstartable, server.Unusable, stream.NoRoom, connection.Unacceptable, _InUse) as error:

@@ -65,6 +65,7 @@ MODEL: Schema = {
     "transitions": pl.Float64,
     "costed": pl.Int64,
     "voting": pl.Int64,
+    "ratios": pl.Boolean,
 }
 
 

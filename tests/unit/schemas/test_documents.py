@@ -203,6 +203,7 @@ FULL: dict[str, Message] = {
         transitions=2.0,
         costed=3,
         voting=4,
+        ratios=True,
     ),
     "prediction": predicted.prediction(),
     "reject": predicted.reject(),

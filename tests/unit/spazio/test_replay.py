@@ -4,7 +4,7 @@ import time
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import polars as pl
@@ -97,12 +97,25 @@ def test_a_recorded_model_is_replayed_whole_or_left_out_where_other_features_are
     messages = [*telemetry.recording(nodes=2, seconds=4), (NAMES.model, codec.encode(model))]
     folder = history(tmp_path / "history", messages)
     with recording.opened([folder], Replay.model_validate(SIZES), tmp_path / "work") as opened:
-        assert opened.leave_out_model(["cpu", "memory"]) == ""
+        assert opened.leave_out_model(["cpu", "memory"], ratios=False) == ""
         kept = [message for message in opened.messages() if message.kind == "model"]
         assert [codec.decode(Model, message.payload) for message in kept] == [model]
-        assert opened.leave_out_model(["cpu", "memory", "disk"]) == "cpu,memory"
+        assert opened.leave_out_model(["cpu", "memory", "disk"], ratios=False) == "cpu,memory"
         assert "model" not in opened.kinds
         assert not [message for message in opened.messages() if message.kind == "model"]
+
+
+@pytest.mark.parametrize("ratios", [None, True])
+def test_a_model_of_the_same_features_in_other_units_is_left_out(tmp_path: Path, ratios: Literal[True] | None) -> None:
+    model = Model(
+        scope="global", at_us=START * 1_000_000, features=["cpu", "memory"], moment=[0.1, 0.0, 0.2], cost=[0.0] * 2,
+        pods=2, nodes=1, ratios=ratios,
+    )  # fmt: skip
+    messages = [*telemetry.recording(nodes=2, seconds=4), (NAMES.model, codec.encode(model))]
+    folder = history(tmp_path / "history", messages)
+    with recording.opened([folder], Replay.model_validate(SIZES), tmp_path / "work") as opened:
+        assert opened.leave_out_model(["cpu", "memory"], ratios=bool(ratios)) == ""
+        assert opened.leave_out_model(["cpu", "memory"], ratios=not ratios)
 
 
 def test_shifted_times_keep_their_distances(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ _LOOK_SECONDS = 0.2
 _SETTLED_SECONDS = 6.0  # after a change, before slowdown is measured
 _GONE_SECONDS = 3.0  # between families
 _MOST_SLOWDOWN = 4.0
+_MOST_ADDED = 3  # steps of a family after its last one, until its work is slower than the policy allows
 
 
 @asynccontextmanager
@@ -104,27 +105,38 @@ class Experiment:
         for program in family.beside:
             await self._start(f"{family.name}-beside", program, None)
         counted: list[Pod] = []
-        for count in family.counts:
+        counts, added = list(family.counts), 0
+        for count in counts:  # grows
             while len(counted) < count:
                 index = len(counted)
                 counted.append(await self._start(family.workload(index), family.program(index), family.quota))
-            step = Step(family.name, family.limit, count, family.workload(count), time.time_ns() // 1000)
-            ended, step.disturbed = await self._wait(family, counted, step_seconds)
-            step.end_us = time.time_ns() // 1000
-            if family.limit == "memory":
-                left = available_bytes(self._settings) - self._settings.policy.eviction_bytes
-                step.fits = count + max(0, left) / family.size
-            else:
-                since_us = step.begin_us + _SETTLED_SECONDS * 1e6
-                if step.disturbed is not None:
-                    since_us = step.end_us
-                    ended, _ = await self._wait(family, counted, step_seconds)
-                step.slowdown = self._baseline.slowdown([*counted, *ended], since_us)
+            step = await self._step(family, counted, step_seconds)
             yield step
             if step.slowdown is not None and step.slowdown > _MOST_SLOWDOWN:
                 break
             if step.fits is not None and step.fits - count < 1:
                 break
+            fast = step.slowdown is not None and step.slowdown <= self._settings.slowdown
+            if fast and count == counts[-1] and added < _MOST_ADDED:
+                added += 1
+                counts.append(count + max(1, count - (counts[-2] if len(counts) > 1 else 0)))
+
+    async def _step(self, family: Family, counted: list[Pod], seconds: float) -> Step:
+        """Measure the running pods, once more if something else used the machine."""
+        count = len(counted)
+        step = Step(family.name, family.limit, count, family.workload(count), time.time_ns() // 1000)
+        ended, step.disturbed = await self._wait(family, counted, seconds)
+        step.end_us = time.time_ns() // 1000
+        if family.limit == "memory":
+            left = available_bytes(self._settings) - self._settings.policy.eviction_bytes
+            step.fits = count + max(0, left) / family.size
+            return step
+        since_us = step.begin_us + _SETTLED_SECONDS * 1e6
+        if step.disturbed is not None:
+            since_us = step.end_us
+            ended, _ = await self._wait(family, counted, seconds)
+        step.slowdown = self._baseline.slowdown([*counted, *ended], since_us)
+        return step
 
     async def _wait(self, family: Family, counted: list[Pod], seconds: float) -> tuple[list[Pod], float | None]:
         """Wait, replacing pods if the family does so; return replaced pods, and the CPUs that disturbed meanwhile."""

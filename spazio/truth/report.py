@@ -1,17 +1,18 @@
 """Report of the experiment: shares of right estimates and valid bounds, by family and policy, as text and JSON."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from spazio.truth.evaluation import Cell
-from spazio.truth.recording import Recording
+from spazio.truth.recording import Recording, of_family
 
-# Required shares of right estimates, by seconds after a change.
+# Required shares of right estimates, by seconds after a change; and of valid bounds in each family.
 WANTED = {10: 0.8, 30: 0.9}
 BOUNDED = 0.9
+_UNSTABLE = 10.0  # slowdown
 
 
 def share(flags: Sequence[bool]) -> float:
@@ -56,6 +57,7 @@ def text(recording: Recording, forms: Mapping[str, Sequence[Cell]], policy: floa
                 chosen = [cell for cell in cells if cell.slowdown == slowdown and cell.seconds == seconds]
                 lines.append(_row(f"{form} | {slowdown:g} | {seconds:g} s", figures(chosen)))
     first = [cell for cell in next(iter(forms.values())) if cell.slowdown == policy]
+    lines += ["", f"Wanted of the default form at s = {policy:g}:", "", *verdict(recording, first)]
     lines += ["", f"By family, s = {policy:g}:", ""]
     lines += ["| family | cells | right | over | `lower` holds | bias, pods | class right | class bound |"]
     lines += ["|---|---|---|---|---|---|---|---|"]
@@ -76,6 +78,62 @@ def text(recording: Recording, forms: Mapping[str, Sequence[Cell]], policy: floa
         result = f"{step.fits:.1f} hold" if step.slowdown is None else f"{step.slowdown:.2f}"
         lines.append(f"| {step.family} | {step.pods} | {result} |")
     return "\n".join(lines) + "\n"
+
+
+def verdict(recording: Recording, cells: Sequence[Cell]) -> list[str]:
+    """Return what is wanted of the default form at the policy's slowdown, what was reached, and which families miss it.
+
+    Args:
+        recording: The experiment.
+        cells: Cells of that form and slowdown.
+    """
+    rows = []
+    for seconds, least in WANTED.items():
+        marked = [cell for cell in cells if cell.seconds == seconds]
+        reached = share([cell.right() for cell in marked])
+        wanted = f"right {seconds} s after a change in {least:.0%} of cells"
+        rows.append((wanted, f"{reached:.0%}", reached >= least, _missing(marked, Cell.right)))
+    over = [cell for cell in cells if cell.available > 2 * cell.truth + 1]
+    rows.append(("never over twice the truth and one", f"{len(over)} cells", not over, _named(over)))
+    held = {name: share([cell.bounded for cell in group]) for name, group in _by_family(cells).items()}
+    short = [name for name, part in held.items() if part < BOUNDED]
+    least_held = min(held.values(), default=1.0)
+    rows.append(
+        (f"`lower` holds in {BOUNDED:.0%} of cells of every family", f"{least_held:.0%}", not short, ", ".join(short))
+    )
+    shaky = unstable(recording, cells)
+    rows.append(
+        ("no family unstable at the number that `lower` allows", f"{len(shaky)} families", not shaky, ", ".join(shaky))
+    )
+    lines = ["| wanted | reached | | missed by |", "|---|---|---|---|"]
+    return lines + [f"| {wanted} | {reached} | {'✓' if ok else '✗'} | {names} |" for wanted, reached, ok, names in rows]
+
+
+def unstable(recording: Recording, cells: Sequence[Cell]) -> list[str]:
+    """Return the families in which a number of pods that `lower` had allowed was slowed down by more than ten times."""
+    allowed: dict[str, float] = {}
+    for cell in cells:
+        allowed[cell.family] = max(allowed.get(cell.family, 0.0), cell.pods + cell.lower if cell.lower else 0.0)
+    return [
+        name
+        for name, steps in of_family(recording.steps).items()
+        if any((step.slowdown or 0) > _UNSTABLE and step.pods <= allowed.get(name, 0.0) for step in steps)
+    ]
+
+
+def _by_family(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.family, []).append(cell)
+    return groups
+
+
+def _missing(cells: Sequence[Cell], holds: Callable[[Cell], bool]) -> str:
+    return _named([cell for cell in cells if not holds(cell)])
+
+
+def _named(cells: Sequence[Cell]) -> str:
+    return ", ".join(f"{name} ({len(group)})" for name, group in _by_family(cells).items())
 
 
 def _row(head: str, values: Mapping[str, float | int]) -> str:

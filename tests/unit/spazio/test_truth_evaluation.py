@@ -1,0 +1,49 @@
+"""How many pods fit by the measured slowdowns, and which cells count."""
+
+from pathlib import Path
+
+import pytest
+
+from spazio.truth import evaluation, report
+from spazio.truth.evaluation import Cell
+from spazio.truth.recording import Recording, Step
+
+
+def steps(*measured: tuple[int, float], family: str = "burn") -> list[Step]:
+    return [Step(family, "cpu", pods, family, 0, 31_000_000, slowdown) for pods, slowdown in measured]
+
+
+def test_what_fits_lies_between_two_steps_by_the_inverse_of_the_slowdown() -> None:
+    assert evaluation.most(steps((1, 1.0), (3, 1.5), (5, 2.5)), 2.0) == pytest.approx(
+        3 + 2 * (1 / 1.5 - 0.5) / (1 / 1.5 - 0.4)
+    )
+    # An open loop without room left: the number is that of the step that held, and a little.
+    assert evaluation.most(steps((8, 1.6), (12, 80.0)), 2.0) == pytest.approx(8.8, abs=0.1)
+
+
+def test_a_measurement_below_the_one_before_is_averaged_with_it() -> None:
+    disturbed = evaluation.most(steps((1, 1.0), (2, 2.6), (3, 1.2), (4, 1.9), (5, 3.0)), 2.0)
+    assert disturbed is not None
+    assert 4 < disturbed < 5
+
+
+def test_nothing_is_known_where_every_number_of_pods_held_and_none_fits_where_the_first_did_not() -> None:
+    assert evaluation.most(steps((1, 1.0), (2, 1.4)), 2.0) is None
+    assert evaluation.most(steps((1, 2.4), (2, 4.0)), 2.0) == 0
+
+
+def test_a_step_that_something_disturbed_gives_the_truth_but_no_cell(tmp_path: Path) -> None:
+    measured = steps((1, 1.0), (2, 1.5), (3, 2.5))
+    assert not list(evaluation.cells(Recording(tmp_path, {}, measured), [], 2.0, [10.0]))
+    measured[1].disturbed = 0.4
+    assert evaluation.most(measured, 2.0) == pytest.approx(2.625)
+
+
+def test_the_verdict_names_what_is_missed_and_by_whom(tmp_path: Path) -> None:
+    right = Cell("burn", 1, 2.0, 30.0, 2.0, 2.1, 1.0, None, None)
+    wrong = Cell("think", 1, 2.0, 30.0, 6.0, 2.0, 8.0, None, None)
+    recording = Recording(tmp_path, {}, [*steps((1, 1.0), (2, 30.0), family="think")])
+    lines = report.verdict(recording, [right, wrong])
+    assert "| right 30 s after a change in 90% of cells | 50% | ✗ | think (1) |" in lines
+    assert "| `lower` holds in 90% of cells of every family | 0% | ✗ | think |" in lines
+    assert "| no family unstable at the number that `lower` allows | 1 families | ✗ | think |" in lines

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from schemas.messages.estimate import Availability
@@ -46,18 +47,24 @@ async def show(addresses: dict[str, Any], settings: Settings) -> None:
         "",
     ]
     print("\n".join(lines), flush=True)
-    row = await _settled(settings)
+    seen = await _settled(settings)
     missing = f"no numbers after {_FIRST_SECONDS:.0f} s: `spazio doctor` shows what is missing"
-    text = [missing] if row is None else sentences(row, settings)
+    text = sentences(seen, settings) if seen else [missing]
     if warning := await asyncio.to_thread(retention.warning, settings, _ASKED_SECONDS):
         text.append(warning)
     print("".join(f"  {clean.text(line)}\n" for line in text), flush=True)
 
 
-def sentences(row: Availability, settings: Settings) -> list[str]:
-    """Return one node's availability as text: the lower bound, the expectation, and what counts as a pod."""
+def sentences(seen: Sequence[Availability], settings: Settings) -> list[str]:
+    """Return one node's newest rows as text: the lower bound, the expectation, and what counts as a pod.
+
+    An expectation that still moves is shown as the range of these rows.
+    """
+    row, available = seen[-1], [each.available for each in seen]
     running = f"{row.pods} pod{'' if row.pods == 1 else 's'} running"
-    first = f"{row.node}: at least {row.lower:.0f} more pods fit, {row.available:.1f} expected"
+    steady = max(available) - min(available) <= _STEADY * max(available)
+    expected = f"{row.available:.1f}" if steady else f"still learning, {min(available):.0f} to {max(available):.0f}"
+    first = f"{row.node}: at least {min(each.lower for each in seen):.0f} more pods fit, {expected} expected"
     return [
         f"{first}; {_BINDING.get(row.binding, row.binding)}; {running}.",
         f"A pod is {_unit(row, settings)}; it fits while CPU work takes at most {settings.slowdown:.1f} times as long "
@@ -78,24 +85,24 @@ def _unit(row: Availability, settings: Settings) -> str:
     return "the mean pod that was seen"
 
 
-async def _settled(settings: Settings) -> Availability | None:
-    """Return this node's availability once it is steady, or after `_LEARNING_SECONDS`; None: there is none."""
+async def _settled(settings: Settings) -> list[Availability]:
+    """Return this node's rows of the last seconds once they are steady, or after `_LEARNING_SECONDS`; none: empty."""
     loop, node = asyncio.get_running_loop(), settings.sample.node_name
-    began, newest = loop.time(), None
+    began = loop.time()
+    _learning(0)
     seen: deque[tuple[float, Availability]] = deque()
     try:
         async with latest.follow(settings) as nodes:
-            while (now := loop.time() - began) < (_LEARNING_SECONDS if newest else _FIRST_SECONDS):
+            while (now := loop.time() - began) < (_LEARNING_SECONDS if seen else _FIRST_SECONDS):
                 _learning(now)
                 rows = [row for row in await nodes.read(1) if row.node == node]
-                newest = rows[0] if rows else newest
                 seen.extend((loop.time() - began, row) for row in rows)
                 if rows and _steady(seen):
                     break
     except latest.Unreachable:
         pass
     _learning(None)
-    return newest
+    return [row for _, row in seen]
 
 
 def _steady(seen: deque[tuple[float, Availability]]) -> bool:
@@ -109,8 +116,10 @@ def _steady(seen: deque[tuple[float, Availability]]) -> bool:
 
 
 def _learning(seconds: float | None) -> None:
-    """Show on a terminal how long the learning has taken; None: it has ended."""
+    """Show on a terminal how long the learning has taken, elsewhere that it has begun; None: it has ended."""
     if not sys.stdout.isatty():
+        if seconds == 0:
+            print(f"  learning how many more pods fit, for {_LEARNING_SECONDS:.0f} s at most", flush=True)
         return
     text = "" if seconds is None else f"  learning {seconds:.0f}/{_LEARNING_SECONDS:.0f} s"
     sys.stdout.write(f"\r{text:<30}" + ("\r" if seconds is None else ""))

@@ -223,6 +223,23 @@ def test_a_signal_ends_everything_within_five_seconds_and_the_next_start_goes_on
 
 @pytest.mark.slow
 @pytest.mark.alone
+@pytest.mark.skipif(os.cpu_count() != 2, reason="the numbers are those of a machine with two CPUs")
+def test_the_first_number_of_an_idle_machine_comes_soon_and_holds(tmp_path: Path) -> None:
+    number = re.compile(r"at least (\d+) more pods fit, ([\d.]+) expected")
+    with up(tmp_path / "data") as running:
+        said = until(lambda: number.search(running.log.read_text()), 20, "a number on the screen")
+        assert said is not None
+        least, expected = float(said[1]), float(said[2])
+        assert least <= expected
+        assert 10 <= expected <= 20
+        time.sleep(60)
+        row = running.cached()
+        assert row["lower"] >= 0.6 * row["available"]
+        assert row["available"] == pytest.approx(expected, rel=0.25)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
 def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tmp_path: Path) -> None:
     with up(tmp_path / "data", "--processors", "2") as running:
         until(running.top, 10, "this host in the cache")

@@ -19,7 +19,7 @@ def row(**fields: object) -> Availability:
 
 
 def test_where_no_pod_was_seen_the_unit_is_the_reference_pod() -> None:
-    first, second = screen.sentences(row(), load({"policy_slowdown": "1.5"}, environ={}))
+    first, second = screen.sentences([row()], load({"policy_slowdown": "1.5"}, environ={}))
     assert first == "vm: at least 9 more pods fit, 12.4 expected; CPU time runs out first; 0 pods running."
     assert "the reference pod of 100m CPU and 200 MiB, since none was seen yet" in second
     assert "at most 1.5 times as long as alone" in second
@@ -27,9 +27,15 @@ def test_where_no_pod_was_seen_the_unit_is_the_reference_pod() -> None:
 
 def test_what_was_started_lately_is_what_is_counted() -> None:
     mix = {"web": 0.6, "-": 0.2, "ml": 0.15, "cron": 0.05}
-    first, second = screen.sentences(row(mix=mix, pods=1, prior=0.1, binding="memory"), load({}, environ={}))
+    first, second = screen.sentences([row(mix=mix, pods=1, prior=0.1, binding="memory")], load({}, environ={}))
     assert "memory runs out first; 1 pod running" in first
     assert "60% web, 20% of unknown class, 15% ml, and others" in second
+
+
+def test_a_number_that_still_moves_after_a_minute_is_a_range_behind_the_least_bound() -> None:
+    moving = [row(available=8.6, lower=3.0), row(available=20.2, lower=9.0), row(available=14.0, lower=7.0)]
+    first, _ = screen.sentences(moving, load({}, environ={}))
+    assert "at least 3 more pods fit, still learning, 9 to 20 expected" in first
 
 
 @pytest.mark.parametrize(

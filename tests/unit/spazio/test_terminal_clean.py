@@ -114,7 +114,7 @@ async def test_the_first_screen_shows_any_node(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def settled(_: object) -> Any:
-        return evil_row()
+        return [evil_row()]
 
     monkeypatch.setattr(screen, "_settled", settled)
     await screen.show({}, load({}, environ={}))

@@ -132,7 +132,8 @@ class Voice:
         pods = np.broadcast_to(self._running()[:, None].astype(np.float64), used.shape)
         zeros = np.zeros(used.shape)
         waited = np.clip(runnable - cpus, 0.0, cpus) / cpus
-        shown = sample.shown(used / cpus, share, zeros, zeros, runnable, self._load1, pods, waited)
+        listed = runnable + 1.0  # the kernel counts the thread that reads it
+        shown = sample.shown(used / cpus, share, zeros, zeros, listed, self._load1, pods, waited)
         values = np.round(shown.reshape(len(self.nodes), -1), 4).tolist()
         for node in np.flatnonzero(cluster.alive).tolist():
             block = SampleBlock.model_construct(

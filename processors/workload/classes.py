@@ -8,11 +8,12 @@ started count as running, but nothing is learned from them; nor from those a lit
 the class is known to demand, since some starts take long. Usage is in cores and bytes, so it holds on any machine.
 
 *Kind* (see `slowdown`): threads of a soaking pod are always runnable, so what its pods use and wait for together is a
-whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class
-a soaking one; a class of which nothing is known counts as serving. What its pods declare counts from the first block
-on, whatever is seen. A soaking pod wants what it uses and what it waits for, and it says so however full the machine
-is. How much each class waits there is known roughly in one second, so whether it still soaks is judged by the mean of
-many. A serving pod wants what it uses; on a machine that is full it gets less, so then nothing is learned of it.
+whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class a
+soaking one; a class of which nothing is known counts as serving, and one that soaks elsewhere as soaking. What its pods
+declare counts from the first block on, whatever is seen. A soaking pod wants what it uses and what it waits for, and it
+says so however full the machine is. How much each class waits there is known roughly in one second, so whether it still
+soaks is judged by the mean of many. A serving pod wants what it uses; on a machine that is full it gets less, so then
+nothing is learned of it.
 
 Memory grows after a start and does not shrink by much, so a pod counts with the most that the mean pod of its class
 has held, which fades with the memory of everything else.
@@ -42,6 +43,7 @@ _BEYOND = 1.25  # of the CPUs: what a single pod wants
 _KEPT_FROM = 0.2  # of what pods use: more than that they wait for
 _MOSTLY = 0.5  # of a class's pods
 _EVIDENT_SECONDS = 10.0
+_LITTLE_SECONDS = 15.0  # a node that has run a class for no longer takes the kind that the cluster knows
 _SLOW_SECONDS = 60.0
 _OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
 
@@ -147,6 +149,15 @@ def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
     state.demand.mean[node, slot] = np.nan
     for part in (*state.demand[1:], state.starts.started, state.starts.recent):
         part[node, slot] = 0.0
+
+
+def follow(state: State, soaking: NDArray[np.int64]) -> State:
+    """Return the state with these labels as soaking classes where a node has run them for some seconds at most.
+
+    Pods may end before a node can tell by itself, which takes six seconds of one of them; the cluster can tell.
+    """
+    little = np.isin(state.label, soaking) & (state.held <= _LITTLE_SECONDS)
+    return state._replace(kind=np.where(little, 1.0, state.kind))
 
 
 def slope(state: State) -> Array:

@@ -3,6 +3,10 @@
 What is assumed of a class (its cost elsewhere, W0) enters with the weight 1/(d max(W0, W))^2, d its relative
 deviation: an assumption that is off by a factor is given up as fast as one that is right is confirmed. What the level
 itself is unsure by is its weight on the other side, and that of one more second in which the deviation d is expected.
+
+A serving class's demand wanders more slowly than a few seconds show, so it stays unsure until it was watched for long.
+A soaking class has a whole number of threads that never sleep: nothing of it wanders, and pods that live for a few
+seconds each teach as much as one that lives for long.
 """
 
 from typing import NamedTuple
@@ -51,10 +55,12 @@ def weigh(state: classes.State, prior: Array, *, deviation: Array | float) -> Co
     noise = np.stack((widened, np.zeros_like(widened)), axis=-1)
     # One more second with the prior's own deviation: a fresh level is believed after some seconds, not at once. And
     # what wanders more slowly than it was watched shows in no residual.
+    soaking = state.kind > classes.SOAKING
     wander = (_WANDER * classes.slope(state)) ** 2 * _WANDER_SECONDS / (_WANDER_SECONDS + seconds)
+    wander = np.where(soaking[..., None], 0.0, wander)
     unsure = classes.quotient(noise + doubt / (seconds + 1.0), seconds) + np.where(seconds > 0, wander, 0.0)
     precision = np.divide(1.0, unsure, out=np.zeros_like(unsure), where=unsure > 0)
     assumed = 1.0 / doubt
     value = (classes.slope(state) * precision + prior * assumed) / (total := precision + assumed)
     share = np.maximum(assumed / total, np.exp(-seconds / _SETTLING_SECONDS))
-    return Cost(value=value, variance=1.0 / total, prior=share, soaking=state.kind > classes.SOAKING)
+    return Cost(value=value, variance=1.0 / total, prior=share, soaking=soaking)

@@ -124,7 +124,8 @@ class Workloads:
         size = np.stack((nodes.cores, nodes.amount[:, 1]), axis=1)
         used = np.minimum(usage.used, size[:, None, :])
         usage = usage._replace(used=used)
-        before = table.take(self._state, rows)
+        soaking = self._cluster.label[self._cluster.soaking > classes.SOAKING]
+        before = classes.follow(table.take(self._state, rows), soaking)
         hold = nodes.churn & self._estimate.hold_in_churn
         after = classes.update(before, usage, nodes.full, hold, memory=self._estimate.memory_seconds)
         table.put(self._state, rows, after)

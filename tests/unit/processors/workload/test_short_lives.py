@@ -1,0 +1,73 @@
+"""Pods that live for a few seconds: what a soaking class takes is known soon, and its kind from other nodes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from processors.partition.partition import Partition
+from processors.workload import classes, cost
+from schemas import codec
+from schemas.messages.estimate import ClassSum, Model
+from tests.support.mix import configured, pod, rows_of, sampled
+from tests.support.telemetry import NAMES, stored, usage
+
+
+def watched(kind: float, seconds: float) -> classes.State:
+    """Return a node that has watched one class, whose pods take a core each, for so long."""
+    state = classes.init(1, 1)
+    demand = state.demand._replace(
+        mean=np.array([[1.0]]), variance=np.array([[1e-4]]), seconds=np.array([[seconds]]), age=np.array([[seconds]])
+    )
+    return state._replace(
+        label=np.zeros((1, 1), dtype=np.int64), pods=np.ones((1, 1)), demand=demand, kind=np.full((1, 1), kind),
+        held=np.full((1, 1), seconds), most=np.full((1, 1), 1e8),
+    )  # fmt: skip
+
+
+def deviation(kind: float, seconds: float) -> float:
+    """Return by how much the cost of such a class is unsure, relative."""
+    weighed = cost.weigh(watched(kind, seconds), np.array([[[0.5, 1e8]]]), deviation=0.5)
+    return float(np.sqrt(weighed.variance[0, 0, 0]) / weighed.value[0, 0, 0])
+
+
+def test_threads_that_never_sleep_are_known_within_seconds_and_those_that_do_are_not() -> None:
+    assert deviation(1.0, 10) < 0.06
+    assert deviation(0.0, 10) > 0.2
+    assert deviation(1.0, 2) > 0.15
+    assert deviation(0.0, 600) < 0.06
+
+
+@pytest.mark.parametrize(("held", "label", "expected"), [(9.0, 0, 1.0), (60.0, 0, 0.2), (9.0, 3, 0.2)])
+def test_a_node_takes_a_class_for_what_it_is_elsewhere_until_it_has_run_it_for_long(
+    held: float, label: int, expected: float
+) -> None:
+    state = watched(0.2, held)._replace(label=np.full((1, 1), label, dtype=np.int64))
+    followed = classes.follow(state, np.array([0], dtype=np.int64))
+    assert followed.kind[0, 0] == expected
+    assert state.kind[0, 0] == 0.2
+
+
+def reported(soaking: float, **declared: Any) -> str | None:
+    """Return a node's kind of a class of which it has run a pod for four seconds, and the cluster knows so much."""
+    known = Model(
+        scope="global", at_us=1, features=list(configured().model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,
+        nodes=9, classes={"a": ClassSum(pods=9, cpu=9, memory=9e8, soaking=soaking, nodes=9)},
+    )  # fmt: skip
+    partition = Partition(configured(), 0)
+    messages = [stored(sampled("n", 0, 1.0, 1e9, 1))]
+    for second in range(1, 5):
+        messages.append(stored(usage("n", second, [pod("p", "a", 1.0, 1e8)], **declared)))
+        messages.append(stored(sampled("n", second, 1.0, 1e9, 1)))
+    outputs = list(partition.fold(messages)[0])
+    more = [stored(usage("n", 5, [pod("p", "a", 1.0, 1e8)], **declared)), stored(sampled("n", 5, 1.0, 1e9, 1))]
+    outputs = list(partition.fold([(NAMES.model, codec.encode(known)), *more])[0])
+    rooms = rows_of(outputs)[-1].classes
+    assert rooms is not None
+    return rooms["a"].kind
+
+
+def test_the_cluster_says_of_which_kind_a_class_is_and_what_pods_declare_comes_before() -> None:
+    assert reported(soaking=8) == "soaking"
+    assert reported(soaking=1) == "serving"
+    assert reported(soaking=8, kinds=["serving"]) == "serving"

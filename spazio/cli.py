@@ -212,17 +212,27 @@ def truth(
 
 
 @app.command()
+@with_settings("kube")
 def simulate(
-    scenario: Annotated[str, typer.Argument(help="TOML file, or the name of a scenario that comes with spazio.")],
+    settings: Settings,
+    scenario: Annotated[
+        str | None, typer.Argument(help="TOML file, or the name of a scenario that comes with spazio.")
+    ] = None,
+    from_cluster: Annotated[
+        bool, typer.Option("--from-cluster", help="Nodes and pods of the cluster that the kubeconfig names.")
+    ] = False,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Runs of each scheduler, each with a seed.")] = 1,
     only: Annotated[list[str] | None, typer.Option(help="Scheduler to run; may be given several times.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for runs.parquet: every figure of every run.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for runs.parquet, every figure of every run, and scenario.toml.")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Compare schedulers on a simulated cluster, in virtual time."""
-    from spazio.simulation import compare
+    from spazio.simulation import compare, source
 
-    return compare.run(scenario, seeds=seeds, only=only or (), out=out, json_output=json_output)
+    chosen = source.of(scenario, settings.kube if from_cluster else None)
+    return compare.run(chosen, seeds=seeds, only=only or (), out=out, json_output=json_output)
 
 
 @histograms_app.command("export")

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -29,16 +29,18 @@ _FIGURES = {
     "over_node_seconds": "node-seconds beyond the policy",
     "kills": "out-of-memory kills",
     "unfinished": "pods not finished",
+    "unbound": "pods without a node",
 }
 
 
-def run(source: str, *, seeds: int, only: Sequence[str], out: Path | None, json_output: bool) -> int:
+def run(source: Callable[[], Scenario], *, seeds: int, only: Sequence[str], out: Path | None, json_output: bool) -> int:
     """Run a scenario with every scheduler and so many seeds; return the exit status."""
     try:
-        wanted = scenario.load(source)
+        wanted = source()
         results = compare(wanted, _chosen(wanted, only), range(1, seeds + 1))
         if out is not None:
             _write(results, out)
+            (out / "scenario.toml").write_text(scenario.text(wanted))
     except (Unreadable, OSError) as error:
         clean.complain(error)
         return 2

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from spazio.simulation.engine import Run
 from spazio.simulation.scenario import Scenario
 
-_POINTS = (50, 90, 99)
+_POINTS = (25, 50, 75, 90, 95, 99)
 # Student's t at 97.5 %, by degrees of freedom from 1; beyond them within half a per cent of the formula below.
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 
@@ -36,10 +36,7 @@ def of(run: Run, scenario: Scenario) -> dict[str, float]:
     waited = (run.bound - own.created)[np.isfinite(run.bound)]
     for name, values in (("pod_seconds", took), ("wait_seconds", waited)):
         figures |= _distribution(name, values)
-    for index, group in enumerate(scenario.pods):
-        if group.kind == "batch" and len(scenario.pods) > 1:
-            mine = (own.group == index) & ended
-            figures[f"pod_seconds_mean.{group.name}"] = _mean((run.ended - run.bound)[mine])
+    figures |= _by_workload(run, scenario, ended)
     if run.slowdowns:
         figures |= _distribution("serving_slowdown", np.concatenate(run.slowdowns))
     busy = [share for share in run.utilization if share > 0]
@@ -77,12 +74,26 @@ def _job(run: Run, batch: NDArray[np.bool_]) -> float:
     return float(run.ended[batch].max() - run.population.created[batch].min())
 
 
+def _by_workload(run: Run, scenario: Scenario, ended: NDArray[np.bool_]) -> dict[str, float]:
+    """Return how long the pods of each workload took; empty: there is one only."""
+    names = [group.name for group in scenario.pods]
+    batch = sorted({group.name for group in scenario.pods if group.kind == "batch"})
+    if len(set(names)) < 2:
+        return {}
+    figures, workload = {}, np.array(names)[run.population.group]
+    for name in batch:
+        took = (run.ended - run.bound)[(workload == name) & ended]
+        figures[f"pod_seconds_mean.{name}"] = _mean(took)
+        figures[f"pod_seconds_std.{name}"] = float(took.std()) if len(took) else math.nan
+    return figures
+
+
 def _distribution(name: str, values: NDArray[np.float64]) -> dict[str, float]:
     if not len(values):
         return {}
     points = {f"{name}_p{point}": float(np.percentile(values, point)) for point in _POINTS}
     return {f"{name}_mean": float(values.mean()), f"{name}_std": float(values.std()), **points,
-            f"{name}_max": float(values.max())}  # fmt: skip
+            f"{name}_min": float(values.min()), f"{name}_max": float(values.max())}  # fmt: skip
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -1,15 +1,20 @@
 """What is simulated: nodes, pods, physics and policy, from a TOML file.
 
 Amounts are quantities as Kubernetes writes them ("250m", "8Gi") or plain numbers; times are seconds of virtual time.
+Pods and nodes may come from lists instead (`trace`).
 """
 
+import json
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from kube import quantity
+from spazio.simulation import trace
+from spazio.simulation.trace import Misshapen
 
 PACKAGED = Path(__file__).parent / "scenarios"
 SCHEDULERS = ("kube", "most_allocated", "requested_to_capacity_ratio", "trimaran", "spazio", "reference")
@@ -124,6 +129,20 @@ class Physics(_Table):
     restart_seconds: Amount = 10.0
 
 
+class Trace(_Table):
+    """Lists that take the place of `pods` and `nodes`; paths are relative to the scenario's file.
+
+    Attributes:
+        pods: List of pods.
+        nodes: List of nodes; absent: the scenario states its nodes.
+        speed: By which the times of the list are divided.
+    """
+
+    pods: Path
+    nodes: Path | None = None
+    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+
+
 class Scenario(_Table):
     """What is simulated.
 
@@ -181,12 +200,46 @@ def load(source: str) -> Scenario:
             raise Unreadable(f"{source}: no such scenario; name a TOML file, or one of {', '.join(packaged())}")
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text())
-        return Scenario.model_validate({"name": path.stem, **content})
+        return Scenario.model_validate({"name": path.stem, **_traced(content, path.parent)})
     except OSError as error:
-        raise Unreadable(f"{path}: {error.strerror or error}") from error
+        raise Unreadable(f"{error.filename or path}: {error.strerror or error}") from error
+    except Misshapen as error:
+        raise Unreadable(str(error)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Unreadable(f"{path}: is no TOML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         location = ".".join(map(str, first["loc"])) or "scenario"
         raise Unreadable(f"{path}: {location}: {first['msg']}") from error
+
+
+def _traced(content: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a scenario's content with the pods and nodes of its lists, if it names any."""
+    if "trace" not in content:
+        return content
+    wanted = Trace.model_validate(content["trace"])
+    given = {"pods": trace.pods(folder / wanted.pods, wanted.speed)}
+    if wanted.nodes is not None:
+        given["nodes"] = trace.nodes(folder / wanted.nodes)
+    if both := given.keys() & content.keys():
+        raise Misshapen(f"{folder}: [trace] and [[{min(both)}]] exclude each other")
+    return {**{name: value for name, value in content.items() if name != "trace"}, **given}
+
+
+def text(wanted: Scenario) -> str:
+    """Return a scenario as a TOML file, without what is left at its default."""
+    return "\n".join(_lines(wanted.model_dump(mode="json", exclude_defaults=True, exclude_none=True))) + "\n"
+
+
+def _lines(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines of TOML: plain values first, then tables; JSON writes strings, numbers and lists as TOML does."""
+    nested = {name: value for name, value in content.items() if isinstance(value, dict) or _of_tables(value)}
+    yield from (f"{name} = {json.dumps(value)}" for name, value in content.items() if name not in nested)
+    for name, value in nested.items():
+        for table in value if isinstance(value, list) else [value]:
+            yield f"\n[[{name}]]" if isinstance(value, list) else f"\n[{name}]"
+            yield from _lines(table)
+
+
+def _of_tables(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)

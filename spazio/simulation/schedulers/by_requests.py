@@ -32,7 +32,7 @@ from spazio.simulation.telemetry import Telemetry, Voice, at_us
 _WEIGHTS = {"cpu": 1.0, "memory": 1.0}
 _TARGET = 0.4  # Trimaran's default
 _WINDOW_SECONDS, _FETCH_SECONDS, _POLL_SECONDS = 900, 60, 30
-_SHAPE = [(0, 0), (100, 100)]
+_SHAPE = [(0, 0), (100, 100)]  # kube-scheduler's documented example for bin packing, 0 to 10 for 0 to 100 %
 
 
 class ByRequests:

@@ -89,6 +89,16 @@ def test_requests_bound_what_kube_scheduler_puts_on_a_node() -> None:
     assert np.sort(run.bound)[6] - first.min() > 5
 
 
+def test_a_refused_pod_is_tried_before_its_backoff_ends_where_no_other_is_ready() -> None:
+    """Twelve pods, one at a time, each of a second: a pod that was refused often would back off for ten."""
+    alone = {"nodes": [{"count": 1, "cpus": 4}], "physics": {"start_seconds": 0, "spike_seconds": 0}}
+    pods = [{"name": "p", "count": 12, "threads": 4, "work": 4, "spread": 0, "cpu_request": 4}]
+    run = asyncio.run(engine.run(made(pods=pods, **alone), "kube", 1))
+    gaps = np.sort(run.bound)[1:] - np.sort(run.ended)[:-1]
+    assert gaps.max() < 0.15
+    assert run.refusals > 12
+
+
 def test_spazio_holds_the_policy_where_requests_say_nothing() -> None:
     heavy = made(pods=[{"name": "p", "count": 60, "per_second": 4, "work": 6}])
     runs = {name: asyncio.run(engine.run(heavy, name, 1)) for name in ("kube", "spazio")}
@@ -137,6 +147,17 @@ def test_what_is_wrong_with_a_scenario_is_told_with_its_place(tmp_path: Path, te
     with pytest.raises(Unreadable, match=reason) as refused:
         scenario.load(str(file))
     assert str(file) in str(refused.value)
+
+
+def test_pods_of_one_workload_in_several_groups_have_their_figures_together() -> None:
+    pods = [{"name": name, "count": 2, "work": work, "spread": 0} for name, work in (("a", 1), ("b", 2), ("a", 3))]
+    physics = {"start_seconds": 0, "spike_seconds": 0, "loss": 0}
+    wanted = made(nodes=[{"count": 6, "cpus": 4, "system_cpu": 0}], pods=pods, physics=physics)
+    figures = outcome.of(asyncio.run(engine.run(wanted, "kube", 1)), wanted)
+    assert figures["pod_seconds_mean.a"] == pytest.approx(2, abs=0.1)
+    assert figures["pod_seconds_std.a"] == pytest.approx(1, abs=0.1)
+    assert figures["pod_seconds_mean.b"] == pytest.approx(2, abs=0.1)
+    assert figures["pod_seconds_min"] == pytest.approx(1, abs=0.15)
 
 
 def test_intervals_are_students() -> None:

@@ -65,8 +65,9 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks.agent
+# Continues where it was interrupted. OPENB=folder adds the placement of the openb lists.
 evaluate: .venv/.dev
-	$(BIN)/python -m benchmarks.evaluation
+	$(BIN)/python -m benchmarks.evaluation $(if $(OPENB),--openb $(OPENB))
 
 evaluate-truth: .venv/.run
 	$(BIN)/spazio truth

@@ -1,8 +1,10 @@
-"""Write docs/evaluation.md: what is simulated, what was published, and where they differ.
+"""Write docs/evaluation.md: what is simulated, replayed and measured, what was published, and where they differ.
 
-    python -m benchmarks.evaluation [--quick] [--fit] [--out FILE]
+    python -m benchmarks.evaluation [--quick] [--fit] [--openb FOLDER] [--out FILE] [--runs FOLDER] [--processes N]
 
-`--fit` searches for the free parameters again, `--quick` takes two seeds instead of ten.
+Figures of finished runs are kept in a folder, so an interrupted evaluation continues where it stopped. `--quick` takes
+one seed instead of ten, and writes beside the kept runs instead of into docs. `--openb` is the folder of the openb
+lists; without it that section is left out. `--fit` searches for the free parameters again, and prints them.
 """
 
 import argparse
@@ -11,127 +13,112 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.evaluation import cluster
-from benchmarks.evaluation.cluster import Free, Row
-from benchmarks.evaluation.published import JOBS
-from spazio.simulation import compare, engine, outcome, scenario
+from benchmarks.evaluation import cluster, comparison, page, placement, plots, runs
+from benchmarks.evaluation.comparison import Row
+from benchmarks.evaluation.published import KUBE, SPAZIO, Published, rows
+from benchmarks.evaluation.runs import Run
+from spazio.simulation import engine, scenario
 from spazio.simulation.outcome import Interval
 from spazio.simulation.scenario import Scenario
 
-FITTED = Free(work=7.5, start_seconds=1.5, loss=0.035, per_second=25.0)
 _OUT = Path("docs/evaluation.md")
-_FIGURES = {
-    "job_seconds": "job s",
-    "pod_seconds_mean": "pod s, mean",
-    "pod_seconds_p99": "pod s, p99",
-    "serving_slowdown_p99": "slowdown of services, p99",
-    "over_node_seconds": "node-seconds beyond the policy",
-    "kills": "out-of-memory kills",
-    "unfinished": "unfinished",
-}
-_DIFFERENCES = """
-Where it differs, and why. At 500m the simulated nodes hold six pods, the published ones about five at a time, so pods
-there take longer here. By Little's law 3.7 pods of a node ran at once under the published Spazio, and 6 to 7 under the
-simulated reference variant: its jobs end when the published ones do, but its pods share CPUs. What held the published
-one back is not known; the reference variant has no lower bound and counts a pod as soon as it runs. spazio's
-default form keeps its policy instead. It begins with one pod a node until the first are measured, which costs short
-jobs most, and then filters by a lower bound. Where pods start and end in nearly every second it also takes pods that
-compute for serving ones now and then, which need more room. So its jobs of many short pods end later than under
-requests that happen to be right, and its pods are the quickest.
-"""
+_FITTED = ("T2", "T3")
+_SEEDS = 10
 _LARGE = {"name": "large", "nodes": [{"count": 500, "cpus": 8, "memory": 3.2e10}],
           "pods": [{"name": "p", "count": 10_000, "per_second": 200, "work": 20, "cpu_request": 0.5}]}  # fmt: skip
 
 
-def main() -> None:
-    """Run everything and write the report."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run everything that has not been run, and write the page with its pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--out", type=Path, default=_OUT)
-    asked = parser.parse_args()
-    seeds = range(1, 3 if asked.quick else 11)
-    free = FITTED
+    parser.add_argument("--openb", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--runs", type=Path, default=runs.FOLDER)
+    parser.add_argument("--processes", type=int)
+    asked = parser.parse_args(arguments)
     if asked.fit:
-        for error, free in cluster.fit(range(1, 3)):  # the last is the best
+        for error, free in cluster.fit(range(1, 3), asked.runs):  # the last is the best
             print(f"{error:.3f} {free}", flush=True)
-    asked.out.write_text("\n".join(_report(free, seeds)) + "\n")
-    print(asked.out)
-
-
-def _report(free: Free, seeds: Sequence[int]) -> Iterator[str]:
-    yield "# Evaluation on simulated clusters\n"
-    yield (
-        "Every figure on this page is **simulated** (`spazio simulate`, [simulate.md](simulate.md)): means of "
-        f"{len(seeds)} seeds, with 95 % intervals. `make evaluate` makes the page. What was measured on real machines "
-        "is in [truth.md](truth.md), [benchmarks.md](benchmarks.md) and [backtest.md](backtest.md).\n"
-    )
-    yield from _published(free, seeds)
-    yield from _scenarios(seeds)
-    yield from _speed()
-
-
-def _published(free: Free, seeds: Sequence[int]) -> Iterator[str]:
-    yield "## The dissertation's cluster: fitted, and predicted\n"
-    yield (
-        "19 nodes of 4 CPUs. Four parameters were fitted to kube-scheduler's rows alone: "
-        f"{free.work:g} core-seconds of work a pod, {free.start_seconds:g} s from binding to running, "
-        f"{100 * free.loss:.0f} % of the throughput lost at most, {free.per_second:g} pods created a second. "
-        "The rows of spazio are predictions.\n"
-    )
-    requests = [request for request in JOBS if request is not None]
-    parts = {
-        "kube-scheduler, fitted": cluster.rows(free, "kube", requests, seeds),
-        "spazio's reference variant, predicted": cluster.rows(free, "reference", [None], seeds),
-        "spazio, predicted": cluster.rows(free, "spazio", [None], seeds),
+        return
+    out: Path = asked.out or (asked.runs / _OUT.name if asked.quick else _OUT)
+    seeds = range(1, 2 if asked.quick else _SEEDS + 1)
+    tables = _published()
+    scenarios = {name: scenario.load(name) for name in scenario.packaged()}
+    runs.figures([*_runs(tables, seeds), *_scenario_runs(scenarios, seeds)], asked.runs, processes=asked.processes)
+    pictures = out.with_suffix("")
+    pictures.mkdir(parents=True, exist_ok=True)
+    by_scheduler = {
+        scheduler: comparison.compare(own, scheduler, cluster.scenario, seeds, asked.runs)
+        for scheduler, own in tables.items()
     }
-    yield "| | request | pods | figure | published s | simulated s | difference |\n|---|---|---|---|---|---|---|"
-    for name, rows in parts.items():
-        yield from (_row(name, row) for row in rows)
-    yield ""
-    for name, rows in parts.items():
-        limit = 0.15 if "fitted" in name else 0.20
-        within = sum(abs(row.error) <= limit for row in rows)
-        yield f"- {name}: {within} of {len(rows)} rows within {100 * limit:.0f} %."
-    yield _DIFFERENCES
+    results = {name: _together(wanted, seeds, asked.runs) for name, wanted in scenarios.items()}
+    plots.published(by_scheduler, pictures / "published.png")
+    plots.scenarios(results, pictures / "scenarios.png")
+    lines = [*page.head(len(seeds), pictures.name), *compared(by_scheduler)]
+    for name, wanted in scenarios.items():
+        lines += page.scenario(wanted, results[name])
+    lines += _replayed(asked.openb) if asked.openb else ()
+    lines += page.speed(_walls())
+    out.write_text("\n".join(lines) + "\n")
+    print(out)
 
 
-def _row(name: str, row: Row) -> str:
-    request = "none" if row.request is None else f"{row.request * 1000:.0f}m"
-    return (
-        f"| {name} | {request} | {row.pods} | {row.figure} | {row.published:g} | {row.simulated:.1f} "
-        f"| {100 * row.error:+.0f} % |"
-    )
+def _published() -> Mapping[str, list[Published]]:
+    """Return what each scheduler of the simulation is held against."""
+    every = list(rows())
+    ours = [row for row in every if row.case.scheduler == SPAZIO]
+    return {KUBE: [row for row in every if row.case.scheduler == KUBE], "reference": ours, "spazio": ours}
 
 
-def _scenarios(seeds: Sequence[int]) -> Iterator[str]:
-    for name in scenario.packaged():
-        wanted = scenario.load(name)
-        results = compare.compare(wanted, [str(each) for each in wanted.schedulers], seeds)
-        together = {scheduler: outcome.together(runs) for scheduler, runs in results.items()}
-        yield f"## Simulated: {name}\n\n{wanted.about}. Policy: a slowdown of {wanted.slowdown:g}.\n"
-        yield from _table(together)
+def _runs(tables: Mapping[str, Sequence[Published]], seeds: Sequence[int]) -> Iterator[Run]:
+    for scheduler, own in tables.items():
+        for each in comparison.wanted(own, scheduler, cluster.scenario, seeds).values():
+            yield from each
 
 
-def _table(together: Mapping[str, Mapping[str, Interval]]) -> Iterator[str]:
-    shown = [figure for figure in _FIGURES if any(figure in figures for figures in together.values())]
-    yield "| | " + " | ".join(_FIGURES[figure] for figure in shown) + " |"
-    yield "|---|" + "---|" * len(shown)
-    for scheduler, figures in together.items():
-        cells = (compare.cell(figures.get(figure)) for figure in shown)
-        yield f"| {scheduler.replace('_', ' ')} | " + " | ".join(cells) + " |"
-    yield ""
+def _scenario_runs(scenarios: Mapping[str, Scenario], seeds: Sequence[int]) -> Iterator[Run]:
+    for wanted in scenarios.values():
+        yield from (Run(wanted, str(scheduler), seed) for scheduler in wanted.schedulers for seed in seeds)
 
 
-def _speed() -> Iterator[str]:
-    wanted = Scenario.model_validate(_LARGE)
-    yield "## How long a large simulation takes\n"
-    yield "500 nodes and 10,000 pods, one run each, on the machine that made this page.\n"
-    yield "| scheduler | wall s | virtual s |\n|---|---|---|"
+def _together(wanted: Scenario, seeds: Sequence[int], folder: Path) -> dict[str, dict[str, Interval]]:
+    """Return the figures of each scheduler on one scenario."""
+    by_scheduler = {str(name): [Run(wanted, str(name), seed) for seed in seeds] for name in wanted.schedulers}
+    known = runs.figures([run for each in by_scheduler.values() for run in each], folder)
+    return {name: runs.together(each, known) for name, each in by_scheduler.items()}
+
+
+def compared(by_scheduler: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """Yield the tables of published figures beside those of each scheduler."""
+    kube = by_scheduler[KUBE]
+    fitted = [row for row in kube if row.published.table in _FITTED]
+    others = [row for row in kube if row.published.table not in _FITTED]
+    yield from page.published("Simulated, fitted: kube-scheduler's tables T2 and T3", page.fitted(), fitted)
+    text = "But for the work of an ml pod, these follow from the physics above."
+    yield from page.published("Simulated, predicted: kube-scheduler's tables T4 to T6", text, others)
+    text = "`--model-variant carico`, the algorithm of the dissertation, beside the published spazio."
+    yield from page.published("Simulated, predicted: spazio's reference variant", text, by_scheduler["reference"])
+    text = "The default settings beside the published spazio; lower is better."
+    yield from page.published("Simulated, predicted: spazio", text, by_scheduler["spazio"])
+    yield from page.against_best(fitted, by_scheduler["spazio"])
+
+
+def _replayed(folder: Path) -> Iterator[str]:
+    lists = placement.read(folder)
+    results = {name: placement.place(lists, score) for name, score in placement.STRATEGIES.items()}
+    return page.placed(results, len(lists.tasks), len(lists.nodes))
+
+
+def _walls() -> dict[str, tuple[float, float]]:
+    """Return wall and virtual seconds of a large simulation, by scheduler."""
+    wanted, walls = Scenario.model_validate(_LARGE), {}
     for name in ("kube", "spazio"):
         began = time.perf_counter()
         run = asyncio.run(engine.run(wanted, name, 1))
-        yield f"| {name} | {time.perf_counter() - began:.0f} | {run.seconds:.0f} |"
+        walls[name] = time.perf_counter() - began, run.seconds
+    return walls
 
 
 if __name__ == "__main__":

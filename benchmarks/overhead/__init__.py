@@ -1,0 +1,1 @@
+"""`python -m benchmarks.overhead`: by how much the agent delays jobs that compute."""

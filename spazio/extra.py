@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "simulate": _STORES,
     "backtest": _STORES,
     "truth": _FOLDS,
+    "govern": ("cli", "kube"),
     "histograms export": _FOLDS,
     "histograms import": _FOLDS,
     "credentials": ("cli",),

@@ -27,9 +27,10 @@ from processors.estimation import level, limit, slowdown
 from processors.estimation.availability import PODS
 from processors.estimation.availability import Room as Total
 from processors.workload import classes
-from processors.workload.classes import CPU, EMPTY
+from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
 from processors.workload.fit import Fits, fit
+from processors.workload.usage import CPU, over_slots
 from schemas.settings import Settings
 
 Array = NDArray[np.float64]
@@ -158,7 +159,7 @@ def update(
         free=free,
         weights=mixed.weights,
         total=_total(of_mix, free, mixed.value[:, 0], nodes.pods),
-        prior=np.where(mixed.reference, 1.0, classes.over_slots(mixed.weights * priors)),
+        prior=np.where(mixed.reference, 1.0, over_slots(mixed.weights * priors)),
         # Where no class is known the node's own regression counts, whichever nodes it is folded with.
         estimated=classed & ((nodes.pods == 0) | state.measured.all(axis=1)),
         classed=classed,
@@ -217,14 +218,14 @@ class _Mixed(NamedTuple):
 
 def _mixed(costs: _Costs, likely: Array, nodes: Nodes) -> _Mixed:
     weights = np.where(costs.label >= 0, likely, 0.0)
-    sums = classes.over_slots(weights[..., None])
+    sums = over_slots(weights[..., None])
     weights = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
     none, weight = sums <= 0, weights[..., None]
-    mean = np.where(none, nodes.reference / nodes.amount, classes.over_slots(weight * costs.value))
-    apart = np.maximum(classes.over_slots(weight * (costs.value**2 + costs.apart)) - mean**2, 0.0)
-    doubt = classes.over_slots(weight**2 * costs.doubt)
+    mean = np.where(none, nodes.reference / nodes.amount, over_slots(weight * costs.value))
+    apart = np.maximum(over_slots(weight * (costs.value**2 + costs.apart)) - mean**2, 0.0)
+    doubt = over_slots(weight**2 * costs.doubt)
     # Which classes the next pods are of is unknown, too.
-    doubt += np.maximum(classes.over_slots(weight * costs.value**2) - mean**2, 0.0) / _NEXT * ~none
+    doubt += np.maximum(over_slots(weight * costs.value**2) - mean**2, 0.0) / _NEXT * ~none
     return _Mixed(weights, none[:, 0], mean[:, None], doubt[:, None], np.where(none, 0.0, apart)[:, None])
 
 
@@ -277,7 +278,7 @@ def _free(state: classes.State, value: Array, doubt: Array, nodes: Nodes, settin
     occupied = state.label >= 0
     pods = np.where(occupied, state.pods, 0.0)[..., None]
     rest = np.maximum(state.rest.mean, nodes.reserved / nodes.amount)
-    learned = rest + np.nan_to_num(state.drift.mean) + classes.over_slots(value * pods)
+    learned = rest + np.nan_to_num(state.drift.mean) + over_slots(value * pods)
     # Memory in use is known to the byte; only what pods have yet to allocate is learned.
     used = nodes.level.mean.copy()
     used[:, 1] += state.pending / nodes.amount[:, 1]
@@ -287,7 +288,7 @@ def _free(state: classes.State, value: Array, doubt: Array, nodes: Nodes, settin
     slow = level.SLOW_SECONDS
     surroundings = level.doubt(state.rest, slow=slow) + level.doubt(state.drift, slow=slow)
     # Drift follows what pods really take, so how unsure their cost is matters only while some of them are not counted.
-    learning = np.where(nodes.churn[:, None], classes.over_slots(doubt * pods**2), 0.0)
+    learning = np.where(nodes.churn[:, None], over_slots(doubt * pods**2), 0.0)
     spread = np.where(learnable, surroundings + learning, level.doubt(nodes.level, slow=slow))
     spread[:, 0] += limit.DOUBT**2
     return np.maximum(1.0 - np.array([params.headroom_cpu, params.headroom_memory]) - believed, 0.0), spread

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from processors.estimation import level
 from processors.workload import mix
+from processors.workload.usage import CPU, MEMORY, Usage, over_slots, quotient, settled
 
 Array = NDArray[np.float64]
 
-CPU, MEMORY = 0, 1
 EMPTY = -1
 SOAKING = 0.5  # of the kind's evidence
 
@@ -45,7 +45,6 @@ _MOSTLY = 0.5  # of a class's pods
 _EVIDENT_SECONDS = 10.0
 _LITTLE_SECONDS = 15.0  # a node that has run a class for no longer takes the kind that the cluster knows
 _SLOW_SECONDS = 60.0
-_OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
 
 
 class State(NamedTuple):
@@ -82,44 +81,6 @@ class State(NamedTuple):
     at_us: NDArray[np.int64]
 
 
-class Usage(NamedTuple):
-    """One block of each node, by slot.
-
-    Attributes:
-        pods: (nodes, slots) running pods.
-        counted: (nodes, slots, resources) those of them whose usage is known.
-        used: (nodes, slots, resources) cores and bytes that those use.
-        waiting: (nodes, slots) cores that those want beyond it.
-        held: (nodes, slots) how many of them a quota holds back.
-        busy: (nodes, slots) how many of them never slept, by what they use and their own waiting.
-        starting, young: (nodes, slots, 3) number, cores and waiting cores of those of them that have just started, and
-            of those that have not run for long.
-        declared: (nodes, slots) what pods declare, 1: soaking, 0: serving; NaN: nothing.
-        rest: (nodes, resources) cores and bytes of everything that is in no pod; NaN: not known.
-        amount: (nodes, resources) cores and bytes that pods may have.
-        cores: (nodes,) CPUs.
-        aged: (nodes,) True: the agent says for how long pods run.
-        at_us: (nodes,) when it was read.
-        span: (nodes,) seconds that it covers.
-    """
-
-    pods: Array
-    counted: Array
-    used: Array
-    waiting: Array
-    held: Array
-    busy: Array
-    starting: Array
-    young: Array
-    declared: Array
-    rest: Array
-    amount: Array
-    cores: Array
-    aged: NDArray[np.bool_]
-    at_us: NDArray[np.int64]
-    span: Array
-
-
 def init(nodes: int, slots: int, resources: int = 2) -> State:
     """Return the state of nodes that run nothing."""
     flat, whole = (nodes, slots), (nodes, resources)
@@ -154,7 +115,7 @@ def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
 def follow(state: State, soaking: NDArray[np.int64]) -> State:
     """Return the state with these labels as soaking classes where a node has run them for some seconds at most.
 
-    Pods may end before a node can tell by itself, which takes six seconds of one of them; the cluster can tell.
+    Pods may end before a node can tell by itself, which takes four seconds of one of them; the cluster can tell.
     """
     little = np.isin(state.label, soaking) & (state.held <= _LITTLE_SECONDS)
     return state._replace(kind=np.where(little, 1.0, state.kind))
@@ -175,7 +136,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         hold: (nodes,) True: containers start or end, so what no pod takes says little.
         memory: Seconds that evidence counts; they pass for a class without pods, too.
     """
-    usage = _settled(state, usage)
+    usage = settled(state.demand, usage, state.demand.age > _EVIDENT_SECONDS)
     elapsed = np.where(state.at_us > 0, np.maximum(usage.at_us - state.at_us, 0) / 1e6, 0.0)
     fade = np.exp(-elapsed / memory)[:, None]
     kind = _kind(state, usage, full)
@@ -212,31 +173,6 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         at_us=usage.at_us,
     )
     return _surroundings(after, usage, full, hold)
-
-
-def _settled(state: State, usage: Usage) -> Usage:
-    """Return the block without pods whose start it may be that shows.
-
-    Those that have just started count only where there are no others, and nothing is known of the class: pods may never
-    live for long. Young ones are left out where they stand out from older ones.
-    """
-    evident = state.demand.age > _EVIDENT_SECONDS
-    usage = _without(usage, usage.starting, evident | (usage.counted[..., CPU] > usage.starting[..., 0]))
-    number, cores, waiting = usage.young[..., 0], usage.young[..., 1], usage.young[..., 2]
-    apart = np.abs(quotient(cores + waiting, number) - np.nan_to_num(state.demand.mean))
-    bound = _OUTSTANDING * np.sqrt(state.demand.variance) + _SLIGHT_CORES
-    return _without(usage, usage.young, (usage.counted[..., CPU] > number) & evident & (apart > bound))
-
-
-def _without(usage: Usage, some: Array, where: NDArray[np.bool_]) -> Usage:
-    """Return the block without some pods (nodes, slots, 3) of the classes where that is so."""
-    left = np.where(where, 1.0, 0.0)[..., None] * some
-    if not left.any():
-        return usage
-    counted, used = usage.counted.copy(), usage.used.copy()
-    counted[..., CPU] -= left[..., 0]
-    used[..., CPU] = np.maximum(used[..., CPU] - left[..., 1], 0.0)
-    return usage._replace(counted=counted, used=used, waiting=np.maximum(usage.waiting - left[..., 2], 0.0))
 
 
 def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
@@ -290,13 +226,3 @@ def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDA
         drift=follow(state.drift, drift / usage.amount, usage.span, still),
         pending=over_slots(pending),
     )
-
-
-def quotient(over: Array, under: Array) -> Array:
-    """Divide; 0 where there is nothing to divide by."""
-    return np.divide(over, under, out=np.zeros(np.broadcast(over, under).shape), where=under > 0)
-
-
-def over_slots(values: Array) -> Array:
-    """Sum over slots one after another, so that a node's sum is the same alone as among others."""
-    return np.asarray(np.add.accumulate(values, axis=1)[:, -1])

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from processors.estimation import level
 from processors.workload import classes
+from processors.workload.usage import quotient
 
 Array = NDArray[np.float64]
 
@@ -58,7 +59,7 @@ def weigh(state: classes.State, prior: Array, *, deviation: Array | float) -> Co
     soaking = state.kind > classes.SOAKING
     wander = (_WANDER * classes.slope(state)) ** 2 * _WANDER_SECONDS / (_WANDER_SECONDS + seconds)
     wander = np.where(soaking[..., None], 0.0, wander)
-    unsure = classes.quotient(noise + doubt / (seconds + 1.0), seconds) + np.where(seconds > 0, wander, 0.0)
+    unsure = quotient(noise + doubt / (seconds + 1.0), seconds) + np.where(seconds > 0, wander, 0.0)
     precision = np.divide(1.0, unsure, out=np.zeros_like(unsure), where=unsure > 0)
     assumed = 1.0 / doubt
     value = (classes.slope(state) * precision + prior * assumed) / (total := precision + assumed)

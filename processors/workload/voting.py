@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from processors.estimation.global_model import EVIDENT_PODS
 from processors.model import fair_share
-from processors.workload import classes, mix
+from processors.workload import classes, mix, usage
 from processors.workload.class_capacity import Cluster
 from schemas.messages.estimate import ClassSum, Model
 
@@ -73,7 +73,7 @@ def votes(starts: mix.State, pods: Array, cost: Array, mean: Array) -> Array:
     """
     likely = mix.weights(starts.started, starts.recent, pods, starts.repeats, starts.transitions)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        own = classes.over_slots(likely[..., None] * cost)
+        own = usage.over_slots(likely[..., None] * cost)
         factor = np.where(own > mean, mean / own, 1.0).min(axis=1)
     weighed: Array = likely * factor[:, None]
     return weighed

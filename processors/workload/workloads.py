@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from processors.rows import table
 from processors.rows.name_index import NameIndex
-from processors.workload import class_capacity, classes, cost, mix, totals, voting
+from processors.workload import class_capacity, classes, cost, mix, totals, usage, voting
 from processors.workload.class_capacity import Cluster, Nodes, Room
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
@@ -84,50 +84,42 @@ class Workloads:
         rest = np.array([tally.rest for tally in tallies], dtype=np.float64)
         everything = np.stack((nodes.running, nodes.level.mean[:, 1] * nodes.amount[:, 1]), axis=1)
         beside = np.maximum(everything - np.array([tally.used for tally in tallies]), 0.0)
-        usage = classes.Usage(
-            pods=np.zeros(shape),
-            counted=np.zeros((*shape, 2)),
-            used=np.zeros((*shape, 2)),
-            waiting=np.zeros(shape),
-            held=np.zeros(shape),
-            busy=np.zeros(shape),
-            starting=np.zeros((*shape, 3)),
-            young=np.zeros((*shape, 3)),
-            declared=np.full(shape, np.nan),
+        block = usage.empty(
+            shape[1],
             rest=np.where(np.isnan(rest), beside, rest),
             amount=nodes.amount,
             cores=nodes.cores,
-            aged=np.array([tally.aged for tally in tallies]),
-            at_us=np.array([tally.at_us for tally in tallies], dtype=np.int64),
-            span=np.array([tally.span_us / 1e6 for tally in tallies]),
+            aged=[tally.aged for tally in tallies],
+            at_us=[tally.at_us for tally in tallies],
+            span=[tally.span_us / 1e6 for tally in tallies],
         )
         for index, (row, tally) in enumerate(zip(rows.tolist(), tallies, strict=True)):
             for slot, name in self._placed(row, tally):
                 item = tally.sums[name]
-                usage.pods[index, slot] = item.running
-                usage.counted[index, slot] = item.counted
-                usage.used[index, slot] = item.used
-                usage.waiting[index, slot] = item.stalled
-                usage.held[index, slot] = item.held
-                usage.busy[index, slot] = item.busy if tally.pressure else 0
-                usage.starting[index, slot] = item.starting
-                usage.young[index, slot] = item.young
-                usage.declared[index, slot] = np.nan if item.soaking is None else item.soaking
+                block.pods[index, slot] = item.running
+                block.counted[index, slot] = item.counted
+                block.used[index, slot] = item.used
+                block.waiting[index, slot] = item.stalled
+                block.held[index, slot] = item.held
+                block.busy[index, slot] = item.busy if tally.pressure else 0
+                block.starting[index, slot] = item.starting
+                block.young[index, slot] = item.young
+                block.declared[index, slot] = np.nan if item.soaking is None else item.soaking
         # A host whose own processes wait, and no pod does, owes its pods nothing.
         least = np.array([tally.pressure for tally in tallies]) * nodes.waiting / nodes.cores
         whole = np.maximum(np.array([tally.stalled for tally in tallies]), least)
-        for stalled in (usage.waiting, usage.starting[..., 2], usage.young[..., 2]):
+        for stalled in (block.waiting, block.starting[..., 2], block.young[..., 2]):
             # First the share, which is at most 1: what a hair's breadth of waiting is divided by may be as thin.
             share = np.divide(stalled, whole[:, None], out=np.zeros(shape), where=whole[:, None] > 0)
             stalled[:] = share * nodes.waiting[:, None]
         # No class takes more than the node has, whatever somebody says.
         size = np.stack((nodes.cores, nodes.amount[:, 1]), axis=1)
-        used = np.minimum(usage.used, size[:, None, :])
-        usage = usage._replace(used=used)
+        used = np.minimum(block.used, size[:, None, :])
+        block = block._replace(used=used)
         soaking = self._cluster.label[self._cluster.soaking > classes.SOAKING]
         before = classes.follow(table.take(self._state, rows), soaking)
         hold = nodes.churn & self._estimate.hold_in_churn
-        after = classes.update(before, usage, nodes.full, hold, memory=self._estimate.memory_seconds)
+        after = classes.update(before, block, nodes.full, hold, memory=self._estimate.memory_seconds)
         table.put(self._state, rows, after)
 
     def _placed(self, row: int, tally: Tally) -> Iterator[tuple[int, str]]:

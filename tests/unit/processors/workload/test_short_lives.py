@@ -49,18 +49,18 @@ def test_a_node_takes_a_class_for_what_it_is_elsewhere_until_it_has_run_it_for_l
 
 
 def reported(soaking: float, **declared: Any) -> str | None:
-    """Return a node's kind of a class of which it has run a pod for four seconds, and the cluster knows so much."""
+    """Return a node's kind of a class of which it has run a pod for two seconds, and the cluster knows so much."""
     known = Model(
         scope="global", at_us=1, features=list(configured().model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,
         nodes=9, classes={"a": ClassSum(pods=9, cpu=9, memory=9e8, soaking=soaking, nodes=9)},
     )  # fmt: skip
     partition = Partition(configured(), 0)
     messages = [stored(sampled("n", 0, 1.0, 1e9, 1))]
-    for second in range(1, 5):
+    for second in range(1, 3):
         messages.append(stored(usage("n", second, [pod("p", "a", 1.0, 1e8)], **declared)))
         messages.append(stored(sampled("n", second, 1.0, 1e9, 1)))
     outputs = list(partition.fold(messages)[0])
-    more = [stored(usage("n", 5, [pod("p", "a", 1.0, 1e8)], **declared)), stored(sampled("n", 5, 1.0, 1e9, 1))]
+    more = [stored(usage("n", 3, [pod("p", "a", 1.0, 1e8)], **declared)), stored(sampled("n", 3, 1.0, 1e9, 1))]
     outputs = list(partition.fold([(NAMES.model, codec.encode(known)), *more])[0])
     rooms = rows_of(outputs)[-1].classes
     assert rooms is not None

@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "simulate": _STORES,
     "backtest": _STORES,
     "truth": _FOLDS,
-    "govern": ("cli", "kube"),
+    "govern": (*_FOLDS, "kube"),
     "histograms export": _FOLDS,
     "histograms import": _FOLDS,
     "credentials": ("cli",),

@@ -20,7 +20,7 @@ from spazio import extra
 
 ROOT = Path(__file__).parents[2]
 POD = "kind: Pod\nmetadata: {name: web}\nspec: {containers: []}\n"
-_SERVICES = ("up", "agent", "edge", "process", "watch", "sink")
+_SERVICES = ("up", "agent", "edge", "process", "watch", "sink", "govern")
 
 
 def answers(extras: Iterable[str], commands: Iterable[str]) -> dict[str, tuple[int, str]]:

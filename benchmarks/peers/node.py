@@ -34,7 +34,7 @@ _HIGH = np.array([limits.high for limits in metric.METRICS])
 _WINDOW, _GAP_SECONDS = 7, 2.5
 _TEN = np.arange(10)[:, None] + np.arange(_WINDOW)
 _NEWS, _QUIET, _FLOOR, _SMALL_COST, _FULL = 0.05, 1e-8, 1e-9, 1e-3, 1 - 1e-6
-_ALL_ASSUMED, _WANDER = 0.999, 0.15
+_ALL_ASSUMED, _HALF_ASSUMED, _WANDER = 0.999, 0.5, 0.15
 _ONE_SIDED_90 = 1.2815515655446004
 
 
@@ -336,6 +336,7 @@ class Written:
         scarce, resource, cost, variance, most_assumed, capacity = math.inf, 0, 0.0, 0.0, 0.0, math.nan
         costs = [self._cost(index, prior[index]) for index in range(2)]
         defined = pods == 0 and all(assumed > _ALL_ASSUMED for _, _, assumed in costs)
+        alone = settling and all(assumed <= _HALF_ASSUMED for _, _, assumed in costs)
         for index, headroom in enumerate(self._headroom):
             value, spread, assumed = costs[index]
             self._costs[index] = value
@@ -347,7 +348,7 @@ class Written:
             baseline = beside if math.isnan(baseline) else baseline
             most = max(1.0 - headroom - (used.mean if math.isnan(baseline) else baseline), 0.0)
             learned = max(most / value - pods, 0.0)
-            room = learned if settling else min(max(1.0 - headroom - used.mean, 0.0) / value, learned)
+            room = learned if alone else min(max(1.0 - headroom - used.mean, 0.0) / value, learned)
             if index == 0 or room < scarce:
                 scarce = math.inf if math.isnan(room) else room
                 resource, cost, variance, most_assumed, capacity = index, value, spread, assumed, most

@@ -112,8 +112,7 @@ class Extender(Section):
         2,
         ge=0,
         le=60,
-        description="Seconds after a pod's start from which a report includes it. Smoothing and churn take this long. "
-        "A report that counts the running pods of a class whose cost is measured includes them at once.",
+        description="Seconds after a pod's start from which a report includes it. Smoothing and churn take this long.",
     )
     reservation_seconds: Seconds = Field(
         30,

@@ -3,8 +3,8 @@
 Queries take rows out of columns, without I/O. If a node reports the pod's class, the room is the reported one. For any
 other class the cost is unknown: the pod's requests are a hint, with a wide tail if it states none, and where the node
 does not report its free resources, the room is that of a mean pod. Strategies filter by the lower bound and rank by the
-mean. The reference variant has no bound and uses the mean for both. Pods that ended since the report leave room. A node
-that falls silent keeps its last capacity for a while, and pods that came since are still reserved.
+mean. The reference variant has no bound and uses the mean for both. A node that falls silent keeps its last capacity
+for a while: pods that came since are still reserved, and pods that ended leave room.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,10 +25,11 @@ from sinks.extender.state.class_capacity import ClassCapacities, ClassCapacity, 
 from sinks.extender.state.market import Market
 from sinks.extender.state.pods import Pods, Terms
 from sinks.extender.state.reservations import ReservationTable
-from sinks.extender.state.reserved import Counted, Reserved
+from sinks.extender.state.reserved import Reserved
 from sinks.extender.state.rows import Columns, Growth, Rows, Taken
 from sinks.extender.state.unconfirmed import Unconfirmed
 
+_CONVERSION = 100.0
 # Columns that are NaN for a node without reports.
 _REPORTED = ("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "cores", "price", "peak:cpu", "peak:memory")
 _ASSUMED = 0.5  # share of the cost that is assumed; above it, no pod of the kind has been measured
@@ -66,8 +67,7 @@ class ClusterState:
         terms = Terms(round(own.settle_seconds * 1e6), own.release == "running")
         self._classes = ClassCapacities(self.rows)
         self.reserved = Reserved(self.rows, self._classes)
-        gone, counted = Reserved(self.rows, self._classes, "gone:"), Counted(self.rows, self._classes)
-        self.pods = Pods(self.rows, self.reserved, gone, counted, terms)
+        self.pods = Pods(self.rows, self.reserved, Reserved(self.rows, self._classes, "gone:"), terms)
         self.reservations = ReservationTable(self.rows, self.pods, Unconfirmed(own))
         self.market = Market()
         self._binding: list[str] = []
@@ -95,10 +95,7 @@ class ClusterState:
             for name, each in (availability.classes or {}).items()
         }
         self._classes.put(row, classes)
-        # Where this node has not measured what its pods take, its free resources are those of the smoothed usage.
-        measured = not mean and availability.prior <= _ASSUMED
-        counted = {name: each.pods for name, each in classes.items() if measured and each.assumed <= _ASSUMED}
-        self.pods.report(row, availability.at_us, counted)
+        self.pods.report(row, availability.at_us)
 
     def predict(self, prediction: Prediction) -> None:
         """Store a node's predicted peak; older predictions than the stored one are ignored.
@@ -164,7 +161,6 @@ class ClusterState:
                 self.leave(name)
                 self.rows.remove(name)
                 self.pods.gone.clear(row)
-                self.pods.counted.forget(row)
                 self.pods.reported_us.pop(row, None)
                 self.pods.uncovered.pop(row, None)
                 self.reservations.leave(row)
@@ -203,9 +199,10 @@ class ClusterState:
         take = self.rows
         states = self.states(rows, now_us)
         room, sure, assumed = self._fits(pod, rows)
-        emptied = self.pods.gone.room(pod.workload, rows, most=1.0) if (states == STALE).any() else 0.0
-        freed = self.pods.counted.freed.room(pod.workload, rows, most=1.0)
-        more = np.where(states == STALE, emptied, np.where(states == FRESH, freed, np.nan))
+        emptied = np.zeros(len(rows))
+        for kind, column in self.pods.gone.columns() if (states == STALE).any() else ():
+            emptied = emptied + column[rows] * self.freed(pod.workload, kind, rows)
+        more = np.where(states == STALE, emptied, np.where(states == FRESH, 0.0, np.nan))
         resources = sorted({"cpu", "memory", "ephemeral-storage", "pods", *pod.requests})
         both = ("cpu", "memory")
         requested = Columns(take, "requested:", resources, rows)
@@ -215,7 +212,7 @@ class ClusterState:
             room=room + more,
             sure=sure + more,
             unseen=(assumed > _ASSUMED) & (states != UNKNOWN) & ~np.isnan(room),
-            reserved=self.reserved.room(pod.workload, rows),
+            reserved=self._reserved(pod.workload, rows),
             binding=Taken(self._binding, rows),
             allocatable=Columns(take, "allocatable:", resources, rows, take["facts"][rows] > 0),
             requested=requested,
@@ -283,4 +280,20 @@ class ClusterState:
 
         At most one pod: the ratio of kinds is estimated from the room that is left, which is little on a full node.
         """
-        return np.minimum(self._classes.worth(workload, kind, rows), 1.0)
+        return np.minimum(self._worth(workload, kind, rows), 1.0)
+
+    def _worth(self, workload: str, kind: str, rows: NDArray[np.intp]) -> Array:
+        """Return (nodes,) the number of pods of a class that take as much as one pod of a kind."""
+        if kind == workload:
+            return np.ones(len(rows))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self._classes.of(workload, rows) / self._classes.of(kind, rows)
+        return np.clip(np.where(np.isnan(ratio), 1.0, ratio), 1 / _CONVERSION, _CONVERSION)
+
+    def _reserved(self, workload: str, rows: NDArray[np.intp]) -> Array:
+        """Return (nodes,) the reserved room, in pods of this class."""
+        total = np.zeros(len(rows))
+        for kind, column in self.reserved.columns():
+            taken = column[rows]
+            total += taken if kind == workload else taken * self._worth(workload, kind, rows)
+        return total

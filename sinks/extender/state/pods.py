@@ -1,29 +1,27 @@
 """Pods that the API reports, and which of them telemetry does not show yet.
 
 A bound pod takes room at once, but the node's reports show it only once it runs and its start has passed the smoothing.
-Until a report covers the start, the pod counts as a reservation: until the report counts the pod (`reserved`), or the
-start has passed the smoothing. The transition from reservation to measurement therefore has no gap, whichever scheduler
-bound the pod, and facts and reports suffice to rebuild the state after a restart. (The dissertation releases the
-reservation when the pod leaves Pending, which admits other pods for the seconds in between.)
+Until a report covers the start, the pod counts as a reservation. The transition from reservation to measurement
+therefore has no gap, whichever scheduler bound the pod, and facts and reports suffice to rebuild the state after a
+restart. (The dissertation releases the reservation when the pod leaves Pending, which admits other pods for the seconds
+in between.)
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple
 
 from kube import quantity
 from schemas.messages.facts import UNBOUND, PodFacts
 from sinks.extender import pod
 from sinks.extender.candidate import Container
-from sinks.extender.state.reserved import Counted, Reserved
+from sinks.extender.state.reserved import Reserved
 from sinks.extender.state.rows import Rows
 from sinks.extender.strategy import target_load_packing
 
 _STAND_INS = {name: float(quantity.parse(amount)) for name, amount in pod.STAND_INS.items()}
 _SECOND_US = 1_000_000
-_NONE: Mapping[str, float] = MappingProxyType({})
 
 
 class Terms(NamedTuple):
@@ -50,10 +48,9 @@ class BoundPod:
         requests: Its requests.
         cpu: Predicted cores while telemetry does not show it.
         running_us: Time when it was first seen running; None: it is not.
-        covered: The usage that a report shows includes it.
+        covered: A report shows it.
         bound_us: Time of the facts that reported the bind.
         moves: It would need another node if its own were removed.
-        reserves: It counts as a reservation.
     """
 
     row: int
@@ -66,7 +63,6 @@ class BoundPod:
     covered: bool
     bound_us: int
     moves: bool
-    reserves: bool = True
 
 
 @dataclass(slots=True)
@@ -79,7 +75,6 @@ class Pods:
         rows: Names and rows of nodes.
         reserved: Pods that telemetry does not show yet.
         gone: Pods that a node's last report shows and that have ended since.
-        counted: Pods that reports count by class.
         terms: Rules for when a report shows a pod.
         pending: Pods that the API has and that are not bound; the values are of no use.
         heard: Whether the API has reported any pod, so that `spazio watch` runs.
@@ -88,7 +83,6 @@ class Pods:
     rows: Rows
     reserved: Reserved
     gone: Reserved
-    counted: Counted
     terms: Terms
     bound: dict[str, BoundPod] = field(default_factory=dict)
     uncovered: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -142,21 +136,12 @@ class Pods:
         self.over[uid] = max(self.over.get(uid, 0), bound.version if bound else 0)
         self._drop(uid, at_us)
 
-    def report(self, row: int, at_us: int, counted: Mapping[str, float] = _NONE) -> None:
-        """Store the time of a node's report, and end the reservations of pods that it shows.
-
-        Args:
-            row: The node.
-            at_us: Time of the report.
-            counted: Running pods of each class that the report charges with the known cost of the class.
-        """
+    def report(self, row: int, at_us: int) -> None:
+        """Store the time of a node's report, and end the reservations of pods that it shows."""
         self.reported_us[row] = at_us
         self.gone.clear(row)
-        self.counted.report(row, at_us, counted)
         for uid in list(self.uncovered.get(row, ())):
             self._cover(uid, self.bound[uid])
-        if counted and not self.terms.at_running:
-            self._cover_counted(row, at_us)
 
     def trim(self, most: int) -> None:
         """Forget the oldest ended pods beyond `most`."""
@@ -175,34 +160,22 @@ class Pods:
         if self._shown(bound) or self.terms.at_running:
             self.uncovered[bound.row].discard(uid)
             bound.covered = True
-            self.rows["recent"][bound.row] -= bound.cpu
-            self._release(bound)
-
-    def _cover_counted(self, row: int, at_us: int) -> None:
-        """End the reservations of as many pods of each class as the report counts, of those that started first."""
-        starts = ((self.bound[uid].running_us, uid) for uid in self.uncovered.get(row, ()))
-        for _, uid in sorted((since_us, uid) for since_us, uid in starts if since_us is not None and since_us <= at_us):
-            if self.counted.covers_more(row, self.bound[uid].workload):
-                self._release(self.bound[uid])
-
-    def _release(self, bound: BoundPod) -> None:
-        """End a pod's reservation, since a report charges for it; smoothed usage may not show it yet."""
-        if bound.reserves:
-            bound.reserves = False
-            self.reserved.add(bound.row, bound.kind, -1)
-            self.counted.start(bound.row, bound.workload)
+            self._count(bound, -1)
 
     def _shown(self, bound: BoundPod) -> bool:
         """Tell whether its node's last report shows a pod."""
         reported_us = self.reported_us.get(bound.row, 0)
         return bound.running_us is not None and reported_us >= bound.running_us + self.terms.settle_us
 
+    def _count(self, bound: BoundPod, sign: int) -> None:
+        self.reserved.add(bound.row, bound.kind, sign)
+        self.rows["recent"][bound.row] += sign * bound.cpu
+
     def _add(self, uid: str, bound: BoundPod) -> None:
         self.bound[uid] = bound
         self._sum(bound, 1)
         self.uncovered[bound.row].add(uid)
-        self.reserved.add(bound.row, bound.kind, 1)
-        self.rows["recent"][bound.row] += bound.cpu
+        self._count(bound, 1)
         self._cover(uid, bound)
 
     def _drop(self, uid: str, ended_us: int | None = None) -> None:
@@ -213,11 +186,7 @@ class Pods:
         self._sum(bound, -1)
         if not bound.covered:
             self.uncovered[bound.row].discard(uid)
-            self.rows["recent"][bound.row] -= bound.cpu
-        if bound.reserves:
-            self.reserved.add(bound.row, bound.kind, -1)
-        else:
-            self.counted.end(bound.row, bound.workload, ended_us)
+            self._count(bound, -1)
         # It counts until the node reports again; a pod that ended before the last report is not part of that report.
         if ended_us is not None and self._shown(bound) and ended_us >= self.reported_us[bound.row]:
             self.gone.add(bound.row, self.gone.kind(bound.workload), 1)

@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 EMPTY = -1
 SOAKING = 0.5  # of the kind's evidence
 
-_KIND_SECONDS, _OTHER_KIND_SECONDS = 5.0, 5.0
+_KIND_SECONDS = 5.0
 _DISTURBED_SECONDS = 1.3  # a block over more than that: something kept the agent from measuring, and pods from running
 _OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking pod is, relative
 _WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most so many cores
@@ -136,12 +136,12 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         hold: (nodes,) True: containers start or end, so what no pod takes says little.
         memory: Seconds that evidence counts; they pass for a class without pods, too.
     """
-    usage = settled(state.demand, usage, state.demand.age > _EVIDENT_SECONDS)
+    evident = state.demand.age > _EVIDENT_SECONDS
+    usage = settled(state.demand, usage, evident)
     elapsed = np.where(state.at_us > 0, np.maximum(usage.at_us - state.at_us, 0) / 1e6, 0.0)
     fade = np.exp(-elapsed / memory)[:, None]
     kind = _kind(state, usage, full)
     soaking = kind > SOAKING
-    evident = state.demand.age > _EVIDENT_SECONDS
     # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
     limited = soaking & evident & ~_near(state.demand.mean)
     held = usage.held > _MOSTLY * usage.counted[..., CPU]
@@ -193,11 +193,10 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     shows = whole | (usage.held > mostly) | (usage.busy > mostly)
     # A serving class looks like a soaking one while the machine cannot keep up with it.
     decided = evident & (state.kind <= SOAKING)
-    seconds = np.where(shows, _KIND_SECONDS, _OTHER_KIND_SECONDS)
     # Pods that others keep from what their quota allows look like anything.
     decided |= evident & (state.kind > SOAKING) & ~_near(state.demand.mean) & (usage.held <= mostly)
     judged = (counted > 0) & ~decided & (usage.span[:, None] <= _DISTURBED_SECONDS)
-    gain = np.where(judged, -np.expm1(-usage.span[:, None] / seconds), 0.0)
+    gain = np.where(judged, -np.expm1(-usage.span[:, None] / _KIND_SECONDS), 0.0)
     return np.where(np.isnan(usage.declared), state.kind + gain * (shows - state.kind), usage.declared)
 
 

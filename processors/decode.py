@@ -120,7 +120,7 @@ class Memo:
     again, so results never depend on it. Folds of one process may share a memo, from one thread.
     """
 
-    def __init__(self, max_bytes: int = 32 << 20) -> None:
+    def __init__(self, max_bytes: int = 64 << 20) -> None:
         """Start empty; payloads of at most `max_bytes` together wait to be taken."""
         self._max_bytes, self._bytes = max_bytes, 0
         self._messages: OrderedDict[bytes, tuple[str, Sample | Message]] = OrderedDict()

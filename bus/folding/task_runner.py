@@ -48,7 +48,7 @@ _LONG_SECONDS = 1.0
 _FULL_REASON = "the bucket of checkpoints is full: raise nats checkpoints_max_bytes; until then more is replayed"
 _LONG_FOLD_SECONDS = 10.0
 SLOW = "folding {} messages takes long: this machine has too little CPU time for what runs on it"
-_PATIENCE = 10  # a patient task collects so many times as long as others
+_PATIENCE, _PATIENT_SECONDS = 10, 2.0  # a patient task collects so many times as long as others, but no longer
 
 FOLD = Histogram(
     "spazio_fold_duration_seconds",
@@ -224,7 +224,9 @@ class TaskRunner:
         async with reader:
             while not self._leave.is_set():
                 process = self._live.current.process
-                linger = self._linger.seconds(process.tick_seconds) * (_PATIENCE if self.task.patient else 1)
+                linger = self._linger.seconds(process.tick_seconds)
+                if self.task.patient:
+                    linger = min(_PATIENCE * linger, _PATIENT_SECONDS)
                 messages = await reader.read(linger_seconds=linger, timeout_seconds=_READ_SECONDS)
                 if messages:
                     if not self.refolding:

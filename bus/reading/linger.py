@@ -1,9 +1,9 @@
 """How long to collect messages before they are folded: the busier the process, the longer.
 
-A fold takes the same millisecond for one message as for a hundred, and each atomic batch costs the server a folder. So
-every process collects for an imperceptible time. A process near its limit collects longer: the time it saves then
-reduces the total delay. What counts is how long folds run or wait for their turn: where other processes take the CPU,
-the limit is near although this one uses little of it.
+A fold takes the same milliseconds for one message as for a hundred, and each atomic batch costs the server a folder.
+So every process collects for an imperceptible time. A process that folds for half of the time or more collects longer:
+the time it saves then reduces the total delay. What counts is how long folds run or wait for their turn: where other
+processes take the CPU, the limit is near although this one uses little of it.
 """
 
 import time
@@ -12,7 +12,7 @@ from itertools import pairwise
 
 _LOOK_SECONDS = 0.5
 # Shares of time in which there is a fold, and the seconds to wait; interpolated linearly.
-_STEPS = ((0.0, 0.05), (0.2, 0.1), (0.6, 0.15), (0.9, 0.4))
+_STEPS = ((0.0, 0.05), (0.2, 0.1), (0.4, 0.15), (0.6, 0.4), (0.8, 0.6))
 
 
 class Linger:

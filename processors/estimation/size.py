@@ -48,7 +48,7 @@ def within(block: PodUsageBlock, cpus: int, memory_bytes: int) -> PodUsageBlock:
     changed = {}
     for name, most in (("cpu_cores", cpus), ("memory_bytes", memory_bytes)):
         amounts: list[float | None] = getattr(block, name)
-        total = sum(amount or 0.0 for amount in amounts)
+        total = sum(filter(None, amounts))
         if total > most * _READING:
             changed[name] = [amount and amount * (most / total) for amount in amounts]
     return block.model_copy(update=changed) if changed else block

@@ -143,7 +143,7 @@ class Partition:
             state.running / state.cores,
             room,
             workloads.listed,
-            workloads.mixed,
+            workloads.mixes,
             [entry.faults for entry in entries],
             workloads.outvoted(rows, [entry.oversized for entry in entries]),
         )

@@ -14,6 +14,7 @@ from processors.estimation.chain import RESOURCES, Result
 from processors.model import keyed_sum
 from processors.partition.plan import Faults
 from processors.workload.class_capacity import Room
+from processors.workload.workloads import CHANGE_SHARE
 from schemas import metric
 from schemas.messages.estimate import Blocks, ClassRoom
 from schemas.sections.estimation import Estimate
@@ -57,8 +58,9 @@ def update(
 ) -> tuple[State, NDArray[np.bool_]]:
     """Decide which nodes' availability is published.
 
-    At once on a change of pods, binding, mode or churn, of `change_pods`, or where a class's room has moved; else after
-    `report_seconds`. Binding and mode are compared with those of the second before, so a change is published once.
+    At once on a change of pods, binding, mode or churn, of `change_pods` and 5 %, or where a class's room has moved;
+    else after `report_seconds`. Binding and mode are compared with those of the second before, so a change is
+    published once.
 
     Returns:
         The state after it, and (nodes,) True where a message is due.
@@ -69,11 +71,12 @@ def update(
         | (result.churn != state.churn)
         | (result.settling != state.settling)
     )
+    least = np.maximum(params.change_pods, CHANGE_SHARE * state.available)
     waited = (at_us - state.at_us) / 1e6
     due = (
         turned
         | (result.pods != state.pods)
-        | (np.abs(result.room.available - state.available) >= params.change_pods)
+        | (np.abs(result.room.available - state.available) >= least)
         | moved
         | (waited >= params.report_seconds - _REPORT_SLACK)
         | (waited < 0)
@@ -101,7 +104,7 @@ class ReportFields(NamedTuple):
         cpu_used: (nodes,) share of the CPUs in use, mean of the second; NaN: not known.
         room: Room by class; None: no class is known.
         listed: Names and columns of a node's classes in `room`, by its index, in the order of the message.
-        mixed: Weights of a node's mix in `room`, by its index.
+        mixes: Weights of the mixes in `room` of some nodes, by their indices.
         faults: What was wrong with each node's blocks; None: with none of them.
         outvoted: What each node says that its facts or other nodes contradict, by its index.
     """
@@ -114,7 +117,7 @@ class ReportFields(NamedTuple):
     cpu_used: Array
     room: Room | None
     listed: Callable[[int, Room], list[tuple[str, int]]]
-    mixed: Callable[[int, Room], dict[str, float]]
+    mixes: Callable[[NDArray[np.intp], Room], list[dict[str, float]]]
     faults: Sequence[Faults | None] | None = None
     outvoted: Mapping[int, list[str]] | None = None
 
@@ -149,8 +152,9 @@ def availabilities(
     fields["limits"] = _named(RESOURCES, _rounded(published.limits[rows], 4))
     used = _ratios(published.cpu_used[rows])
     fields["cpu_used"] = [None if math.isnan(share) else share for share in used.tolist()]
+    mixes = [{}] * len(rows) if published.room is None else published.mixes(rows, published.room)
     names = tuple(fields)
-    for index, *values in zip(rows.tolist(), *fields.values(), strict=True):
+    for index, mix, *values in zip(rows.tolist(), mixes, *fields.values(), strict=True):
         fields_of_node = dict(zip(names, values, strict=True))
         head = published.heads[index]
         fields_of_node["node"], fields_of_node["seq"] = head.node, head.seq
@@ -160,9 +164,7 @@ def availabilities(
             fields_of_node["outvoted"] = claims
         if published.room is not None:
             fields_of_node["classes"] = _classes(index, published.room, published.listed(index, published.room))
-            fields_of_node["mix"] = {
-                name: _round(weight) for name, weight in published.mixed(index, published.room).items()
-            } or None
+            fields_of_node["mix"] = {name: _round(weight) for name, weight in mix.items()} or None
         yield fields_of_node
 
 

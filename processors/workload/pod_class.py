@@ -212,7 +212,10 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
         cores, quota = cpu or 0.0, throttled or 0.0
         all_cores += cores
         all_memory += memory or 0.0
-        stalled = max(0.0, (pressed or 0.0) - quota) * max(1.0, cores) if pressure else cores
+        stalled = cores
+        if pressure:
+            waited = (pressed or 0.0) - quota
+            stalled = waited * (max(1.0, cores)) if waited > 0.0 else 0.0
         total += stalled
         if not containers:
             continue

@@ -26,7 +26,7 @@ from schemas.settings import Settings
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-_CHANGE = 0.05
+CHANGE_SHARE = 0.05  # of what was reported: less is within its noise, and waits for the next report
 _STRANGE = 4.0
 _LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
 
@@ -173,7 +173,7 @@ class Workloads:
         A class that is new on the node is; one that is new in the cluster waits for the next report of each node.
         """
         reported = self._reported[rows, : room.label.shape[1]]
-        least = np.maximum(self._estimate.change_pods, _CHANGE * reported)
+        least = np.maximum(self._estimate.change_pods, CHANGE_SHARE * reported)
         changed = np.abs(room.available - reported) >= least
         changed[:, : self._estimate.classes] |= np.isnan(reported[:, : self._estimate.classes])
         return np.asarray(np.any((room.label >= 0) & changed, axis=1))
@@ -194,15 +194,15 @@ class Workloads:
         ]
         return [(name, column) for _, _, name, column in sorted(named)[:MAXIMUM_CLASSES]]
 
-    def mixed(self, index: int, room: Room) -> dict[str, float]:
-        """Return the weights of a node's mix by class, the largest ones."""
-        weights = room.weights[index]
-        columns = np.argsort(-weights, kind="stable")[:MAXIMUM_CLASSES].tolist()
-        return {
-            self._index.names[int(room.label[index, column])]: float(weights[column])
-            for column in columns
-            if weights[column] >= _LEAST_WEIGHT
-        }
+    def mixes(self, indices: Rows, room: Room) -> list[dict[str, float]]:
+        """Return the weights of some nodes' mixes by class, the largest ones of each."""
+        columns = np.argsort(-room.weights[indices], axis=1, kind="stable")[:, :MAXIMUM_CLASSES]
+        weights, labels = room.weights[indices[:, None], columns], room.label[indices[:, None], columns]
+        names = self._index.names
+        return [
+            {names[label]: weight for label, weight in zip(*row, strict=True) if weight >= _LEAST_WEIGHT}
+            for row in zip(labels.tolist(), weights.tolist(), strict=True)
+        ]
 
     def sums(self, alive: NDArray[np.bool_], reference: Array, at_us: int) -> totals.Sums | None:
         """Add up pods and usage by class over live nodes, each as far as it has evidence of its own; and starts.

@@ -202,8 +202,8 @@ class Estimate(Section):
     change_pods: float = Field(
         0.05,
         ge=0,
-        description="Change of availability, in pods, that is reported at once; smaller changes wait for the next "
-        "report. The default is too small to affect a placement.",
+        description="Change of availability, in pods, that is reported at once if it is also at least 5 % of what was "
+        "reported; smaller changes wait for the next report. The default is too small to affect a placement.",
     )
     report_seconds: Seconds = Field(
         4,

@@ -21,7 +21,8 @@ def test_an_idle_process_collects_briefly_and_a_busy_one_longer() -> None:
     machine = Machine()
     linger = Linger(lambda: machine.used, lambda: machine.now)
     assert 0.05 < machine.run(linger, 0.05, 3) < 0.07
-    assert 0.1 < machine.run(linger, 0.4, 5) < 0.15
-    assert 0.15 < machine.run(linger, 0.7, 5) < 0.3
-    assert machine.run(linger, 0.95, 5) == 0.4
+    assert 0.1 < machine.run(linger, 0.3, 5) < 0.15
+    assert 0.15 < machine.run(linger, 0.5, 5) < 0.4
+    assert 0.4 < machine.run(linger, 0.7, 5) < 0.6
+    assert machine.run(linger, 0.95, 5) == 0.6
     assert 0.05 < machine.run(linger, 0.02, 5) < 0.06

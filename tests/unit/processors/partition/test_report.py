@@ -1,6 +1,7 @@
 """Rows: short numbers, and the same availability whether smoothed rows are published or not."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,29 @@ def test_rows_hold_short_numbers_and_read_back_as_they_were_written() -> None:
         for name in ("available", "lower", "upper", "signal", *DIGITS):
             assert row[name] == round(row[name], DIGITS.get(name, 4))
         assert all(value == round(value, 6) for value in [*row["usage"].values(), *row["free"].values()])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "due"),
+    [
+        (0.0, 0.04, False),
+        (0.0, 0.06, True),
+        (1.0, 0.94, True),
+        (40.0, 38.5, False),
+        (40.0, 41.9, False),
+        (40.0, 37.9, True),
+        (40.0, 42.1, True),
+    ],
+)
+def test_a_change_is_reported_at_once_from_five_percent_on(before: float, after: float, due: bool) -> None:
+    calm = np.zeros(1, dtype=np.bool_)
+    room = SimpleNamespace(available=np.array([after]), binding=np.zeros(1, dtype=np.int64))
+    result: Any = SimpleNamespace(room=room, pods=np.array([3.0]), churn=calm, settling=calm)
+    now = np.array([1_000_000])
+    state = report.init(1)._replace(at_us=now, available=np.array([before]), pods=np.array([3.0]))
+    after_it, is_due = report.update(state, result, now + 1_000_000, calm, load({}, environ={}).estimate)
+    assert is_due.tolist() == [due]
+    assert after_it.available.tolist() == [after if due else before]
 
 
 def test_smoothed_blocks_are_published_for_the_first_nodes_of_a_partition_only() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from producers.simulated import fleet, text
 from producers.simulated.cluster import Change, Cluster, Second
@@ -54,6 +55,20 @@ class Timed(NamedTuple):
         return _SECOND_US if self.kind == "samples" else 0  # a block says when its first sample was taken
 
 
+class _Listed(NamedTuple):
+    """What a node's messages about its pods say again as long as it runs the same ones.
+
+    Attributes:
+        pods: Workloads and serials of the pods, as bytes.
+        names: The text of the lists that name them, and of their containers.
+        zeros: A list of as many zeros.
+    """
+
+    pods: bytes
+    names: str
+    zeros: str
+
+
 class Writer:
     """Writes the messages of one simulated cluster.
 
@@ -91,7 +106,8 @@ class Writer:
             f'"metrics":{names},"values":['.encode()
             for node in nodes
         ]
-        self._listed: dict[tuple[int, int], tuple[str, str]] = {}
+        self._names: dict[tuple[int, int], tuple[str, str]] = {}
+        self._lists: dict[int, _Listed] = {}
 
     def begin(self) -> Iterator[Timed]:
         """Yield what the cluster watch says of the nodes and pods that are there at the start."""
@@ -123,7 +139,7 @@ class Writer:
             if "podfacts" in self._kinds:
                 messages.append(self._pod_facts(second.number, change))
         for pod in gone:
-            self._listed.pop(pod, None)
+            self._names.pop(pod, None)
         messages.sort(key=lambda message: message.due_us)
         return messages
 
@@ -137,12 +153,7 @@ class Writer:
     def _pods(self, second: Second) -> Iterator[Timed]:
         nodes = len(self._fleet.name)
         bounds = np.searchsorted(second.node, np.arange(nodes + 1)).tolist()
-        named = [
-            self._named(*pod)
-            for pod in zip(second.node.tolist(), second.workload.tolist(), second.serial.tolist(), strict=True)
-        ]
-        uids, names = [uid for uid, _ in named], [name for _, name in named]
-        classes = [fleet.CLASSES[workload] for workload in second.workload.tolist()]
+        pods = np.stack((second.workload, second.serial), axis=1)
         cores = np.round(second.cores, 4).tolist()
         memory = second.memory.tolist()
         waiting, ages = np.round(second.waiting, 4).tolist(), second.age.tolist()
@@ -150,16 +161,30 @@ class Writer:
         columns = (self._due(second.number + 1), self._seqs(second.number + 1), self._heads, system)
         for node, (due_us, seq, head, (system_cores, system_memory)) in enumerate(zip(*columns, strict=True)):
             of = slice(bounds[node], bounds[node + 1])
-            count = bounds[node + 1] - bounds[node]
-            zeros, own = [0.0] * count, [each.split("/") for each in classes[of]]
+            listed = self._list(node, pods[of])
             body = (
                 f'"span_us":1000000,"system_cpu_cores":{system_cores},"system_memory_bytes":{system_memory},'
-                f'"pods":{_texts(uids[of])},"namespaces":{_texts([each[0] for each in own])},'
-                f'"names":{_texts(names[of])},"workloads":{_texts(classes[of])},"containers":{[1] * count},'
-                f'"cpu_cores":{cores[of]},"memory_bytes":{memory[of]},"cpu_pressure":{waiting[of]},'
-                f'"memory_pressure":{zeros},"io_pressure":{zeros},"throttled":{zeros},"ages":{ages[of]}}}'
+                f'{listed.names}"cpu_cores":{cores[of]},"memory_bytes":{memory[of]},"cpu_pressure":{waiting[of]},'
+                f'"memory_pressure":{listed.zeros},"io_pressure":{listed.zeros},"throttled":{listed.zeros},'
+                f'"ages":{ages[of]}}}'
             )
             yield Timed(due_us, "pods", node, seq, head, body.encode())
+
+    def _list(self, node: int, pods: NDArray[np.int64]) -> _Listed:
+        """Return the texts of a node's pods, (pods, workload and serial)."""
+        key, listed = pods.tobytes(), self._lists.get(node)
+        if listed is not None and listed.pods == key:
+            return listed
+        named = [self._named(node, *pod) for pod in pods.tolist()]
+        classes = [fleet.CLASSES[workload] for workload in pods[:, 0].tolist()]
+        namespaces = [name.split("/")[0] for name in classes]
+        names = (
+            f'"pods":{_texts([uid for uid, _ in named])},"namespaces":{_texts(namespaces)},'
+            f'"names":{_texts([name for _, name in named])},"workloads":{_texts(classes)},'
+            f'"containers":{[1] * len(pods)},'
+        )
+        listed = self._lists[node] = _Listed(key, names, str([0.0] * len(pods)))
+        return listed
 
     def _events(self, number: int, change: Change) -> Iterator[Timed]:
         own = self._fleet
@@ -246,11 +271,11 @@ class Writer:
 
     def _named(self, node: int, workload: int, serial: int) -> tuple[str, str]:
         """Return UID and name of a pod."""
-        listed = self._listed.get((node, serial))
-        if listed is None:
+        named = self._names.get((node, serial))
+        if named is None:
             name = f"{fleet.CLASSES[workload].split('/')[1]}-{node}-{serial}"
-            listed = self._listed[node, serial] = f"{node:08x}-0000-4000-8000-{serial:012x}", name
-        return listed
+            named = self._names[node, serial] = f"{node:08x}-0000-4000-8000-{serial:012x}", name
+        return named
 
     def _due(self, number: int) -> list[int]:
         due: list[int] = (self._fleet.phase_us + number * _SECOND_US).tolist()

@@ -19,6 +19,7 @@ SLOW_SECONDS = 10.0
 _DEVIATIONS_SQUARED = 16.0
 _FLOOR = 1e-4  # squared; a hundredth of a machine is no step
 _MEMORY_SECONDS = 60.0
+_AGAIN = 0.5  # of the squared bound: the value before was far off, too
 _YOUNG_SECONDS = 4.0  # until then the noise is unknown, and nothing is a step
 _MOST_CORRELATED = 0.9
 
@@ -50,7 +51,14 @@ def init(nodes: int, levels: int) -> State:
 
 
 def update(
-    state: State, value: Array, seconds: Array, hold: NDArray[np.bool_], *, slow: float, fast: float = FAST_SECONDS
+    state: State,
+    value: Array,
+    seconds: Array,
+    hold: NDArray[np.bool_],
+    *,
+    slow: float,
+    fast: float = FAST_SECONDS,
+    bursts: bool = False,
 ) -> State:
     """Follow one value of each level.
 
@@ -61,26 +69,28 @@ def update(
         hold: (nodes, levels or 1) True: the value is ignored, and the level stays, unless the level is unknown.
         slow: Seconds that are averaged while the level holds.
         fast: Seconds in which a step is followed.
+        bursts: Single values lie far off now and then; only the second one in a row on the same side is a step.
     """
     first = np.isnan(state.mean)
     live = ~np.isnan(value) & (first | ~hold)
     span = np.where(live, seconds[:, None], 0.0)
     deviation = np.where(live & ~first, value - state.mean, 0.0)
     bound = _DEVIATIONS_SQUARED * (state.variance + _FLOOR)
-    step = (deviation**2 > bound) & (state.age >= _YOUNG_SECONDS)
+    far = (deviation**2 > bound) & (state.age >= _YOUNG_SECONDS)
+    step = far & ((state.last**2 >= _AGAIN * bound) & (deviation * state.last > 0)) if bursts else far
     averaged = np.minimum(state.seconds, slow)
-    gain = np.where(step, -np.expm1(-span / fast), _quotient(span, averaged + span))
-    held = np.where(step, np.sign(deviation) * np.sqrt(bound), deviation)
+    held = np.where(far, np.sign(deviation) * np.sqrt(bound), deviation)
+    moved = np.where(step, -np.expm1(-span / fast) * deviation, _quotient(span, averaged + span) * held)
     age = np.minimum(state.age, _MEMORY_SECONDS) + span
-    part = np.where(live & ~first, _quotient(span, age), 0.0)
+    part = np.where(live & ~first & ~(step & bursts), _quotient(span, age), 0.0)
     return State(
-        mean=np.where(live & first, value, state.mean + gain * deviation),
+        mean=np.where(live & first, value, state.mean + moved),
         variance=state.variance + part * (held**2 - state.variance),
         product=state.product + part * (held * state.last - state.product),
         last=np.where(live, held, state.last),
         # What was averaged before a step is no evidence of the level after it.
         seconds=np.where(step, 2.0 * span, state.seconds + span),
-        age=np.where(step, np.minimum(state.age, _YOUNG_SECONDS), state.age) + span,
+        age=np.where(step & ~np.bool_(bursts), np.minimum(state.age, _YOUNG_SECONDS), state.age) + span,
     )
 
 

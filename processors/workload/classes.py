@@ -15,6 +15,9 @@ says so however full the machine is. How much each class waits there is known ro
 soaks is judged by the mean of many. A serving pod wants what it uses; on a machine that is full it gets less, so then
 nothing is learned of it.
 
+What is in no pod is what the node uses less what its pods do. A pod that ends takes its account with it, so in the
+second in which pods ended that difference is known between two bounds only, and changes nothing while it lies there.
+
 Memory grows after a start and does not shrink by much, so a pod counts with the most that the mean pod of its class
 has held, which fades with the memory of everything else.
 """
@@ -42,6 +45,7 @@ _REST_SECONDS = 3.0  # a job of a second, as a host runs now and then, takes no 
 _BEYOND = 1.25  # of the CPUs: what a single pod wants
 _KEPT_FROM = 0.2  # of what pods use: more than that they wait for
 _MOSTLY = 0.5  # of a class's pods
+_BEGUN_SECONDS = 3.0  # of evidence: so far it may be all of pods that were starting
 _EVIDENT_SECONDS = 10.0
 _LITTLE_SECONDS = 15.0  # a node that has run a class for no longer takes the kind that the cluster knows
 _SLOW_SECONDS = 60.0
@@ -137,6 +141,9 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         memory: Seconds that evidence counts; they pass for a class without pods, too.
     """
     evident = state.demand.age > _EVIDENT_SECONDS
+    lost = _lost(state, usage)
+    # What pods took while they started, where nothing else was known, does not count beside what they take now.
+    begun = (state.demand.age <= _BEGUN_SECONDS) & (usage.counted[..., CPU] > usage.starting[..., 0])
     usage = settled(state.demand, usage, evident)
     elapsed = np.where(state.at_us > 0, np.maximum(usage.at_us - state.at_us, 0) / 1e6, 0.0)
     fade = np.exp(-elapsed / memory)[:, None]
@@ -159,20 +166,21 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     demand = np.divide(wanted, counted[..., CPU], out=np.full_like(wanted, np.nan), where=counted[..., CPU] > 0)
     here = counted[..., MEMORY] > 0
     mean = quotient(usage.used[..., MEMORY], counted[..., MEMORY])
-    faded = state.demand._replace(seconds=state.demand.seconds * fade, age=state.demand.age * fade)
+    seconds = np.where(begun, 0.0, state.demand.seconds * fade)
+    faded = state.demand._replace(seconds=seconds, age=state.demand.age * fade)
     starts = mix.update(mix.faded(state.starts, elapsed), state.label, usage.pods - state.pods, state.at_us == 0)
     after = state._replace(
         pods=usage.pods,
         starts=starts,
         present_us=np.where(usage.pods > 0, usage.at_us[:, None], state.present_us),
-        demand=level.update(faded, demand, usage.span, frozen, slow=_SLOW_SECONDS),
+        demand=level.update(faded, demand, usage.span, frozen, slow=_SLOW_SECONDS, bursts=True),
         kind=kind,
         most=np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most),
         held=state.held * fade + np.where(here, usage.span[:, None], 0.0),
         measured=state.measured | np.any(counted > 0, axis=1),
         at_us=usage.at_us,
     )
-    return _surroundings(after, usage, full, hold)
+    return _surroundings(after, usage, full, hold, lost)
 
 
 def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
@@ -210,18 +218,34 @@ def _near(threads: Array) -> NDArray[np.bool_]:
     return (nearest >= 1) & near
 
 
-def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_]) -> State:
+def _lost(state: State, usage: Usage) -> Array:
+    """Return the most (nodes, resources) that pods which have ended since the block before took of the time it covers.
+
+    A control group takes its account with it when it goes, so what they used counts as used in no pod.
+    """
+    new = np.maximum(usage.counted[..., MEMORY] - usage.counted[..., CPU], 0.0)  # they ran for a part of it
+    ended = np.maximum(state.pods + new - usage.pods, 0.0)
+    cores = over_slots((ended * np.nan_to_num(state.demand.mean))[..., None])
+    return np.concatenate((cores, np.zeros_like(cores)), axis=1)
+
+
+def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_], lost: Array) -> State:
     """Follow what no class explains: what is in no pod, and by how much classes take more than their costs."""
+    rest = usage.rest / usage.amount
+    least = rest - lost / usage.amount
+    # Between the two bounds of what was in no pod, a block says nothing new.
+    known = np.where((lost > 0) & (least <= state.rest.mean) & (state.rest.mean <= rest), np.nan, rest)
+    rest = np.where((lost > 0) & (state.rest.mean < least), least, known)
     costs = np.where(state.label[..., None] >= 0, slope(state) * usage.counted, 0.0)
     serving = np.where((state.kind <= SOAKING)[..., None], usage.used - costs, 0.0)
     drift = over_slots(serving)
     # Pods on a full machine get less than they want, so taking less than their cost says nothing there.
     drift[:, CPU] = np.maximum(drift[:, CPU], np.where(full, 0.0, -np.inf))
     still = np.zeros((len(hold), 1), dtype=np.bool_)
-    follow = partial(level.update, slow=level.SLOW_SECONDS)
+    follow = partial(level.update, slow=level.SLOW_SECONDS, bursts=True)
     pending = np.maximum(state.most * usage.pods - usage.used[..., MEMORY], 0.0)
     return state._replace(
-        rest=follow(state.rest, usage.rest / usage.amount, usage.span, hold[:, None], fast=_REST_SECONDS),
+        rest=follow(state.rest, rest, usage.span, hold[:, None], fast=_REST_SECONDS),
         drift=follow(state.drift, drift / usage.amount, usage.span, still),
         pending=over_slots(pending),
     )

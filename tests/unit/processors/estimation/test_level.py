@@ -9,12 +9,15 @@ ONE = np.ones(1)
 GO = np.zeros((1, 1), dtype=np.bool_)
 
 
-def follow(values: np.ndarray, slow: float = 10.0, state: level.State | None = None) -> level.State:
+def follow(
+    values: np.ndarray, slow: float = 10.0, state: level.State | None = None, *, bursts: bool = False
+) -> level.State:
     """Follow one value a second of each of some nodes, (seconds, nodes)."""
     nodes = values.shape[1]
     state = state or level.init(nodes, 1)
     for row in values:
-        state = level.update(state, row[:, None], np.ones(nodes), np.zeros((nodes, 1), dtype=np.bool_), slow=slow)
+        hold = np.zeros((nodes, 1), dtype=np.bool_)
+        state = level.update(state, row[:, None], np.ones(nodes), hold, slow=slow, bursts=bursts)
     return state
 
 
@@ -44,6 +47,24 @@ def test_a_step_is_followed_within_three_seconds(to: float) -> None:
     calm = follow(random.normal(0.5, 0.02, (60, 50)))
     moved = follow(random.normal(to, 0.02, (3, 50)), state=calm)
     assert np.abs(moved.mean - to).max() < 0.08
+
+
+def test_among_bursts_one_value_is_no_step_and_two_are() -> None:
+    random = np.random.default_rng(4)
+    calm = follow(random.normal(0.2, 0.01, (60, 50)), bursts=True)
+    once = follow(np.full((1, 50), 0.9), state=calm, bursts=True)
+    assert np.abs(once.mean - 0.2).max() < 0.02
+    twice = follow(np.full((3, 50), 0.9), state=calm, bursts=True)
+    assert np.abs(twice.mean - 0.9).max() < 0.05
+
+
+def test_a_burst_of_seconds_leaves_no_trace_some_seconds_later() -> None:
+    random = np.random.default_rng(6)
+    calm = follow(random.normal(0.1, 0.01, (60, 50)), bursts=True)
+    burst = follow(random.normal(0.6, 0.05, (5, 50)), state=calm, bursts=True)
+    after = follow(random.normal(0.1, 0.01, (5, 50)), state=burst, bursts=True)
+    assert np.abs(after.mean - 0.1).max() < 0.05
+    assert np.sqrt(after.variance).max() < 0.1
 
 
 def test_what_is_held_or_missing_changes_nothing_but_the_first_value_counts() -> None:

@@ -71,7 +71,7 @@ class Chained:
             self._chain.running / self._chain.cores,
             None,
             lambda _index, _room: [],
-            lambda _index, _room: {},
+            lambda _rows, _room: [],
         )
         fields = next(report.availabilities(_FIRST, words, result, self._params.features))
         return codec.encode(Availability.model_validate(fields))

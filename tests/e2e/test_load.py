@@ -59,7 +59,9 @@ def memory(share: float) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     # Reference pods of 1 GiB: on an idle machine CPU binds, and memory does long before it is full.
-    with up(tmp_path_factory.mktemp("load") / "data", "--estimate-pod-memory-bytes", str(1 << 30)) as pipeline:
+    # A flush each second, so that what is to be stored soon is.
+    options = ("--estimate-pod-memory-bytes", str(1 << 30), "--history-flush-seconds", "1")
+    with up(tmp_path_factory.mktemp("load") / "data", *options) as pipeline:
         until(pipeline.top, 10, "this host in the cache")
         yield pipeline
 
@@ -85,7 +87,7 @@ def test_over_a_minute_of_busy_cores_no_block_and_no_sample_is_missing(running: 
             time.sleep(2)
             oldest = max(oldest, *(row["age_seconds"] for row in running.top()))
     after = running.page("agent", "/metrics")[1]
-    time.sleep(8)  # past one flush of the history, in real time since everything here is real
+    time.sleep(4)  # past one flush of the history, in real time since everything here is real
     window = f"at_us BETWEEN {int(began * 1e6)} AND {int((began + 60) * 1e6)}"
     counted = running.sql(
         "SELECT max(seq) - min(seq) + 1 - count(DISTINCT seq) AS missing, count(*) - 10 * count(DISTINCT seq) AS odd, "
@@ -130,7 +132,7 @@ def test_full_memory_lowers_availability_and_binds_and_its_end_restores_it(runni
 
 
 def test_queries_a_second_process_and_the_sink_run_together_without_a_lock_error(running: Up) -> None:
-    seconds = float(os.environ.get("TEST_TOGETHER_SECONDS", "30"))
+    seconds = float(os.environ.get("TEST_TOGETHER_SECONDS", "15"))
     program = (
         "import duckdb, sys, time\n"
         "end = time.time() + float(sys.argv[2])\n"

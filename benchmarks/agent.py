@@ -50,6 +50,17 @@ def process(command: list[str], environ: dict[str, str] | None = None) -> Iterat
 
 
 @contextmanager
+def served() -> Iterator[dict[str, str]]:
+    """Run a NATS server for the duration of a `with` block; yield the environment of services that publish to it."""
+    with tempfile.TemporaryDirectory() as folder:
+        port = server.free_port(0)
+        settings = all_settings.load({"data_dir": folder, "nats_port": str(port)}, environ={})
+        own = {"SPAZIO_NATS_URL": f"nats://127.0.0.1:{port}", "SPAZIO_HTTP_PORT": "0", "SPAZIO_DATA_DIR": folder}
+        with process(server.command(server.find(), server.write_config(settings, port))):
+            yield {**os.environ, **own}
+
+
+@contextmanager
 def scraped(port: int) -> Iterator[None]:
     """Scrape a Prometheus endpoint ten times a second for the duration of a `with` block."""
     stop = threading.Event()
@@ -82,26 +93,20 @@ def exporter(port: int, collectors: tuple[str, ...]) -> list[str]:
 
 def measure(seconds: float) -> dict[str, Any]:
     """Run agent and exporters side by side; return shares of a core, bytes and ratios."""
-    with tempfile.TemporaryDirectory() as folder:
-        port = server.free_port(0)
-        settings = all_settings.load({"data_dir": folder, "nats_port": str(port)}, environ={})
-        config = server.write_config(settings, port)
-        environ = {**os.environ, "SPAZIO_NATS_URL": f"nats://127.0.0.1:{port}", "SPAZIO_HTTP_PORT": "0"}
-        environ["SPAZIO_DATA_DIR"] = folder
-        with (
-            process(server.command(server.find(), config)),
-            process([sys.executable, "-m", "spazio", "process"], environ),
-            process([sys.executable, "-m", "spazio", "agent"], environ) as agent,
-        ):
-            time.sleep(5)
-            watched = {"agent": agent.pid}
-            if shutil.which("prometheus-node-exporter") is None:
-                return _result(watched, seconds)
-            first, second = server.free_port(0), server.free_port(0)
-            with process(exporter(first, ())) as every, process(exporter(second, SIX)) as six:
-                time.sleep(2)
-                with scraped(first), scraped(second):
-                    return _result(watched | {"exporter": every.pid, "exporter_six": six.pid}, seconds)
+    with (
+        served() as environ,
+        process([sys.executable, "-m", "spazio", "process"], environ),
+        process([sys.executable, "-m", "spazio", "agent"], environ) as agent,
+    ):
+        time.sleep(5)
+        watched = {"agent": agent.pid}
+        if shutil.which("prometheus-node-exporter") is None:
+            return _result(watched, seconds)
+        first, second = server.free_port(0), server.free_port(0)
+        with process(exporter(first, ())) as every, process(exporter(second, SIX)) as six:
+            time.sleep(2)
+            with scraped(first), scraped(second):
+                return _result(watched | {"exporter": every.pid, "exporter_six": six.pid}, seconds)
 
 
 def _result(watched: dict[str, int], seconds: float) -> dict[str, Any]:

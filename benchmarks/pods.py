@@ -22,9 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.agent import SIX, cpu_seconds, exporter, process, resident_bytes, scraped
+from benchmarks.agent import SIX, cpu_seconds, exporter, process, resident_bytes, scraped, served
 from bus import server
-from schemas import settings as all_settings
 from schemas.sections.measurement import Sample
 
 _TREES = ("", "unified", "memory", "cpu", "cpuacct", "cpu,cpuacct", "pids")
@@ -92,35 +91,32 @@ def budget(count: int, *, awake: bool) -> dict[str, float]:
 
 def measure(count: int, seconds: float, *, awake: bool) -> dict[str, Any]:
     """Run the agents, and node_exporter if it is installed; return shares of a core and bytes."""
-    with tempfile.TemporaryDirectory() as folder, pods(Sample().cgroup, Path(folder), count, awake=awake):
-        port = server.free_port(0)
-        settings = all_settings.load({"data_dir": folder, "nats_port": str(port)}, environ={})
-        environ = {**os.environ, "SPAZIO_NATS_URL": f"nats://127.0.0.1:{port}", "SPAZIO_HTTP_PORT": "0"}
-        environ["SPAZIO_DATA_DIR"] = folder
-        with contextlib.ExitStack() as running:
-            running.enter_context(process(server.command(server.find(), server.write_config(settings, port))))
-            running.enter_context(process([sys.executable, "-m", "spazio", "process"], environ))
-            agents = {}
-            for name, own in _AGENTS.items():
-                named = {**environ, **own, "SPAZIO_SAMPLE_NODE": name.replace(" ", "-")}
-                agents[name] = running.enter_context(process([sys.executable, "-m", "spazio", "agent"], named)).pid
-            if shutil.which("prometheus-node-exporter") is not None:
-                listening = server.free_port(0)
-                agents["node_exporter"] = running.enter_context(process(exporter(listening, SIX))).pid
-                time.sleep(1)
-                running.enter_context(scraped(listening))
-            time.sleep(_WARM_SECONDS)
-            before = {name: cpu_seconds(pid) for name, pid in agents.items()}
-            began = time.monotonic()
-            time.sleep(seconds)
-            took = time.monotonic() - began
-            return {"pods": count, "awake": awake, "seconds": round(took, 1)} | {
-                name: {
-                    "core_share": round((cpu_seconds(pid) - before[name]) / took, 5),
-                    "resident_bytes": resident_bytes(pid),
-                }
-                for name, pid in agents.items()
+    with contextlib.ExitStack() as running:
+        folder = running.enter_context(tempfile.TemporaryDirectory())
+        running.enter_context(pods(Sample().cgroup, Path(folder), count, awake=awake))
+        environ = running.enter_context(served())
+        running.enter_context(process([sys.executable, "-m", "spazio", "process"], environ))
+        agents = {}
+        for name, own in _AGENTS.items():
+            named = {**environ, **own, "SPAZIO_SAMPLE_NODE": name.replace(" ", "-")}
+            agents[name] = running.enter_context(process([sys.executable, "-m", "spazio", "agent"], named)).pid
+        if shutil.which("prometheus-node-exporter") is not None:
+            listening = server.free_port(0)
+            agents["node_exporter"] = running.enter_context(process(exporter(listening, SIX))).pid
+            time.sleep(1)
+            running.enter_context(scraped(listening))
+        time.sleep(_WARM_SECONDS)
+        before = {name: cpu_seconds(pid) for name, pid in agents.items()}
+        began = time.monotonic()
+        time.sleep(seconds)
+        took = time.monotonic() - began
+        return {"pods": count, "awake": awake, "seconds": round(took, 1)} | {
+            name: {
+                "core_share": round((cpu_seconds(pid) - before[name]) / took, 5),
+                "resident_bytes": resident_bytes(pid),
             }
+            for name, pid in agents.items()
+        }
 
 
 def main() -> int:

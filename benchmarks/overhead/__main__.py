@@ -17,7 +17,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,9 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.agent import process
-from bus import server
-from schemas import settings as all_settings
+from benchmarks.agent import process, served
 
 Array = NDArray[np.float64]
 
@@ -112,28 +109,19 @@ def overhead(times: Array) -> Overhead:
 @contextmanager
 def agent() -> Iterator[Callable[[bool], None]]:
     """Run an agent with its server; yield what stops it for a while and lets it go on."""
-    with tempfile.TemporaryDirectory() as folder:
-        port = server.free_port(0)
-        settings = all_settings.load({"data_dir": folder, "nats_port": str(port)}, environ={})
-        config = server.write_config(settings, port)
-        environ = {**os.environ, "SPAZIO_NATS_URL": f"nats://127.0.0.1:{port}", "SPAZIO_HTTP_PORT": "0"}
-        environ["SPAZIO_DATA_DIR"] = folder
-        with (
-            process(server.command(server.find(), config)),
-            process([sys.executable, "-m", "spazio", "agent"], environ) as started,
-        ):
-            time.sleep(_WARM_SECONDS)
-            if started.poll() is not None:
-                raise RuntimeError(f"the agent ended with status {started.returncode}")
+    with served() as environ, process([sys.executable, "-m", "spazio", "agent"], environ) as started:
+        time.sleep(_WARM_SECONDS)
+        if started.poll() is not None:
+            raise RuntimeError(f"the agent ended with status {started.returncode}")
 
-            def pause(stopped: bool) -> None:
-                started.send_signal(signal.SIGSTOP if stopped else signal.SIGCONT)
-                time.sleep(_PAUSE_SECONDS)
+        def pause(stopped: bool) -> None:
+            started.send_signal(signal.SIGSTOP if stopped else signal.SIGCONT)
+            time.sleep(_PAUSE_SECONDS)
 
-            try:
-                yield pause
-            finally:
-                started.send_signal(signal.SIGCONT)
+        try:
+            yield pause
+        finally:
+            started.send_signal(signal.SIGCONT)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

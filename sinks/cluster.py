@@ -111,16 +111,16 @@ def stranded(rows: Iterable[Availability]) -> list[Stranded]:
 
     A node that does not say what is free, and of how much, is left out.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
+    by_binding: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         free, limits = row.free or {}, row.limits or {}
         if row.lower >= 1 or not {"cpu", "memory"} <= free.keys() & limits.keys():
             continue
         left = {name: 0.0 if row.binding == name else free[name] * limits[name] for name in ("cpu", "memory")}
-        found.setdefault(row.binding, []).append((left["cpu"], left["memory"]))
+        by_binding.setdefault(row.binding, []).append((left["cpu"], left["memory"]))
     sums = [
         Stranded(binding, len(left), sum(cpu for cpu, _ in left), sum(memory for _, memory in left))
-        for binding, left in found.items()
+        for binding, left in by_binding.items()
     ]
     return sorted(sums, key=lambda each: (-each.nodes, each.binding))
 

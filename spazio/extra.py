@@ -93,7 +93,7 @@ def remedy(command: str, package: str) -> str:
 
 
 def _complete(extra: str) -> bool:
-    """Tell whether all packages of an extra are installed; of one that is a program, nobody can tell."""
+    """Tell whether all packages of an extra are installed; False for an extra that is a program."""
     return bool(PACKAGES[extra]) and all(map(_installed, PACKAGES[extra]))
 
 

@@ -86,8 +86,8 @@ def _scenario_runs(scenarios: Mapping[str, Scenario], seeds: Sequence[int]) -> I
 def _together(wanted: Scenario, seeds: Sequence[int], folder: Path) -> dict[str, dict[str, Interval]]:
     """Return the figures of each scheduler on one scenario."""
     by_scheduler = {str(name): [Run(wanted, str(name), seed) for seed in seeds] for name in wanted.schedulers}
-    known = runs.figures([run for each in by_scheduler.values() for run in each], folder)
-    return {name: runs.together(each, known) for name, each in by_scheduler.items()}
+    results = runs.figures([run for each in by_scheduler.values() for run in each], folder)
+    return {name: runs.together(each, results) for name, each in by_scheduler.items()}
 
 
 def compared(by_scheduler: Mapping[str, Sequence[Row]]) -> Iterator[str]:

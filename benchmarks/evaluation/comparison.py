@@ -62,6 +62,6 @@ def compare(
         folder: Where figures of runs are kept.
     """
     by_case = wanted(published, scheduler, scenario, seeds)
-    known = runs.figures([run for each in by_case.values() for run in each], folder)
-    together = {case: runs.together(each, known) for case, each in by_case.items()}
+    results = runs.figures([run for each in by_case.values() for run in each], folder)
+    together = {case: runs.together(each, results) for case, each in by_case.items()}
     return [Row(row, scheduler, together[row.case][row.figure]) for row in published]

@@ -67,17 +67,17 @@ def figures(wanted: Sequence[Run], folder: Path, *, processes: int | None = None
     """
     folder.mkdir(parents=True, exist_ok=True)
     runs = {run.key: run for run in wanted}
-    known = {key: stored for key in runs if (stored := _stored(folder / f"{key}.json")) is not None}
-    missing = {key: run for key, run in runs.items() if key not in known}
+    results = {key: stored for key in runs if (stored := _stored(folder / f"{key}.json")) is not None}
+    missing = {key: run for key, run in runs.items() if key not in results}
     for key, result in _run_all(missing, len(runs), processes):
         _store(folder / f"{key}.json", result)
-        known[key] = result
-    return known
+        results[key] = result
+    return results
 
 
-def together(wanted: Sequence[Run], known: Mapping[str, Figures]) -> dict[str, Interval]:
+def together(wanted: Sequence[Run], results: Mapping[str, Figures]) -> dict[str, Interval]:
     """Return the mean and interval of each figure over runs that differ in their seed."""
-    return outcome.together([known[run.key] for run in wanted])
+    return outcome.together([results[run.key] for run in wanted])
 
 
 def _run_all(missing: Mapping[str, Run], total: int, processes: int | None) -> Iterator[tuple[str, Figures]]:

@@ -1,6 +1,6 @@
 """What the dashboard costs, and how fast its pages are: `python -m benchmarks.whole.dashboard [NODES] [SECONDS]`.
 
-First `spazio up --nodes NODES` runs with everything on: the dashboard's share of a core while nobody looks, and with
+First `spazio up --nodes NODES` runs with everything on: the dashboard's share of a core without a page, and with
 three pages open (two of the cluster, one of a node). Then, where Chromium is installed, a page opens
 with 5,000 nodes: the time until all are shown, and the longest task while it is scrolled and updated.
 """

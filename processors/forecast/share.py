@@ -1,7 +1,7 @@
 """What one node may contribute to the usage of a workload, so that none raises a forecast alone.
 
-A node measures its pods, and nobody else can check that. A workload's pods are alike, so from three nodes on those of
-the node whose pods use most, each, count for at most `MOST` times the mean of the pods on other nodes. What pods
+A node measures its pods, and no other service can check that. A workload's pods are alike, so from three nodes on those
+of the node whose pods use most, each, count for at most `MOST` times the mean of the pods on other nodes. What pods
 request is never cut: a leader that works while the others wait was given room for it. With N pods, p of them on a node
 that lies, a mean m of the others and a request r, the usage stays within
 

@@ -26,7 +26,7 @@ def tier(facts: PodFacts) -> Priority:
     return priority.of(facts.labels, facts.priority, None)
 
 
-class _Known(NamedTuple):
+class _Entry(NamedTuple):
     """The facts of a pod, None if the bus has none; when they were read, and how often in vain."""
 
     facts: PodFacts | None
@@ -59,7 +59,7 @@ class Directory:
         self._client, self._node, self._timeout, self._age = client, node, timeout_seconds, facts_seconds
         self._bucket = names.pods_bucket
         self._clock = clock or asyncio.get_running_loop().time
-        self._known: dict[str, _Known] = {}
+        self._entries: dict[str, _Entry] = {}
         self._failing = False
 
     def lower(self) -> dict[str, PodFacts]:
@@ -69,16 +69,16 @@ class Directory:
     @property
     def settled(self) -> frozenset[str] | None:
         """UIDs that the bus has been asked for; None: it does not answer, so no other will be."""
-        return None if self._failing else frozenset(self._known)
+        return None if self._failing else frozenset(self._entries)
 
     @property
-    def known(self) -> int:
+    def pods(self) -> int:
         """Number of pods of this node whose facts are known."""
         return len(self._facts())
 
     def _facts(self) -> dict[str, PodFacts]:
-        found = {uid: each.facts for uid, each in self._known.items() if each.facts is not None}
-        return {uid: facts for uid, facts in found.items() if facts.node == self._node}
+        read = {uid: each.facts for uid, each in self._entries.items() if each.facts is not None}
+        return {uid: facts for uid, facts in read.items() if facts.node == self._node}
 
     async def refresh(self, uids: Collection[str]) -> None:
         """Read the facts of new pods, and of those that were read long ago; forget pods that are gone.
@@ -86,22 +86,22 @@ class Directory:
         Raises:
             BusError: The bus does not answer; also TimeoutError. What is known stays.
         """
-        self._known = {uid: known for uid, known in self._known.items() if uid in uids}
+        self._entries = {uid: entry for uid, entry in self._entries.items() if uid in uids}
         for uid in uids:
-            known = self._known.get(uid)
-            if known is None or self._clock() >= known.at + self._pause(known):
+            entry = self._entries.get(uid)
+            if entry is None or self._clock() >= entry.at + self._pause(entry):
                 try:
                     facts = await self._read(uid)
                 except errors.REQUEST_FAILED:
                     self._failing = True
                     raise
-                attempts = 0 if facts else 1 + (known.attempts if known else 0)
-                self._known[uid] = _Known(facts, self._clock(), attempts)
+                attempts = 0 if facts else 1 + (entry.attempts if entry else 0)
+                self._entries[uid] = _Entry(facts, self._clock(), attempts)
         self._failing = False
 
-    def _pause(self, known: _Known) -> float:
+    def _pause(self, entry: _Entry) -> float:
         """Return after how many seconds facts are read again: soon for a new pod, which the watch may not know yet."""
-        return self._age if known.facts is not None else min(self._age, 2.0 ** min(known.attempts, 10))
+        return self._age if entry.facts is not None else min(self._age, 2.0 ** min(entry.attempts, 10))
 
     async def _read(self, uid: str) -> PodFacts | None:
         subject = f"$KV.{self._bucket}.{token(uid)}"

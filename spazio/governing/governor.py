@@ -108,11 +108,11 @@ class Governor:
     def _memory(self, node: Node, uids: Iterable[str]) -> dict[str, int]:
         """Return the limit of memory of each pod, in bytes; empty: unknown."""
         used = {uid: node.usages[uid].memory_bytes for uid in uids}
-        known = {uid: amount for uid, amount in used.items() if amount is not None}
+        amounts = {uid: amount for uid, amount in used.items() if amount is not None}
         if node.available_bytes is None:
             return {}
         free = node.available_bytes - self._settings.memory_reserve * node.memory_bytes
-        return dict(zip(known, share.memory(free, list(known.values())), strict=True))
+        return dict(zip(amounts, share.memory(free, list(amounts.values())), strict=True))
 
     def _wanted(
         self, node: Node, uids: list[str], cores: float, memory: Mapping[str, int], *, idle: bool

@@ -100,8 +100,8 @@ def _load(file: Path, boot: str) -> dict[str, Entry]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         log.error("journal.unreadable", extra={"file": str(file), "reason": repr(error)})  # noqa: TRY400 # no trace is needed
         return {}
-    known = {path: entry for path, entry in entries.items() if _is_control(path) and isinstance(entry.old, str)}
-    return known if before == boot else {}
+    controls = {path: entry for path, entry in entries.items() if _is_control(path) and isinstance(entry.old, str)}
+    return controls if before == boot else {}
 
 
 def _text(value: object) -> str | None:

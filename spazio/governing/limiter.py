@@ -125,8 +125,8 @@ class Limiter:
             return [reason]
         if write.restores:
             self._journal.entries.pop(write.key, None)
-        elif (found := self._read(write.key)) not in (None, write.text):  # the kernel has rounded it
-            self._journal.entries[write.key] = self._journal.entries[write.key]._replace(ours=found)
+        elif (written := self._read(write.key)) not in (None, write.text):  # the kernel has rounded it
+            self._journal.entries[write.key] = self._journal.entries[write.key]._replace(ours=written)
         return []
 
     def _read(self, key: str) -> str | None:

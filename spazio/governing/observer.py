@@ -58,9 +58,9 @@ class Node(NamedTuple):
             lent: UIDs of pods of lower tiers.
             busy_from: Share of the node's cores in use, from which its pressure counts where pods have none.
         """
-        known = {uid: usage for uid, usage in self.usages.items() if usage.cpu_pressure is not None}
-        if known:
-            own = [_waited(usage) for uid, usage in known.items() if uid not in lent]
+        pressured = {uid: usage for uid, usage in self.usages.items() if usage.cpu_pressure is not None}
+        if pressured:
+            own = [_waited(usage) for uid, usage in pressured.items() if uid not in lent]
             return max(own, default=0.0)
         if self.used_cores is None or self.waiting is None:
             return None

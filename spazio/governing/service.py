@@ -93,7 +93,7 @@ class Service:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _report_facts(self) -> None:
-        if self._running and not self._directory.known:
+        if self._running and not self._directory.pods:
             self._health.degrade(
                 _FACTS,
                 f"nothing is governed: the bus has no facts of the pods of node {self._settings.sample.node_name}; run "

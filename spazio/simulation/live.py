@@ -1,4 +1,4 @@
-"""A scenario from a live cluster: its nodes, and its pods as they would come anew within a minute.
+"""A scenario from a live cluster: its nodes, and its pods as they would come again within a minute.
 
 The API knows what pods request, not what they take. So a pod is taken to use what it requests, or kube-scheduler's
 stand-ins where it requests nothing; it serves to the end, but if it declares itself a batch pod or belongs to a Job
@@ -95,7 +95,7 @@ def of(nodes: Sequence[NodeFacts], pods: Sequence[PodFacts], static: Collection[
     return Scenario.model_validate(
         {
             "name": "live",
-            "about": "A live cluster, its pods placed anew within a minute",
+            "about": "A live cluster, its pods placed again within a minute",
             "seconds": _SECONDS,
             "nodes": _counted(_node(each, own[each.node]) for each in usable),
             "pods": [

@@ -116,8 +116,8 @@ def _table(rows: list[Row]) -> Table:
         made.add_column(heading, justify="left" if heading in ("part", "host") else "right")
     for row in rows:
         if row.owner is None:
-            nobody = Text("no messages", style="dim") if row.idle else Text("nobody", style="bold red")
-            made.add_row(_text(row.part), nobody)
+            host = Text("no messages", style="dim") if row.idle else Text("nobody", style="bold red")
+            made.add_row(_text(row.part), host)
             continue
         held = "" if row.since_us is None else f"{max(0.0, time.time() - row.since_us / 1e6):.0f} s"
         lag = Text("" if row.lag is None else clean.text(row.lag), style="yellow" if row.lag else "")

@@ -88,7 +88,7 @@ class Link:
 
         self._loop.call_soon_threadsafe(abort)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Let it through again."""
         self._whole = True
 

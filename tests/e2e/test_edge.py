@@ -107,7 +107,7 @@ async def test_a_region_behind_a_leaf_is_estimated_and_loses_and_doubles_nothing
             before = (await blocks(client))[-1].seq
             await asyncio.sleep(6)
             assert (await blocks(client))[-1].seq == before  # nothing comes through
-            region.link.mend()
+            region.link.restore()
             seq = await until(lambda: newer(client, before + 6), 30)
 
             region.hub.kill()

@@ -59,8 +59,8 @@ class Pod:
     def controls(self) -> dict[str, str]:
         """Return the contents of the pod's control files."""
         folders = [tree / self.groups.top for tree in self.groups.trees]
-        found = (folder / name for folder in folders for name in sorted(control.NAMES))
-        return {f"{file.parents[3].name}/{file.name}": file.read_text().strip() for file in found if file.exists()}
+        files = (folder / name for folder in folders for name in sorted(control.NAMES))
+        return {f"{file.parents[3].name}/{file.name}": file.read_text().strip() for file in files if file.exists()}
 
 
 @pytest.fixture

@@ -227,9 +227,9 @@ def test_a_signal_ends_everything_within_five_seconds_and_the_next_start_goes_on
 def test_the_first_number_of_an_idle_machine_comes_soon_and_holds(tmp_path: Path) -> None:
     number = re.compile(r"at least (\d+) more pods fit, ([\d.]+) expected")
     with up(tmp_path / "data") as running:
-        said = until(lambda: number.search(running.log.read_text()), 20, "a number on the screen")
-        assert said is not None
-        least, expected = float(said[1]), float(said[2])
+        shown = until(lambda: number.search(running.log.read_text()), 20, "a number on the screen")
+        assert shown is not None
+        least, expected = float(shown[1]), float(shown[2])
         assert least <= expected
         assert 10 <= expected <= 20
         time.sleep(60)

@@ -62,12 +62,12 @@ async def test_only_clients_of_the_named_ca_are_served_where_one_is_named(keys: 
 
 async def test_off_loopback_clients_need_certificates_unless_settings_allow_anyone(keys: Path) -> None:
     server: dict[str, Any] = {"tls_cert": keys / "server.pem", "tls_key": keys / "server.key"}
-    nobody: dict[str, Any] = {}
-    for given in (nobody, server):
+    anyone: dict[str, Any] = {}
+    for given in (anyone, server):
         with pytest.raises(SettingsError, match=r"anyone who reaches 0\.0\.0\.0 could reserve capacity"):
             async with lab(host="0.0.0.0", **given):
                 raise AssertionError("it was served")
-    for given in (nobody | {"allow_anonymous": True}, server | {"tls_client_ca": keys / "ca.pem"}):
+    for given in (anyone | {"allow_anonymous": True}, server | {"tls_client_ca": keys / "ca.pem"}):
         async with lab(host="0.0.0.0", **given) as running:
             assert running.address.endswith("/scheduler")
 

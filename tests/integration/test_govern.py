@@ -170,7 +170,7 @@ async def test_a_deleted_pod_and_garbage_are_no_facts(client: Client, settings: 
     await client.jetstream().publish(f"$KV.{NAMES.pods_bucket}.{MID}", b"", headers={"KV-Operation": "PURGE"})
     await client.jetstream().publish(f"$KV.{NAMES.pods_bucket}.{BATCH}", b"{")
     await directory.refresh([MID, BATCH])
-    assert (directory.lower(), directory.known) == ({}, 0)
+    assert (directory.lower(), directory.pods) == ({}, 0)
 
 
 async def test_pods_are_settled_once_they_are_asked_for_and_none_is_while_the_bus_does_not_answer(

@@ -76,7 +76,7 @@ class ClusterFeed:
             self._pages.discard(queue)
 
     async def _read(self) -> None:
-        """Read until nobody has looked for a while."""
+        """Read until no page has asked for a while."""
         while True:
             try:
                 await self._read_once()

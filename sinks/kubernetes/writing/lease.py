@@ -84,7 +84,7 @@ class Lease:
             await self._write(lease, "", 1)
 
     def _is_free(self, spec: Mapping[str, Any]) -> bool:
-        """Tell whether nobody else holds it."""
+        """Tell whether no other sink holds it."""
         holder = spec.get("holderIdentity") or ""
         if holder in ("", self._identity):
             return True

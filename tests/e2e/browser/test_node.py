@@ -105,8 +105,8 @@ async def test_a_day_of_many_classes_is_shown_to_its_end(browser: Browser, clien
     begin, end = telemetry.START, telemetry.START + DAY_SECONDS
     asked = """async ([from, to]) => {
       const { pods } = await import("/static/node/series.js");
-      const found = await pods("n1", from, to);
-      return [found.truncated, found.map(({ t, who, cores }) => [t, who, cores])];
+      const usage = await pods("n1", from, to);
+      return [usage.truncated, found.map(({ t, who, cores }) => [t, who, cores])];
     }"""
     async with served(client, settings) as address:
         watched = await opened(browser, address, f"node/n1?from={begin}&to={end}")
@@ -114,12 +114,12 @@ async def test_a_day_of_many_classes_is_shown_to_its_end(browser: Browser, clien
         names = [f"c{number}" for number in range(CLASSES - 1, CLASSES - 8, -1)]
         await expect(stack.locator(".u-label")).to_have_text(["Time", *names, "other classes"])
         await expect(watched.page.get_by_text("Not everything is shown")).to_have_count(0)
-        truncated, found = await evaluated(watched.page, asked, begin, end)
-        last = max(moment for moment, *_ in found)
+        truncated, usage = await evaluated(watched.page, asked, begin, end)
+        last = max(moment for moment, *_ in usage)
         assert (truncated, last >= end - 2 * STEP_SECONDS) == (False, True)
         rest = float(sum(range(CLASSES - 7)))
         expected: dict[str | None, float] = {None: rest, **{name: float(name[1:]) for name in names}}
-        assert {who: cores for moment, who, cores in found if moment == last} == expected
+        assert {who: cores for moment, who, cores in usage if moment == last} == expected
         assert watched.complaints == []
     async with served(client, settings, query_rows=100) as address:
         page = (await opened(browser, address, f"node/n1?from={begin}&to={end}")).page

@@ -83,12 +83,12 @@ def test_every_command_of_the_tutorial_shows_what_it_says(folder: Path) -> None:
     ports = ("--extender-port", str(port), "--dashboard-port", "0")
     with up(folder / "data", *ports, *options, HOME=str(folder)) as running:
         environ = environment(folder, SPAZIO_DATA_DIR=str(running.folder), SPAZIO_NATS_URL=running.addresses["nats"])
-        measured, full, said, grown, asked, _ = typed([exports + BLOCKS[0], *BLOCKS[1:]], folder, environ)
+        measured, full, events, grown, asked, _ = typed([exports + BLOCKS[0], *BLOCKS[1:]], folder, environ)
     assert measured.count("node-00000") == 5
     first, then = placed(full), placed(grown)
     assert sum(first.values()) == sum(then.values()) == 60
     # 4 CPUs hold eight pods of 0.4 cores by the policy; the sixth is the least that the tutorial calls "about seven".
     assert all(6 <= first[f"node-00000{number}"] <= 8 for number in range(5)), first
     assert all(6 <= then[f"node-00000{number}"] <= 8 for number in range(7)), then
-    assert "spazio: no room for another pod of its kind" in said
+    assert "spazio: no room for another pod of its kind" in events
     assert asked.count("node-00000") == 7

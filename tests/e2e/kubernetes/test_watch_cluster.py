@@ -63,7 +63,7 @@ async def test_nodes_are_in_the_bucket_and_their_heartbeats_are_no_news(
     assert len(messages) == before + 1
     assert [message.deleted for message in messages if message.node == "n2"][-1:] == [True]
 
-    # The bucket is mended, and a node that went while nobody looked leaves it.
+    # The bucket is repaired, and a node that went while the watch was away leaves it.
     watch.kill()
     await kubectl.call("DELETE", "/api/v1/nodes/ip-10-0-0-7.eu")
     await kubectl.node("n3")
@@ -72,10 +72,10 @@ async def test_nodes_are_in_the_bucket_and_their_heartbeats_are_no_news(
     )
     watch.start()
 
-    async def mended() -> bool:
+    async def is_repaired() -> bool:
         return await stored("ip-10-0-0-7_eu") is None and await stored("n3") is not None
 
-    await until(mended, 20, watch.log.read_text)
+    await until(is_repaired, 20, watch.log.read_text)
     last = [message for message in await published(client) if message.node == "ip-10-0-0-7.eu"][-1]
     assert last.deleted
 

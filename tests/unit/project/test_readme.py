@@ -75,10 +75,10 @@ def test_what_pages_claim_of_the_agents_cost_is_what_the_benchmarks_found() -> N
     rows = re.findall(
         r"^\| `python -m benchmarks\.(agent|pods).*\|(.+)\|$", (DOCS / "benchmarks.md").read_text(), re.MULTILINE
     )
-    found = dict(rows)
-    least = re.search(r"([\d.]+) to [\d.]+ % of a core", found["agent"])
-    bare = re.search(r"([\d.]+) % without pods", found["pods"])
-    many = re.search(r"200 pods ([\d.]+) % asleep, ([\d.]+) % busy; (\d+) to (\d+) MB", found["pods"])
+    cells = dict(rows)
+    least = re.search(r"([\d.]+) to [\d.]+ % of a core", cells["agent"])
+    bare = re.search(r"([\d.]+) % without pods", cells["pods"])
+    many = re.search(r"200 pods ([\d.]+) % asleep, ([\d.]+) % busy; (\d+) to (\d+) MB", cells["pods"])
     assert least
     assert bare
     assert many

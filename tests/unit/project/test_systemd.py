@@ -63,19 +63,19 @@ def ports() -> dict[str, int]:
     template = texts.pop("spazio-sink@")
     assert "sink %i --http-port ${PORT_%i}\n" in template
     of_sinks = {f"spazio-sink@{name}": int(port) for name, port in re.findall(r"\bPORT_(\w+)=(\d+)", template)}
-    found = {name: re.search(r"\bSPAZIO_HTTP_PORT=(\d+)", text) for name, text in texts.items()}
-    return of_sinks | {name: int(match[1]) for name, match in found.items() if match}
+    matches = {name: re.search(r"\bSPAZIO_HTTP_PORT=(\d+)", text) for name, text in texts.items()}
+    return of_sinks | {name: int(match[1]) for name, match in matches.items() if match}
 
 
 def test_units_of_one_machine_have_ports_that_differ_and_are_those_of_up() -> None:
-    found = ports()
-    assert len(set(found.values())) == len(found)
+    own = ports()
+    assert len(set(own.values())) == len(own)
     sinks = {f"spazio-sink@{command.callback.__name__}" for command in sink.app.registered_commands if command.callback}
-    assert found.keys() == sinks | {"spazio-agent", "spazio-process"}
+    assert own.keys() == sinks | {"spazio-agent", "spazio-process"}
     first = all_settings.Settings().http.port
     for name in (service.name for service in machine.SERVICES if not service.simulates):
         unit = f"spazio-sink@{name}" if name in machine.SINKS else f"spazio-{name}"
-        assert found[unit] == first + machine.port_offset(name)
+        assert own[unit] == first + machine.port_offset(name)
 
 
 def test_the_readme_has_the_port_and_the_credential_of_each_unit() -> None:

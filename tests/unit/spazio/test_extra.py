@@ -62,9 +62,9 @@ def test_the_packages_of_an_extra_are_those_that_it_installs() -> None:
     for name, packages in extra.PACKAGES.items():
         required = {canonical(each) for each in DECLARED[name]}
         brought = {canonical(each) for own in required for each in metadata.requires(own) or ()}
-        found = {owner for package in packages for owner in owners[package]}
-        assert found <= required | brought
-        assert not packages or required <= found
+        providers = {owner for package in packages for owner in owners[package]}
+        assert providers <= required | brought
+        assert not packages or required <= providers
 
 
 @pytest.mark.usefixtures("base")

@@ -28,7 +28,7 @@ export function open(main, { argument, report, go }) {
       const usage = node ? await rows(usageOf(namespace, name, node, from, to)) : [];
       report("live");
       const content = JSON.stringify([decisions, facts, containers]);
-      if (content !== shown) replace(body, ...told({ decisions, facts, containers, go }));
+      if (content !== shown) replace(body, ...storyOf({ decisions, facts, containers, go }));
       shown = content;
       draw(usage, node, [from, to]);
     } catch (error) {
@@ -67,7 +67,7 @@ function usageOf(namespace, name, node, from, to) {
 
 export const amounts = (given) => Object.entries(given ?? {}).map(([name, value]) => `${name} ${name === "memory" || name.endsWith("storage") ? bytes(value) : amount(value, 2)}`).join(", ");
 
-function told({ decisions, facts, containers, go }) {
+function storyOf({ decisions, facts, containers, go }) {
   const events = [...decisions.map(decided), ...facts.map((row, at) => stated(row, facts[at - 1])), ...containers.map((row) => ({ ...row, what: `container ${row.event}`, text: row.who }))]
     .filter(Boolean).sort((one, other) => other.at_us - one.at_us);
   if (!events.length) return [note("wait", "Nothing is known of this pod", `The history of the last ${DAYS} days has no decision, no fact and no container of it.`)];

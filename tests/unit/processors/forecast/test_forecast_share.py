@@ -49,10 +49,10 @@ HONEST = {node: dict.fromkeys(uids, CORES) for node, uids in RUNNING.items()}
 
 def test_a_node_moves_no_workload_that_does_not_run_there() -> None:
     lie = dict.fromkeys(["web-liar", *(f"{name}-{number}" for name in ("api", "web") for number in range(10))], HUGE)
-    honest, told = (share.bounded(summed(HONEST | {"liar": claim}, RUNNING)) for claim in (HONEST["liar"], lie))
-    assert told[API] == honest[API]
-    assert told[API].used[0] == 10 * CORES
-    assert told[WEB].used[0] == pytest.approx(10 * CORES + share.MOST * CORES)
+    honest, bounded = (share.bounded(summed(HONEST | {"liar": claim}, RUNNING)) for claim in (HONEST["liar"], lie))
+    assert bounded[API] == honest[API]
+    assert bounded[API].used[0] == 10 * CORES
+    assert bounded[WEB].used[0] == pytest.approx(10 * CORES + share.MOST * CORES)
 
 
 @given(st.floats(0, HUGE), st.lists(st.floats(0.1, 0.59), min_size=2, max_size=12), st.integers(1, 5))
@@ -111,11 +111,11 @@ def test_a_node_that_never_told_its_size_uses_no_more_than_a_node_can_have() -> 
     possible = admission.possible(block)
     assert possible.cpu_cores == pytest.approx([HUGE])
     assert possible.memory_bytes == pytest.approx([float(64 << 40)])
-    known = NodeFacts(
+    size = NodeFacts(
         node="n", uid="u", version=1, at_us=1, created_us=1, ready=True, unschedulable=False, allocatable={},
         capacity={"cpu": 4.0, "memory": 8e9}, labels={}, annotations={}, taints=[],
     )  # fmt: skip
-    admission.admit(known, 0)
+    admission.admit(size, 0)
     possible = admission.possible(block)
     assert possible.cpu_cores == pytest.approx([4.0])
     assert possible.memory_bytes == pytest.approx([8e9])

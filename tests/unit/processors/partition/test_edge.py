@@ -321,15 +321,15 @@ def test_an_edge_that_was_killed_and_starts_from_its_file_says_what_one_that_liv
 def test_without_its_file_the_local_model_is_whole_again_after_half_a_minute() -> None:
     random = np.random.default_rng(5)
     blocks = [codec.encode(telemetry.noisy("n", second, 3, random)) for second in range(150)]
-    lived, anew = Edge(SETTINGS, "n"), Edge(SETTINGS, "n")
+    lived, fresh = Edge(SETTINGS, "n"), Edge(SETTINGS, "n")
     for payload in blocks[:60]:
         lived.block(payload)
     for payload in blocks[60:]:
         lived.block(payload)
-        anew.block(payload)
+        fresh.block(payload)
     # The baseline rests on the reference pod until pods come and go; the smoothed usage above it does not.
-    assert np.abs(own(lived).usage - own(anew).usage).max() == 0
-    assert np.abs(own(lived).moment - own(anew).moment).max() < 0.05
+    assert np.abs(own(lived).usage - own(fresh).usage).max() == 0
+    assert np.abs(own(lived).moment - own(fresh).moment).max() < 0.05
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_a_pod_of_a_row_that_does_not_exist_is_refused() -> None:
 
 
 def test_no_pods_use_nothing() -> None:
-    nobody = np.zeros((0, 2))
+    no_pods = np.zeros((0, 2))
     none = np.zeros(0, dtype=np.intp)
-    for result in (borg_default.peak(nobody, none, 2), resource_central.peak(nobody, nobody, none, 2)):
+    for result in (borg_default.peak(no_pods, none, 2), resource_central.peak(no_pods, no_pods, none, 2)):
         np.testing.assert_array_equal(result, np.zeros((2, 2)))

@@ -16,7 +16,7 @@ SECONDS = 60
 Pods = Callable[[int], list[dict[str, Any]]]
 
 
-def told(pods: Pods, *, seconds: int = SECONDS, rest: Callable[[int], float] = lambda _: REST) -> list[Availability]:
+def reports(pods: Pods, *, seconds: int = SECONDS, rest: Callable[[int], float] = lambda _: REST) -> list[Availability]:
     """Return what is said of one node of 4 CPUs, second by second; pods begin in the tenth."""
     partition = Partition(load({"model_global_weight": "0", "estimate_report_seconds": "0.5"}, environ={}), 0)
     rows: list[Availability] = []
@@ -54,7 +54,7 @@ def kind(row: Availability, workload: str = "a") -> str | None:
 
 @pytest.mark.parametrize(("used", "waited"), [(1.0, 0.0), (0.85, 0.15), (0.5, 0.49)])
 def test_a_thread_that_never_sleeps_is_known_by_what_it_uses_and_waits_for_itself(used: float, waited: float) -> None:
-    rows = told(alike(2, cpu_cores=used, cpu_pressure=waited))
+    rows = reports(alike(2, cpu_cores=used, cpu_pressure=waited))
     assert kind(rows[-1]) == "soaking"
 
 
@@ -63,7 +63,7 @@ def test_a_service_that_waits_now_and_then_stays_a_service() -> None:
         busy = second % 5 == 0  # one second of five it has no pause
         return alike(2, cpu_cores=0.6 if busy else 0.3, cpu_pressure=0.4 if busy else 0.02)(second)
 
-    assert kind(told(pods)[-1]) == "serving"
+    assert kind(reports(pods)[-1]) == "serving"
 
 
 def test_a_bad_second_now_and_then_does_not_make_a_service_of_batch() -> None:
@@ -71,11 +71,11 @@ def test_a_bad_second_now_and_then_does_not_make_a_service_of_batch() -> None:
         stolen = second % 6 == 0  # the hypervisor took time, which is neither use nor waiting
         return alike(2, cpu_cores=0.6 if stolen else 1.0)(second)
 
-    assert all(kind(row) == "soaking" for row in told(pods)[-20:])
+    assert all(kind(row) == "soaking" for row in reports(pods)[-20:])
 
 
 def test_pods_with_a_quota_want_what_it_allows_and_not_what_they_wait_for_within_it() -> None:
-    limited = told(alike(4, cpu_cores=0.3, cpu_pressure=0.95, throttled=0.6))[-1]
+    limited = reports(alike(4, cpu_cores=0.3, cpu_pressure=0.95, throttled=0.6))[-1]
     assert kind(limited) == "soaking"
     assert limited.classes is not None
     assert limited.classes["a"].cpu == pytest.approx(0.3 / (2 * CPUS), rel=0.05)
@@ -87,21 +87,21 @@ def test_a_quota_is_remembered_where_others_keep_pods_from_it() -> None:
             return alike(8, cpu_cores=0.3, cpu_pressure=0.9, throttled=0.6)(second)
         return alike(16, cpu_cores=3.8 / 16, cpu_pressure=0.75, throttled=0.0)(second)
 
-    rows = told(pods, seconds=80)
+    rows = reports(pods, seconds=80)
     assert rows[-1].classes is not None
     assert rows[-1].classes["a"].cpu == pytest.approx(0.3 / (2 * CPUS), rel=0.05)
     assert rows[-1].available > 3  # sixteen want 4.8 cores, slowed down 1.2 times
 
 
 def test_a_pod_of_more_threads_than_cores_slows_down_others_as_much_as_all_cores_do() -> None:
-    rows = told(alike(1, cpu_cores=3.8, cpu_pressure=0.99, threads=4.2))
+    rows = reports(alike(1, cpu_cores=3.8, cpu_pressure=0.99, threads=4.2))
     assert rows[-1].classes is not None
     assert rows[-1].classes["a"].cpu <= 0.5 + 1e-6
     assert rows[-1].available == pytest.approx(0.9, abs=0.3)
 
 
 def test_a_job_of_a_second_beside_the_pods_takes_little_room_and_not_for_long() -> None:
-    rows = told(alike(2, cpu_cores=0.3), rest=lambda second: 3.0 if second == 40 else REST)
+    rows = reports(alike(2, cpu_cores=0.3), rest=lambda second: 3.0 if second == 40 else REST)
     at = {row.seq - 1000: row.available for row in rows}
     assert at[42] > 0.6 * at[39]
     assert at[55] == pytest.approx(at[39], rel=0.15)

@@ -50,7 +50,7 @@ def test_a_node_takes_a_class_for_what_it_is_elsewhere_until_it_has_run_it_for_l
 
 def reported(soaking: float, **declared: Any) -> str | None:
     """Return a node's kind of a class of which it has run a pod for two seconds, and the cluster knows so much."""
-    known = Model(
+    model = Model(
         scope="global", at_us=1, features=list(configured().model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,
         nodes=9, classes={"a": ClassSum(pods=9, cpu=9, memory=9e8, soaking=soaking, nodes=9)},
     )  # fmt: skip
@@ -61,7 +61,7 @@ def reported(soaking: float, **declared: Any) -> str | None:
         messages.append(stored(sampled("n", second, 1.0, 1e9, 1)))
     outputs = list(partition.fold(messages)[0])
     more = [stored(usage("n", 3, [pod("p", "a", 1.0, 1e8)], **declared)), stored(sampled("n", 3, 1.0, 1e9, 1))]
-    outputs = list(partition.fold([(NAMES.model, codec.encode(known)), *more])[0])
+    outputs = list(partition.fold([(NAMES.model, codec.encode(model)), *more])[0])
     rooms = rows_of(outputs)[-1].classes
     assert rooms is not None
     return rooms["a"].kind

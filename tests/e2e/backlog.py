@@ -50,12 +50,10 @@ async def stored(client: Client) -> int:
     return sum((state.state.subjects or {}).values())
 
 
-async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> dict[str, Any]:
-    """Do it all; returns what came of it."""
-    servers = Servers(folder, 1)
-    await servers.start()
+def configured(url: str, folder: Path, *, nodes: int, keep_bytes: int) -> Settings:
+    """Return the settings of all services."""
     options = {
-        "nats_url": servers.url,
+        "nats_url": url,
         "data_dir": str(folder / "data"),
         "nats_partitions": str(PARTITIONS),
         "nats_telemetry_max_bytes": str(keep_bytes),
@@ -66,7 +64,14 @@ async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> d
         "simulated_kinds": "samples",
         "log_format": "json",
     }
-    settings: Settings = all_settings.load(options, environ={})
+    return all_settings.load(options, environ={})
+
+
+async def run(folder: Path, *, seconds: float, nodes: int, keep_bytes: int) -> dict[str, Any]:
+    """Do it all; returns what came of it."""
+    servers = Servers(folder, 1)
+    await servers.start()
+    settings = configured(servers.url, folder, nodes=nodes, keep_bytes=keep_bytes)
     with ended(servers) as services:
         async with connection.connect(settings, "backlog") as client:
             await stream.ensure(client, settings)

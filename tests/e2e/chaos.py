@@ -371,6 +371,22 @@ def compare_history(settings: Settings, rows: int) -> int:
     return int(stored)
 
 
+async def compare(client: Client, settings: Settings) -> dict[str, Any]:
+    """Compare everything that is stored; return how much of each there is.
+
+    Raises:
+        Difference: Something was lost, doubled or changed.
+    """
+    rows = await compare_rows(client, settings)
+    return {
+        "rows": dict(rows),
+        "global_models": await compare_models(client, settings),
+        "forecasts": await compare_forecasts(client, settings),
+        "cached": await compare_cache(client),
+        "history": compare_history(settings, rows["availability"]),
+    }
+
+
 async def folded(client: Client, seconds: float, work: list[str], replicas: int) -> float:
     """Wait until so many replicas have folded all that there is for these parts; returns how long that took."""
     began = time.monotonic()
@@ -422,6 +438,26 @@ async def _last(client: Client, name: str, subject: str) -> int:
         return 0
 
 
+def _configured(servers: Servers, folder: Path, *, nodes: int, seed: int, kinds: str, ahead: bool) -> Settings:
+    """Return the settings of all services."""
+    options = {
+        "nats_url": servers.url,
+        "data_dir": str(folder / "data"),
+        "nats_partitions": str(PARTITIONS),
+        "nats_replicas": str(len(servers.all)),
+        "nats_telemetry_max_bytes": str(16 << 30),
+        "nats_estimates_max_bytes": str(16 << 30),
+        "cache_expiry_seconds": "3600",
+        "process_shed": "false",  # what is left out for lack of CPU time is in no replay
+        "simulated_nodes": str(nodes),
+        "simulated_seed": str(seed),
+        "simulated_kinds": kinds,
+        "log_format": "json",
+        **({} if ahead else dict.fromkeys(("predict_enabled", "reject_enabled", "forecast_enabled"), "false")),
+    }
+    return all_settings.load(options, environ={})
+
+
 async def run(
     folder: Path,
     *,
@@ -439,22 +475,7 @@ async def run(
     """
     servers = Servers(folder, 3 if cluster else 1)
     await servers.start()
-    options = {
-        "nats_url": servers.url,
-        "data_dir": str(folder / "data"),
-        "nats_partitions": str(PARTITIONS),
-        "nats_replicas": "3" if cluster else "1",
-        "nats_telemetry_max_bytes": str(16 << 30),
-        "nats_estimates_max_bytes": str(16 << 30),
-        "cache_expiry_seconds": "3600",
-        "process_shed": "false",  # what is left out for lack of CPU time is in no replay
-        "simulated_nodes": str(nodes),
-        "simulated_seed": str(seed),
-        "simulated_kinds": kinds,
-        "log_format": "json",
-        **({} if ahead else dict.fromkeys(("predict_enabled", "reject_enabled", "forecast_enabled"), "false")),
-    }
-    settings = all_settings.load(options, environ={})
+    settings = _configured(servers, folder, nodes=nodes, seed=seed, kinds=kinds, ahead=ahead)
     with ended(servers) as services:
         async with connection.connect(settings, "chaos") as client:
             await stream.ensure(client, settings)
@@ -474,16 +495,11 @@ async def run(
             for service in (*replicas, *sinks):
                 service.revive()
                 await service.stop()
-            rows = await compare_rows(client, settings)
             return {
                 "harms": dict(chaos.done),
                 "load_exit_status": status,
                 "caught_up_seconds": round(caught_up, 1),
-                "rows": dict(rows),
-                "global_models": await compare_models(client, settings),
-                "forecasts": await compare_forecasts(client, settings),
-                "cached": await compare_cache(client),
-                "history": compare_history(settings, rows["availability"]),
+                **await compare(client, settings),
                 "gaps": silence.gaps,
                 "longest_silence_seconds": round(max(silence.longest.values()), 2),
                 "longest_silence_while_served_seconds": round(max(silence.longest_served.values()), 2),

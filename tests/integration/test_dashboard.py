@@ -206,6 +206,11 @@ async def test_queries_read_the_history_and_nothing_else(
                 assert answer.status == status, body[:20]
 
 
+async def status_of(web: aiohttp.ClientSession, address: str) -> int:
+    async with web.get(address) as answer:
+        return answer.status
+
+
 @pytest.mark.slow
 async def test_the_number_of_open_pages_is_bounded(
     client: Client, settings: Settings, web: aiohttp.ClientSession
@@ -218,8 +223,5 @@ async def test_the_number_of_open_pages_is_bounded(
                 assert (await about.json())["refusal"] == (await second.text()).strip()
         first.close()
         async with asyncio.timeout(5):
-            while True:
-                async with web.get(f"{address}/api/node/b") as third:
-                    if third.status == 200:
-                        return
+            while await status_of(web, f"{address}/api/node/b") != 200:  # noqa: ASYNC110 # a page tells nobody of its end
                 await asyncio.sleep(0.05)

@@ -70,15 +70,20 @@ async def events(kubectl: Kubectl, name: str) -> str:
             await asyncio.sleep(0.1)
 
 
+async def make_nodes(kubectl: Kubectl) -> None:
+    """Make three nodes that take pods."""
+    for index in range(3):
+        await kubectl.node(f"lab-{index}")
+        await kubectl.call("PATCH", f"/api/v1/nodes/lab-{index}", {"spec": {"taints": None}})
+
+
 @pytest.mark.parametrize("names", [True, False], ids=["names", "nodes"])
 async def test_a_scheduler_filters_ranks_binds_and_evicts_as_it_is_told(tmp_path: Path, names: bool) -> None:
     if reason := control_plane.missing():
         pytest.skip(reason)
     with control_plane.control_plane(tmp_path / "plane") as plane:
         async with Kubectl(plane) as kubectl:
-            for index in range(3):
-                await kubectl.node(f"lab-{index}")
-                await kubectl.call("PATCH", f"/api/v1/nodes/lab-{index}", {"spec": {"taints": None}})
+            await make_nodes(kubectl)
             urgent = {"metadata": {"name": "urgent"}, "value": 1000000}
             await kubectl.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
             rule = Binding(kubectl)
@@ -94,11 +99,10 @@ async def test_a_scheduler_filters_ranks_binds_and_evicts_as_it_is_told(tmp_path
                     assert "code 500" in await events(kubectl, "breaks")
                     await kubectl.call("POST", PODS, pod("puzzles", "100m"))
                     assert "nobody knows" in await events(kubectl, "puzzles")
-                    for name in ("breaks", "puzzles"):
-                        await kubectl.delete(name)
+                    await asyncio.gather(*map(kubectl.delete, ("breaks", "puzzles")))
 
-                    for index in range(3):
-                        await kubectl.call("POST", PODS, pod(f"filler-{index}", "3", nodeName=f"lab-{index}"))
+                    fillers = [pod(f"filler-{index}", "3", nodeName=f"lab-{index}") for index in range(3)]
+                    await asyncio.gather(*(kubectl.call("POST", PODS, filler) for filler in fillers))
                     await kubectl.call("POST", PODS, pod("urgent", "2", priorityClassName="urgent"))
                     assert await settled(kubectl, "urgent", "nominatedNodeName") == "lab-1"
                     filler = (await kubectl.call("GET", f"{PODS}/filler-1"))["metadata"]
@@ -116,9 +120,7 @@ async def test_a_scheduler_with_a_certificate_is_served_over_https(tmp_path: Pat
     secure = {"caFile": str(files["ca.pem"]), "certFile": str(files["client.pem"]), "keyFile": str(files["client.key"])}
     with control_plane.control_plane(tmp_path / "plane") as plane:
         async with Kubectl(plane) as kubectl, server.serve(settings, Rule(), Health()) as address:
-            for index in range(3):
-                await kubectl.node(f"lab-{index}")
-                await kubectl.call("PATCH", f"/api/v1/nodes/lab-{index}", {"spec": {"taints": None}})
+            await make_nodes(kubectl)
             # without a verb for it, the scheduler binds
             with record.scheduler(plane, address, names=True, enableHTTPS=True, tlsConfig=secure, bindVerb=""):
                 await kubectl.call("POST", PODS, pod("web", "100m"))

@@ -21,7 +21,7 @@ from schemas.subject import Names, kind_and_node, token
 from spazio.generator.cluster import Follow
 from spazio.service.service import Context
 from tests.e2e.kubernetes.watching import until
-from tests.unit.producers.test_simulate_follow import node, pod
+from tests.unit.producers.simulated.test_simulate_follow import node, pod
 
 NAMES = Names()
 KINDS: dict[str, Any] = {"samples": SampleBlock, "pods": PodUsageBlock, "containers": ContainerEvent}

@@ -59,6 +59,11 @@ async def read_on(reader: LeasedReader) -> None:
         await reader.read(timeout_seconds=0.1)
 
 
+async def read_until_changed(reader: LeasedReader) -> None:
+    with pytest.raises(Lost, match="somebody else has changed durable_name"):
+        await read_on(reader)
+
+
 async def test_a_consumer_that_a_stranger_has_changed_is_made_again_and_what_it_missed_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,8 +86,7 @@ async def test_a_consumer_that_a_stranger_has_changed_is_made_again_and_what_it_
                     await thief.client.close()
                     assert changed["config"]["filter_subjects"] == [NAMES.model]
                     await client.jetstream().publish(NAMES.subspace, b"2")
-                    with pytest.raises(Lost, match="somebody else has changed durable_name"):
-                        await read_on(reader)
+                    await read_until_changed(reader)
             async with lease_of(client) as held:
                 await held.acquire()
                 async with LeasedReader(client, held, after=1) as reader:

@@ -30,23 +30,24 @@ def report(
     lower: float | None = None,
     prior: float = 0.1,
     classes: Mapping[str, tuple[float, float]] | None = None,
-    binding: str = "cpu",
-    pods: int = 1,
     free: Mapping[str, float] | None = None,
-    usage_cpu: float = 0.5,
     running: int = 1,
+    **changed: Any,
 ) -> Availability:
+    binding = changed.get("binding", "cpu")
     rooms = {
         name: ClassRoom(available=mean, lower=least, binding=binding, pods=running, cpu=0.1, memory=0.1)
         for name, (mean, least) in (classes or {}).items()
     }
-    return Availability(
-        node=node, at_us=at_us, seq=at_us // SECOND, available=available, lower=available if lower is None else lower,
-        upper=available, signal=1.0, cost=0.1, capacity=1.0, pods=pods, binding=binding, mode="signal", churn=False,
-        prior=prior, usage={"cpu": usage_cpu, "memory": 0.25}, explained=1.0, gap=0.0, since_us=at_us,
-        classes=rooms or None, free=dict.fromkeys(free, 0.5) if free else None,
-        limits={name: 2 * amount for name, amount in free.items()} if free else None,
-    )  # fmt: skip
+    fields: dict[str, Any] = {
+        "node": node, "at_us": at_us, "seq": at_us // SECOND, "available": available,
+        "lower": available if lower is None else lower, "upper": available, "signal": 1.0, "cost": 0.1,
+        "capacity": 1.0, "pods": 1, "binding": binding, "mode": "signal", "churn": False, "prior": prior,
+        "usage": {"cpu": 0.5, "memory": 0.25}, "explained": 1.0, "gap": 0.0, "since_us": at_us,
+        "classes": rooms or None, "free": dict.fromkeys(free, 0.5) if free else None,
+        "limits": {name: 2 * amount for name, amount in free.items()} if free else None,
+    }  # fmt: skip
+    return Availability(**fields | changed)
 
 
 def node(name: str, version: int = 1, **changed: Any) -> NodeFacts:

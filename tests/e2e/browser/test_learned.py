@@ -126,14 +126,19 @@ async def test_a_node_shows_its_predicted_peak_and_that_it_rejects(
             ("Memory in use", "predicted peak", "25 %"),
             ("Reject signal", "score", "75 %"),
         ):
-            figure = page.locator("figure", has=page.locator(".u-title", has_text=title))
-            value = figure.locator(".u-series", has_text=label).locator(".u-value")
-            async with asyncio.timeout(20):  # the history may answer, and move the figure, after the pointer has come
-                while await value.inner_text() != text:
-                    await figure.scroll_into_view_if_needed()
-                    box = await figure.locator(".u-over").bounding_box()
-                    assert box is not None
-                    for from_right in (4, 2):
-                        await page.mouse.move(box["x"] + box["width"] - from_right, box["y"] + 20)
-                    await asyncio.sleep(0.2)
+            await show_newest(page, title, label, text)
         assert watched.complaints == []
+
+
+async def show_newest(page: Page, title: str, label: str, text: str) -> None:
+    """Move the pointer over the newest value of a series until its legend shows this text."""
+    figure = page.locator("figure", has=page.locator(".u-title", has_text=title))
+    value = figure.locator(".u-series", has_text=label).locator(".u-value")
+    async with asyncio.timeout(20):  # the history may answer, and move the figure, after the pointer has come
+        while await value.inner_text() != text:
+            await figure.scroll_into_view_if_needed()
+            box = await figure.locator(".u-over").bounding_box()
+            assert box is not None
+            for from_right in (4, 2):
+                await page.mouse.move(box["x"] + box["width"] - from_right, box["y"] + 20)
+            await asyncio.sleep(0.2)

@@ -176,39 +176,48 @@ async def test_node_metrics_wait_for_their_definition_and_belong_to_their_nodes(
         assert "availability" not in items[0]["status"]
         assert health.problems == {}
 
-        # Availability comes and goes; nothing is written while it stays.
-        async def pods(wanted: float | None) -> None:
-            async def so() -> bool:
-                status = (await kubectl.call("GET", f"{METRICS}/n1"))["status"]
-                return bool(status.get("availability", {}).get("available") == wanted)
-
-            await until(so, what=str(wanted))
-
-        await publish(client, row(node="n1", at_us=now_us(), available=12.34))
-        await pods(12.34)
-        before = await version(kubectl, f"{METRICS}/n1")
-        for available in (12.34, 11.9):
-            await publish(client, row(node="n1", at_us=now_us(), available=available))
-            await asyncio.sleep(0.7)
-        assert await version(kubectl, f"{METRICS}/n1") == before
-        await publish(client, row(node="n1", at_us=now_us(), available=3))
-        await pods(3)
-        await pods(None)
+        await availability_comes_and_goes(kubectl, client)
         assert (await node(kubectl))["metadata"]["uid"] == uid
 
-        # A node that is made anew has another uid, and its object another owner.
-        await kubectl.call("DELETE", "/api/v1/nodes/n1")
-        await kubectl.node("n1")
-
-        async def adopted() -> bool:
-            owners = (await kubectl.call("GET", f"{METRICS}/n1"))["metadata"]["ownerReferences"]
-            return [owner["uid"] for owner in owners] == [(await node(kubectl))["metadata"]["uid"]]
-
-        await until(adopted)
+        await belongs_to_the_next_node_of_that_name(kubectl)
         table = await kubectl.call(
             "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodemetrics.spazio.io"
         )
         assert not [each for each in table["status"]["conditions"] if each["type"] == "NonStructuralSchema"]
+
+
+async def belongs_to_the_next_node_of_that_name(kubectl: Kubectl) -> None:
+    """A node that is made again has another uid, and its object another owner."""
+    await kubectl.call("DELETE", "/api/v1/nodes/n1")
+    await kubectl.node("n1")
+
+    async def adopted() -> bool:
+        owners = (await kubectl.call("GET", f"{METRICS}/n1"))["metadata"]["ownerReferences"]
+        return [owner["uid"] for owner in owners] == [(await node(kubectl))["metadata"]["uid"]]
+
+    await until(adopted)
+
+
+async def availability_comes_and_goes(kubectl: Kubectl, client: Client) -> None:
+    """And nothing is written while it stays."""
+
+    async def pods(wanted: float | None) -> None:
+        async def so() -> bool:
+            status = (await kubectl.call("GET", f"{METRICS}/n1"))["status"]
+            return bool(status.get("availability", {}).get("available") == wanted)
+
+        await until(so, what=str(wanted))
+
+    await publish(client, row(node="n1", at_us=now_us(), available=12.34))
+    await pods(12.34)
+    before = await version(kubectl, f"{METRICS}/n1")
+    for available in (12.34, 11.9):
+        await publish(client, row(node="n1", at_us=now_us(), available=available))
+        await asyncio.sleep(0.7)
+    assert await version(kubectl, f"{METRICS}/n1") == before
+    await publish(client, row(node="n1", at_us=now_us(), available=3))
+    await pods(3)
+    await pods(None)
 
 
 @pytest.mark.parametrize("plane", [("--watch-cache=false",), ()], ids=["uncached", "cached"], indirect=True)

@@ -21,11 +21,19 @@ from tests.e2e.kubernetes.watching import NAMES, Watch, all_pods, published, unt
 pytestmark = pytest.mark.slow
 
 
+async def stored(client: Client, name: str) -> NodeFacts | None:
+    """Return what the bucket has of a node."""
+    bucket = await client.jetstream().key_value(NAMES.nodes_bucket)
+    try:
+        return codec.decode(NodeFacts, (await bucket.get(name)).value or b"")
+    except KeyNotFoundError:
+        return None
+
+
 async def test_nodes_are_in_the_bucket_and_their_heartbeats_are_no_news(
     plane: ControlPlane, kubectl: Kubectl, watch: Watch, client: Client
 ) -> None:
     watch.start()
-    bucket = await client.jetstream().key_value(NAMES.nodes_bucket)
     await kubectl.node(
         "ip-10-0-0-7.eu", labels={"topology.kubernetes.io/zone": "a"}, annotations={"spazio.price": "0.5"}
     )
@@ -35,19 +43,13 @@ async def test_nodes_are_in_the_bucket_and_their_heartbeats_are_no_news(
         ready = {"type": "Ready", "status": status, "lastHeartbeatTime": f"2040-01-01T00:00:{beat:02}Z"}
         await kubectl.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [ready]}})
 
-    async def stored(name: str) -> NodeFacts | None:
-        try:
-            return codec.decode(NodeFacts, (await bucket.get(name)).value or b"")
-        except KeyNotFoundError:
-            return None
-
     async def ready() -> bool:
-        facts = await stored("ip-10-0-0-7_eu")
+        facts = await stored(client, "ip-10-0-0-7_eu")
         return facts is not None and facts.ready
 
     await condition("ip-10-0-0-7.eu", 0)
     await until(ready, 20, watch.log.read_text)
-    facts = await stored("ip-10-0-0-7_eu")
+    facts = await stored(client, "ip-10-0-0-7_eu")
     assert facts is not None
     assert (facts.price, facts.zone, facts.allocatable["cpu"]) == (0.5, "a", 3.92)
     before = len(await published(client))
@@ -56,15 +58,19 @@ async def test_nodes_are_in_the_bucket_and_their_heartbeats_are_no_news(
     await kubectl.call("DELETE", "/api/v1/nodes/n2")
 
     async def gone() -> bool:
-        return await stored("n2") is None
+        return await stored(client, "n2") is None
 
     await until(gone, 20, watch.log.read_text)
     messages = await published(client)
     assert len(messages) == before + 1
     assert [message.deleted for message in messages if message.node == "n2"][-1:] == [True]
 
-    # The bucket is repaired, and a node that went while the watch was away leaves it.
     watch.kill()
+    await is_repaired_at_the_next_start(kubectl, watch, client)
+
+
+async def is_repaired_at_the_next_start(kubectl: Kubectl, watch: Watch, client: Client) -> None:
+    """The bucket gets the nodes that it lacks, and a node that went while the watch was away leaves it."""
     await kubectl.call("DELETE", "/api/v1/nodes/ip-10-0-0-7.eu")
     await kubectl.node("n3")
     await client.jetstream().purge_stream(
@@ -73,7 +79,7 @@ async def test_nodes_are_in_the_bucket_and_their_heartbeats_are_no_news(
     watch.start()
 
     async def is_repaired() -> bool:
-        return await stored("ip-10-0-0-7_eu") is None and await stored("n3") is not None
+        return await stored(client, "ip-10-0-0-7_eu") is None and await stored(client, "n3") is not None
 
     await until(is_repaired, 20, watch.log.read_text)
     last = [message for message in await published(client) if message.node == "ip-10-0-0-7.eu"][-1]

@@ -40,17 +40,44 @@ async def test_no_state_is_missed_or_doubled_while_api_server_watch_and_nats_are
     # Without a checkpoint, the next run begins with a list, which has the last state of each pod alone.
     await until(lambda: saved(client), 60, lambda: watch.log.read_text()[-4000:])
 
-    async def restart(stop: Callable[[], None], start: Callable[[], None], after: float) -> None:
-        await asyncio.sleep(after)
-        await asyncio.to_thread(stop)
-        await asyncio.to_thread(start)
+    await create_while_the_api_server_restarts(plane, kubectl)
+    await change_while_watch_and_nats_restart(kubectl, watch, nats_server)
+    await delete_while_the_watch_is_away(kubectl, watch)
+    await until(lambda: agrees(client, kubectl), 60, lambda: watch.log.read_text()[-4000:])
+    messages = await pods_said(client)
+    none_doubled(messages)
+    if not cached:
+        assert not recording.done(), recording
+        recording.cancel()
+        heard: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+        for facts in messages:
+            heard[facts.pod].append((facts.version, facts.deleted))
+        assert len(messages) >= 4 * PODS + 400
+        assert heard == recorder.states
 
-    # Created, while the API server is killed and started again.
+    await forget_its_past(plane, kubectl, watch, client)
+    reasons = [str(event.get("reason")) for event in watch.events if event["event"] == "kube.interrupted"]
+    assert sum("too old" in reason or "compacted" in reason for reason in reasons) >= 2, reasons
+    none_doubled(await pods_said(client))
+    assert watch.end() == 0
+    failures = ("kube.refused", "facts.refused", "service.failed")
+    failed = [event for event in watch.events if event["event"] in failures]
+    assert not failed, json.dumps(failed, indent=1)
+
+
+async def restart(stop: Callable[[], None], start: Callable[[], None], after: float) -> None:
+    await asyncio.sleep(after)
+    await asyncio.to_thread(stop)
+    await asyncio.to_thread(start)
+
+
+async def create_while_the_api_server_restarts(plane: ControlPlane, kubectl: Kubectl) -> None:
     killing = asyncio.create_task(restart(plane.kill_server, plane.start_server, 1.5))
     await all_pods(lambda name, number: kubectl.pod(name, labels={"app": f"a{number % 7}"}), range(PODS))
     await killing
 
-    # Changed, while the watch is killed, and NATS.
+
+async def change_while_watch_and_nats_restart(kubectl: Kubectl, watch: Watch, nats_server: NatsServer) -> None:
     async def change(name: str, number: int) -> None:
         await kubectl.bind(name, f"n{number % 5}")
         await kubectl.label(name, step="one")
@@ -68,25 +95,18 @@ async def test_no_state_is_missed_or_doubled_while_api_server_watch_and_nats_are
     await all_pods(change, range(PODS // 2, PODS))
     await killing
 
-    # Deleted, some while the watch is away; it resumes.
+
+async def delete_while_the_watch_is_away(kubectl: Kubectl, watch: Watch) -> None:
+    """Some are deleted before; the watch resumes."""
     await all_pods(lambda name, _: kubectl.delete(name), range(200))
     watch.kill()
     await all_pods(lambda name, _: kubectl.delete(name), range(200, 400))
     await kubectl.pod("p0", labels={"again": "yes"})
     watch.start()
-    await until(lambda: agrees(client, kubectl), 60, lambda: watch.log.read_text()[-4000:])
-    messages = await pods_said(client)
-    none_doubled(messages)
-    if not cached:
-        assert not recording.done(), recording
-        recording.cancel()
-        heard: dict[str, list[tuple[int, bool]]] = defaultdict(list)
-        for facts in messages:
-            heard[facts.pod].append((facts.version, facts.deleted))
-        assert len(messages) >= 4 * PODS + 400
-        assert heard == recorder.states
 
-    # What the watch would go on from is gone, twice: while it is down, and while it stands still.
+
+async def forget_its_past(plane: ControlPlane, kubectl: Kubectl, watch: Watch, client: Client) -> None:
+    """What the watch would go on from is gone, twice: while it is down, and while it stands still."""
     watch.kill()
     await all_pods(lambda name, _: kubectl.delete(name), range(400, 700))
     await all_pods(lambda name, _: kubectl.label(name, step="two"), range(700, 1000))
@@ -103,10 +123,3 @@ async def test_no_state_is_missed_or_doubled_while_api_server_watch_and_nats_are
     plane.start_server()
     watch.send(signal.SIGCONT)
     await until(lambda: agrees(client, kubectl), 60, lambda: watch.log.read_text()[-4000:])
-    reasons = [str(event.get("reason")) for event in watch.events if event["event"] == "kube.interrupted"]
-    assert sum("too old" in reason or "compacted" in reason for reason in reasons) >= 2, reasons
-    none_doubled(await pods_said(client))
-    assert watch.end() == 0
-    failures = ("kube.refused", "facts.refused", "service.failed")
-    failed = [event for event in watch.events if event["event"] in failures]
-    assert not failed, json.dumps(failed, indent=1)

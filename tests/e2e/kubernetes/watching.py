@@ -60,12 +60,15 @@ class Recorder:
                 self.version = int((await response.json())["metadata"]["resourceVersion"])
             self.ready.set()
             while True:
-                query = {"watch": "1", "resourceVersion": str(self.version)}
                 with contextlib.suppress(aiohttp.ClientError, OSError, json.JSONDecodeError):  # a line may be cut off
-                    async with session.get(url, params=query, timeout=aiohttp.ClientTimeout()) as response:
-                        async for line in response.content:
-                            self._take(json.loads(line))
+                    await self._follow(session, url)
                 await asyncio.sleep(0.1)
+
+    async def _follow(self, session: aiohttp.ClientSession, url: str) -> None:
+        query = {"watch": "1", "resourceVersion": str(self.version)}
+        async with session.get(url, params=query, timeout=aiohttp.ClientTimeout()) as response:
+            async for line in response.content:
+                self._take(json.loads(line))
 
     def _take(self, event: dict[str, Any]) -> None:
         thing = event["object"]

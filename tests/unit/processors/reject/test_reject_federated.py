@@ -152,11 +152,11 @@ def looped(settings: Settings, messages: Stream) -> Stream:
         queue = [message_of_node]
         while queue:
             for subject, payload in lines(predictions.fold([queue.pop(0)])):
-                if subject == NAMES.of("subspace", "partition", "0"):
-                    made = federation.fold(subject, payload)
-                    if made is not None:
-                        queue.append((NAMES.subspace, codec.encode(made)))
-                        stored.append(queue[-1])
+                is_direction = subject == NAMES.of("subspace", "partition", "0")
+                made = federation.fold(subject, payload) if is_direction else None
+                if made is not None:
+                    queue.append((NAMES.subspace, codec.encode(made)))
+                    stored.append(queue[-1])
     return stored
 
 

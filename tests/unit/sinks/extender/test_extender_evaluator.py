@@ -59,8 +59,8 @@ def test_the_first_pod_of_a_kind_may_run_where_it_is_expected_to_fit() -> None:
     # A known kind: only where the node is idle and has none of it, and only if the mean says that one fits.
     for cpu, pods, room, sure in ((0.1, 0, 1.2, 1.0), (0.1, 1, 1.2, 0.0), (0.5, 0, 1.2, 0.0), (0.1, 0, 0.9, 0.0)):
         replica.clock.pass_seconds(1)
-        now_us, big = replica.clock.now_us, {"big": (room, 0.0)}
-        replica.cluster_state.report(report("a", now_us, 2.0, classes=big, usage_cpu=cpu, running=pods))
+        now_us, big, usage = replica.clock.now_us, {"big": (room, 0.0)}, {"cpu": cpu, "memory": 0.25}
+        replica.cluster_state.report(report("a", now_us, 2.0, classes=big, usage=usage, running=pods))
         assert seen(replica, ["a"], workload="big").sure.tolist() == [sure]
 
 

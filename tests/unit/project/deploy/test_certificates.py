@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "deploy" / "certificates.sh"
+SCRIPT = Path(__file__).parents[4] / "deploy" / "certificates.sh"
 NAMES = ("spazio-extender.spazio.svc", "127.0.0.1", "::1")
 
 

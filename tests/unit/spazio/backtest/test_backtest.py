@@ -20,7 +20,7 @@ from tests.support import simulator
 
 Array = NDArray[np.float64]
 
-PLANETLAB = Path(__file__).parents[4] / "shared" / "data" / "planetlab_cpu_3days.parquet"
+PLANETLAB = Path(__file__).parents[5] / "shared" / "data" / "planetlab_cpu_3days.parquet"
 
 
 def recording(machines: int, days: tuple[str, ...] = ("20260101", "20260103"), seed: int = 0) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from spazio.service.host import Finding
 from spazio.terminal import clean, flow, partitions, replayed, screen, table
 from tests.support.history import append
 from tests.support.telemetry import facts
-from tests.unit.spazio.test_top import NOW, room, row
+from tests.unit.spazio.command.test_top import NOW, room, row
 
 # ESC, its one-byte form, a retitled window, a bidirectional override, a forged line, markup, an unpaired surrogate.
 EVIL = "\x1b[2J\x9b31m\x1b]0;title\x07\u202eevil\nforged [/x][red]\ud800"

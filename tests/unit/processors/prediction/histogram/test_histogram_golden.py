@@ -14,7 +14,7 @@ import pytest
 
 from processors.prediction.histogram import bucket, elementary, exchange, histogram
 
-GOLDEN = Path(__file__).parents[5] / "shared" / "data" / "koordinator_histogram_golden.json"
+GOLDEN = Path(__file__).parents[6] / "shared" / "data" / "koordinator_histogram_golden.json"
 BEGAN = 1_700_000_000
 FRACTIONS = ["0.6", "0.9", "0.95", "0.98", "1"]
 CPU, MEMORY = bucket.KOORDINATOR_CPU, bucket.KOORDINATOR_MEMORY

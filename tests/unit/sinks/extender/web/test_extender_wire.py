@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sinks.extender.web import wire
 from sinks.extender.web.selector import Filtered
 
-RECORDED = Path(__file__).parents[3] / "golden" / "extender"
+RECORDED = Path(__file__).parents[4] / "golden" / "extender"
 NODES = ["lab-0", "lab-1", "lab-2"]
 POD: dict[str, Any] = {"metadata": {"name": "web", "uid": "u-1"}}
 

@@ -13,7 +13,7 @@ from processors.prediction.tier.priority import Priority
 from schemas import settings as all_settings
 from schemas.messages.base import RELEASE
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 MANIFESTS = ROOT / "deploy" / "kubernetes"
 FILES = sorted(set(MANIFESTS.rglob("*.yaml")) - set((MANIFESTS / "examples").iterdir()))  # those are workloads of users
 THINGS = [(path.name, thing) for path in FILES for thing in yaml.safe_load_all(path.read_text()) if thing]

@@ -27,7 +27,7 @@ from spazio.service.host import Finding
 from spazio.terminal import contradiction
 from tests.support import estimate
 
-PROC = Path(__file__).parents[1] / "proc" / "a"
+PROC = Path(__file__).parents[2] / "proc" / "a"
 NEW = b'INFO {"version":"2.14.0"}\r\n'
 
 

@@ -15,7 +15,7 @@ from schemas.settings import Settings
 from spazio.service import host
 from spazio.service.host import Finding
 
-FROZEN = Path(__file__).parents[1] / "proc" / "a"
+FROZEN = Path(__file__).parents[2] / "proc" / "a"
 
 
 @pytest.fixture

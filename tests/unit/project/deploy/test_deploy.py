@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]
 from bus import layout, server
 from schemas.settings import Settings
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 

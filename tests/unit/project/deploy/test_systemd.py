@@ -13,7 +13,7 @@ from schemas import settings as all_settings
 from spazio import cli, sink
 from spazio.service.composition import machine
 
-UNITS = sorted((Path(__file__).parents[3] / "deploy" / "systemd").glob("*.service"))
+UNITS = sorted((Path(__file__).parents[4] / "deploy" / "systemd").glob("*.service"))
 BY_NAME = pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
 ANALYZE = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 EXPOSURE = 20  # tenths; 100 is a service without any limits, and 50 is what systemd calls medium

@@ -164,7 +164,7 @@ class Written:
         self.room: Room | None = None
 
     def fold(self, _subject: str, payload: bytes) -> bytes | None:
-        """Take in a block with all metrics; return the availability that is due to be said, as JSON."""
+        """Take in a block with all metrics; return the availability that is due, as JSON."""
         try:
             read = codec.decode(SampleBlock, payload)
         except codec.Refused:

@@ -212,7 +212,7 @@ async def test_a_waiting_request_gets_signs_of_life_with_the_place_reached(clien
     assert (headers["Nats-Last-Consumer"], headers["Nats-Last-Stream"]) == ("2", "3")
 
 
-async def test_a_reset_begins_anew_at_a_sequence(client: Client) -> None:
+async def test_a_reset_begins_again_at_a_sequence(client: Client) -> None:
     await stream(client)
     await fill(client, 5)
     await consumer(client, "c")

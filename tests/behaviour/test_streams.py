@@ -156,7 +156,7 @@ async def test_wrong_requests_are_refused_with_the_servers_codes(client: Client)
     assert error(await api(client, "CONSUMER.CREATE.T", {"stream_name": "T", "config": {}})) == 10059
 
 
-async def test_a_stream_made_anew_is_another_one(client: Client) -> None:
+async def test_a_stream_made_again_is_another_one(client: Client) -> None:
     first = (await stream(client))["created"]
     await fill(client, 1)
     await api(client, "STREAM.DELETE.S")

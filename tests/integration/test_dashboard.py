@@ -83,7 +83,7 @@ async def test_a_page_gets_the_names_of_nodes_that_have_expired(
         assert await event(answer, "gone") == [given[1].node]
 
 
-async def test_open_pages_get_all_nodes_again_after_the_feed_has_read_them_anew(
+async def test_open_pages_get_all_nodes_again_after_the_feed_has_read_them_again(
     client: Client, settings: Settings, web: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_feed, "_TURN_SECONDS", 0.02)

@@ -205,7 +205,7 @@ async def test_a_watch_that_ends_at_once_is_not_begun_in_a_hurry(server: ApiServ
     assert len(following.pauses) == 2
 
 
-async def test_a_server_that_went_back_in_time_is_listed_anew(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_server_that_went_back_in_time_is_listed_again(server: ApiServer, tmp_path: Path) -> None:
     server.script("pods", "watch", lines(added("a", 7)))
     server.script("pods", "list", page(8))
     assert published(await Follow(server, tmp_path).hear(2, version=50)) == [("listing", 0), ("listed", 8)]

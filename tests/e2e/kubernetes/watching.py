@@ -124,7 +124,7 @@ async def saved(client: Client) -> bool:
 
 
 async def until(condition: Callable[[], Any], seconds: float, what: Callable[[], object]) -> None:
-    """Wait until a condition, made anew by each call, is true."""
+    """Wait until a condition, evaluated by each call, is true."""
     deadline = time.monotonic() + seconds
     while not await condition():
         assert time.monotonic() < deadline, what()

@@ -136,7 +136,7 @@ class Process(Program):
 
 
 async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 20, what: object = "") -> None:
-    """Wait until a condition, made anew by each call, is true."""
+    """Wait until a condition, evaluated by each call, is true."""
     deadline = time.monotonic() + seconds
     while not await condition():
         assert time.monotonic() < deadline, what() if callable(what) else what

@@ -161,7 +161,7 @@ class Consumer:
         self.pump()
 
     def reset(self, sequence: int) -> int:
-        """Begin anew at a sequence; 0: behind the acknowledgement floor. The pin stays.
+        """Begin again at a sequence; 0: behind the acknowledgement floor. The pin stays.
 
         Raises:
             Refused: The deliver policy does not allow that sequence.

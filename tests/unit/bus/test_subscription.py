@@ -201,7 +201,7 @@ async def test_work_begins_again_after_what_the_bus_or_its_owner_expects_and_end
     assert reported == ends[:3]
 
 
-async def test_a_bound_reader_of_a_stream_made_anew_begins_again_by_its_keeper(client: Connection) -> None:
+async def test_a_bound_reader_of_a_stream_made_again_begins_again_by_its_keeper(client: Connection) -> None:
     settings = all_settings.load({"nats_partitions": "1"}, environ={})
     values, reported, done = list[float](), list[Exception](), asyncio.Event()
 
@@ -227,7 +227,7 @@ async def test_a_bound_reader_of_a_stream_made_anew_begins_again_by_its_keeper(c
     assert [isinstance(error, errors.BusError) for error in reported] == [True]
 
 
-async def test_in_a_stream_made_anew_the_position_is_of_the_new_one(client: Connection) -> None:
+async def test_in_a_stream_made_again_the_position_is_of_the_new_one(client: Connection) -> None:
     async with (
         asyncio.timeout(10),
         Subscription(reader(client), subscription.of(Availability), Refused()) as availabilities,

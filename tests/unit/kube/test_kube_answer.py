@@ -1,4 +1,4 @@
-"""What an API server's refusals mean, and that people are told how to mend them."""
+"""What an API server's refusals mean, and what they tell people to do."""
 
 import json
 from typing import Any

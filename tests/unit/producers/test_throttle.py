@@ -1,4 +1,4 @@
-"""CPU pressure that is owed to quotas: the formula, its bounds, and what becomes of it in the CPU metric."""
+"""CPU pressure that quotas cause: the formula, its bounds, and what becomes of it in the CPU metric."""
 
 import math
 

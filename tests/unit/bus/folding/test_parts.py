@@ -114,7 +114,7 @@ async def test_checkpoints_are_written_while_a_backlog_is_folded(client: Connect
     assert written >= 3
 
 
-async def test_a_server_that_does_not_answer_is_no_reason_to_begin_anew(
+async def test_a_server_that_does_not_answer_is_no_reason_to_begin_again(
     client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = checkpoint.Store(client, NAMES.checkpoints, timeout_seconds=1)

@@ -117,7 +117,7 @@ async def test_a_last_message_that_is_lost_on_its_way_shows_in_the_next_heartbea
         assert len(lost) == 1
 
 
-async def test_a_stream_made_anew_is_read_from_its_start_but_by_whom_keeps_positions(client: Connection) -> None:
+async def test_a_stream_made_again_is_read_from_its_start_but_by_whom_keeps_positions(client: Connection) -> None:
     js, settings = client.jetstream(), all_settings.load({"nats_partitions": "1"}, environ={})
     async with (
         Reader(client, NAMES.telemetry, [">"]) as free,
@@ -137,7 +137,7 @@ async def test_a_stream_made_anew_is_read_from_its_start_but_by_whom_keeps_posit
                 await own.read()
 
 
-async def test_a_stream_made_anew_is_read_from_its_start_although_the_first_attempt_fails(
+async def test_a_stream_made_again_is_read_from_its_start_although_the_first_attempt_fails(
     client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     js, settings = client.jetstream(), all_settings.load({"nats_partitions": "1"}, environ={})

@@ -120,7 +120,7 @@ def test_a_restored_state_says_the_same() -> None:
     assert other.end(FIRST + 15) == sums.end(FIRST + 15)
 
 
-def test_under_another_period_the_one_that_goes_on_begins_anew() -> None:
+def test_under_another_period_the_one_that_goes_on_begins_again() -> None:
     sums, other = Sums(seconds=15), Sums(seconds=30)
     summed([owned("u1"), usage("n", 1, [pod("u1", None, 0.25, 1e8)])], sums=sums)
     other.load(json.loads(json.dumps(sums.dump())))

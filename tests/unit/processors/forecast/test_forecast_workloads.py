@@ -178,7 +178,7 @@ def test_a_workload_without_name_or_running_pods_is_left_out() -> None:
     assert folded(single(), messages) == []
 
 
-def test_a_renamed_workload_begins_anew_and_the_old_name_is_dropped() -> None:
+def test_a_renamed_workload_begins_again_and_the_old_name_is_dropped() -> None:
     forecasts, renamed = single(), Workload("shop", "Deployment", "renamed")
     made = folded(forecasts, [*steady(range(30)), *steady(range(30, 60), name=renamed)])
     assert next(each.at_us for each in made if each.workload == renamed) == at(34)

@@ -114,7 +114,7 @@ def test_a_repeated_or_late_block_is_folded_once() -> None:
     assert lines(Partition(configured(), 0).fold([first, first, second, second, first])[0]) == once
 
 
-def test_a_rebooted_node_counts_anew() -> None:
+def test_a_rebooted_node_counts_again() -> None:
     partition = Partition(configured(), 0)
     partition.fold([stored(block("n", 0, seq=90_000))])
     rebooted = block("n", 30, seq=12).model_copy(update={"boot": "another boot"})

@@ -264,7 +264,7 @@ def test_a_node_that_is_silent_for_an_hour_is_forgotten_with_its_pods_and_its_pl
     assert (partition.nodes, rows(partition)) == (1, (1, 1))
     outputs = partition.fold(steps({"away": ["p"], "n": ["r"]}, 4200, 4300))
     assert rows(partition) == (2, 2)
-    # Nothing is known of what comes back: it counts its windows anew.
+    # Nothing is known of what comes back: it counts its windows again.
     assert next(prediction.windows for prediction in predictions(outputs) if prediction.node == "away") == 1
     assert min(prediction.windows for prediction in predictions(outputs) if prediction.node == "n") > 100
 
@@ -315,7 +315,7 @@ def test_usage_of_before_a_long_silence_is_not_taken_for_recent() -> None:
     assert predicted[2490].mid["shipped"].cpu > 1.0
 
 
-def test_a_node_that_is_renamed_begins_anew_and_its_pods_keep_their_workloads_past() -> None:
+def test_a_node_that_is_renamed_begins_again_and_its_pods_keep_their_workloads_past() -> None:
     messages = [facts("p", -1000, node="before")]
     for second in range(200):
         node = "before" if second < 95 else "after"

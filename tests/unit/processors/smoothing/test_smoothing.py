@@ -122,7 +122,7 @@ def test_a_gap_neither_hastens_nor_resets_the_switch_to_the_fast_gain() -> None:
 
 
 @pytest.mark.parametrize("other", [0.2, 0.1])
-def test_a_sample_at_or_beyond_the_level_starts_the_wait_anew(other: float) -> None:
+def test_a_sample_at_or_beyond_the_level_starts_the_wait_again(other: float) -> None:
     state, _ = dynamic_ema.update(dynamic_ema.init(1, 1), column(0.2), step=0.1)
     state = state._replace(run=np.full((1, 1), 3.0))
     smoothed = dynamic_ema.update(state, column(other, 0.8), step=0.1)[1]

@@ -148,7 +148,7 @@ def test_what_a_new_pod_used_before_its_first_block_is_not_the_systems(host: Hos
     assert rig.block().system_cpu_cores == pytest.approx(0.25)
 
 
-def test_a_cgroup_that_was_made_anew_under_its_old_path_begins_at_nothing(host: Host) -> None:
+def test_a_cgroup_that_was_made_again_under_its_old_path_begins_at_nothing(host: Host) -> None:
     host.set(f"docker/{container(1)}", cpu=30)
     rig = Rig(host)
     rig.read()

@@ -265,7 +265,7 @@ def test_names_that_nobody_uses_are_dropped() -> None:
     assert index.number("job-2999") == moved[2999] == 1
 
 
-def test_jobs_that_are_called_anew_for_each_run_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_with_a_new_name_for_each_run_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("processors.rows.name_index._SPARE", 8)
     partition = Partition(configured(estimate_classes="1"), 0)
     for second in range(60):

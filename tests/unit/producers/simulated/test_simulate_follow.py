@@ -203,7 +203,7 @@ def test_what_ran_before_its_node_was_followed_is_there_without_an_event() -> No
     assert column(read(published(made, 3), "samples")[0], "pods") == [1.0] * 10
 
 
-def test_nodes_come_and_go_and_one_of_the_same_name_has_booted_anew() -> None:
+def test_nodes_come_and_go_and_one_of_the_same_name_has_booted_again() -> None:
     made = mirror()
     boots = {block.boot for block in read(published(made, 3), "samples")}
     made.hear_node(node(version=2, deleted=True))

@@ -143,7 +143,7 @@ async def test_a_message_that_repeats_an_earlier_decision_does_not_undo_a_later_
         assert held == {"u": "b", "v": "a"}
 
 
-async def test_a_bucket_that_was_made_anew_is_believed_though_its_sequences_begin_again() -> None:
+async def test_a_bucket_that_was_made_again_is_believed_though_its_sequences_begin_again() -> None:
     bucket, clock = Bucket(), Clock()
     bucket.sequence = 500
     first, second = (Replica(given(), clock, bucket) for _ in range(2))

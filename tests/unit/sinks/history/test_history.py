@@ -134,7 +134,7 @@ def test_what_was_seen_is_not_taken_in_again(tmp_path: Path) -> None:
     assert seconds_of(tmp_path) == list(range(6))
 
 
-def test_a_stream_that_was_made_anew_is_another_stream(tmp_path: Path) -> None:
+def test_a_stream_that_was_made_again_is_another_stream(tmp_path: Path) -> None:
     first, second = writer(tmp_path), None
     feed(first, range(3))
     first.flush()

@@ -78,7 +78,7 @@ def test_the_order_of_samples_does_not_matter() -> None:
     assert mixed.first_us == forward.first_us
 
 
-def test_a_clock_that_was_set_back_begins_anew_instead_of_learning_nothing() -> None:
+def test_a_clock_that_was_set_back_begins_again_instead_of_learning_nothing() -> None:
     far = np.array([10 * 365 * 24 * HOUR])
     state = moments.update(moments.init(1, 2), np.array([[9.0, 9.0]]), far, half_life_seconds=HALF_LIFE)
     now = far - 11 * 24 * HOUR  # eleven of the longer half-lives

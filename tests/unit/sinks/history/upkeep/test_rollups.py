@@ -355,7 +355,7 @@ def test_availability_by_the_minute_says_the_same_before_and_after_its_roll_up_a
     assert [row[:3] for row in after] == [row[:3] for row in before]
     for new, old in zip(after, before, strict=True):
         assert new[3:] == pytest.approx(old[3:])
-    availability(tmp_path, range(200, 240), 1001)  # late: the minute is counted anew from the rows
+    availability(tmp_path, range(200, 240), 1001)  # late: the minute is counted again from the rows
     assert [row[2] for row in ask(tmp_path, asked)] == [30, 60, 60, 60]
     tidy(tmp_path, 3 * HOUR)
     assert [row[2] for row in ask(tmp_path, asked)] == [30, 60, 60, 60]

@@ -98,7 +98,7 @@ def test_a_heartbeat_says_what_was_sent_and_is_no_hole_if_all_came() -> None:
         (status(503), "503 "),
     ],
 )
-def test_a_request_that_has_ended_is_made_again_and_a_consumer_that_has_is_made_again(end: Arrival, broken: str) -> None:
+def test_a_request_that_has_ended_and_a_consumer_that_has_are_made_again(end: Arrival, broken: str) -> None:
     reading = progress()
     reading.ask(BATCH, 0)
     assert not due(reading)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import nats
+import nats.js.errors
 
 from schemas.subject import token
 
@@ -80,13 +81,21 @@ class Up:
 
         async def once() -> bytes:
             client = await nats.connect(self.addresses["nats"], user_credentials=self.addresses["credentials"])
-            bucket = await client.jetstream().key_value("SPAZIO_AVAILABILITY")
-            value = (await bucket.get(token(socket.gethostname()))).value
-            await client.close()
-            return value or b""
+            try:
+                bucket = await client.jetstream().key_value("SPAZIO_AVAILABILITY")
+                return (await bucket.get(token(socket.gethostname()))).value or b""
+            finally:
+                await client.close()
 
         row: dict[str, Any] = json.loads(asyncio.run(once()))
         return row
+
+    def is_cached(self) -> bool:
+        """Tell whether the scheduler cache has this host."""
+        try:
+            return bool(self.cached())
+        except nats.js.errors.NotFoundError:  # a missing key is one
+            return False
 
     def stop(self, sign: signal.Signals = signal.SIGINT) -> float:
         """End it by a signal; returns how long that took."""

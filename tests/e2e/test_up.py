@@ -69,7 +69,7 @@ def test_the_bucket_and_the_subjects_are_as_the_contract_says(running: Up) -> No
         await client.close()
         return keys, value, message.subject
 
-    until(running.top, 10, "this host in the cache")
+    until(running.is_cached, 10, "this host in the cache")
     keys, value, subject = asyncio.run(look())
     assert len(keys) == 1
     assert subject == f"spazio.samples.{keys[0]}"
@@ -97,7 +97,7 @@ def test_a_stranger_on_this_machine_is_refused_and_only_the_owner_can_read_the_c
 def test_the_example_of_the_readme_runs(running: Up) -> None:
     example = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert example is not None
-    until(running.top, 10, "this host in the cache")
+    until(running.is_cached, 10, "this host in the cache")
     program = example[1].replace("~/.local/share/spazio", str(running.folder))
     assert program != example[1]
     assert len(program.splitlines()) <= 12
@@ -118,7 +118,7 @@ def test_every_service_serves_metrics_and_health_on_loopback(running: Up) -> Non
         assert running.page(service, "/metrics")[0] == 200
         assert running.page(service, "/nonsense")[0] == 404
         until(partial(ready, running, service), 10, f"{service} ready")
-    until(running.top, 10, "this host in the cache")
+    until(running.is_cached, 10, "this host in the cache")
     page = running.page("metrics", "/metrics")[1]
     assert re.search(r'spazio_available_pods\{node="[^"]+"\} [0-9.]+', page)
     assert running.addresses["http"] == running.addresses["services"]["metrics"]
@@ -133,7 +133,7 @@ def test_one_page_lists_the_services_for_prometheus(running: Up) -> None:
 
 
 def test_the_scheduler_s_question_is_answered_and_the_answer_is_in_the_history(running: Up) -> None:
-    until(running.top, 10, "this host in the cache")
+    until(running.is_cached, 10, "this host in the cache")
     question = {"Pod": asked("p"), "Nodes": None, "NodeNames": [socket.gethostname(), "another"]}
     request = urllib.request.Request(f"{running.addresses['extender']}/filter", json.dumps(question).encode())
     with urllib.request.urlopen(request, timeout=10) as reply:
@@ -242,7 +242,7 @@ def test_the_first_number_of_an_idle_machine_comes_soon_and_holds(tmp_path: Path
 @pytest.mark.alone
 def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tmp_path: Path) -> None:
     with up(tmp_path / "data", "--processors", "2") as running:
-        until(running.top, 10, "this host in the cache")
+        until(running.is_cached, 10, "this host in the cache")
         for name in (*SERVICES, "process-2", "nats"):
             old = running.pid(name)
             os.kill(old, signal.SIGKILL)
@@ -327,7 +327,7 @@ def test_while_the_disk_of_the_history_is_full_rows_wait_in_the_stream(tmp_path:
         pytest.skip("this machine does not allow to mount a tmpfs")
     try:
         with up(tmp_path / "data", "--history-dir", str(disk / "history"), "--history-flush-seconds", "1") as running:
-            until(running.top, 10, "this host in the cache")
+            until(running.is_cached, 10, "this host in the cache")
             filler = disk / "filler"
             with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:

@@ -198,26 +198,23 @@ def test_the_agent_has_none_of_the_heavy_packages_loaded(running: Up) -> None:
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_everything_within_five_seconds_and_the_next_start_goes_on(
-    tmp_path: Path, sign: signal.Signals
-) -> None:
+def test_a_signal_ends_everything_within_five_seconds_and_the_next_start_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    with up(folder) as first:
-        until(first.top, 10, "this host in the cache")
-        pids = first.addresses["pids"]
-        assert first.stop(sign) < 5
-        assert first.process.returncode == 0
-        assert not [name for name, pid in pids.items() if alive(pid)]
-    with up(folder) as second:
-        rows = until(second.top, 10, "this host in the cache")
-        assert rows
-        until(lambda: second.sql("SELECT count(DISTINCT boot) AS n FROM samples")[0]["n"] == 1, 10, "samples")
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        with up(folder) as running:
+            until(running.top, 10, "this host in the cache")
+            pids = running.addresses["pids"]
+            assert running.stop(sign) < 5
+            assert running.process.returncode == 0
+            assert not [name for name, pid in pids.items() if alive(pid)]
+    with up(folder) as last:
+        until(last.top, 10, "this host in the cache")
+        until(lambda: last.sql("SELECT count(DISTINCT boot) AS n FROM samples")[0]["n"] == 1, 10, "samples")
         check = "SELECT count(*) AS n, count(DISTINCT (node, seq, at_us)) AS once FROM {}"
         for table in ("samples", "smoothed"):
-            counted = second.sql(check.format(table))[0]
+            counted = last.sql(check.format(table))[0]
             assert counted["n"] == counted["once"] > 0
-        log = second.log.read_text()
+        log = last.log.read_text()
         assert "Traceback" not in log
 
 

@@ -57,7 +57,7 @@ test: .venv/.dev
 	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) -m "not slow"
 test-all: test
 	$(BIN)/python -m pytest -q -n 2 $(BY_FILE) -m "slow and not alone"
-	$(BIN)/python -m pytest -q -m "slow and alone"
+	$(BIN)/python -m pytest -q -m "slow and alone" tests/e2e
 check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

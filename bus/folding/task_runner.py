@@ -48,7 +48,6 @@ _LONG_SECONDS = 1.0
 _FULL_REASON = "the bucket of checkpoints is full: raise nats checkpoints_max_bytes; until then more is replayed"
 _LONG_FOLD_SECONDS = 10.0
 SLOW = "folding {} messages takes long: this machine has too little CPU time for what runs on it"
-_PATIENCE, _PATIENT_SECONDS = 10, 2.0  # a patient task collects so many times as long as others, but no longer
 
 FOLD = Histogram(
     "spazio_fold_duration_seconds",
@@ -224,9 +223,7 @@ class TaskRunner:
         async with reader:
             while not self._leave.is_set():
                 process = self._live.current.process
-                linger = self._linger.seconds(process.tick_seconds)
-                if self.task.patient:
-                    linger = min(_PATIENCE * linger, _PATIENT_SECONDS)
+                linger = self._linger.seconds(process.tick_seconds, patient=self.task.patient)
                 messages = await reader.read(linger_seconds=linger, timeout_seconds=_READ_SECONDS)
                 if messages:
                     if not self.refolding:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 _LOOK_SECONDS = 0.5
+_PATIENCE, _PATIENT_SECONDS = 10, 2.0  # a patient task collects so many times as long as others, but no longer
 # Shares of time in which there is a fold, and the seconds to wait; interpolated linearly.
 _STEPS = ((0.0, 0.05), (0.2, 0.1), (0.4, 0.15), (0.6, 0.4), (0.8, 0.6))
 
@@ -24,14 +25,15 @@ class Linger:
         self._looked, self._before = clock(), spent()
         self._share = 0.0
 
-    def seconds(self, least: float) -> float:
-        """Return how long to collect now, in seconds; at least `least`."""
+    def seconds(self, least: float, *, patient: bool = False) -> float:
+        """Return how long to collect now, in seconds; at least `least`, and longer if nothing waits for it."""
         now = self._clock()
         if (passed := now - self._looked) >= _LOOK_SECONDS:
             used = self._spent()
             self._share = 0.5 * self._share + 0.5 * (used - self._before) / passed
             self._looked, self._before = now, used
-        return max(least, _at(self._share))
+        linger = max(least, _at(self._share))
+        return min(_PATIENCE * linger, _PATIENT_SECONDS) if patient else linger
 
 
 def _at(share: float) -> float:

@@ -141,9 +141,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         memory: Seconds that evidence counts; they pass for a class without pods, too.
     """
     evident = state.demand.age > _EVIDENT_SECONDS
-    lost = _lost(state, usage)
-    # What pods took while they started, where nothing else was known, does not count beside what they take now.
-    begun = (state.demand.age <= _BEGUN_SECONDS) & (usage.counted[..., CPU] > usage.starting[..., 0])
+    lost, begun = _lost(state, usage), _begun(state, usage)
     usage = settled(state.demand, usage, evident)
     elapsed = np.where(state.at_us > 0, np.maximum(usage.at_us - state.at_us, 0) / 1e6, 0.0)
     fade = np.exp(-elapsed / memory)[:, None]
@@ -216,6 +214,14 @@ def _near(threads: Array) -> NDArray[np.bool_]:
     nearest = np.round(threads)
     near: NDArray[np.bool_] = (threads <= (1 + _OVER) * nearest) & (threads >= (1 - _UNDER) * nearest)
     return (nearest >= 1) & near
+
+
+def _begun(state: State, usage: Usage) -> NDArray[np.bool_]:
+    """Return of which classes (nodes, slots) this is the first block that is not of starting pods alone.
+
+    What pods took while they started, where nothing else was known, does not count beside what they take then.
+    """
+    return (state.demand.age <= _BEGUN_SECONDS) & (usage.counted[..., CPU] > usage.starting[..., 0])
 
 
 def _lost(state: State, usage: Usage) -> Array:

@@ -29,13 +29,12 @@ from sinks.extender.state.reserved import Reserved
 from sinks.extender.state.rows import Columns, Growth, Rows, Taken
 from sinks.extender.state.unconfirmed import Unconfirmed
 
-_CONVERSION = 100.0
+_CONVERSION, _LEAST = 100.0, 1e-9
 # Columns that are NaN for a node without reports.
 _REPORTED = ("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "cores", "price", "peak:cpu", "peak:memory")
 _ASSUMED = 0.5  # share of the cost that is assumed; above it, no pod of the kind has been measured
 # One pod in ten takes more than this multiple of its stated requests, and of the stand-ins.
 _TAIL, _WIDE_TAIL = 1.64, 3.6
-_LEAST = 1e-9
 _EMPTY: Mapping[str, str] = {}
 UNKNOWN, FRESH, STALE = 0, 1, 2
 STATES: tuple[Literal["unknown", "fresh", "stale"], ...] = ("unknown", "fresh", "stale")

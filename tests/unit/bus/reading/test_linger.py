@@ -26,3 +26,12 @@ def test_an_idle_process_collects_briefly_and_a_busy_one_longer() -> None:
     assert 0.4 < machine.run(linger, 0.7, 5) < 0.6
     assert machine.run(linger, 0.95, 5) == 0.6
     assert 0.05 < machine.run(linger, 0.02, 5) < 0.06
+
+
+def test_what_nothing_waits_for_is_collected_longer_but_not_for_long() -> None:
+    machine = Machine()
+    linger = Linger(lambda: machine.used, lambda: machine.now)
+    machine.run(linger, 0.05, 3)
+    assert 0.5 < linger.seconds(0.01, patient=True) < 0.7
+    machine.run(linger, 0.95, 5)
+    assert linger.seconds(0.01, patient=True) == 2.0

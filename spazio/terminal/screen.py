@@ -1,9 +1,11 @@
 """The screen that `spazio up` prints."""
 
 import asyncio
+import shutil
 import sys
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from schemas.messages.estimate import Availability
@@ -25,8 +27,18 @@ _NAMED = 3
 _ASKED_SECONDS = 2.0
 
 
+def program() -> str:
+    """Return how this user starts spazio: as this process was started, or by its name alone if it is on PATH."""
+    started = sys.argv[0]
+    if Path(started).name == "__main__.py":
+        return f"{sys.executable} -m spazio"
+    found = shutil.which("spazio")
+    return "spazio" if found and Path(found).absolute() == Path(started).absolute() else started
+
+
 async def show(addresses: dict[str, Any], settings: Settings) -> None:
     """Print all addresses, and how many pods fit on this node as soon as that is known."""
+    spazio = program()
     folder = f" --data-dir {settings.data.dir}" if settings.data.dir != type(settings.data)().dir else ""
     lines = [
         "",
@@ -41,9 +53,9 @@ async def show(addresses: dict[str, Any], settings: Settings) -> None:
         f"  addresses  {settings.data.dir}/addresses.json",
         "",
         "  try next",
-        f"    .venv/bin/spazio top{folder}",
-        f'    .venv/bin/spazio sql{folder} "{_EXAMPLE}"',
-        f"    .venv/bin/spazio doctor{folder}",
+        f"    {spazio} top{folder}",
+        f'    {spazio} sql{folder} "{_EXAMPLE}"',
+        f"    {spazio} doctor{folder}",
         "",
     ]
     print("\n".join(lines), flush=True)

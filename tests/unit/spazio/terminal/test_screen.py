@@ -1,6 +1,8 @@
 """What the first screen says of a node: what is sure, what a pod is, and what runs out first."""
 
+import sys
 from collections import deque
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +51,24 @@ def test_a_number_that_still_moves_after_a_minute_is_a_range_behind_the_least_bo
 def test_a_number_that_still_moves_is_not_said(values: list[float], churn: bool, steady: bool) -> None:
     seen = deque((6.0 + 2 * step, row(available=value, churn=churn)) for step, value in enumerate(values))
     assert screen._steady(seen) == steady
+
+
+@pytest.mark.parametrize(
+    ("started", "path", "shown"),
+    [
+        (".venv/bin/spazio", "elsewhere", ".venv/bin/spazio"),
+        (".venv/bin/spazio", ".venv/bin", "spazio"),
+        ("/opt/spazio/bin/spazio", ".venv/bin", "/opt/spazio/bin/spazio"),
+        ("/here/spazio/__main__.py", ".venv/bin", f"{sys.executable} -m spazio"),
+    ],
+)
+def test_the_screen_names_spazio_as_the_user_can_start_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: str, path: str, shown: str
+) -> None:
+    program = tmp_path / ".venv" / "bin" / "spazio"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [started, "up"])
+    monkeypatch.setenv("PATH", str(tmp_path / path))
+    assert screen.program() == shown

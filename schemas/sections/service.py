@@ -75,7 +75,7 @@ class Process(Section):
         32_000,
         ge=1,
         description="Pods of a partition that have statistics for predictions; more are left out and counted. A pod "
-        "takes about 4 kB of memory. The default is 128 pods on each of 250 nodes. A node may add at most 2048 in "
+        "takes about 2 kB of memory. The default is 128 pods on each of 250 nodes. A node may add at most 2048 in "
         "each `predict.update_seconds`.",
     )
 

@@ -2,20 +2,13 @@
 
 import importlib.util
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-PAGES = [
-    ROOT / name
-    for name in subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.splitlines()
-]  # fmt: skip
+from tests.support import documents
+from tests.support.documents import PAGES, ROOT
 
 
 def text_of(page: Path) -> str:
@@ -29,7 +22,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=documents.name)
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
@@ -42,7 +35,7 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=documents.name)
 def test_a_page_shows_json_only_as_code(page: Path) -> None:
     assert [line[:60] for line in text_of(page).splitlines() if line.startswith(('{"', '[{"'))] == []
 

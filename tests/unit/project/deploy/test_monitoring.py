@@ -12,6 +12,7 @@ import yaml  # type: ignore[import-untyped]
 from schemas import settings as all_settings
 from sinks.metrics.prediction import Ages, Predictions
 from spazio.service.composition import machine
+from tests.support import documents
 from tests.support.prometheus import DASHBOARDS, ROOT, RULES, alerts
 
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
@@ -26,7 +27,8 @@ BOARDS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for
 def metrics() -> set[str]:
     """Return the names of all metrics; those of predictions are put together where they are made."""
     written = {name for text in CODE for name in re.findall(r'"(spazio_[a-z0-9_]+)"', text)}
-    written |= {f"{name}_total" for text in CODE for name in re.findall(r'StateTotal\(\s*"(spazio_[a-z0-9_]+)"', text)}
+    counted = r'(?:StateTotal|CounterMetricFamily)\(\s*"(spazio_[a-z0-9_]+)"'
+    written |= {f"{name}_total" for text in CODE for name in re.findall(counted, text)}
     return written | {family.name for family in Predictions(Ages(1, 1, 1)).collect()}
 
 
@@ -35,7 +37,8 @@ def named(text: str) -> set[str]:
 
 
 def test_every_metric_that_is_asked_for_exists() -> None:
-    texts = [RULES.read_text(), RUNBOOK, *(path.read_text() for path in DASHBOARDS)]
+    pages = [re.sub(r"grep \w+", "", page.read_text()) for page in documents.CURRENT]
+    texts = [RULES.read_text(), *pages, *(path.read_text() for path in DASHBOARDS)]
     assert {name for text in texts for name in named(text)} - metrics() == set()
     assert len(DASHBOARDS) == 4
 

@@ -1,5 +1,6 @@
-"""The views for operators, on rows worked by hand; and the questions of docs/sql.md on a recording."""
+"""The views for operators, on rows worked by hand; and the statements of the documentation on a recording."""
 
+import contextlib
 import json
 import re
 import time
@@ -18,7 +19,7 @@ from schemas.settings import load
 from sinks.history import view
 from sinks.history.writer import Writer
 from spazio.command import sql
-from tests.support import telemetry
+from tests.support import command_line, documents, telemetry
 from tests.support.history import append
 from tests.support.placement import report
 from tests.support.predicted import prediction
@@ -45,6 +46,22 @@ def documented(text: str) -> Iterator[dict[str, str]]:
 
 DOCUMENTED = list(documented((ROOT / "docs" / "sql.md").read_text()))
 QUESTIONS = [each["sql"] for each in DOCUMENTED]
+
+
+def elsewhere() -> Iterator[str]:
+    """Yield the statements of all other pages: their blocks of SQL, and what their commands ask."""
+    for page in documents.CURRENT:
+        text = page.read_text()
+        if page.name != "sql.md":
+            yield from (block.text for block in documents.blocks(text) if block.language == "sql")
+        for arguments in (*documents.typed(text), *documents.mentioned(text)):
+            with contextlib.suppress(command_line.Wrong):  # another test names it
+                values = command_line.parse(arguments, partly=True)
+                yield from (str(values[name]) for name in ("statement", "query") if values.get(name))
+
+
+ELSEWHERE = sorted(statement for statement in {*elsewhere()} if "…" not in statement)
+
 # The recording has no full machine, no quota, no pod that was refused and no prediction that has settled.
 MAY_BE_EMPTY = ("saturation_episodes", "pod IS NULL", "by_quota", "throttled", "outcome <>", "'shop/web'")
 
@@ -173,6 +190,11 @@ def decision() -> Decision:
 def test_every_question_of_the_documentation_has_an_answer(recorded: Path, question: str) -> None:
     rows = query(recorded, question)
     assert rows or any(word in question for word in MAY_BE_EMPTY)
+
+
+@pytest.mark.parametrize("statement", ELSEWHERE)
+def test_every_statement_of_another_page_can_be_asked(recorded: Path, statement: str) -> None:
+    query(recorded, statement)
 
 
 @pytest.mark.parametrize("question", RECENT)

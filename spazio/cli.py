@@ -24,14 +24,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 app.add_typer(sink.app, name="sink")
-app.command("credentials")(credentials_cli.credentials)
 histograms_app = typer.Typer(
     help="Exchange learned histograms of usage as Koordinator's checkpoints.", no_args_is_help=True
 )
 app.add_typer(histograms_app, name="histograms")
-app.command()(keeping.backup)
-app.command()(keeping.restore)
-app.command()(exporting.export)
 
 
 def _show_version(wanted: bool) -> None:  # as the framework calls it
@@ -60,7 +56,9 @@ def main() -> int:
     except typer.Abort:
         return 130
     except typer.TyperException as error:
-        sys.stderr.write(f"spazio: {error.format_message()}; `--help` lists the commands and options\n")
+        if message := error.format_message().rstrip("."):  # empty where a group of commands has printed its help
+            mark = "" if message.endswith("?") else ";"
+            sys.stderr.write(f"spazio: {message}{mark} `--help` lists the commands and options\n")
         return error.exit_code
     return status if isinstance(status, int) else 0
 
@@ -95,6 +93,11 @@ def up(settings: Settings) -> int:
 
     extra.require("up")  # its services need them, and each would say so
     return command.run(settings)
+
+
+# In the order of `--help`: what a newcomer needs first.
+for _query in (queries.top, queries.sql, queries.explain, queries.doctor, exporting.export, queries.ledger):
+    app.command()(_query)
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False)
@@ -273,8 +276,8 @@ def govern(settings: Settings) -> int:
     return command.run(settings)
 
 
-for _query in (queries.explain, queries.top, queries.sql, queries.ledger, queries.doctor):
-    app.command()(_query)
+for _kept in (keeping.backup, keeping.restore, credentials_cli.credentials):
+    app.command()(_kept)
 
 
 @app.command()

@@ -50,6 +50,7 @@ def _spellings(flat: str, command: str = "") -> tuple[str, ...]:
 def _help(section: str, field: str, info: Any) -> str:
     default = info.get_default(call_default_factory=True)
     shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    shown = "none" if shown in (None, "") else shown
     return f"{info.description}  [{settings.ENV}{settings.option_name(section, field).upper()}; default: {shown!s}]"
 
 

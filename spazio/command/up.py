@@ -37,6 +37,7 @@ def run(settings: Settings) -> int:
     for warning in all_settings.unknown_environment():
         log.warning("setting.ignored", extra={"reason": warning})
     try:
+        data_folder.check(settings.data.dir)  # first: who starts twice has taken the port, too
         monitor.check(settings.http)  # now, and not by a service in the middle of the start
         with data_folder.own(settings.data.dir, settings.data.min_free_bytes):
             return asyncio.run(_Up(settings).run())

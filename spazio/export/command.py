@@ -50,7 +50,7 @@ def export(
     try:
         if chosen == "html":
             period, count = recording.write(directory, out, node or (), since, until)
-            lines = [f"{out}: {count} nodes {_spoken(period)}; open it in a browser"]
+            lines = [f"{out}: {count} node{'' if count == 1 else 's'} {_spoken(period)}; open it in a browser"]
         elif query is not None:
             lines = [f"{out}: {tables.write_query(directory, out, chosen or 'parquet', query)} rows"]
         else:

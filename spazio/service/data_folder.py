@@ -4,10 +4,21 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from schemas.settings import SettingsError
+
+
+def check(folder: Path) -> None:
+    """See that no other process has the data folder; nothing is made.
+
+    Raises:
+        SettingsError: One has.
+    """
+    with suppress(OSError), (folder / "lock").open("r+") as lock:
+        _lock(lock, folder)
 
 
 @contextmanager
@@ -25,14 +36,7 @@ def own(folder: Path, min_free_bytes: int) -> Iterator[None]:
             [f"data dir: {folder} cannot be written: {error.strerror}; choose another with --data-dir"]
         ) from error
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
-            raise SettingsError(
-                [f"data dir: {folder} is in use by process {holder}; stop it, or choose another with --data-dir"]
-            ) from error
+        _lock(lock, folder)
         free = shutil.disk_usage(folder).free
         if free < min_free_bytes:
             raise SettingsError(
@@ -48,3 +52,14 @@ def own(folder: Path, min_free_bytes: int) -> Iterator[None]:
         except OSError as error:
             raise SettingsError([f"data dir: {folder} cannot be written: {error.strerror}"]) from error
         yield
+
+
+def _lock(lock: IO[str], folder: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        raise SettingsError(
+            [f"data dir: {folder} is in use by process {holder}; stop it, or choose another with --data-dir"]
+        ) from error

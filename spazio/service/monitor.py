@@ -5,6 +5,7 @@
 
 import asyncio
 import json
+import os
 import platform
 import socket
 import threading
@@ -68,11 +69,9 @@ def _try(http: Http) -> None:
 
 def unusable(http: Http, error: OSError) -> SettingsError:
     """Return the error of an address on which nothing can listen."""
+    reason = os.strerror(error.errno) if error.errno else str(error)  # its text has the address once more
     return SettingsError(
-        [
-            f"http port: cannot listen on {http.host}:{http.port}: {error.strerror}; choose another with --http-port, "
-            "0 for any"
-        ]
+        [f"http port: cannot listen on {http.host}:{http.port}: {reason}; choose another with --http-port, 0 for any"]
     )
 
 

@@ -29,7 +29,9 @@ def lines(value: object) -> str:
 
 
 def complain(message: object) -> None:
-    """Print a message of a command on standard error."""
+    """Print a message of a command on standard error; of a file that cannot be used, its name and why."""
+    if isinstance(message, OSError) and message.filename and message.strerror:
+        message = f"{message.filename}: {message.strerror}"
     sys.stderr.write(f"spazio: {lines(message)}\n")
 
 

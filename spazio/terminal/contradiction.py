@@ -27,7 +27,7 @@ def check(settings: Settings, seconds: float) -> Finding:
         if names
     ]
     if not contradictions:
-        return Finding(_NAME, True, f"{len(rows)} nodes, and none contradicts its facts or the others")
+        return Finding(_NAME, True, f"none of {len(rows)} contradicts its facts or the others")
     remedy = "give each host a name of its own (--sample-node), and look at what the named nodes send"
     return Finding(_NAME, False, "; ".join(contradictions), cost, remedy)
 

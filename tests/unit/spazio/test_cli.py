@@ -76,3 +76,25 @@ def test_bash_completes_commands_and_options(words: tuple[str, ...], expected: l
     )
     assert (answer.returncode, answer.stderr) == (0, "")
     assert sorted(answer.stdout.split()) == expected
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    monkeypatch.setattr("sys.argv", ["spazio", *arguments])
+    assert cli.main() == 2
+    return capsys.readouterr().err
+
+
+def test_what_was_mistyped_is_named_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending = "`--help` lists the commands and options\n"
+    assert refused(monkeypatch, capsys, "tpo") == f"spazio: No such command 'tpo'. Did you mean 'top'? {ending}"
+    assert refused(monkeypatch, capsys, "explain") == f"spazio: Missing argument 'pod'; {ending}"
+    assert refused(monkeypatch, capsys, "sink") == ""
+
+
+def test_a_file_that_is_not_there_is_named_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "none.yaml"
+    assert refused(monkeypatch, capsys, "explain", str(path)) == f"spazio: {path}: No such file or directory\n"

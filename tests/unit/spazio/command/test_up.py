@@ -1,5 +1,6 @@
 """What `spazio up` refuses before it starts anything."""
 
+import os
 import socket
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from schemas.settings import load
 from spazio.command import up
+from spazio.service import data_folder
 
 
 def test_a_port_that_is_taken_ends_the_start_with_one_sentence_and_leaves_nothing(
@@ -21,4 +23,14 @@ def test_a_port_that_is_taken_ends_the_start_with_one_sentence_and_leaves_nothin
     assert f"cannot listen on 127.0.0.1:{port}" in captured.err
     assert "--http-port" in captured.err
     assert len(captured.err.splitlines()) == 1
+    assert captured.err.count(str(port)) == 1
     assert not (tmp_path / "data").exists()
+
+
+def test_who_starts_twice_learns_of_the_first_and_not_of_its_ports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with data_folder.own(tmp_path, 0), socket.create_server(("127.0.0.1", 0)) as taken:
+        flags = {"http_port": str(taken.getsockname()[1]), "data_dir": str(tmp_path)}
+        assert up.run(load(flags, environ={})) == 2
+    assert f"{tmp_path} is in use by process {os.getpid()}; stop it" in capsys.readouterr().err

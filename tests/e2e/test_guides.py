@@ -78,7 +78,7 @@ def test_every_command_of_a_guide_that_is_to_be_run_succeeds(page: Path, running
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     try:
-        output, _ = shell.communicate(timeout=60)
+        output, _ = shell.communicate(timeout=180)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGTERM)  # what it has started in the background, too

@@ -22,7 +22,7 @@ PROGRAMS = [path.read_text() for folder in ("benchmarks", "tests/e2e") for path 
 GUIDES = [
     f"docs/{name}.md"
     for name in (
-        *("backup", "credentials", "history", "loss", "operations", "placement", "predictions"),
+        *("backup", "credentials", "history", "loss", "operations", "placement"),
         *("regions", "replay", "scaling", "sql", "web-config"),
     )
 ]

@@ -40,6 +40,7 @@ def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None
             "PATH": f"{installed.parent}:{os.environ['PATH']}", "SPAZIO_DATA_DIR": str(running.folder),
             "PYTHONPATH": str(ROOT),
         }  # fmt: skip
+        until(lambda: running.run("sql", "FROM availability").returncode == 0, 20, "the history")
         until(lambda: running.sql("SELECT count(DISTINCT node) AS n FROM availability")[0]["n"] == 6, 20, "all nodes")
         look, change, past, place, counted, save = (typed(block, tmp_path, environ) for block in BLOCKS)
         assert os.uname().nodename in look

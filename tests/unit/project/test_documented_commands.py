@@ -67,10 +67,9 @@ def test_every_option_that_a_sentence_names_is_one_of_some_command(page: Path) -
 
 @BY_PAGE
 def test_every_file_that_a_page_names_is_there(page: Path) -> None:
-    paths = re.findall(
-        r"(?<![\w./$-])((?:deploy|docs|tests|benchmarks|\.ci)/[\w./@-]*\w|(?:schemas|bus|kube|producers|processors|sinks|spazio)/[\w/]+\.py)(?![\w*<{])",
-        code(page),
-    )
+    folders, packages = r"deploy|docs|tests|benchmarks|\.ci", "schemas|bus|kube|producers|processors|sinks|spazio"
+    form = rf"(?<![\w./$-])((?:{folders})/[\w./@-]*\w|(?:{packages})/[\w/]+\.py)(?![\w*<{{])"
+    paths = re.findall(form, code(page))
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
@@ -93,7 +92,7 @@ CLUSTER = {
 
 
 def of_the_cluster() -> list[tuple[str, ...]]:
-    """Return all commands of pages for a cluster whose programs are here; of those that differ in names only, one."""
+    """Return all commands of pages for a cluster whose programs are here; of those that differ in values only, one."""
     texts = [page.read_text() for page in CURRENT]
     scripts = [script for text in texts for script in documents.scripts(text)]
     scripts += [mention for text in texts for mention in documents.mentions(text) if mention.startswith((*CLUSTER,))]

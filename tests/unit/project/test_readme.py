@@ -98,6 +98,16 @@ def test_what_pages_claim_of_the_agents_cost_is_what_the_benchmarks_found() -> N
     )
 
 
+def test_the_memory_of_the_page_on_sizes_is_what_the_manifests_request() -> None:
+    page = (DOCS / "operations.md").read_text()
+    for part in ("NATS", "history", "extender"):
+        manifest = (ROOT / "deploy" / "kubernetes" / f"{part.lower()}.yaml").read_text()
+        match = re.search(r"memory: (\d+)Mi}, limits: {memory: (\d+)Gi}", manifest)
+        assert match
+        assert re.search(rf"^\| {part} \|[^|]*\| {match[1]} MiB \|", page, re.MULTILINE), part
+        assert int(match[2]) * 1024 >= 4 * int(match[1])
+
+
 def test_the_explanation_of_what_fits_has_the_shares_that_are_computed() -> None:
     rows = re.findall(r"^\| (\d+) \| (\d+) % \| ([\d.]+) \|$", (DOCS / "fits.md").read_text(), re.MULTILINE)
     slow = Settings().policy.slowdown or Settings().estimate.slowdown

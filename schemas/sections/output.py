@@ -127,14 +127,15 @@ class Output(Section):
     )
     full_lease: Annotated[str, AfterValidator(_lease)] = Field(
         "spazio/spazio-full",
-        description="Namespace and name, joined by a slash, of the Lease whose holder alone writes taints and the "
-        "annotations of `output.keep`. Once it has expired, another process takes over and removes what a dead one "
-        "left.",
+        description="Namespace and name, joined by a slash, of the Lease whose holder alone writes Mid-tier resources, "
+        "taints and the annotations of `output.keep`. Once it has expired, another process takes over what a dead one "
+        "left: it keeps it current, or removes it.",
     )
     full_lease_seconds: Seconds = Field(
         15,
-        description="Seconds after which the Lease expires unless it is renewed. The default is that of Kubernetes' "
-        "own controllers.",
+        description="Seconds after which the Lease expires unless it is renewed. What a killed sink has written is "
+        "taken over about 1.2 times as long after its death, if another process runs. The default is that of "
+        "Kubernetes' own controllers.",
     )
     keep: bool = Field(
         False,

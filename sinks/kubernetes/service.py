@@ -6,17 +6,20 @@ must not receive a write for each change of a value.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
+from typing import Any
 
 from bus.client import Client
 from bus.health import Health
-from kube import api
+from kube import answer, api
 from kube.api import Api
 from schemas.live import Live
 from schemas.sections.output import Output
+from schemas.settings import Settings
 from sinks.kubernetes import autoscaler, latest, metric, node
 from sinks.kubernetes.floor import Floor
 from sinks.kubernetes.full import Full
@@ -24,20 +27,22 @@ from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.metric import Metric
 from sinks.kubernetes.mid import Mid
 from sinks.kubernetes.objects import Objects
+from sinks.kubernetes.writing.holder import Holder
+from sinks.kubernetes.writing.lease import Lease
 from sinks.kubernetes.writing.pace import Pace
 from sinks.kubernetes.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
 _WITHIN = 0.8  # of the time after which any change is written
-_END_SECONDS = 2.5
+_END_SECONDS, _RELEASE_SECONDS = 2.2, 0.5  # of the three that a service has to end
 _SOON_SECONDS = 1.0
 
 Refresh = Callable[[Writer], Awaitable[bool]]
 
 
 async def run(client: Client, live: Live, health: Health, *, clock: Callable[[], float] = time.time) -> None:
-    """Write until cancelled; then restore the floors that are raised, and remove the marks of nodes.
+    """Write until cancelled; then restore raised floors, and remove Mid-tier resources and marks of nodes.
 
     Args:
         client: Connection to the bus.
@@ -50,48 +55,71 @@ async def run(client: Client, live: Live, health: Health, *, clock: Callable[[],
     """
     settings = live.current
     await api.address(settings.kube)
-    output, latest_messages, sender = settings.output, Latest(), Api(settings.kube)
-    pace = Pace(output.writes_per_second, _WITHIN * output.force_seconds)
-    nodes = Objects("nodes", node.reader(output))
-    metrics = Objects(metric.RESOURCE, metric.read)
-    scalers = Objects(autoscaler.RESOURCE, autoscaler.reader(output.floor_annotation))
-    floor = Floor(sender, scalers, latest_messages, output, clock)
-    full = Full(sender, nodes, latest_messages, output, health, clock)
-    soon = min(output.look_seconds, _SOON_SECONDS)
-    parts: list[tuple[Refresh, Writer, float]] = [
-        (Mid(sender, nodes, latest_messages, output, clock).refresh, Writer("mid", health, pace), output.look_seconds),
-        (
-            Metric(sender, nodes, metrics, latest_messages, settings, clock).refresh,
-            Writer("metric", health, pace),
-            output.look_seconds,
-        ),
-        (floor.refresh, Writer("floor", health, pace), output.look_seconds),
-        # Pods wait for it, so it looks more often and writes faster; a node keeps its marks for long.
-        (full.refresh, Writer("full", health, pace, output.full_seconds), soon),
-    ]
+    sink = _Sink(settings, health, clock)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(latest.follow(client, settings, latest_messages, clock))
-            group.create_task(nodes.follow(settings.kube, partial(_report, health, "nodes", _needs_nodes(output))))
-            group.create_task(scalers.follow(settings.kube, partial(_report, health, "autoscalers", output.floor)))
-            if output.metrics:
-                group.create_task(metrics.follow(settings.kube, partial(_report, health, "nodemetrics", True)))
-            for part in parts:
-                group.create_task(_repeat(*part))
+            group.create_task(latest.follow(client, settings, sink.latest, clock))
+            for task in sink.tasks():
+                group.create_task(task)
     finally:
-        await _end(floor, full)
-        await sender.close()
+        await sink.end()
 
 
-async def _end(floor: Floor, full: Full) -> None:
-    """Take back what must not outlive the sink, within the time that a service has to end."""
-    try:
-        async with asyncio.timeout(_END_SECONDS):
-            await asyncio.gather(floor.end(), full.end())
-    except TimeoutError:
-        log.warning(
-            "floor.restore_failed", extra={"reason": "the API server is slow", "remedy": "start the sink once more"}
-        )
+class _Sink:
+    """The parts of the sink.
+
+    Attributes:
+        latest: The newest messages.
+    """
+
+    def __init__(self, settings: Settings, health: Health, clock: Callable[[], float]) -> None:
+        self.latest = Latest()
+        self._settings, self._health = settings, health
+        output, self._api, latest = settings.output, Api(settings.kube), self.latest
+        self._pace = Pace(output.writes_per_second, _WITHIN * output.force_seconds)
+        self._nodes = Objects("nodes", node.reader(output))
+        self._metrics = Objects(metric.RESOURCE, metric.read)
+        self._scalers = Objects(autoscaler.RESOURCE, autoscaler.reader(output.floor_annotation))
+        self._lease = Holder(Lease(self._api, output.full_lease, output.full_lease_seconds), health)
+        self._floor = Floor(self._api, self._scalers, latest, output, clock)
+        self._full = Full(self._api, self._nodes, latest, output, self._lease, clock)
+        self._mid = Mid(self._api, self._nodes, latest, output, self._lease, clock)
+        self._metric = Metric(self._api, self._nodes, self._metrics, latest, settings, clock)
+
+    def tasks(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield what runs until it is cancelled."""
+        kube, output = self._settings.kube, self._settings.output
+        look, soon = output.look_seconds, min(output.look_seconds, _SOON_SECONDS)
+        yield self._nodes.follow(kube, self._reporter("nodes", _needs_nodes(output)))
+        yield self._scalers.follow(kube, self._reporter("autoscalers", output.floor))
+        if output.metrics:
+            yield self._metrics.follow(kube, self._reporter("nodemetrics", True))
+        yield self._lease.keep(lambda: self._mid.needed or self._full.needed, soon)
+        yield _repeat(self._mid.refresh, self._writer("mid"), look)
+        yield _repeat(self._metric.refresh, self._writer("metric"), look)
+        yield _repeat(self._floor.refresh, self._writer("floor"), look)
+        # Pods wait for it, so it looks more often and writes faster; a node keeps its marks for long.
+        yield _repeat(self._full.refresh, self._writer("full", output.full_seconds), soon)
+
+    async def end(self) -> None:
+        """Take back what must not outlive the sink, within the time that a service has to end."""
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await asyncio.gather(self._floor.end(), self._full.end(), self._mid.end())
+        except TimeoutError:
+            reason = "the API server is slow, or nodes are many"
+            log.warning("sink.restore_failed", extra={"reason": reason, "remedy": "start the sink once more"})
+        # The next process takes over at once, and removes what is left.
+        with contextlib.suppress(TimeoutError, answer.Trouble):
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                await self._lease.release()
+        await self._api.close()
+
+    def _reporter(self, part: str, needed: bool) -> Callable[[str | None], None]:
+        return partial(_report, self._health, part, needed)
+
+    def _writer(self, what: str, within_seconds: float | None = None) -> Writer:
+        return Writer(what, self._health, self._pace, within_seconds)
 
 
 async def _repeat(refresh: Refresh, writer: Writer, seconds: float) -> None:

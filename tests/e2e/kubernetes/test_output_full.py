@@ -14,13 +14,15 @@ from nats.aio.client import Client
 from schemas.messages.placement import Shortage
 from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import PROGRAMS, ControlPlane, Kubectl, missing
-from tests.e2e.kubernetes.writing import Process, configured, install, now_us, publish, until, writing
+from tests.e2e.kubernetes.writing import Process, configured, install, now_us, publish, stand_by, until, writing
 
 pytestmark = pytest.mark.slow
 
 NODES = "/api/v1/nodes"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/spazio/leases/spazio-full"
-MARKING = {"full": True, "keep": True, "full_seconds": 0.5, "full_lease_seconds": 3}
+MARKING = {
+    "full": True, "keep": True, "full_seconds": 0.5, "full_lease": "spazio/spazio-full", "full_lease_seconds": 3,
+}  # fmt: skip
 THEIRS = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
 
 
@@ -176,14 +178,12 @@ async def test_of_two_sinks_one_writes_and_the_other_goes_on_for_it_once_it_is_d
     await publish(client, lacking_room("n1"))
     await become(cluster, "n1", seconds=30)
     holder = (await cluster.call("GET", LEASE))["spec"]["holderIdentity"]
-    two.start()
-    await asyncio.sleep(3)
+    await stand_by(two)
     assert (await cluster.call("GET", LEASE))["spec"]["holderIdentity"] == holder
     # The one that only waits leaves everything as it is.
     assert two.end() == 0
     assert await full(cluster) == ["n1"]
-    two.start()
-    await asyncio.sleep(2)
+    await stand_by(two)
     one.kill()
     await publish(client, lacking_room("n3"))
     await become(cluster, "n3", seconds=30)

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from nats.aio.client import Client
 from schemas.messages.prediction import Prediction, Resources
 from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
-from tests.e2e.kubernetes.writing import METRICS, configured, install, now_us, publish, until, writing
+from tests.e2e.kubernetes.writing import METRICS, Process, configured, install, now_us, publish, until, writing
 from tests.support.predicted import prediction
 from tests.unit.sinks.metrics.test_metrics import row
 
@@ -52,12 +54,23 @@ async def version(kubectl: Kubectl, path: str = "/api/v1/nodes/n1") -> str:
     return str((await kubectl.call("GET", path))["metadata"]["resourceVersion"])
 
 
+@contextmanager
+def killed(settings: Settings, folder: Path) -> Iterator[None]:
+    """Run a sink of its own, which is killed at the end of a block."""
+    process = Process(settings, folder / "sink.log")
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+
+
 async def test_what_is_lent_is_written_when_it_has_changed_and_only_then(
-    plane: ControlPlane, kubectl: Kubectl, client: Client, settings: Settings
+    plane: ControlPlane, kubectl: Kubectl, client: Client, settings: Settings, tmp_path: Path
 ) -> None:
     await kubectl.node("n1")
     await kubectl.node("n2")
-    chosen = configured(settings, plane.kubeconfig(), metrics=False)
+    chosen = configured(settings, plane.kubeconfig(), metrics=False, full_lease_seconds=1)
     await publish(client, lending(1.001, 2_000_000_001))
     async with writing(client, chosen) as health:
         await becomes(kubectl, 1001, 2_000_000_001)
@@ -71,29 +84,34 @@ async def test_what_is_lent_is_written_when_it_has_changed_and_only_then(
         await becomes(kubectl, 1102, 2_000_000_001)
         before = await version(kubectl)
         assert health.problems == {}
-    # Nothing is written by another life, either, which reads what is there.
+    # Nothing is written by another life, either, which reads what a killed one left.
+    with killed(chosen, tmp_path):
+        await becomes(kubectl, 1102, 2_000_000_001, seconds=30)
+    before = await version(kubectl)
     async with writing(client, chosen):
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(3)
         assert await version(kubectl) == before
     # What has moved by little is written when it is long ago, and what has not moved is not.
     async with writing(client, configured(settings, plane.kubeconfig(), metrics=False, force_seconds=1)):
+        await becomes(kubectl, 1102, 2_000_000_001)
+        before = await version(kubectl)
         await asyncio.sleep(3)
         assert await version(kubectl) == before
         await publish(client, lending(1.103, 2_000_000_001))
         await becomes(kubectl, 1103, 2_000_000_001)
 
 
-async def test_what_is_lent_goes_to_0_when_nobody_predicts_any_more_and_away_when_it_is_switched_off(
-    plane: ControlPlane, kubectl: Kubectl, client: Client, settings: Settings
+async def test_what_is_lent_goes_to_0_when_nobody_predicts_any_more_and_away_when_the_sink_ends(
+    plane: ControlPlane, kubectl: Kubectl, client: Client, settings: Settings, tmp_path: Path
 ) -> None:
     for name in ("n1", "n2", "n3"):
         await kubectl.node(name)
     await publish(client, lending(1.5), lending(2.5, node="n2"))
-    async with writing(client, configured(settings, plane.kubeconfig(), metrics=False)):
-        await becomes(kubectl, 1500, 10**9)
-        await becomes(kubectl, 2500, 10**9, "n2")
+    with killed(configured(settings, plane.kubeconfig(), metrics=False, full_lease_seconds=1), tmp_path):
+        await becomes(kubectl, 1500, 10**9, seconds=30)
+        await becomes(kubectl, 2500, 10**9, "n2", seconds=30)
     await client.jetstream().purge_stream("SPAZIO_ESTIMATES", subject="spazio.prediction.n2")
-    async with writing(client, configured(settings, plane.kubeconfig(), metrics=False, stale_seconds=3)):
+    async with writing(client, configured(settings, plane.kubeconfig(), metrics=False, stale_seconds=5)):
         # Nobody has said anything of n2 since the start; for as long as a prediction holds it may yet come.
         await asyncio.sleep(1)
         assert "2500m" in (await lent(kubectl, "n2")) or "2500" in [_plain(text) for text in await lent(kubectl, "n2")]
@@ -103,11 +121,8 @@ async def test_what_is_lent_goes_to_0_when_nobody_predicts_any_more_and_away_whe
         await publish(client, lending(1.25, age=-1000))  # of a clock that is wrong
         await asyncio.sleep(1)
         assert [_plain(text) for text in await lent(kubectl)] == ["0"] * 4
-    async with writing(client, configured(settings, plane.kubeconfig(), metrics=False, mid=False)) as health:
-        await becomes(kubectl, None, None)
-        await becomes(kubectl, None, None, "n2")
-        assert (await node(kubectl))["status"]["capacity"]["cpu"] == "4"
-        assert health.problems == {}
+    assert await lent(kubectl) == await lent(kubectl, "n2") == (None,) * 4
+    assert (await node(kubectl))["status"]["capacity"]["cpu"] == "4"
 
 
 async def test_what_a_kubelet_resets_is_written_again_and_what_others_write_is_left_to_them(

@@ -38,6 +38,7 @@ FAST = {
     "forecast_seconds": 6,
     "force_seconds": 3600,
     "stale_seconds": 900,
+    "full_lease": "default/spazio-full",
 }
 
 _PLURALS = {
@@ -141,6 +142,22 @@ async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 20, wh
     while not await condition():
         assert time.monotonic() < deadline, what() if callable(what) else what
         await asyncio.sleep(0.1)
+
+
+async def stand_by(sink: Process) -> None:
+    """Start a sink beside another one, and wait until it has asked for the Lease."""
+
+    def starts() -> int:
+        return [event["event"] for event in sink.events].count("service.started") if sink.log.exists() else 0
+
+    begun = starts()
+    sink.start()
+
+    async def runs() -> bool:
+        return starts() > begun
+
+    await until(runs, 30)
+    await asyncio.sleep(2)
 
 
 if __name__ == "__main__":

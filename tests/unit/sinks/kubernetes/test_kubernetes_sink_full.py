@@ -16,6 +16,8 @@ from sinks.kubernetes.full import Full, Pause
 from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.node import Node
 from sinks.kubernetes.objects import Objects
+from sinks.kubernetes.writing.holder import Holder
+from sinks.kubernetes.writing.lease import Lease
 from sinks.kubernetes.writing.pace import Pace
 from sinks.kubernetes.writing.writer import Writer
 
@@ -99,7 +101,9 @@ class Sink:
         self.latest.current.set()
         self.nodes: Objects[Node] = Objects("nodes", node.reader(self.output))
         self.nodes.whole = True
-        self.part = Full(server, self.nodes, self.latest, self.output, self.health, lambda: self.now)
+        lease = Lease(server, self.output.full_lease, self.output.full_lease_seconds)
+        self.lease = Holder(lease, self.health)
+        self.part = Full(server, self.nodes, self.latest, self.output, self.lease, lambda: self.now)
         self.writer = Writer("full", self.health, Pace(1e6, 1e-3))
         self.follow()
 
@@ -200,7 +204,7 @@ async def test_switched_off_it_removes_what_is_left_and_else_asks_for_nothing() 
     server = Server()
     sink = Sink(server)
     await sink.through(0, 15, "n1", stranded=("n2",))
-    await sink.part._lease.release()
+    await sink.lease.release()
     off = Sink(server, full=False, keep=False)
     await off.through(100, 101, "n1", "n2", stranded=("n2",))
     assert (server.full, server.kept) == ([], [])
@@ -209,7 +213,7 @@ async def test_switched_off_it_removes_what_is_left_and_else_asks_for_nothing() 
     assert server.lease == {}
 
 
-async def test_the_end_removes_every_mark_and_gives_the_lease_up() -> None:
+async def test_the_end_removes_every_mark() -> None:
     server = Server()
     server.nodes["n1"]["spec"]["taints"] = [{"key": "theirs", "effect": "NoSchedule"}]
     sink = Sink(server)
@@ -222,7 +226,6 @@ async def test_the_end_removes_every_mark_and_gives_the_lease_up() -> None:
     await sink.part.end()
     assert (server.full, server.kept) == ([], [])
     assert server.nodes["n1"]["spec"]["taints"] == [{"key": "theirs", "effect": "NoSchedule"}]
-    assert server.lease["spec"]["holderIdentity"] == ""
 
 
 async def test_the_end_removes_a_mark_whose_answer_was_lost() -> None:

@@ -1,0 +1,178 @@
+"""Lending in virtual time: who may write, and that nothing is left at the end, whatever was under way."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from bus.health import Health
+from kube import answer
+from kube.api import Api
+from schemas.messages.prediction import Resources
+from schemas.sections.measurement import Kube
+from schemas.sections.output import Output
+from sinks.kubernetes import node
+from sinks.kubernetes.latest import Latest
+from sinks.kubernetes.mid import Mid
+from sinks.kubernetes.node import Node
+from sinks.kubernetes.objects import Objects
+from sinks.kubernetes.writing.holder import Holder
+from sinks.kubernetes.writing.lease import Lease
+from sinks.kubernetes.writing.pace import Pace
+from sinks.kubernetes.writing.writer import Writer
+from tests.support.predicted import prediction
+
+START = 1_800_000_000.0
+CPU = "kubernetes.io/mid-cpu"
+
+
+class Server(Api):
+    """Keeps nodes and the Lease; an apply to another version than the node's is refused."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__(Kube())
+        self.version, self.lease = 0, dict[str, Any]()
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self.lose_answers = False
+        for name in names:
+            self.nodes[name] = {"metadata": {"name": name, "uid": name}, "status": {}}
+            self.touch(name)
+
+    def touch(self, name: str) -> None:
+        self.version += 1
+        self.nodes[name]["metadata"]["resourceVersion"] = str(self.version)
+
+    async def send(self, method: str, path: str, body: Any = None, *, query: Any = None, **_: Any) -> dict[str, Any]:
+        if "leases" in path:
+            if method == "GET" and not self.lease:
+                raise answer.Missing("none")
+            if method != "GET":
+                self.lease = body | {"metadata": body["metadata"] | {"resourceVersion": "1"}}
+            return self.lease
+        if method == "GET":
+            name = query["fieldSelector"].removeprefix("metadata.name=")
+            return {"items": [copy.deepcopy(self.nodes[name])] if name in self.nodes else []}
+        return self._apply(body)
+
+    def _apply(self, body: Any) -> dict[str, Any]:
+        name = body["metadata"]["name"]
+        if name not in self.nodes:
+            raise answer.Missing("none")
+        if body["metadata"]["resourceVersion"] != self.nodes[name]["metadata"]["resourceVersion"]:
+            raise answer.Conflict("changed")
+        self.nodes[name]["status"] = body.get("status", {})
+        ours = {"manager": "spazio", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {}}}
+        self.nodes[name]["metadata"]["managedFields"] = [ours] if "status" in body else []
+        self.touch(name)
+        if self.lose_answers:
+            raise answer.Away("nothing has come in time")
+        return copy.deepcopy(self.nodes[name])
+
+    @property
+    def lent(self) -> dict[str, str]:
+        amounts = {name: thing["status"].get("allocatable", {}).get(CPU) for name, thing in self.nodes.items()}
+        return {name: amount for name, amount in amounts.items() if amount is not None}
+
+
+class Sink:
+    """The part, looked at by whoever tests; the watch of nodes is current at each look."""
+
+    def __init__(self, server: Server, **output: Any) -> None:
+        self.server, self.now, self.health, self.latest = server, START, Health(), Latest()
+        self.latest.current.set()
+        chosen = Output.model_validate({"mid": True, "mid_nodes": ""} | output)
+        self.nodes: Objects[Node] = Objects("nodes", node.reader(chosen))
+        self.nodes.whole = True
+        self.lease = Holder(Lease(server, chosen.full_lease, chosen.full_lease_seconds), self.health)
+        self.part = Mid(server, self.nodes, self.latest, chosen, self.lease, lambda: self.now)
+        self.writer = Writer("mid", self.health, Pace(1e6, 1e-3))
+
+    async def look(self, **cores: float) -> dict[str, str]:
+        """Look once while these are the predictions; return what is lent then, in millicores."""
+        for name, amount in cores.items():
+            mid = {"reclaim": Resources(cpu=amount, memory=1e9)}
+            self.latest.hear(prediction(node=name, at_us=round(self.now * 1e6), formula="reclaim", mid=mid))
+        self.follow()
+        await self.part.refresh(self.writer)
+        return self.server.lent
+
+    def follow(self) -> None:
+        for thing in self.server.nodes.values():
+            self.nodes.put(copy.deepcopy(thing))
+
+
+async def test_the_end_takes_everything_back_also_from_nodes_that_have_changed_or_are_gone() -> None:
+    server = Server("n1", "n2", "n3")
+    sink = Sink(server)
+    assert await sink.look(n1=1.0, n2=2.0, n3=3.0) == {"n1": "1000", "n2": "2000", "n3": "3000"}
+    server.touch("n1")
+    del server.nodes["n3"]
+    await sink.part.end()
+    assert server.lent == {}
+
+
+async def test_the_end_takes_back_what_was_written_without_an_answer() -> None:
+    server = Server("n1")
+    sink = Sink(server)
+    server.lose_answers = True
+    assert await sink.look(n1=1.0) == {"n1": "1000"}
+    server.lose_answers = False
+    await sink.part.end()
+    assert server.lent == {}
+
+
+async def test_a_write_that_arrives_after_the_end_is_refused() -> None:
+    server = Server("n1")
+    sink = Sink(server)
+    assert await sink.look(n1=1.0) == {"n1": "1000"}
+    sink.follow()
+    late = sink.nodes.get("n1")
+    assert late is not None
+    await sink.part.end()
+    with pytest.raises(answer.Conflict):
+        await sink.part._send("n1", late, (2000, 1), force=False)
+    assert server.lent == {}
+
+
+async def test_only_the_holder_of_the_lease_lends_and_takes_back() -> None:
+    server = Server("n1")
+    one, other = Sink(server), Sink(server)
+    assert await one.look(n1=1.0) == {"n1": "1000"}
+    assert await other.look(n1=2.0) == {"n1": "1000"}
+    await other.part.end()
+    assert server.lent == {"n1": "1000"}
+    await one.lease.release()
+    assert await Sink(server).look(n1=2.0) == {"n1": "2000"}
+    # The one that has lost it writes no more, at its end neither.
+    assert await one.look(n1=3.0) == {"n1": "2000"}
+    await one.part.end()
+    assert server.lent == {"n1": "2000"}
+
+
+async def test_switched_off_it_takes_back_what_is_left_and_else_needs_no_lease() -> None:
+    server = Server("n1")
+    one, off = Sink(server), Sink(server, mid=False)
+    await one.look(n1=1.0)
+    await one.lease.release()
+    assert await off.look(n1=1.0) == {}
+    server.lease = {}
+    assert await off.look(n1=1.0) == {}
+    assert server.lease == {}
+
+
+async def test_who_may_not_have_the_lease_is_told_which_manifest_gives_the_right() -> None:
+    server = Server("n1")
+    sink = Sink(server)
+    send = server.send
+
+    async def refused(method: str, path: str, body: Any = None, **given: Any) -> dict[str, Any]:
+        if "leases" in path:
+            raise answer.Forbidden("verb get on leases")
+        return await send(method, path, body, **given)
+
+    server.send = refused  # type: ignore[method-assign]
+    assert await sink.look(n1=1.0) == {}
+    assert "deploy/kubernetes/rbac.yaml" in sink.health.problems["kubernetes lease"]
+    server.send = send  # type: ignore[method-assign]
+    assert await sink.look(n1=1.0) == {"n1": "1000"}
+    assert sink.health.problems == {}

@@ -42,6 +42,7 @@ class Pod:
         containers: CPU of each container, for predictions by container.
         overhead_cpu: Cores of the pod's overhead.
         static: The kubelet runs it from a file, so its node is fixed.
+        nominated: Node on which the scheduler has evicted pods for it; empty: none.
     """
 
     uid: str
@@ -59,6 +60,7 @@ class Pod:
     containers: tuple[Container, ...]
     overhead_cpu: float = 0.0
     static: bool = False
+    nominated: str = ""
 
 
 @dataclass(frozen=True, slots=True)

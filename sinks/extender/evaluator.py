@@ -5,7 +5,7 @@ last capacity for a while (`ClusterState`). A node that is silent for longer, or
 others. If this holds for every node, all pass without the guarantee.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ _KNOWN_FIRST = 1e6
 _SPREAD = 1e-3
 
 Chosen = list[tuple[Strategy, float]]
+Relieve = Callable[[Pod, Candidates, NDArray[np.intp], int], Candidates]
 
 
 class Verdict(NamedTuple):
@@ -77,9 +78,15 @@ class Verdict(NamedTuple):
 class Evaluator:
     """Evaluates nodes for pods, as the settings say."""
 
-    def __init__(self, settings: Extender, cluster_state: ClusterState) -> None:
-        """Prepare the strategies of all profiles."""
-        self._settings, self._cluster_state = settings, cluster_state
+    def __init__(self, settings: Extender, cluster_state: ClusterState, relieve: Relieve | None = None) -> None:
+        """Prepare the strategies of all profiles.
+
+        Args:
+            settings: The extender's settings.
+            cluster_state: Nodes, pods and reservations.
+            relieve: Changes the nodes for a pod that others were evicted for.
+        """
+        self._settings, self._cluster_state, self._relieve = settings, cluster_state, relieve
         self._strategies: dict[str, Chosen] = {}
         self._profiles = dict(entry.split(":", 1) for entry in settings.profiles)
 
@@ -87,6 +94,8 @@ class Evaluator:
         """Return the verdict on these nodes for a pod."""
         rows = self._cluster_state.rows.rows(names)
         nodes = self._cluster_state.candidates(pod, names, rows, now_us)
+        if self._relieve is not None:
+            nodes = self._relieve(pod, nodes, rows, now_us)
         states = self._cluster_state.states(rows, now_us)
         registered = self._cluster_state.registered(rows)
         chosen, note = self._chosen(pod)

@@ -1,42 +1,146 @@
-"""Tells whether a pod fits on a node after the eviction of others.
+"""Tells whether a pod fits on a node after the eviction of others, and counts that room until reports show it.
 
 The victims leave room (`ClusterState.freed`) and their requests. The predicted peak stays as it is, because the
 victims' part of it is unknown.
+
+kube-scheduler asks about the pod again as soon as the victims are gone, seconds before a report shows what they have
+left. If the node refused the pod then, the scheduler would evict pods on another node, and so on from node to node. The
+room is therefore counted for that pod, and for no other, until a report of `settle_seconds` later.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sinks.extender.candidate import Array, Candidates, Mask
+from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.evaluator import STARTING, UNHEARD, Verdict
 from sinks.extender.state import pods as pod_sums
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.strategy import combine
 
+_MOST = 200
+_PATIENCE_US = 600_000_000  # longest that victims may take to end
+_LATE_US = 2_000_000  # by which facts may come later to us than to the scheduler
 
-def fits(cluster_state: ClusterState, verdict: Verdict, victims: Sequence[Sequence[str]]) -> Mask:
-    """Return (nodes,) whether the pod fits without the victims.
 
-    Args:
-        cluster_state: The state of nodes and pods.
-        verdict: Of the pod, with the victims still there.
-        victims: UIDs by node; an unknown pod takes no room.
+@dataclass(slots=True)
+class _Eviction:
+    """The victims of one node.
+
+    Attributes:
+        victims: Their UIDs.
+        room: Room of the node while they were there, in pods of the kind that needs it.
+        sure: Its lower bound.
+        freed: Room that those of them leave that reports showed.
+        at_us: When it was agreed.
+        gone_us: When they were first seen to be gone; None: they are not.
     """
-    if not verdict.strategies:
-        return verdict.passing
-    without = _without(cluster_state, verdict, victims)
-    refused = list(combine.refuse(verdict.strategies, verdict.pod, without).values())
-    refused += [mask for reason, mask in verdict.reasons.items() if reason in (UNHEARD, STARTING)]
-    fitting: Mask = ~np.logical_or.reduce(refused) if refused else np.ones(len(victims), np.bool_)
-    return fitting
+
+    victims: Sequence[str]
+    room: float
+    sure: float
+    freed: float
+    at_us: int
+    gone_us: int | None = None
 
 
-def _without(cluster_state: ClusterState, verdict: Verdict, victims: Sequence[Sequence[str]]) -> Candidates:
-    """Return the nodes without the victims."""
-    nodes, size = verdict.nodes, len(victims)
+class Evictions:
+    """What the scheduler was told would make room: by the pod that needs it, and by node."""
+
+    def __init__(self, cluster_state: ClusterState, settle_seconds: float) -> None:
+        """Create an empty account; reports show what has gone after `settle_seconds`."""
+        self._cluster_state, self._settle_us = cluster_state, round(settle_seconds * 1e6)
+        self._agreed: dict[str, dict[str, _Eviction]] = {}
+
+    def forget(self, uid: str) -> None:
+        """Forget the victims of a pod, because the scheduler looks for others."""
+        self._agreed.pop(uid, None)
+
+    def agree(self, verdict: Verdict, victims: Mapping[str, Sequence[str]], now_us: int) -> Mapping[str, Sequence[str]]:
+        """Return the nodes, with their victims, on which the pod of the verdict fits once these are gone.
+
+        Args:
+            verdict: Of the pod on these nodes, with the victims still there.
+            victims: UIDs by node; an unknown pod takes no room.
+            now_us: The time.
+        """
+        if not verdict.strategies:
+            return victims
+        nodes, bound = verdict.nodes, self._cluster_state.pods.bound
+        without = _without(self._cluster_state, verdict.pod, nodes, verdict.rows, list(victims.values()))
+        # The reservation of a victim that no report shows yet ends with it.
+        shown = [[uid for uid in uids if uid in bound and bound[uid].covered] for uids in victims.values()]
+        freed = _without(self._cluster_state, verdict.pod, nodes, verdict.rows, shown).room - nodes.room
+        refused = list(combine.refuse(verdict.strategies, verdict.pod, without).values())
+        refused += [mask for reason, mask in verdict.reasons.items() if reason in (UNHEARD, STARTING)]
+        fits: Mask = ~np.logical_or.reduce(refused) if refused else np.ones(len(victims), np.bool_)
+        self._agreed[verdict.pod.uid] = {
+            name: _Eviction(
+                uids,
+                float(nodes.room[index]),
+                float(nodes.sure[index]),
+                float(freed[index]),
+                now_us,
+            )
+            for index, (name, uids) in enumerate(victims.items())
+            if fits[index]
+        }
+        if len(self._agreed) > _MOST:
+            del self._agreed[next(iter(self._agreed))]
+        return {name: victims[name] for name in self._agreed[verdict.pod.uid]}
+
+    def relieve(self, pod: Pod, nodes: Candidates, rows: NDArray[np.intp], now_us: int) -> Candidates:
+        """Return the nodes as they will be for a pod once reports show that its victims are gone.
+
+        Args:
+            pod: The pod to place.
+            nodes: The nodes as they are.
+            rows: Their rows in the cluster state.
+            now_us: The time.
+        """
+        agreed = self._agreed.get(pod.uid)
+        if agreed is None:
+            return nodes
+        room, sure = nodes.room.copy(), nodes.sure.copy()
+        leaving: list[Sequence[str]] = [()] * len(rows)
+        for index, name in enumerate(nodes.names):
+            eviction = agreed.get(name)
+            if eviction is None or not self._counts(pod, name, eviction, int(rows[index]), now_us):
+                continue
+            leaving[index] = eviction.victims
+            # Where a report shows part of it already, it is not counted twice.
+            room[index] = max(room[index], min(room[index], eviction.room) + eviction.freed)
+            sure[index] = max(sure[index], min(sure[index], eviction.sure) + eviction.freed)
+        return replace(_without(self._cluster_state, pod, nodes, rows, leaving), room=room, sure=sure)
+
+    def _counts(self, pod: Pod, name: str, eviction: _Eviction, row: int, now_us: int) -> bool:
+        """Tell whether the victims of a node are as good as gone, and no report shows it for sure.
+
+        The scheduler may know sooner than we that they are gone: its own filters let the pod wait until they are, so it
+        asks about the node only then. That counts for the node that it has named for the pod, and for a moment for all.
+        """
+        gone = not any(uid in self._cluster_state.pods.bound for uid in eviction.victims)
+        if gone and eviction.gone_us is None:
+            eviction.gone_us = now_us
+        age_us = now_us - eviction.at_us
+        if age_us >= _PATIENCE_US or not (gone or pod.nominated == name or age_us < _LATE_US):
+            return False
+        reported_us = self._cluster_state.pods.reported_us.get(row, 0)
+        return eviction.gone_us is None or reported_us < eviction.gone_us + self._settle_us
+
+
+def _without(
+    cluster_state: ClusterState,
+    pod: Pod,
+    nodes: Candidates,
+    rows: NDArray[np.intp],
+    victims: Sequence[Sequence[str]],
+) -> Candidates:
+    """Return the nodes without the victims, for a pod that takes their place."""
+    size = len(victims)
     victim_counts: defaultdict[str, Array] = defaultdict(lambda: np.zeros(size))
     requested: defaultdict[str, Array] = defaultdict(lambda: np.zeros(size))
     nonzero: defaultdict[str, Array] = defaultdict(lambda: np.zeros(size))
@@ -54,7 +158,7 @@ def _without(cluster_state: ClusterState, verdict: Verdict, victims: Sequence[Se
                 nonzero[resource][index] += amount
     room = np.zeros(size)
     for kind, number in victim_counts.items():
-        room += number * cluster_state.freed(verdict.pod.workload, kind, verdict.rows)
+        room += number * cluster_state.freed(pod.workload, kind, rows)
     return replace(
         nodes,
         room=nodes.room + room,

@@ -22,9 +22,10 @@ from prometheus_client import Counter
 
 from schemas.messages.placement import Decision, Held, Outcome
 from schemas.sections.placement import Extender
-from sinks.extender import decision, eviction, pod
+from sinks.extender import decision, pod
 from sinks.extender.candidate import Pod
 from sinks.extender.evaluator import ALL_UNHEARD, Evaluator, Verdict
+from sinks.extender.eviction import Evictions
 from sinks.extender.requeue import WaitingPods
 from sinks.extender.state.cluster_state import UNKNOWN, ClusterState
 from sinks.extender.state.store import Conflict, ReservationStore, Unavailable
@@ -86,7 +87,8 @@ class PlacementSelector(Selector):
         """
         self._settings, self._cluster_state, self._store = settings, cluster_state, store
         self._waiting, self._publish, self._bind = waiting, publish, bind
-        self._evaluator = Evaluator(settings, cluster_state)
+        self._evictions = Evictions(cluster_state, settings.settle_seconds)
+        self._evaluator = Evaluator(settings, cluster_state, self._evictions.relieve)
         self._argmax = settings.mode == "argmax"
         self._lock = asyncio.Lock()
         self._warned_at, self._clock = 0.0, clock
@@ -127,9 +129,10 @@ class PlacementSelector(Selector):
         self, raw: Mapping[str, Any], victims: Mapping[str, Sequence[str]]
     ) -> Mapping[str, Sequence[str]]:
         """Return the nodes, with the victims' UIDs, on which the pod fits after their eviction."""
-        verdict = self._evaluator.evaluate(pod.parse(raw), list(victims), self._clock())
-        fits = eviction.fits(self._cluster_state, verdict, list(victims.values()))
-        return {name: uids for (name, uids), fit in zip(victims.items(), fits.tolist(), strict=True) if fit}
+        asked, now_us = pod.parse(raw), self._clock()
+        self._evictions.forget(asked.uid)
+        verdict = self._evaluator.evaluate(asked, list(victims), now_us)
+        return self._evictions.agree(verdict, victims, now_us)
 
     def _held_node(self, raw: Mapping[str, Any]) -> str | None:
         """Return the node with the pod's reservation; reads only the pod's UID."""

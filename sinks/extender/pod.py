@@ -60,6 +60,7 @@ def _pod(raw: Object, metadata: Object, spec: Object, identity: tuple[str, str, 
         containers=tuple(_container(each) for each in spec.get("containers") or ()),
         overhead_cpu=_amount((spec.get("overhead") or {}).get("cpu")) or 0.0,
         static=kind == "Node" or annotations.get(_SOURCE, "api") != "api",
+        nominated=str((raw.get("status") or {}).get("nominatedNodeName") or ""),
     )
 
 

@@ -16,7 +16,7 @@ from schemas.messages.estimate import Availability
 from schemas.messages.prediction import Prediction, Resources
 from schemas.settings import Settings
 from sinks.kubernetes.latest import Latest
-from sinks.kubernetes.node import Node
+from sinks.kubernetes.node import Node, Strategy
 from sinks.kubernetes.objects import Objects
 from sinks.kubernetes.writing import change
 from sinks.kubernetes.writing.change import Leaves, Rule
@@ -92,33 +92,33 @@ class Metric:
     async def _due(self, now: float) -> AsyncIterator[Write]:
         rule = Rule(self._output.diff, self._output.force_seconds)
         async for key, node, waited in self._waits.oldest_first(dict(self._nodes), now):
-            status, written = self._status(key, now), self._metrics.get(key)
+            status, written = self._status(key, node.strategy, now), self._metrics.get(key)
             if written is None:
                 due = bool(status)
             else:
                 moved = change.due(written.status, _compared(status), waited, rule, _least)
                 due = moved or (written.owner != node.uid and bool(status))
             if due:
-                yield Write(key, functools.partial(self._apply, key, node.uid))
+                yield Write(key, functools.partial(self._apply, key, node))
 
-    def _status(self, key: str, now: float) -> dict[str, Any]:
+    def _status(self, key: str, strategy: Strategy, now: float) -> dict[str, Any]:
         """Return a node's status, without values that are too old or from a wrong clock."""
         status: dict[str, Any] = {}
         availability, prediction = self._latest.availabilities.get(key), self._latest.predictions.get(key)
         if availability is not None and abs(now - availability.at_us / 1e6) <= self._expiry_seconds:
             status["availability"] = _available(availability)
         if prediction is not None and abs(now - prediction.at_us / 1e6) <= self._output.stale_seconds:
-            status["prediction"] = _predicted(prediction)
+            status["prediction"] = _predicted(prediction, strategy)
         return status
 
-    async def _apply(self, key: str, uid: str) -> dict[str, Any]:
+    async def _apply(self, key: str, node: Node) -> dict[str, Any]:
         """Write a node's status of this moment, because thousands of writes take minutes."""
-        owner = {"apiVersion": "v1", "kind": "Node", "name": key, "uid": uid}
+        owner = {"apiVersion": "v1", "kind": "Node", "name": key, "uid": node.uid}
         thing = {
             "apiVersion": VERSION,
             "kind": KIND,
             "metadata": {"name": key, "ownerReferences": [owner]},
-            "status": self._status(key, self._clock()),
+            "status": self._status(key, node.strategy, self._clock()),
         }
         try:
             return await apply.apply(self._api, f"/apis/{RESOURCE}/{key}", thing, force=True)
@@ -140,14 +140,14 @@ def _available(availability: Availability) -> dict[str, Any]:
     }
 
 
-def _predicted(prediction: Prediction) -> dict[str, Any]:
-    lent = prediction.mid.get(prediction.formula)
+def _predicted(prediction: Prediction, strategy: Strategy) -> dict[str, Any]:
+    lent = strategy.lent(prediction)
     prod = prediction.peaks.get("prod", {}).get(prediction.model)
     return {
         "at": _time(prediction.at_us),
         "horizonSeconds": round(prediction.horizon_seconds),
         "model": prediction.model,
-        "formula": prediction.formula,
+        "formula": strategy.formula or prediction.formula,
         "peak": _amounts(prediction.peak),
         **({} if prod is None else {"prodPeak": _amounts(prod)}),
         "peaks": {model: _amounts(peak) for model, peak in prediction.peaks.get("node", {}).items()},

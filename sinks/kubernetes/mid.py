@@ -3,7 +3,8 @@
 The sink applies capacity and allocatable of two extended resources, in whole millicores and bytes, to the status of
 each node; the default names are Koordinator's. If predictions are too old, the amounts become 0, so that no more pods
 are placed on them, and the resources stay on the node: without them, the node would look as if the sink did not manage
-it. If lending is off or the node has not opted in, the sink removes them, and it removes all when it stops. If another
+it. An annotation of a node may choose another formula than the settings, and limit shares of it (`node.Strategy`). If
+lending is off or the node has not opted in, the sink removes them, and it removes all when it stops. If another
 manager writes them, Koordinator's or a person, the sink does not overwrite them.
 
 Only the holder of the Lease writes. What a killed process left is taken over by the next holder. Each write names the
@@ -118,7 +119,7 @@ class Mid:
             return 0, 0
         if prediction is None:
             return None
-        lent = prediction.mid.get(prediction.formula)
+        lent = node.strategy.lent(prediction)
         return (0, 0) if lent is None else (int(lent.cpu * 1000 + _ROUNDING), int(lent.memory))
 
     def _leaves(self, lent: Amounts) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What the Kubernetes API sends to the watch, and pod files as users write them for `explain`."""
+"""What the Kubernetes API sends to the watch and to the sink, and pod files as users write them for `explain`."""
 
 import json
 import tempfile
@@ -10,6 +10,7 @@ from typing import Any
 from kube import answer, node, pod
 from schemas import codec
 from sinks.extender import pod as placed
+from sinks.kubernetes import node as written
 from spazio.command import explain
 from tests.fuzz.session import Run, Target
 from tests.fuzz.targets import choice
@@ -49,7 +50,7 @@ _TOKENS = (
 
 
 def kube() -> Target:
-    """Return the target of the watch."""
+    """Return the target of the watch and of the sink."""
 
     def facts(make: Callable[..., Any], **more: Any) -> Callable[[bytes], None]:
         def read(data: bytes) -> None:
@@ -64,12 +65,14 @@ def kube() -> Target:
         "node": facts(node.facts, price_label="spazio.io/price"),
         "pod": facts(pod.facts),
         "trouble": lambda data: answer.trouble(409, data, {"Retry-After": "1"}, "watch", "pods"),
+        "strategy": lambda data: written.strategy(data.decode()),
     }
     status = {"kind": "Status", "message": "x", "reason": "Conflict", "code": 409, "details": {"retryAfterSeconds": 1}}
     good = {
         "node": [(_SAMPLES / "node.json").read_bytes()],
         "pod": [(_SAMPLES / "pod.json").read_bytes()],
         "trouble": [json.dumps(status).encode()],
+        "strategy": [b"formula=mixed,cpu=0.5,memory=1"],
     }
     # The watch refuses an object by any of these, and the stream by RecursionError.
     refuses = (ValueError, KeyError, TypeError, AttributeError, RecursionError)

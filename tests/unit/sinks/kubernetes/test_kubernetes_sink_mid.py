@@ -11,7 +11,7 @@ from kube.api import Api
 from schemas.messages.prediction import Resources
 from schemas.sections.measurement import Kube
 from schemas.sections.output import Output
-from sinks.kubernetes import node
+from sinks.kubernetes import metric, node
 from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.mid import Mid
 from sinks.kubernetes.node import Node
@@ -23,7 +23,7 @@ from sinks.kubernetes.writing.writer import Writer
 from tests.support.predicted import prediction
 
 START = 1_800_000_000.0
-CPU = "kubernetes.io/mid-cpu"
+CPU, MEMORY = "kubernetes.io/mid-cpu", "kubernetes.io/mid-memory"
 
 
 class Server(Api):
@@ -74,6 +74,11 @@ class Server(Api):
         return {name: amount for name, amount in amounts.items() if amount is not None}
 
 
+def annotated(server: Server, name: str, text: str) -> None:
+    server.nodes[name]["metadata"]["annotations"] = {node.STRATEGY: text}
+    server.touch(name)
+
+
 class Sink:
     """The part, looked at by whoever tests; the watch of nodes is current at each look."""
 
@@ -88,10 +93,14 @@ class Sink:
         self.writer = Writer("mid", self.health, Pace(1e6, 1e-3))
 
     async def look(self, **cores: float) -> dict[str, str]:
-        """Look once while these are the predictions; return what is lent then, in millicores."""
+        """Look once while these are the predictions; return what is lent then, in millicores.
+
+        The other formula lends a core more, and each node has ten.
+        """
         for name, amount in cores.items():
-            mid = {"reclaim": Resources(cpu=amount, memory=1e9)}
-            self.latest.hear(prediction(node=name, at_us=round(self.now * 1e6), formula="reclaim", mid=mid))
+            mid = {"reclaim": Resources(cpu=amount, memory=1e9), "mixed": Resources(cpu=amount + 1, memory=2e9)}
+            whole, at_us = Resources(cpu=10.0, memory=8e9), round(self.now * 1e6)
+            self.latest.hear(prediction(node=name, at_us=at_us, formula="reclaim", mid=mid, capacity=whole))
         self.follow()
         await self.part.refresh(self.writer)
         return self.server.lent
@@ -176,3 +185,47 @@ async def test_who_may_not_have_the_lease_is_told_which_manifest_gives_the_right
     server.send = send  # type: ignore[method-assign]
     assert await sink.look(n1=1.0) == {"n1": "1000"}
     assert sink.health.problems == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "lent"),
+    [
+        ("", "4000"),
+        ("formula=mixed", "5000"),
+        ("cpu=0.25", "2500"),
+        ("cpu=0.5,memory=0", "4000"),
+        ("formula=mixed, cpu=0.45", "4500"),
+        ("cpu=0", "0"),
+        ("formula=shipped", "0"),  # the prediction lacks it
+        # What cannot be read lends nothing.
+        ("formula=other", "0"),
+        ("cpu=1.5", "0"),
+        ("cpu=half", "0"),
+        ("cpu=nan", "0"),
+        ("cores=3", "0"),
+        ("mixed", "0"),
+    ],
+)
+async def test_a_node_chooses_by_its_annotation_how_it_lends(text: str, lent: str) -> None:
+    server = Server("n1")
+    sink = Sink(server)
+    assert await sink.look(n1=4.0) == {"n1": "4000"}
+    annotated(server, "n1", text)
+    assert await sink.look(n1=4.0) == {"n1": lent}
+
+
+async def test_memory_has_a_share_of_its_own() -> None:
+    server = Server("n1")
+    annotated(server, "n1", "memory=0.1")
+    assert await Sink(server).look(n1=4.0) == {"n1": "4000"}
+    assert server.nodes["n1"]["status"]["allocatable"][MEMORY] == "800000000"
+
+
+def test_a_node_metric_says_what_its_node_lends_and_what_production_needs_at_most() -> None:
+    formulas = {"reclaim": Resources(cpu=4.0, memory=1 << 30), "mixed": Resources(cpu=5.0, memory=1 << 31)}
+    peaks = {"node": {"max": Resources(cpu=9.0, memory=1e9)}, "prod": {"max": Resources(cpu=3.0, memory=1 << 30)}}
+    whole = Resources(cpu=10.0, memory=8 * (1 << 30))
+    message = prediction(formula="reclaim", mid=formulas, peaks=peaks, model="max", capacity=whole)
+    status = metric._predicted(message, node.strategy("formula=mixed,cpu=0.2"))
+    assert (status["formula"], status["mid"]) == ("mixed", {"cpu": "2000m", "memory": "2048Mi"})
+    assert status["prodPeak"] == {"cpu": "3000m", "memory": "1024Mi"}

@@ -3,7 +3,7 @@
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 app.add_typer(sink.app, name="sink")
 histograms_app = typer.Typer(
-    help="Exchange learned histograms of usage as Koordinator's checkpoints.", no_args_is_help=True
+    help="Exchange learned histograms of usage as checkpoints of Koordinator or of the VPA.", no_args_is_help=True
 )
 app.add_typer(histograms_app, name="histograms")
 
@@ -240,22 +240,30 @@ def simulate(
 
 @histograms_app.command("export")
 @with_settings(*PIPELINE, "predict", "reject", "forecast", "estimate")
-def export_histograms(settings: Settings, folder: Annotated[Path, typer.Argument(help="Folder to write into.")]) -> int:
+def export_histograms(
+    settings: Settings,
+    folder: Annotated[Path, typer.Argument(help="Folder to write into.")],
+    form: Annotated[Literal["koordinator", "vpa"], typer.Option(help="Whose checkpoints they are.")] = "koordinator",
+) -> int:
     """Write the checkpointed histograms of all processors, one file each."""
     from spazio.command import histograms
     from spazio.service import addresses
 
-    return histograms.export(addresses.located(settings, role.ADMIN), folder)
+    return histograms.export(addresses.located(settings, role.ADMIN), folder, form)
 
 
 @histograms_app.command("import")
 @with_settings(*PIPELINE, "predict", "reject", "forecast", "estimate")
-def import_histograms(settings: Settings, folder: Annotated[Path, typer.Argument(help="Folder to read.")]) -> int:
+def import_histograms(
+    settings: Settings,
+    folder: Annotated[Path, typer.Argument(help="Folder to read.")],
+    form: Annotated[Literal["koordinator", "vpa"], typer.Option(help="Whose checkpoints they are.")] = "koordinator",
+) -> int:
     """Replace the checkpointed histograms, while no processor runs."""
     from spazio.command import histograms
     from spazio.service import addresses
 
-    return histograms.take(addresses.located(settings, role.ADMIN), folder)
+    return histograms.take(addresses.located(settings, role.ADMIN), folder, form)
 
 
 @app.command()

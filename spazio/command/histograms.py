@@ -1,8 +1,9 @@
-"""`spazio histograms`: learned usage of nodes and pods, in the format of Koordinator's checkpoints.
+"""`spazio histograms`: learned usage of nodes and pods, in the format of Koordinator's checkpoints or of the VPA's.
 
 Export reads the newest checkpoints while processors run. Import changes the checkpoints and requires that no processor
 runs: a running one would overwrite them with its own state. There is one file for each histogram,
-`<node>/<UID>.json`; the UIDs of a node's groups are Koordinator's own (`__node__`, `__node-koord-prod__`, ...).
+`<node>/<UID>.json`; the UIDs of a node's groups are Koordinator's own (`__node__`, `__node-koord-prod__`, ...). In the
+form of the Vertical Pod Autoscaler it is a VerticalPodAutoscalerCheckpoint, of the pod and not of a container.
 """
 
 import asyncio
@@ -10,18 +11,20 @@ import json
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bus import errors, stream
 from bus.client import Client
 from bus.folding import checkpoint, worker_pool
 from bus.folding.checkpoint import Checkpoint
 from processors.prediction.fold import PredictionPartition
-from processors.prediction.histogram import bucket, exchange
+from processors.prediction.histogram import bucket, convert, exchange
 from schemas.settings import Settings
 from schemas.subject import Names, name, token
 from spazio.service import processing
 from spazio.terminal import clean, latest
+
+Form = Literal["koordinator", "vpa"]
 
 
 class Refused(Exception):
@@ -36,14 +39,14 @@ class _Stored(NamedTuple):
     checkpoint: Checkpoint
 
 
-def export(settings: Settings, folder: Path) -> int:
+def export(settings: Settings, folder: Path, form: Form = "koordinator") -> int:
     """Write every checkpointed histogram; return the exit status."""
-    return asyncio.run(_reported(_export(settings, folder)))
+    return asyncio.run(_reported(_export(settings, folder, form)))
 
 
-def take(settings: Settings, folder: Path) -> int:
+def take(settings: Settings, folder: Path, form: Form = "koordinator") -> int:
     """Replace checkpointed histograms; return the exit status."""
-    return asyncio.run(_reported(_take(settings, folder)))
+    return asyncio.run(_reported(_take(settings, folder, form)))
 
 
 async def _reported(work: Awaitable[str]) -> int:
@@ -55,14 +58,16 @@ async def _reported(work: Awaitable[str]) -> int:
     return 0
 
 
-async def _export(settings: Settings, folder: Path) -> str:
-    written = 0
+async def _export(settings: Settings, folder: Path, form: Form) -> str:
+    written, lives = 0, _lives(settings)
     async with _stored(settings) as (_, _, partitions):
         async for stored in partitions:
             for node, model in stored.predictions.models():
                 node_folder = folder / token(node)
                 node_folder.mkdir(parents=True, exist_ok=True)
-                text = json.dumps(exchange.write_koordinator(model), indent=1)
+                own = form == "koordinator"
+                document: dict[str, Any] = exchange.write_koordinator(model) if own else convert.write_vpa(model, lives)
+                text = json.dumps(document, indent=1)
                 (node_folder / f"{token(model.uid)}.json").write_text(text)
                 written += 1
     if not written:
@@ -70,12 +75,15 @@ async def _export(settings: Settings, folder: Path) -> str:
     return f"{written} histograms written to {folder}"
 
 
-async def _take(settings: Settings, folder: Path) -> str:
-    models = _read_all(folder)
-    own = settings.predict
-    lives = own.half_life_cpu_seconds, own.half_life_memory_seconds
+def _lives(settings: Settings) -> tuple[float, float]:
+    return settings.predict.half_life_cpu_seconds, settings.predict.half_life_memory_seconds
+
+
+async def _take(settings: Settings, folder: Path, form: Form) -> str:
+    lives = _lives(settings)
+    models = _read_all(folder, form, lives)
     theirs = float(bucket.KOORDINATOR_CPU_HALF_LIFE_SECONDS), float(bucket.KOORDINATOR_MEMORY_HALF_LIFE_SECONDS)
-    if lives != theirs:
+    if form == "koordinator" and lives != theirs:
         raise Refused(f"predict.half_life_* are {lives}, Koordinator's weights are of {theirs}: set these to import")
     left, taken = dict(models), 0
     async with _stored(settings) as (client, store, partitions):
@@ -100,17 +108,20 @@ async def _take(settings: Settings, folder: Path) -> str:
     return f"{taken} histograms imported, {len(left)} skipped"
 
 
-def _read_all(folder: Path) -> dict[Path, exchange.Koordinator]:
-    models = {path: _read(path) for path in sorted(folder.glob("*/*.json"))}
+def _read_all(folder: Path, form: Form, lives: tuple[float, float]) -> dict[Path, exchange.Koordinator]:
+    models = {path: _read(path, form, lives) for path in sorted(folder.glob("*/*.json"))}
     if not models:
         raise Refused(f"{folder} has no <node>/<UID>.json; `spazio histograms export {folder}` shows the layout")
     return models
 
 
-def _read(path: Path) -> exchange.Koordinator:
+def _read(path: Path, form: Form, lives: tuple[float, float]) -> exchange.Koordinator:
     try:
         name(path.parent.name)
-        return exchange.read_koordinator(json.loads(path.read_text()))
+        document = json.loads(path.read_text())
+        if form == "vpa":
+            return convert.read_vpa(name(path.stem), document, lives)
+        return exchange.read_koordinator(document)
     except ValueError as error:
         raise Refused(f"{path}: {error}") from error
 

@@ -11,7 +11,7 @@ from bus import stream
 from bus.folding import worker_pool
 from bus.folding.checkpoint import Checkpoint, Store
 from processors.prediction.fold import PredictionPartition
-from processors.prediction.histogram import exchange
+from processors.prediction.histogram import bucket, exchange
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.command import histograms
@@ -59,6 +59,27 @@ async def test_what_was_exported_and_changed_comes_back_changed(
     assert await asyncio.to_thread(histograms.export, settings, tmp_path / "again") == 0
     (stranger / place.name).unlink()
     assert files(tmp_path / "again") == files(tmp_path / "out")
+
+
+@pytest.mark.usefixtures("stored")
+async def test_checkpoints_of_the_vpa_go_out_and_come_back(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await asyncio.to_thread(histograms.export, settings, tmp_path / "out", "vpa") == 0
+    (place,) = (tmp_path / "out").rglob("=5F=5Fnode=5F=5F.json")
+    document = json.loads(place.read_text())
+    assert document["status"]["version"] == "v3"
+    document["status"]["cpuHistogram"]["bucketWeights"] = {"99": 10000}
+    place.write_text(json.dumps(document))
+    assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out", "vpa") == 0
+    assert "0 skipped" in capsys.readouterr().out
+    assert await asyncio.to_thread(histograms.export, settings, tmp_path / "again") == 0
+    (again,) = (tmp_path / "again").rglob("=5F=5Fnode=5F=5F.json")
+    ((number, weight),) = json.loads(again.read_text())["CPU"]["bucketWeights"].items()
+    # The bucket that holds the largest values of theirs.
+    assert bucket.KOORDINATOR_CPU.starts[int(number)] < bucket.VPA_CPU.ends[99]
+    assert bucket.KOORDINATOR_CPU.ends[int(number)] >= bucket.VPA_CPU.ends[99]
+    assert weight == 10000
 
 
 @pytest.mark.usefixtures("stored")

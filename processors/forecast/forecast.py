@@ -5,6 +5,8 @@ fall whenever pods are added, though the load is the same. Pods are counted in C
 more pods share the load, so pods that are added for memory would call for more.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 from processors.forecast import desired, model
 from processors.forecast.history import Seen
+from processors.forecast.scoring.accuracy import Scores
 from processors.forecast.sums import RESOURCES, Sum, Workload
 
 Array = NDArray[np.float64]
@@ -33,6 +36,7 @@ class Forecast(NamedTuple):
         forecasts: Of the reference and of the chosen model.
         desired: Pods that the chosen forecast takes.
         raises: The chosen forecast of CPU is above what is used now.
+        accuracy: How right earlier forecasts were, by model.
     """
 
     workload: Workload
@@ -45,6 +49,7 @@ class Forecast(NamedTuple):
     forecasts: dict[str, tuple[float, float]]
     desired: int
     raises: bool
+    accuracy: Mapping[str, Scores] = MappingProxyType({})
 
 
 def forecasts(at_us: int, seen: Seen, *, chosen: str, target: float, fitted: int) -> list[Forecast]:

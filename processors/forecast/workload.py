@@ -7,7 +7,7 @@ from processors.forecast import forecast as made
 from processors.forecast import history
 from processors.forecast.sums import Greatest, Sum, Workload
 from processors.forecast.workloads import Params
-from schemas.messages.prediction import MAXIMUM_WORKLOADS, Forecast, Resources, WorkloadSums
+from schemas.messages.prediction import MAXIMUM_WORKLOADS, Forecast, ForecastAccuracy, Resources, WorkloadSums
 from schemas.settings import Settings
 
 # A server takes 1 MiB. A thousand workloads with names of the longest that Kubernetes knows stay below that.
@@ -101,6 +101,10 @@ def message(forecast: made.Forecast, settings: Settings) -> Forecast:
     by_model = {
         model: Resources(cpu=round(cpu, 4), memory=round(memory)) for model, (cpu, memory) in forecast.forecasts.items()
     }
+    accuracy = {
+        model: ForecastAccuracy(**{name: round(figure, 4) for name, figure in scores._asdict().items()})
+        for model, scores in forecast.accuracy.items()
+    }
     now = forecast.now
     return Forecast(
         namespace=forecast.workload.namespace,
@@ -120,4 +124,5 @@ def message(forecast: made.Forecast, settings: Settings) -> Forecast:
         target=settings.forecast.target,
         desired=forecast.desired,
         raises=forecast.raises,
+        accuracy=accuracy or None,
     )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from processors.forecast import forecast, history, model, share, sums
 from processors.forecast.forecast import Forecast
 from processors.forecast.history import History
+from processors.forecast.scoring.accuracy import Accuracy
 from processors.forecast.sums import Greatest, Sum, Workload
 from processors.partition.plan import Watermark
 from processors.rows import snapshot
@@ -39,7 +40,7 @@ class Params(NamedTuple):
 
 
 class Forecasts:
-    """Last sums of every partition, and the observations of every workload.
+    """Last sums of every partition, the observations of every workload, and how right its forecasts were.
 
     Attributes:
         params: Settings; model and target may be set between two folds.
@@ -56,6 +57,7 @@ class Forecasts:
         self._sums: dict[int, tuple[int, dict[Workload, Sum]]] = {}
         self._watermark = Watermark()  # in periods
         self._history = History(self.params.observed)
+        self._accuracy = Accuracy(self._seconds)
 
     def fold(self, partition: int, at_us: int, reported: Mapping[Workload, Sum]) -> list[Forecast]:
         """Take the sums of a partition over a period; return the forecasts if that ends an earlier one.
@@ -81,22 +83,29 @@ class Forecasts:
             return []
         live = [reported for _, (at, reported) in sorted(self._sums.items()) if abs(at - period) <= silent]
         at_us = period * self._seconds * 1_000_000
-        seen = self._history.observe(at_us, share.bounded(sums.add(live)))
-        return forecast.forecasts(
+        total = share.bounded(sums.add(live))
+        self._accuracy.judge(at_us, {name: own.used for name, own in total.items()})
+        seen = self._history.observe(at_us, total)
+        made = forecast.forecasts(
             at_us, seen, chosen=self.params.model, target=self.params.target, fitted=self.params.fitted
         )
+        horizons, amounts = [each.horizon_seconds for each in made], {each.workload: each.forecasts for each in made}
+        self._accuracy.wait(at_us, horizons, amounts)
+        return [each._replace(accuracy=self._accuracy.of(each.workload)) for each in made]
 
     def snapshot(self) -> bytes:
         """Return the state as bytes."""
         names, arrays = self._history.dump()
+        judged, scores = self._accuracy.dump()
         header = {
             "format": FORMAT,
             "seconds": self._seconds,
             "watermark": astuple(self._watermark),
             "sums": [[number, at, list(reported.items())] for number, (at, reported) in self._sums.items()],
             "names": names,
+            "judged": judged,
         }
-        return snapshot.pack(header, arrays)
+        return snapshot.pack(header, arrays | scores)
 
     def restore(self, body: bytes) -> None:
         """Take over a state that `snapshot` made.
@@ -111,6 +120,8 @@ class Forecasts:
             reported = {number: (at, dict(_unpacked(item) for item in items)) for number, at, items in header["sums"]}
             watermark = Watermark.of(header["watermark"])
             self._history.load([Workload(*name) for name in header["names"]], arrays)
+            # States of before have no accuracy.
+            self._accuracy.load([Workload(*name) for name in header.get("judged", ())], arrays)
             self._watermark, self._sums = watermark, reported
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"state is damaged: {error!r}") from error

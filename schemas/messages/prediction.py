@@ -178,6 +178,21 @@ class WorkloadSums(Message):
         return self
 
 
+class ForecastAccuracy(MessagePart):
+    """Accuracy of a model's forecasts of this workload whose horizon has passed; older ones count less."""
+
+    violations: Annotated[
+        Ratio, Field(description="share of forecasts that usage then exceeded; the greater one of cpu and memory")
+    ]
+    severity: Annotated[
+        Ratio, Field(description="mean share of what was used then that was not forecast; the greater one of both")
+    ]
+    overprovision: Annotated[
+        Ratio, Field(description="mean share of the forecast that was not used then; the greater one of both")
+    ]
+    settled: Annotated[NonNegative, Field(description="forecasts behind these numbers, weighted by age")]
+
+
 class Forecast(Message):
     """What the pods of a workload will use once a pod that is created now is ready, and how many that takes."""
 
@@ -200,3 +215,6 @@ class Forecast(Message):
     target: Annotated[Ratio, Field(description="target utilisation of the requests")]
     desired: Annotated[Count, Field(description="pods that the forecast needs at that utilisation")]
     raises: Annotated[bool, Field(description="the forecast is above current use: scale up ahead of it")]
+    accuracy: Annotated[
+        dict[Text, ForecastAccuracy] | None, Field(description="by model; absent before a horizon has passed")
+    ] = None

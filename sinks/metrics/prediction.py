@@ -139,8 +139,17 @@ def _forecasts(forecasts: Iterable[Forecast]) -> Iterator[Metric]:
     labels = ["namespace", "workload"]
     cpu = GaugeMetricFamily("spazio_forecast_cpu_cores", "cores that its pods will use", labels=labels)
     pods = GaugeMetricFamily("spazio_forecast_desired_pods", "pods that takes at the target", labels=labels)
+    violated = GaugeMetricFamily(
+        "spazio_forecast_violation_ratio", "share of the chosen model's forecasts that usage exceeded", labels=labels
+    )
+    unused = GaugeMetricFamily(
+        "spazio_forecast_overprovision_ratio", "mean share of its forecasts that was not used", labels=labels
+    )
     for each in listed[:_MOST_WORKLOADS]:
         name = [each.namespace, f"{each.kind}/{each.workload}"]
         cpu.add_metric(name, each.forecast.cpu)
         pods.add_metric(name, each.desired)
-    yield from (cpu, pods)
+        if (judged := (each.accuracy or {}).get(each.model)) is not None:
+            violated.add_metric(name, judged.violations)
+            unused.add_metric(name, judged.overprovision)
+    yield from (cpu, pods, violated, unused)

@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from schemas.messages.prediction import Accuracy, Forecast, Prediction, Reject, Resources, Subspace, WorkloadSums
+from schemas.messages.prediction import (
+    Accuracy,
+    Forecast,
+    ForecastAccuracy,
+    Prediction,
+    Reject,
+    Resources,
+    Subspace,
+    WorkloadSums,
+)
 
 _AMOUNT = Resources(cpu=1.5, memory=2e9)
 _LESS = Resources(cpu=0.5, memory=1e9)
@@ -112,5 +121,6 @@ def forecast(**changed: Any) -> Forecast:
         "target": 0.8,
         "desired": 2,
         "raises": True,
+        "accuracy": {"linear": ForecastAccuracy(violations=0.25, severity=0.1, overprovision=0.2, settled=4.5)},
     }
     return Forecast(**fields | changed)

@@ -6,14 +6,22 @@ from typing import Any
 
 import polars as pl
 
-from schemas.messages.prediction import Accuracy, Forecast, Prediction, Reject, Resources, Subspace
+from schemas.messages.prediction import (
+    Accuracy,
+    Forecast,
+    ForecastAccuracy,
+    Prediction,
+    Reject,
+    Resources,
+    Subspace,
+)
 from sinks.history import column
 from sinks.history.column import Schema
 
 _AMOUNT = {"cpu": pl.Float64, "memory": pl.Float64}
 _BOTH = ("cpu", "memory")
 _SCORED = ("violations", "severity", "savings", "settled")
-_SCORES = attrgetter(*_SCORED)
+_FORECAST_SCORED = ("violations", "severity", "overprovision", "settled")
 _PAIRS = ("peak", "capacity", "requested", "unpredicted", "reclaimable", "batch")
 
 PREDICTION: Schema = {
@@ -68,6 +76,7 @@ FORECAST: Schema = {
     "target": pl.Float64,
     "desired": pl.Int64,
     "raises": pl.Boolean,
+    "accuracy": pl.List(pl.Struct({"model": pl.String, **dict.fromkeys(_FORECAST_SCORED, pl.Float64)})),
 }
 
 
@@ -86,7 +95,7 @@ def predictions(messages: Sequence[Prediction]) -> pl.DataFrame:
             for message in messages
         ],
         mid=[_listed(message.mid, message.formula) for message in messages],
-        accuracy=[_accuracies(message.accuracy) for message in messages],
+        accuracy=[_accuracies(message.accuracy, _SCORED) for message in messages],
     )
 
 
@@ -102,8 +111,13 @@ def rejects(messages: Sequence[Reject]) -> pl.DataFrame:
 
 def forecasts(messages: Sequence[Forecast]) -> pl.DataFrame:
     """Return one row per message."""
-    listed = [_listed(message.forecasts, message.model) for message in messages]
-    return column.frame(messages, FORECAST, **_spread(messages, ("requested", "current", "forecast")), forecasts=listed)
+    return column.frame(
+        messages,
+        FORECAST,
+        **_spread(messages, ("requested", "current", "forecast")),
+        forecasts=[_listed(message.forecasts, message.model) for message in messages],
+        accuracy=[_accuracies(message.accuracy, _FORECAST_SCORED) for message in messages],
+    )
 
 
 def _spread(messages: Sequence[Any], pairs: Sequence[str]) -> dict[str, list[float]]:
@@ -118,5 +132,8 @@ def _listed(amounts: Mapping[Any, Resources], chosen: str) -> list[tuple[Any, ..
     return [(name, name == chosen, amount.cpu, amount.memory) for name, amount in amounts.items()]
 
 
-def _accuracies(accuracy: Mapping[str, Accuracy] | None) -> list[tuple[Any, ...]] | None:
-    return None if accuracy is None else [(name, *_SCORES(scores)) for name, scores in accuracy.items()]
+def _accuracies(
+    accuracy: Mapping[str, Accuracy] | Mapping[str, ForecastAccuracy] | None, fields: Sequence[str]
+) -> list[tuple[Any, ...]] | None:
+    scores = attrgetter(*fields)
+    return None if accuracy is None else [(name, *scores(each)) for name, each in accuracy.items()]

@@ -250,6 +250,8 @@ def test_rejects_and_forecasts_are_rows(stream: Stream) -> None:
     assert stream.ask("SELECT workload, forecast_cpu, forecasts[1].chosen, desired FROM forecasts") == [
         ("w", 1.5, True, 2)
     ]
+    scores = {"model": "linear", "violations": 0.25, "severity": 0.1, "overprovision": 0.2, "settled": 4.5}
+    assert stream.ask("SELECT accuracy FROM forecasts") == [([scores],)]
 
 
 def test_everything_of_a_model_is_stored_since_a_replay_needs_it() -> None:

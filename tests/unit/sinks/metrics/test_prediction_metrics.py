@@ -62,3 +62,17 @@ def test_only_the_workloads_with_most_pods_have_gauges() -> None:
     assert "spazio_forecast_workloads 250.0" in lines
     assert len([line for line in lines if "spazio_forecast_cpu_cores{" in line]) == 200
     assert not [line for line in lines if "Deployment/w49" in line]
+
+
+def test_a_workload_has_the_accuracy_of_its_chosen_model_once_some_was_judged() -> None:
+    lines = page(
+        predicted.forecast(at_us=now_us()),
+        predicted.forecast(at_us=now_us(), workload="young", accuracy=None),
+        predicted.forecast(at_us=now_us(), workload="other", model="last"),
+    )
+    assert [line for line in lines if "spazio_forecast_violation_ratio{" in line] == [
+        'spazio_forecast_violation_ratio{namespace="s",workload="Deployment/w"} 0.25'
+    ]
+    assert [line for line in lines if "spazio_forecast_overprovision_ratio{" in line] == [
+        'spazio_forecast_overprovision_ratio{namespace="s",workload="Deployment/w"} 0.2'
+    ]

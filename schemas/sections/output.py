@@ -1,10 +1,11 @@
 """The section of the Kubernetes sink."""
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from schemas.sections.section import Fraction, Seconds, Section
+from schemas.sections.section import Fraction, Port, Seconds, Section
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
@@ -142,6 +143,32 @@ class Output(Section):
         description="Annotate nodes whose pods would not all fit on other nodes by measured room, so that "
         "cluster-autoscaler and Karpenter do not remove them. Off by default, as `output.full`; it needs the same "
         "rights.",
+    )
+    external: bool = Field(
+        False,
+        description="Serve forecasts of workloads as metrics of the API external.metrics.k8s.io, on which any "
+        "HorizontalPodAutoscaler can scale. Off by default: it needs certificates, and an APIService as in "
+        "deploy/kubernetes/examples/external.yaml.",
+    )
+    external_host: str = Field(
+        "127.0.0.1",
+        description="Address on which external metrics are served. The default is loopback; a pod needs 0.0.0.0. Only "
+        "clients with a certificate of `output.external_tls_client_ca` are answered.",
+    )
+    external_port: Port = Field(8843, description="Port on which external metrics are served. 0: any free port.")
+    external_tls_cert: Path | None = Field(
+        None,
+        description="Certificate file (PEM) of the server of external metrics, for the name of its Service. Empty: "
+        "`output.external` cannot be on.",
+    )
+    external_tls_key: Path | None = Field(
+        None, description="File (PEM) with the private key of `output.external_tls_cert`."
+    )
+    external_tls_client_ca: Path | None = Field(
+        None,
+        description="File (PEM) of the authority that signs the API server's proxy client certificate "
+        "(requestheader-client-ca-file). Empty: `output.external` cannot be on, since anyone who reaches the port "
+        "could read the forecasts.",
     )
     look_seconds: Seconds = Field(
         15,

@@ -2,7 +2,7 @@
 
 Each part compares the API server's state with the wanted one, so the sink stores nothing between restarts. If a part
 cannot write, it reports the problem and the others go on. The parts compare every few seconds, because an API server
-must not receive a write for each change of a value.
+must not receive a write for each change of a value. Beside them it may serve forecasts as external metrics.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from schemas.live import Live
 from schemas.sections.output import Output
 from schemas.settings import Settings
 from sinks.kubernetes import autoscaler, latest, metric, node
+from sinks.kubernetes.external import server
 from sinks.kubernetes.floor import Floor
 from sinks.kubernetes.full import Full
 from sinks.kubernetes.latest import Latest
@@ -56,13 +57,16 @@ async def run(client: Client, live: Live, health: Health, *, clock: Callable[[],
     settings = live.current
     await api.address(settings.kube)
     sink = _Sink(settings, health, clock)
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(latest.follow(client, settings, sink.latest, clock))
-            for task in sink.tasks():
-                group.create_task(task)
-    finally:
-        await sink.end()
+    async with server.serving(sink.latest, settings.output, clock) as identity:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(latest.follow(client, settings, sink.latest, clock))
+                if identity is not None:
+                    group.create_task(server.renew(identity, health))
+                for task in sink.tasks():
+                    group.create_task(task)
+        finally:
+            await sink.end()
 
 
 class _Sink:

@@ -11,7 +11,8 @@ import pytest
 
 from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
-from sinks.extender.web import tls
+from sinks import tls
+from sinks.extender.web import server
 from sinks.extender.web.connection import Limits
 from tests.support.asking import Lab, lab, make_keys, question
 
@@ -108,7 +109,7 @@ def test_an_authority_that_is_taken_away_is_taken_until_a_restart_and_that_is_sa
     ours, others = (folder.joinpath("ca.pem").read_bytes() for folder in (keys, tmp_path))
     authorities.write_bytes(ours)
     own = Extender(tls_cert=keys / "server.pem", tls_key=keys / "server.key", tls_client_ca=authorities)
-    identity = tls.Identity(own)
+    identity = tls.Identity(server.files(own))
     for number, (content, left) in enumerate([(ours + others, False), (others, True), (ours + others, False)], 1):
         authorities.write_bytes(content)
         os.utime(authorities, ns=(number, number))

@@ -22,7 +22,8 @@ from prometheus_client import Counter, Histogram
 from bus.health import Health
 from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
-from sinks.extender.web import access, tls, wire
+from sinks import tls
+from sinks.extender.web import access, wire
 from sinks.extender.web.connection import Connection, Guard, Limits
 from sinks.extender.web.selector import Selector
 
@@ -68,7 +69,7 @@ async def serve(
         SettingsError: The server cannot listen there, cannot use a TLS file, or must not serve anonymous clients.
     """
     access.check(settings)
-    identity, limits = tls.identity(settings), limits or Limits()
+    identity, limits = tls.identity(files(settings)), limits or Limits()
     loop = asyncio.get_running_loop()
     service = _Service(settings, selector, health)
 
@@ -100,6 +101,11 @@ async def serve(
         guard.stop()
         listener.close()
         await server.shutdown(_CLOSE_SECONDS)
+
+
+def files(settings: Extender) -> tls.Files:
+    """Return the TLS files of the settings."""
+    return tls.Files("extender", settings.tls_cert, settings.tls_key, settings.tls_client_ca)
 
 
 class _Refusal(Exception):

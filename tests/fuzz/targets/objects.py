@@ -11,6 +11,7 @@ from kube import answer, node, pod
 from schemas import codec
 from sinks.extender import pod as placed
 from sinks.kubernetes import node as written
+from sinks.kubernetes.external import selector
 from spazio.command import explain
 from tests.fuzz.session import Run, Target
 from tests.fuzz.targets import choice
@@ -65,6 +66,7 @@ def kube() -> Target:
         "node": facts(node.facts, price_label="spazio.io/price"),
         "pod": facts(pod.facts),
         "trouble": lambda data: answer.trouble(409, data, {"Retry-After": "1"}, "watch", "pods"),
+        "selector": lambda data: selector.matcher(data.decode())({"kind": "Deployment", "workload": "web"}),
         "strategy": lambda data: written.strategy(data.decode()),
     }
     status = {"kind": "Status", "message": "x", "reason": "Conflict", "code": 409, "details": {"retryAfterSeconds": 1}}
@@ -72,6 +74,7 @@ def kube() -> Target:
         "node": [(_SAMPLES / "node.json").read_bytes()],
         "pod": [(_SAMPLES / "pod.json").read_bytes()],
         "trouble": [json.dumps(status).encode()],
+        "selector": [b"kind=Deployment,workload in (web, api),a.b/c!=d,!e", b"a,b notin (c)"],
         "strategy": [b"formula=mixed,cpu=0.5,memory=1"],
     }
     # The watch refuses an object by any of these, and the stream by RecursionError.

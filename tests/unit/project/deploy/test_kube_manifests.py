@@ -139,7 +139,8 @@ def test_each_workload_mounts_its_own_secret_and_no_other(name: str) -> None:
         return
     own = {"agent": "spazio-node-credentials"}.get(name, f"spazio-{name}-credentials")
     assert secrets["credentials"] == {"secretName": own, "defaultMode": 0o440}
-    assert set(secrets) == {"credentials"} | ({"tls"} if name == "extender" else set())
+    assert set(secrets) == {"credentials"} | ({"tls"} if name in ("extender", "kubernetes") else set())
+    assert [volume for volume, secret in secrets.items() if "optional" in secret] == ["tls"] * (name == "kubernetes")
     assert PODS[name]["securityContext"]["fsGroup"] == 10001  # without it the file is root's alone
     mount = mounts["credentials"]
     assert mount["readOnly"] is True

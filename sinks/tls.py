@@ -1,31 +1,49 @@
-"""TLS of the extender: a context from the settings' files, which reloads renewed files."""
+"""TLS of a sink that serves: a context from the settings' files, which reloads renewed files."""
 
 import ssl
 from pathlib import Path
+from typing import NamedTuple
 
-from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 
-_LEFT = (
-    "extender tls client-ca: {} has lost authorities, which are still accepted until a restart: restart the extender"
-)
+_LEFT = "{} tls client-ca: {} has lost authorities, which are still accepted until a restart: restart the service"
+
+
+class Files(NamedTuple):
+    """Files in PEM.
+
+    Attributes:
+        owner: What the settings belong to, as in `extender`; errors name it.
+        cert: Certificate; None: plain HTTP.
+        key: Its key.
+        client_ca: Authority that signs client certificates; None: no client certificate is required.
+    """
+
+    owner: str
+    cert: Path | None
+    key: Path | None
+    client_ca: Path | None
+
+    def flag(self, name: str) -> str:
+        """Return the option that names a file: `cert`, `key` or `client-ca`."""
+        return f"--{self.owner.replace(' ', '-')}-tls-{name}"
 
 
 class Identity:
-    """The extender's certificate, and the authorities of its clients.
+    """A server's certificate, and the authorities of its clients.
 
     Attributes:
         context: Context of the server; connections that begin after a renewal use the new certificate.
     """
 
-    def __init__(self, settings: Extender) -> None:
+    def __init__(self, files: Files) -> None:
         """Read the files.
 
         Raises:
             SettingsError: A file is missing, unreadable or invalid.
         """
-        self._settings = settings
-        self.context = _context(settings)
+        self._files = files
+        self.context = _context(files)
         self._seen = self._stamps()
         self._left = ""
 
@@ -38,60 +56,57 @@ class Identity:
         if stamps == self._seen:
             return self._left
         try:
-            fresh = _context(self._settings)  # a failure must leave the context in use unchanged
-            _load(self.context, self._settings)
+            fresh = _context(self._files)  # a failure must leave the context in use unchanged
+            _load(self.context, self._files)
         except SettingsError as error:
             return str(error)
         self._seen = stamps
         # OpenSSL cannot remove authorities from a context.
         trusted = set(self.context.get_ca_certs(binary_form=True)) - set(fresh.get_ca_certs(binary_form=True))
-        self._left = _LEFT.format(self._settings.tls_client_ca) if trusted else ""
+        self._left = _LEFT.format(self._files.owner, self._files.client_ca) if trusted else ""
         return self._left
 
     def _stamps(self) -> list[int]:
-        settings = self._settings
-        files = [path for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if path is not None]
-        return [_stamp(path) for path in files]
+        return [_stamp(path) for path in self._files[1:] if isinstance(path, Path)]
 
 
-def identity(settings: Extender) -> Identity | None:
+def identity(files: Files) -> Identity | None:
     """Return the identity for HTTPS; None: the server uses plain HTTP.
 
     Raises:
         SettingsError: As `Identity`, or a setting needs another one that is not set.
     """
-    if settings.tls_cert is not None:
-        return Identity(settings)
-    for name, path in (("key", settings.tls_key), ("client-ca", settings.tls_client_ca)):
+    if files.cert is not None:
+        return Identity(files)
+    for name, path in (("key", files.key), ("client-ca", files.client_ca)):
         if path is not None:
-            raise SettingsError(
-                [f"extender tls {name}: {path} is of no use without a certificate; name one with --extender-tls-cert"]
-            )
+            reason = f"{path} is of no use without a certificate; name one with {files.flag('cert')}"
+            raise SettingsError([f"{files.owner} tls {name}: {reason}"])
     return None
 
 
-def _context(settings: Extender) -> ssl.SSLContext:
+def _context(files: Files) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    _load(context, settings)
-    if settings.tls_client_ca is not None:
+    _load(context, files)
+    if files.client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
-def _load(context: ssl.SSLContext, settings: Extender) -> None:
-    certificate, key, clients = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+def _load(context: ssl.SSLContext, files: Files) -> None:
+    owner, certificate, key, clients = files
     assert certificate is not None
     for name, path in (("cert", certificate), ("key", key), ("client-ca", clients)):
         if path is not None:
-            _readable(name, path)
+            _readable(files, name, path)
     try:
         context.load_cert_chain(certificate, key, _no_password)
     except (OSError, ValueError) as error:
         raise SettingsError(
             [
-                f"extender tls cert: {certificate} and {key or 'no key'} cannot be used: {_reason(error)}; both are "
+                f"{owner} tls cert: {certificate} and {key or 'no key'} cannot be used: {_reason(error)}; both are "
                 "PEM, the key belongs to the certificate and has no password"
             ]
         ) from None
@@ -100,7 +115,7 @@ def _load(context: ssl.SSLContext, settings: Extender) -> None:
             context.load_verify_locations(clients)
         except (OSError, ValueError) as error:
             raise SettingsError(
-                [f"extender tls client-ca: {clients} cannot be used: {_reason(error)}; it holds certificates in PEM"]
+                [f"{owner} tls client-ca: {clients} cannot be used: {_reason(error)}; it holds certificates in PEM"]
             ) from None
 
 
@@ -111,12 +126,12 @@ def _stamp(path: Path) -> int:
         return 0
 
 
-def _readable(name: str, path: Path) -> None:
+def _readable(files: Files, name: str, path: Path) -> None:
     try:
         path.open("rb").close()
     except OSError as error:
         raise SettingsError(
-            [f"extender tls {name}: {path} cannot be read: {error.strerror}; name a file with --extender-tls-{name}"]
+            [f"{files.owner} tls {name}: {path} cannot be read: {error.strerror}; name a file with {files.flag(name)}"]
         ) from None
 
 

@@ -87,8 +87,12 @@ def _views(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
         connection.execute(capacity.CLASSES)
         connection.execute(capacity.clusters(directory, CLUSTER.name if CLUSTER.name in columns else ""))
     if columns.get("availability", set()) >= node.COLUMNS:
-        connection.execute(node.NOW)
-        connection.execute(node.minutes(directory, rolled=MINUTES.name in columns))
+        rolled = MINUTES.name in columns
+        connection.execute(node.now(directory, rolled=rolled))
+        connection.execute(node.minutes(directory, rolled=rolled))
+        if columns["availability"] >= capacity.COLUMNS:
+            connection.execute(node.classes(directory, rolled=rolled))
+    connection.execute(listing.recent(directory))
     if columns.keys() >= set(samples.TABLES) and columns["samples"] >= samples.COLUMNS:
         connection.execute(samples.statement(directory))
     for wanted in operations.VIEWS:

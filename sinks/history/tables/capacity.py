@@ -20,21 +20,26 @@ STEP_SECONDS = 10
 _STEP_US = STEP_SECONDS * 1_000_000
 COLUMNS = frozenset({"classes", "free_cpu", "free_memory"})
 
-CLASSES = """
-CREATE VIEW classes AS
+
+def rooms(rows: str) -> str:
+    """Return the query of a row for each class of availabilities: a table, a view or a query in brackets."""
+    return f"""
 SELECT time, at_us, date, hour, node, room.class, room.available, room.lower, room.binding, room.pods, room.cpu,
     room.memory, free_cpu, free_memory,
     greatest(0, free_cpu - room.available * room.cpu) AS stranded_cpu,
     greatest(0, free_memory - room.available * room.memory) AS stranded_memory
-FROM (SELECT time, at_us, date, hour, node, free_cpu, free_memory, unnest(classes) AS room FROM availability)
-"""
+FROM (SELECT time, at_us, date, hour, node, free_cpu, free_memory, unnest(classes) AS room FROM {rows})
+"""  # noqa: S608 # names of our own
+
+
+CLASSES = f"CREATE VIEW classes AS {rooms('availability')}"
 
 TOTALS: Schema = {
     "at_us": pl.Int64,
     "class": pl.String,
     **dict.fromkeys(("nodes", "pods"), pl.Int64),
     **dict.fromkeys(("available", "lower", "fluid", "fragmentation", "stranded_cpu", "stranded_memory"), pl.Float64),
-    **dict.fromkeys(("bound_cpu", "bound_memory", "bound_pods"), pl.Float64),
+    **dict.fromkeys(("bound_cpu", "bound_memory", "bound_pods", "pod_cpu", "pod_memory"), pl.Float64),
 }
 
 
@@ -56,7 +61,7 @@ WITH newest AS (
     FROM {rows} JOIN newest USING ({keys}node, at_us)
 ), rooms AS (
     SELECT {keys}start, room.class, room.pods, room.available, room.lower, room.binding,
-        free_cpu / greatest(room.cpu, {cluster.LEAST}) AS cpu,
+        room.cpu AS pod_cpu, room.memory AS pod_memory, free_cpu / greatest(room.cpu, {cluster.LEAST}) AS cpu,
         free_memory / greatest(room.memory, {cluster.LEAST}) AS memory
     FROM unnested
 ), totals AS (
@@ -67,6 +72,7 @@ WITH newest AS (
             sum(CASE binding WHEN 'pods' THEN least(memory, available) ELSE memory END)
         ) AS fluid,
         sum(available) AS fitting, sum(cpu) AS cpu, sum(memory) AS memory,
+        avg(pod_cpu) AS pod_cpu, avg(pod_memory) AS pod_memory,
         avg((binding = 'cpu')::INTEGER) AS bound_cpu,
         avg((binding = 'memory')::INTEGER) AS bound_memory,
         avg((binding = 'pods')::INTEGER) AS bound_pods
@@ -77,7 +83,7 @@ SELECT start AS time, epoch_us(start) AS at_us, {keys}class, nodes, pods,
     CASE WHEN fluid > 0 THEN greatest(0, 1 - available / fluid) END AS fragmentation,
     CASE WHEN cpu > 0 THEN greatest(0, 1 - fitting / cpu) END AS stranded_cpu,
     CASE WHEN memory > 0 THEN greatest(0, 1 - fitting / memory) END AS stranded_memory,
-    bound_cpu, bound_memory, bound_pods
+    bound_cpu, bound_memory, bound_pods, pod_cpu, pod_memory
 FROM totals
 """  # noqa: S608 # numbers and names of our own
 

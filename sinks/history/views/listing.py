@@ -46,3 +46,11 @@ open AS (
 def hours(directory: Path, table: str) -> str:
     """Return a query of `date` and `hour` of the folders in which a table has files."""
     return f"SELECT DISTINCT date, hour FROM ({files(directory, table)})"  # noqa: S608 # quoted path
+
+
+def recent(directory: Path) -> str:
+    """Return the statement that creates `recent_hours`, the two newest hours of which any table has a file.
+
+    A query that joins it opens the files of these hours alone, whatever the time is when it is asked.
+    """
+    return f"CREATE VIEW recent_hours AS {hours(directory, '*')} ORDER BY date DESC, hour DESC LIMIT 2"

@@ -1,33 +1,73 @@
 """Views of nodes: the newest row of each, and availability by the minute.
 
 `node_now` has every node of the last day that was recorded, with the age of its row against the newest row of all, so
-that it says the same of a history that was copied or replayed. It looks for the newest time of each node first, which
-reads two columns, and then for the rows of these times only. `availability_1m` keeps the least room of a minute
-beside the mean, since a mean hides the second in which nothing fitted. Closed hours come from their roll-up; an hour
-with a file that has none, as the current one, and one with rows that came late, comes from its rows.
+that it says the same of a history that was copied or replayed; `class_now` has the classes of these rows. Both look for
+the last minute of each node first: in the roll-up, and in the rows of hours that have none. Then they read the hours in
+which a node has its last minute, which is one hour as long as no node has left. `availability_1m` keeps the least room
+of a minute beside the mean, since a mean hides the second in which nothing fitted. Closed hours come from their
+roll-up; an hour with a file that has none, as the current one, and one with rows that came late, comes from its rows.
 """
 
 from pathlib import Path
 
+from sinks.history.tables import capacity
 from sinks.history.tables.rolled import MINUTE_COLUMNS, MINUTES
 from sinks.history.views import listing
 
-# What both views read besides the columns of the first version.
+# What the views read besides the columns of the first version.
 COLUMNS = frozenset({"cpu_used", "cpu_saturation", "usage_memory"})
 
-NOW = """
+_DAY_US, _MINUTE_US = 86_400_000_000, 60_000_000
+_PIECE = "SELECT node, date, hour, max(at_us) AS at_us FROM"
+
+
+def now(directory: Path, *, rolled: bool) -> str:
+    """Return the statement that creates `node_now`; arguments as of `minutes`."""
+    return f"""
 CREATE VIEW node_now AS
-WITH latest AS (
-    SELECT node, max(at_us) AS at_us FROM availability
-    WHERE at_us > (SELECT max(at_us) FROM availability) - 86400000000 GROUP BY node
-), newest AS (SELECT max(at_us) AS at_us FROM latest)
+WITH {_latest(directory, rolled=rolled)}
 SELECT node, first(time) AS time, (any_value(newest.at_us) - any_value(latest.at_us)) / 1e6 AS age_seconds,
     first(available) AS available, first(lower) AS lower, first(upper) AS upper, first(binding) AS binding,
     first(pods) AS pods, first(cpu_used) AS cpu_used, first(cpu_saturation) AS cpu_saturation,
     first(usage_memory) AS usage_memory
-FROM availability JOIN latest USING (node, at_us), newest
+FROM availability JOIN latest USING (node, date, hour, at_us), newest
+WHERE latest.at_us > newest.at_us - {_DAY_US}
 GROUP BY node
-"""
+"""  # noqa: S608 # names of our own, and quoted paths
+
+
+def classes(directory: Path, *, rolled: bool) -> str:
+    """Return the statement that creates `class_now`; arguments as of `minutes`."""
+    rows = f"""(
+    SELECT node, at_us, date, hour, first(time) AS time, first(free_cpu) AS free_cpu, first(free_memory) AS free_memory,
+        first(classes) AS classes
+    FROM availability JOIN latest USING (node, date, hour, at_us), newest
+    WHERE latest.at_us > newest.at_us - {_DAY_US}
+    GROUP BY ALL
+)"""  # noqa: S608 # names of our own
+    return f"CREATE VIEW class_now AS WITH {_latest(directory, rolled=rolled)} {capacity.rooms(rows)}"
+
+
+def _latest(directory: Path, *, rolled: bool) -> str:
+    """Return tables for `WITH`: `latest`, the time of each node's newest row, and `newest`, that of the newest of all.
+
+    `latest` goes back a day and a minute.
+    """
+    if not rolled:
+        choice, pieces = "", f"{_PIECE} availability GROUP BY ALL"
+    else:
+        choice = f"{listing.choice(directory, MINUTES.source, MINUTES.name)},"
+        pieces = f"""{_PIECE} availability JOIN open USING (date, hour) GROUP BY ALL
+    UNION ALL {_PIECE} {MINUTES.name} JOIN closed USING (date, hour) GROUP BY ALL"""
+    return f"""{choice}
+pieces AS (
+    {pieces}
+), begun AS (
+    SELECT node, arg_max(date, at_us) AS date, arg_max(hour, at_us) AS hour, max(at_us) AS begin_us FROM pieces
+    GROUP BY node HAVING begin_us > (SELECT max(at_us) FROM pieces) - {_DAY_US + _MINUTE_US}
+), latest AS (
+    {_PIECE} availability JOIN begun USING (node, date, hour) WHERE at_us >= begin_us GROUP BY ALL
+), newest AS (SELECT max(at_us) AS at_us FROM latest)"""  # noqa: S608 # names of our own, and quoted paths
 
 
 def minutes(directory: Path, *, rolled: bool) -> str:

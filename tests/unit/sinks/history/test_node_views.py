@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from schemas import codec
+from schemas.sections.service import History
 from sinks.history import view
+from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Writer
 from tests.support.history import append
 from tests.support.placement import report
@@ -49,3 +51,52 @@ def test_availability_1m_keeps_the_least_room_beside_the_mean(history: Path) -> 
             [START_US],
         ).fetchall()
     assert rows == [(0, "a", 2, 2.0, 0.0, 0.5), (0, "b", 1, 7.0, 7.0, 0.25), (MINUTE_US, "a", 1, 2.0, 2.0, None)]
+
+
+def test_what_is_now_is_the_same_before_and_after_hours_have_their_roll_up(tmp_path: Path) -> None:
+    """One node has left three hours ago, one a day and an hour ago, and one has rows in the hour that still fills."""
+    day, hour = 86_400, 3600
+    begin_us = START_US // (hour * 1_000_000) * hour * 1_000_000
+    seconds = {"gone": [10, 20], "left": [day - 2 * hour + 5, day - 2 * hour + 119], "here": [day, day + hour + 7]}
+    view.create(tmp_path)
+    target = Writer(tmp_path, "S", "20261121T063000123456Z", 1)
+    rows = sorted((second, name) for name, listed in seconds.items() for second in listed)
+    for sequence, (second, name) in enumerate(rows, 1):
+        rooms = {"shop/web": (second % 7 + 0.5, 0.25), "shop/api": (1.0, 0.5)}
+        message = report(name, begin_us + second * 1_000_000, second % 10 + 0.25, classes=rooms, free={"cpu": 1.0})
+        append(target, NAMES.part(0, "availability", name), sequence, codec.encode(message))
+        target.flush()
+    asked = "SELECT node, at_us, class, available, lower, stranded_cpu FROM class_now ORDER BY ALL"
+
+    def answers() -> list[tuple[object, ...]]:
+        with view.connect(tmp_path, restricted=True) as connection:
+            return [
+                *connection.execute("SELECT * FROM node_now ORDER BY node").fetchall(),
+                *connection.execute(asked).fetchall(),
+            ]
+
+    before = answers()
+    assert [row[0] for row in before] == ["here", "left", "here", "here", "left", "left"]
+    assert [row[2] for row in before[:2]] == [0.0, 3 * hour - 112]
+    assert before[2][2:5] == ("shop/api", 1.0, 0.5)
+    Upkeep(tmp_path).run(begin_us + (day + hour + 60) * 1_000_000, History(retention_seconds=30 * day))
+    with view.connect(tmp_path) as connection:
+        assert connection.execute("SELECT count(*) FROM availability_minutes").fetchall() == [(3,)]
+    assert answers() == before
+
+
+def test_recent_hours_are_the_two_newest_and_keep_other_files_closed(tmp_path: Path) -> None:
+    view.create(tmp_path)
+    target = Writer(tmp_path, "S", "20261121T063000123456Z", 1)
+    for sequence in range(1, 6):
+        message = report("a", START_US + sequence * 3_600_000_000, 1.0)
+        append(target, NAMES.part(0, "availability", "a"), sequence, codec.encode(message))
+        target.flush()
+    with view.connect(tmp_path) as connection:
+        hours = connection.execute("SELECT date::VARCHAR, hour FROM recent_hours ORDER BY ALL").fetchall()
+        asked = "SELECT seq FROM availability JOIN recent_hours USING (date, hour)"
+        rows = connection.execute(asked).fetchall()
+        plan = connection.execute(f"EXPLAIN ANALYZE {asked}").fetchall()[0][1]
+    assert hours == [("2023-11-15", 2), ("2023-11-15", 3)]
+    assert len(rows) == 2
+    assert "Total Files Read: 2" in plan, plan

@@ -12,7 +12,7 @@ import polars as pl
 from sinks.history import layout, sandbox
 from sinks.history.column import Schema
 from sinks.history.table import TABLES, Table
-from sinks.history.tables import capacity
+from sinks.history.tables import capacity, merged
 from sinks.history.tables.rolled import CLUSTER, MINUTES, ROLLED, Rolled
 from sinks.history.views import listing, node, operations, samples
 
@@ -29,7 +29,8 @@ def create(directory: Path) -> Path:
     """
     directory.mkdir(parents=True, exist_ok=True)
     for table in _TABLES:
-        _stand_in(layout.stand_in(directory, table.name), table.columns)
+        beside = merged.COLUMNS if table.name == merged.TABLE else {}
+        _stand_in(layout.stand_in(directory, table.name), {**table.columns, **beside})
     path = directory / FILE
     hidden = directory / f".{FILE}.new"
     hidden.unlink(missing_ok=True)
@@ -106,8 +107,14 @@ def _of_files(connection: duckdb.DuckDBPyConnection, directory: Path, table: str
     hive = "=" not in str(directory)
     hour = "" if hive else ", make_timestamp(at_us)::DATE AS date, hour(make_timestamp(at_us))::INTEGER AS hour"
     types = ", hive_types = {'date': DATE, 'hour': INTEGER}" if hive else ""
+    files = (
+        f"read_parquet({listing.pattern(directory, table)}, hive_partitioning = {hive}{types}, union_by_name = true)"
+    )
+    selected = "*"
+    if table == merged.TABLE:
+        columns = [str(name) for name, *_ in connection.execute(f"DESCRIBE FROM {files}").fetchall()]
+        selected = merged.public(columns)
     connection.execute(
         f"CREATE VIEW {table} AS "  # noqa: S608 # names of our own, and a quoted path
-        f"SELECT to_timestamp(at_us / 1000000.0) AS time, *{hour} FROM read_parquet("
-        f"{listing.pattern(directory, table)}, hive_partitioning = {hive}{types}, union_by_name = true)"
+        f"SELECT to_timestamp(at_us / 1000000.0) AS time, {selected}{hour} FROM {files}"
     )

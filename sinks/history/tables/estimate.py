@@ -12,7 +12,7 @@ from schemas.sections.estimation import FEATURES
 from sinks.history import column
 from sinks.history.column import Schema
 
-_ROOM = pl.Struct(
+ROOM = pl.Struct(
     {
         "class": pl.String,
         "available": pl.Float64,
@@ -41,7 +41,7 @@ AVAILABILITY: Schema = {
     "free_memory": pl.Float64,
     "limit_cpu": pl.Float64,
     "limit_memory": pl.Float64,
-    "classes": pl.List(_ROOM),
+    "classes": pl.List(ROOM),
     "kinds": column.TEXTS,
     "mix": column.AMOUNTS,
     # `usage_cpu` under the name of what it is: CPUs in use and wanted. `cpu_used` is what `top` shows as cpu.
@@ -79,7 +79,7 @@ def availabilities(messages: Sequence[Availability]) -> pl.DataFrame:
         spread[f"limit_{resource}"] = [(message.limits or {}).get(resource) for message in messages]
     spread["cpu_saturation"] = spread["usage_cpu"]
     spread["kinds"] = [_field(message.classes, "kind") for message in messages]
-    listed = [_listed(message.classes, _ROOM) for message in messages]
+    listed = [_listed(message.classes, ROOM) for message in messages]
     return column.frame(messages, AVAILABILITY, classes=listed, **spread)
 
 

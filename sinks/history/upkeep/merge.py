@@ -7,7 +7,7 @@ For some milliseconds, a query may count rows twice or miss a file that it has l
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,13 +15,18 @@ import duckdb
 
 from sinks.history import layout
 from sinks.history.layout import Name
+from sinks.history.tables import merged
 from sinks.history.upkeep import damage, decimal
 
 log = logging.getLogger(__name__)
 
 _MEMORY = "512MB"
 # Encodings of version 2: delta for integers, byte streams for other numbers.
-_COLUMNS = "COMPRESSION zstd, PARQUET_VERSION v2, ROW_GROUP_SIZE 245760"
+_COLUMNS = "COMPRESSION zstd, COMPRESSION_LEVEL 9, PARQUET_VERSION v2, ROW_GROUP_SIZE 122880"
+# Of tables whose numbers move with every row: a number's place in a dictionary takes more bits than its difference to
+# the one before. A row group has the texts of few nodes, which keep a dictionary.
+_MOVING = frozenset({"samples", "smoothed", merged.TABLE})
+_DELTAS = ", DICTIONARY_SIZE_LIMIT 256"
 
 
 def merge(folder: Path, files: Sequence[tuple[Path, Name]]) -> Path | None:
@@ -45,10 +50,30 @@ def _merge(folder: Path, files: Sequence[tuple[Path, Name]]) -> Path:
     with connected(folder) as connection:
         paths = [layout.literal(path) for path, _ in files]
         rows = connection.read_parquet(paths, union_by_name=True, hive_partitioning=False)
-        rows.create_view("merged")
-        store(connection, "merged", path, "ORDER BY node, at_us" if "node" in rows.columns else "ORDER BY at_us")
+        rows.create_view("files")
+        table = folder.parents[1].name
+        relation = _stored(connection, rows.columns) if table == merged.TABLE else "files"
+        order = "ORDER BY node, at_us" if "node" in rows.columns else "ORDER BY at_us"
+        store(connection, relation, path, order, _DELTAS if table in _MOVING else "")
     log.info("history.compacted", extra={"folder": str(folder), "files": len(files)})
     return path
+
+
+def _stored(connection: duckdb.DuckDBPyConnection, columns: Collection[str]) -> str:
+    """Return a view of availability as a merged file has it.
+
+    Args:
+        connection: It has the rows as the view `files`.
+        columns: Columns of that view.
+    """
+    most = merged.places(columns)
+    if "classes" in columns:
+        (listed,) = connection.execute("SELECT coalesce(max(len(classes)), 0) FROM files").fetchall()[0]
+        most = max(most, listed)
+    public, stored = merged.public(columns), merged.stored(columns, most)
+    connection.execute(f"CREATE VIEW public_rows AS SELECT {public} FROM files")  # noqa: S608 # names of our own
+    connection.execute(f"CREATE VIEW stored_rows AS SELECT {stored} FROM public_rows")  # noqa: S608 # the same
+    return "stored_rows"
 
 
 @contextmanager
@@ -69,7 +94,9 @@ def connected(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         raise OSError(f"{folder}: {error}") from error
 
 
-def store(connection: duckdb.DuckDBPyConnection, relation: str, path: Path, order: str = "") -> None:
+def store(
+    connection: duckdb.DuckDBPyConnection, relation: str, path: Path, order: str = "", encoding: str = ""
+) -> None:
     """Write the rows of a table or view to a file: complete and durable, or absent.
 
     Raises:
@@ -78,7 +105,7 @@ def store(connection: duckdb.DuckDBPyConnection, relation: str, path: Path, orde
     hidden = layout.hidden(path)
     rows = f"{decimal.query(connection, relation)} {order}"
     try:
-        connection.execute(f"COPY ({rows}) TO {layout.quoted(str(hidden))} (FORMAT parquet, {_COLUMNS})")
+        connection.execute(f"COPY ({rows}) TO {layout.quoted(str(hidden))} (FORMAT parquet, {_COLUMNS}{encoding})")
         with hidden.open("rb") as file:
             os.fsync(file.fileno())
     except (duckdb.Error, OSError):

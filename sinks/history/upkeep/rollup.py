@@ -17,6 +17,7 @@ import duckdb
 from schemas.sections.service import History
 from sinks.history import layout
 from sinks.history.layout import HOUR_US, Name
+from sinks.history.tables import merged
 from sinks.history.tables.rolled import ROLLED, Rolled
 from sinks.history.upkeep import compaction, damage, merge
 
@@ -105,6 +106,9 @@ def make(job: Job) -> None:
 def _roll(connection: duckdb.DuckDBPyConnection, job: Job) -> None:
     listed = ", ".join(layout.quoted(layout.literal(path)) for path in (job.source, job.whole))
     rows = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
+    if job.rolled.source == merged.TABLE:
+        columns = [str(name) for name, *_ in connection.execute(f"DESCRIBE FROM {rows}").fetchall()]
+        rows = f"(SELECT {merged.public(columns)} FROM {rows})"  # noqa: S608 # names of our own, and quoted paths
     connection.execute(f"CREATE TEMP TABLE rolled AS {job.rolled.query(rows, 'false')}")
     for condition in _slices(connection, rows) if job.rolled.by_node else ("true",):
         connection.execute(f"INSERT INTO rolled {job.rolled.query(rows, condition)}")

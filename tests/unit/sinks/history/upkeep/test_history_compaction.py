@@ -203,10 +203,12 @@ def test_merged_files_take_the_encodings_for_numbers_and_both_libraries_read_the
         put(target, sequences)
         target.flush()
     tables = [table for table in TABLES if table.name in ("samples", "availability")]
-    before = {table.name: _frame(tmp_path, table) for table in tables}
+    before = {table.name: rows_of(tmp_path, table) for table in tables}
+    samples = frame(tmp_path, "samples")
     assert compaction.compact(tmp_path, LATER_US) > 0
+    assert frame(tmp_path, "samples").equals(samples)
     for table in tables:
-        assert _frame(tmp_path, table).equals(before[table.name])
+        assert rows_of(tmp_path, table) == before[table.name]
         pattern = layout.quoted(f"{tmp_path}/{table.name}/**/*.parquet")
         with duckdb.connect() as connection:
             metadata = connection.execute(f"SELECT encodings FROM parquet_metadata({pattern})").fetchall()
@@ -214,8 +216,14 @@ def test_merged_files_take_the_encodings_for_numbers_and_both_libraries_read_the
     assert exactly(tmp_path, [*range(1, 80)])
 
 
-def _frame(folder: Path, table: Table) -> pl.DataFrame:
-    paths = [path for path, _ in layout.files(folder) if path.parents[2].name == table.name]
+def rows_of(folder: Path, table: Table) -> list[tuple[object, ...]]:
+    with view.connect(folder) as connection:
+        return connection.execute(f"SELECT * FROM {table.name} ORDER BY at_us, sequence").fetchall()
+
+
+def frame(folder: Path, name: str) -> pl.DataFrame:
+    table = next(table for table in TABLES if table.name == name)
+    paths = [path for path, _ in layout.files(folder) if path.parents[2].name == name]
     rows = pl.concat([pl.read_parquet(path).cast(pl.Schema(table.columns)) for path in paths], how="diagonal")
     return rows.sort("at_us", "sequence")
 

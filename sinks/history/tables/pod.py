@@ -1,7 +1,6 @@
 """Rows of container events and pod usage."""
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,8 @@ _LISTED = {
     "ages": ("age", pl.Int64),
     "kinds": ("kind", pl.String),
 }
+# What a block says of everything outside pods, by the name of the list of pods.
+_BESIDE = {"cpu_cores": "system_cpu_cores", "memory_bytes": "system_memory_bytes"}
 _EVERY = {"node": pl.String, "at_us": pl.Int64, "boot": pl.String, "seq": pl.Int64, "span_us": pl.Int64}
 POD: Schema = {**_EVERY, **dict(_LISTED.values())}
 
@@ -63,31 +64,26 @@ def pods(blocks: Sequence[PodUsageBlock]) -> pl.DataFrame:
 
     The sum of a second's `cpu_cores` is therefore the node's usage, and a node without pods has rows, too.
     """
-    counts = np.array([len(block.pods) for block in blocks], dtype=np.intp)
+    counts = np.array([rows(block) for block in blocks], dtype=np.intp)
+    block_of = np.repeat(np.arange(len(blocks)), counts)
     heads = pl.DataFrame({name: [getattr(block, name) for block in blocks] for name in _EVERY}, schema=_EVERY)
     listed = {name: _chained(blocks, column) for column, (name, _) in _LISTED.items()}
-    values = pl.DataFrame(listed, schema=dict(_LISTED.values()))
-    outside = [index for index, block in enumerate(blocks) if _has_system(block)]
-    system = [blocks[index] for index in outside]
-    beside = {
-        "cpu_cores": [block.system_cpu_cores for block in system],
-        "memory_bytes": [block.system_memory_bytes for block in system],
-    }
-    last = pl.DataFrame(beside, schema=dict.fromkeys(beside, pl.Float64))
-    block_of = np.concatenate([np.repeat(np.arange(len(blocks)), counts), np.array(outside, dtype=np.intp)])
-    order = np.argsort(block_of, kind="stable")
-    return heads[block_of[order]].hstack(pl.concat([values, last], how="diagonal")[order])
+    return heads[block_of].hstack(pl.DataFrame(listed, schema=dict(_LISTED.values())))
 
 
 def _chained(blocks: Sequence[PodUsageBlock], name: str) -> list[Any]:
-    """Return a column of all blocks; one that a block leaves out has no values."""
-    columns = [getattr(block, name) for block in blocks]
-    if None in columns:
-        columns = [
-            [None] * len(block.pods) if column is None else column
-            for block, column in zip(blocks, columns, strict=True)
-        ]
-    return list(chain.from_iterable(columns))
+    """Return a column of all blocks, each with what it says of everything outside pods behind its pods.
+
+    A column that a block leaves out has no values.
+    """
+    beside = _BESIDE.get(name)
+    values: list[Any] = []
+    for block in blocks:
+        column = getattr(block, name)
+        values += [None] * len(block.pods) if column is None else column
+        if _has_system(block):
+            values.append(None if beside is None else getattr(block, beside))
+    return values
 
 
 def _has_system(block: PodUsageBlock) -> bool:

@@ -157,6 +157,18 @@ def test_nodes_that_say_nothing_of_classes_or_of_what_is_free_are_left_out(tmp_p
     assert cluster.totals([]) == []
 
 
+def test_what_a_pod_of_a_class_takes_is_the_mean_over_nodes(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        [
+            row("a", 0.5, 0.5, web=room(1, 0.1, 0.2)),
+            row("b", 0.5, 0.5, web=room(1, 0.3, 0.6)),
+            row("b", 0, 0, second=11),
+        ],
+    )
+    assert ask(tmp_path, "SELECT pod_cpu, pod_memory FROM cluster") == [pytest.approx((0.2, 0.4))]
+
+
 def test_classes_are_rows_of_their_own_with_what_each_cannot_use(tmp_path: Path) -> None:
     write(tmp_path, [row("a", 0.5, 0.9, web=room(2.5, 0.2, 0.1), ml=room(1, 0.5, 0.2)), row("b", 0.5, 0.5)])
     result = ask(

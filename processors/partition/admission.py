@@ -183,6 +183,8 @@ class Admission:
         if claimed is None:
             return block, False
         node, wanted = block.message.node, (claimed.cpus, claimed.memory_bytes)
+        if self._sizes.get(node) == wanted and node not in self._capacity:
+            return block, False  # as the second before; what was believed then is believed now
         cpus, memory_bytes = self._sizes[node] = size.bounded(*wanted, self._capacity.get(node))
         if (cpus, memory_bytes) == wanted:
             return block, False

@@ -93,8 +93,9 @@ def at_of(clock: Clock, seq: int, at_us: int) -> int:
 def apart(clock: Clock, seq: int, at_us: int) -> bool:
     """Return whether a block's wall clock is not this one, neither as it counts nor as it is reported."""
     offset = at_us - seq * _SECOND_US
-    offsets = (clock.offset_us, clock.reported_us) if clock.held else (clock.offset_us,)
-    return all(abs(offset - each) > TOLERANCE_US for each in offsets)
+    if abs(offset - clock.offset_us) <= TOLERANCE_US:
+        return False
+    return not clock.held or abs(offset - clock.reported_us) > TOLERANCE_US
 
 
 def carried(clock: Clock, seq: int) -> int:

@@ -20,6 +20,10 @@ CASES = int(os.environ.get("LIAR_CASES", "100"))
 HUGE = tuple(("a", 1e18, 1e18) for _ in range(50))
 NOTHING = tuple((name, 1e-9, 1.0) for name in "ab" for _ in range(60))
 STRANGE = tuple((f"z{number % 8}", 3000.0, 1e13) for number in range(60))
+FACTS = NodeFacts(
+    node="n", uid="u", version=1, at_us=1, created_us=1, ready=True, unschedulable=False,
+    allocatable={}, capacity={"cpu": 4.0, "memory": 8.0 * (1 << 30)}, labels={}, annotations={}, taints=[],
+)  # fmt: skip
 PODS = (("pods", 1e6), ("cpu_util", 1.0), ("memory_util", 1.0))
 LIES = {
     "65,536 cores and as much memory as the schema takes": [Lie(cpus=65_536, memory_bytes=2**53 - 1, pods=HUGE)],
@@ -72,11 +76,7 @@ def test_a_size_that_no_machine_has_or_that_the_facts_contradict_is_not_believed
         large = block("n", 0, cpu_util=0.1).model_copy(update={"cpus": 65_536, "memory_bytes": 2**50})
         return rows_of(Partition(configured(), 0).fold([*before, stored(large)])[0])[0]
 
-    node_facts = NodeFacts(
-        node="n", uid="u", version=1, at_us=1, created_us=1, ready=True, unschedulable=False,
-        allocatable={}, capacity={"cpu": 4.0, "memory": 8.0 * (1 << 30)}, labels={}, annotations={}, taints=[],
-    )  # fmt: skip
-    row = believed(stored(node_facts))
+    row = believed(stored(FACTS))
     assert row.outvoted == ["size"]
     assert row.limits is not None
     assert row.limits["cpu"] < 4
@@ -85,6 +85,18 @@ def test_a_size_that_no_machine_has_or_that_the_facts_contradict_is_not_believed
     assert row.outvoted == ["size"]
     assert row.limits is not None
     assert row.limits["cpu"] < 4096
+
+
+def test_a_size_that_was_believed_is_held_against_facts_that_come_later() -> None:
+    partition = Partition(configured(), 0)
+    large = [stored(block("n", second, cpu_util=0.1).model_copy(update={"cpus": 64})) for second in range(20)]
+    (before, *_) = rows_of(partition.fold(large[:1])[0])
+    (*_, after) = rows_of(partition.fold([stored(FACTS), *large[1:]])[0])
+    assert before.outvoted is None
+    assert after.outvoted == ["size"]
+    assert before.limits is not None
+    assert after.limits is not None
+    assert after.limits["cpu"] < 4 < before.limits["cpu"]
 
 
 numbers = st.one_of(st.sampled_from([0.0, 1e-9, 0.5, 1.2, 100.0, 1e18]), st.floats(0, 1e18))

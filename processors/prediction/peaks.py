@@ -150,7 +150,8 @@ def _evidence(nodes: Nodes, pods: Pods, settings: Predict) -> Evidence:
 def _node(nodes: Nodes, pods: Pods, evidence: Evidence, settings: Predict) -> tier.Node:
     """Return what reclaimable is made of."""
     count = len(nodes.capacity)
-    is_prod = np.isin(group.OF_PRIORITY[pods.priority], (group.PROD, group.NONE)) & ~pods.ending
+    group_of = group.OF_PRIORITY[pods.priority]
+    is_prod = ((group_of == group.PROD) | (group_of == group.NONE)) & ~pods.ending
     request = np.where(is_prod[:, None], pods.request, 0.0)
     warm = np.where(is_prod & ~pods.cold, pods.node, pod_sum.UNBOUND)
     return tier.Node(

@@ -81,7 +81,7 @@ def update(
     """
     waited = (at_us - state.published_us) / 1e6
     long = waited + _SLACK_SECONDS
-    before, now = np.nan_to_num(state.published, nan=-1.0), np.nan_to_num(news, nan=-1.0)
+    before, now = (np.where(np.isnan(numbers), -1.0, numbers) for numbers in (state.published, news))
     differs = (before != now).any(axis=1)
     by_much = (np.abs(now - before) > settings.change * np.abs(before)).any(axis=1)
     first = state.published_us == 0

@@ -56,6 +56,8 @@ def add(state: State, rows: Rows, usage: Array, at_us: NDArray[np.int64], settin
         at_us: (samples,) when the window ended.
         settings: Half-lives.
     """
+    if not rows.size:
+        return
     lives = half_lives(settings)
     old = table.take(state, rows)
     seconds = at_us / 1e6

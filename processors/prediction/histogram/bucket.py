@@ -9,6 +9,7 @@ before, as it does there.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,10 +42,14 @@ class Options:
         """Number of buckets."""
         return len(self.starts)
 
-    @property
+    @cached_property
     def ends(self) -> Array:
         """(buckets,) what a percentile that lies in each bucket reads: its end, of the last one its start."""
-        return np.append(self.starts[1:], self.starts[-1])
+        return _kept(np.append(self.starts[1:], self.starts[-1]))
+
+    @cached_property
+    def _log_ratio(self) -> Array:
+        return elementary.log(self.ratio)
 
     def find(self, values: ArrayLike) -> NDArray[np.intp]:
         """Return the bucket of each value, of any shape; below 0 counts as 0, beyond the last start as there.
@@ -56,7 +61,7 @@ class Options:
         if self.ratio == 1.0:
             position = inside / self.first
         else:
-            position = elementary.log(inside * (self.ratio - 1.0) / self.first + 1.0) / elementary.log(self.ratio)
+            position = elementary.log(inside * (self.ratio - 1.0) / self.first + 1.0) / self._log_ratio
         return np.minimum(position.astype(np.intp), self.count - 1)
 
 

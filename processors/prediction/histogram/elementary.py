@@ -47,7 +47,7 @@ def power(base: float, exponents: NDArray[np.integer]) -> Array:
 
 def exp2(exponents: ArrayLike) -> Array:
     """Return 2 ** x, any shape: 0 far below, infinite far above, NaN of NaN."""
-    x = np.clip(np.asarray(exponents, dtype=np.float64), -1100.0, 1100.0)
+    x = np.minimum(np.maximum(np.asarray(exponents, dtype=np.float64), -1100.0), 1100.0)
     nearest = np.trunc(x + np.copysign(0.5, x))
     rest = x - nearest
     high, low = rest * _LN2_HIGH, -rest * _LN2_LOW
@@ -55,7 +55,7 @@ def exp2(exponents: ArrayLike) -> Array:
     square = r * r
     c = r - square * _polynomial(square, _EXP)
     fraction = 1.0 - ((low - (r * c) / (2.0 - c)) - high)
-    return np.where(x < -1074.0, 0.0, _scaled(fraction, np.nan_to_num(nearest)))
+    return np.where(x < -1074.0, 0.0, _scaled(fraction, np.where(np.isnan(nearest), 0.0, nearest)))
 
 
 def log(values: ArrayLike) -> Array:

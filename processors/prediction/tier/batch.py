@@ -50,8 +50,8 @@ def held(
         row: (pods,) node of each; below 0: of none.
         rows: How many nodes there are.
     """
-    high = ~np.isin(classes, (priority.Priority.BATCH, priority.Priority.FREE))
-    asked, used = koordinator.quantities(request).clip(min=0), koordinator.quantities(usage).clip(min=0)
+    high = (classes != priority.Priority.BATCH) & (classes != priority.Priority.FREE)
+    asked, used = (np.maximum(koordinator.quantities(amount), 0) for amount in (request, usage))
     owned = exclusive[:, np.newaxis] & _CPU & ~np.isnan(request)
     taken = np.where(np.isnan(usage) | owned, asked, used)
 
@@ -94,7 +94,7 @@ def allocatable(
         whole - margin - (kept if choice is Policy.REQUEST else outside) - koordinator.quantities(pods[choice])
         for choice in policy
     ]
-    left = np.where(_CPU, by_policy[0], by_policy[1]).clip(min=0)
+    left = np.maximum(np.where(_CPU, by_policy[0], by_policy[1]), 0)
     if threshold is not None:
         left = np.minimum(left, koordinator.scaled(whole, threshold))
     return koordinator.values(left)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.prediction.tier import pod_sum
+from processors.rows import known
 from schemas.messages.prediction import GROUPS
 
 Array = NDArray[np.float64]
@@ -42,7 +43,7 @@ def usage(whole: Array, by_pod: Array, pod_row: Rows, lists_pods: Mask) -> Array
         pod_row: (pods,) as of `row`.
         lists_pods: (nodes,) True: the node's pods are known.
     """
-    by_group = pod_sum.add(np.nan_to_num(by_pod), pod_row, len(whole) * COUNT).reshape(len(whole), COUNT, 2)
+    by_group = pod_sum.add(known.or_zero(by_pod), pod_row, len(whole) * COUNT).reshape(len(whole), COUNT, 2)
     by_group[:, SYSTEM] = np.maximum(whole - by_group.sum(axis=1), 0.0)
     by_group[~lists_pods] = np.nan
     by_group[:, NODE] = whole

@@ -106,10 +106,10 @@ def by_pod(pods: Pods, allocatable: Array, *, margin_percent: int = MARGIN_PERCE
     rows, prod = len(allocatable), priority.is_prod(pods.priority)
     running = prod & ~pods.cold & ~pods.ending
     failed = running & _unknown(pods.percentile)
-    request = quantities(pods.request).clip(min=0)
+    request = np.maximum(quantities(pods.request), 0)
     high = scaled(truncated(pods.percentile), _ratio(margin_percent))
     needed = _total(high, pods.row, rows, running & ~failed)
-    spare = _total((request - high).clip(min=0), pods.row, rows, running & ~failed)
+    spare = _total(np.maximum(request - high, 0), pods.row, rows, running & ~failed)
     unpredicted = _total(request, pods.row, rows, failed | (prod & pods.cold))
     return Result(_within(spare, needed, allocatable), values(needed + unpredicted))
 
@@ -125,10 +125,10 @@ def by_class(pods: Pods, percentile: Array, allocatable: Array, *, margin_percen
         margin_percent: As for `by_pod`.
     """
     asked = priority.is_prod(pods.priority) & ~pods.ending
-    request = _total(quantities(pods.request).clip(min=0), pods.row, len(allocatable), asked)
+    request = _total(np.maximum(quantities(pods.request), 0), pods.row, len(allocatable), asked)
     needed = scaled(truncated(percentile).sum(axis=1), _ratio(margin_percent))
     unknown = _unknown(percentile.sum(axis=1))[:, np.newaxis]
-    reclaimable = _within((request - needed).clip(min=0), needed, allocatable)
+    reclaimable = _within(np.maximum(request - needed, 0), needed, allocatable)
     return Result(np.where(unknown, np.nan, reclaimable), np.where(unknown, np.nan, values(needed)))
 
 
@@ -160,10 +160,11 @@ def _total(quantity: Quantities, row: NDArray[np.intp], rows: int, counted: Mask
 
 
 def _within(spare: Quantities, needed: Quantities, allocatable: Array) -> Array:
-    room = (quantities(allocatable) - needed).clip(min=0)
+    room = np.maximum(quantities(allocatable) - needed, 0)
     return np.where(_unknown(allocatable)[:, np.newaxis], np.nan, values(np.minimum(room, spare)))
 
 
 def _whole(numbers: Array) -> Quantities:
     """Return integers; beyond any machine (infinite, too) counts as 2^50, so that sums of it stay integers."""
-    return np.clip(np.nan_to_num(numbers, nan=0.0), -_LARGEST, _LARGEST).astype(np.int64)
+    known = np.where(np.isnan(numbers), 0.0, numbers)
+    return np.minimum(np.maximum(known, -_LARGEST), _LARGEST).astype(np.int64)

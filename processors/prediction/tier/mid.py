@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.prediction.tier import koordinator, pod_sum, priority
+from processors.rows import known
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -62,15 +63,14 @@ def proposed(
         (rows, resources), 0 or more; 0 where an argument is NaN: an unknown amount is not lent.
     """
     lent = np.maximum(reclaim * np.maximum(allocated, 0.0) - peak, 0.0)
-    within: Array = np.nan_to_num(np.minimum(lent, np.maximum(allocatable, 0.0) * threshold), nan=0.0)
-    return within
+    return known.or_zero(np.minimum(lent, np.maximum(allocatable, 0.0) * threshold))
 
 
 def mixed(
     allocated: Array, peak: Array, allocatable: Array, *, threshold: float | Array, reclaim: float = 1.0
 ) -> Array:
     """Return the proposal's second formula: `proposed`, and all that is not allocated; arguments as there."""
-    free: Array = np.nan_to_num(np.maximum(allocatable - np.maximum(allocated, 0.0), 0.0), nan=0.0)
+    free = known.or_zero(np.maximum(allocatable - np.maximum(allocated, 0.0), 0.0))
     return proposed(allocated, peak, allocatable, threshold=threshold, reclaim=reclaim) + free
 
 
@@ -103,11 +103,11 @@ def shipped(node: Node, *, threshold: Array = _WHOLE, unallocated: float | Array
     capacity, allocatable, reserved, system, usage, reclaimable, asked = map(koordinator.quantities, node)
     measured = ~np.isnan(node.usage).any(axis=1, keepdims=True)
     unused = np.where(measured, capacity - usage, 0)
-    base = np.minimum(reclaimable, unused).clip(min=0)
-    held_back = np.maximum(np.maximum((capacity - allocatable).clip(min=0), reserved), system)
-    free = (capacity - held_back - asked).clip(min=0)
+    base = np.maximum(np.minimum(reclaimable, unused), 0)
+    held_back = np.maximum(np.maximum(np.maximum(capacity - allocatable, 0), reserved), system)
+    free = np.maximum(capacity - held_back - asked, 0)
     lent = base + koordinator.scaled(free, unallocated)
-    return koordinator.values(np.minimum(lent, koordinator.scaled(capacity, threshold)).clip(min=0))
+    return koordinator.values(np.maximum(np.minimum(lent, koordinator.scaled(capacity, threshold)), 0))
 
 
 def static(capacity: Array, *, share: Array, threshold: Array = _WHOLE) -> Array:

@@ -70,4 +70,5 @@ def of(labels: Mapping[str, str], priority: int | None, qos: str | None) -> Prio
 
 def is_prod(classes: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Tell which pods (pods,) count as production: PROD, NONE, and any number that is no class."""
-    return ~np.isin(classes, (Priority.MID, Priority.BATCH, Priority.FREE))
+    counts: NDArray[np.bool_] = (classes != Priority.MID) & (classes != Priority.BATCH) & (classes != Priority.FREE)
+    return counts

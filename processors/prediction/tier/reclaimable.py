@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.prediction.tier import group, koordinator, mid
+from processors.rows import known
 from schemas.sections.prediction import Predict
 
 Array = NDArray[np.float64]
@@ -48,13 +49,13 @@ def reclaimable(node: Node, chosen: Array, shipped: koordinator.Result, settings
     predicted = node.requested - node.unpredicted
     if settings.model == "koordinator":
         kept_back = (1.0 - settings.reclaim_ratio) * predicted
-        promised: Array = np.maximum(np.nan_to_num(shipped.reclaimable) - kept_back, 0.0)
+        promised: Array = np.maximum(known.or_zero(shipped.reclaimable) - kept_back, 0.0)
         return promised
     peak = prod_peak(node, chosen)
     unbounded = np.full(2, np.inf)
     ratio = settings.reclaim_ratio
     spare = mid.proposed(predicted, peak, np.maximum(predicted, 1.0), threshold=unbounded, reclaim=ratio)
-    unused = np.nan_to_num(np.maximum(node.allocatable - peak - system_peak(node, chosen), 0.0))
+    unused = known.or_zero(np.maximum(node.allocatable - peak - system_peak(node, chosen), 0.0))
     least: Array = np.minimum(spare, unused)
     return least
 
@@ -65,7 +66,7 @@ def prod_peak(node: Node, chosen: Array) -> Array:
     A group on this node has not seen a pod that has just come with its workload's past, so the pods' own peaks count
     where they are higher.
     """
-    return np.asarray(np.maximum(chosen[:, group.PROD] + np.nan_to_num(chosen[:, group.NONE]), node.own))
+    return np.asarray(np.maximum(chosen[:, group.PROD] + known.or_zero(chosen[:, group.NONE]), node.own))
 
 
 def system_peak(node: Node, chosen: Array) -> Array:
@@ -94,7 +95,7 @@ def formulas(
     """
     threshold = np.array([settings.threshold_cpu, settings.threshold_memory])
     lent = np.minimum(reclaimable, node.allocatable * threshold)
-    free = np.nan_to_num(np.maximum(node.allocatable - node.requested - system, 0.0))
+    free = known.or_zero(np.maximum(node.allocatable - node.requested - system, 0.0))
     free[~lists_pods] = 0.0
     own = mid.Node(
         capacity=node.capacity,

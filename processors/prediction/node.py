@@ -139,28 +139,26 @@ class Nodes:
         ended = [index for index, each in enumerate(checks) if each.closed is not None]
         closed = [window for each in checks if (window := each.closed) is not None]
         usage = self._close(slots[ended], closed, at_us[ended], settings) if ended else np.zeros((0, 2))
-        state = table.take(self._state, slots)
-        capacity = self.allocatable.of(names, state.sizes)
+        state, capacity = self._state, self.allocatable.of(names, self._state.sizes[slots])
         pods = check.pods(checks, at_us, table.take(self._pods, check.slots(checks)), settings)
-        result = peaks.predict(self._nodes(slots, state, capacity), pods, settings)
+        result = peaks.predict(self._nodes(slots, capacity), pods, settings)
         if ended:
             peak = result.peaks[ended, group.NODE]
             self._score(slots[ended], usage, peak, capacity[ended], at_us[ended], settings)
-        lent = slew.update(state.slew, result.mid, capacity, at_us, settings.mid_rise, self._params.gap_seconds)
+        last = table.take(state.slew, slots)
+        lent = slew.update(last, result.mid, capacity, at_us, settings.mid_rise, self._params.gap_seconds)
         table.put(self._state.slew, slots, lent)
         result = result._replace(mid=lent.lent)
+        windows = state.windows[slots]
         published, reason = report.update(
-            state.report, report.measures(result, settings), at_us, state.windows > 0, settings
+            table.take(state.report, slots), report.measures(result, settings), at_us, windows > 0, settings
         )
         table.put(self._state.report, slots, published)
-        stated = self._calibration.stated_of(_WHOLE_NODE, state.calibrated.weight[:, _WHOLE_NODE] > 0)
-        fields = report.ReportFields(
-            at_us=at_us,
-            capacity=capacity,
-            violation=np.where(settings.model == "calibrated", stated, np.nan),
-            accuracy=accuracy.summary(table.take(self._state.accuracy, slots)),
-            windows=state.windows,
-        )
+        recorded = state.calibrated.weight[slots[:, None], _WHOLE_NODE] > 0
+        stated = self._calibration.stated_of(_WHOLE_NODE, recorded)
+        violation = np.where(settings.model == "calibrated", stated, np.nan)
+        scored = accuracy.summary(state.accuracy._replace(sums=table.take(state.accuracy.sums, slots)))
+        fields = report.ReportFields(at_us, capacity, violation, scored, windows)
         return report.fields(np.flatnonzero(reason >= 0).tolist(), names, result, fields, reason, settings)
 
     def _turn(self, half_lives: tuple[float, float]) -> None:
@@ -208,15 +206,16 @@ class Nodes:
         scored = accuracy.update(old, usage, predicted, limit, at_us, params=params)
         table.put(self._state.accuracy, slots, scored)
 
-    def _nodes(self, slots: Rows, state: _State, capacity: Array) -> peaks.Nodes:
-        shape = len(slots), group.COUNT, 2
-        spread = adaptive.spread(state.calibrated, state.adaptive, self._calibration.in_force, params=self._params)
-        is_known = ~np.isnan(state.recent)
-        count, sums = is_known.sum(axis=1), np.where(is_known, state.recent, 0.0).sum(axis=1)
+    def _nodes(self, slots: Rows, capacity: Array) -> peaks.Nodes:
+        shape, recent = (len(slots), group.COUNT, 2), self._state.recent[slots]
+        rows = adaptive.read(self._state.calibrated, self._state.adaptive, slots)
+        spread = adaptive.spread(*rows, self._calibration.in_force, params=self._params)
+        is_known = ~np.isnan(recent)
+        count, sums = is_known.sum(axis=1), np.where(is_known, recent, 0.0).sum(axis=1)
         mean = np.divide(sums, count, out=np.full_like(sums, np.nan), where=count > 0)
         return peaks.Nodes(
             statistics=table.take(self._groups, group.rows(slots)),
-            capacity=state.sizes,
+            capacity=self._state.sizes[slots],
             allocatable=capacity,
             usage=mean[:, 0],
             system=mean[:, 1],

@@ -122,12 +122,12 @@ def update(state: State, usage: Array, peaks: Array, limit: Array, at_us: Times,
     waiting, chosen = pending.admit(
         pending.release(waiting, done), at_us, seen, interval_seconds=params.interval_seconds
     )
-    return State(
-        waiting=waiting,
+    state = state._replace(waiting=waiting, sums=sums, at_us=np.where(seen, at_us, state.at_us))
+    if not chosen.any():
+        return state
+    return state._replace(
         peaks=np.where(chosen[:, None, None, :], peaks[..., None], state.peaks),
         limit=np.where(chosen[:, None, :], limit[..., None], state.limit),
-        sums=sums,
-        at_us=np.where(seen, at_us, state.at_us),
     )
 
 
@@ -161,13 +161,15 @@ def summary(state: State) -> Summary:
 
 
 def _score(state: State, highest: Array, done: Mask, fade: Array) -> Sums:
+    sums = Sums(*(before * fade[:, None, None] for before in state.sums))
     rows = np.flatnonzero(done.any(axis=1))
+    if not rows.size:
+        return sums
     peaks = state.peaks[rows]
     oracles, limit = (np.broadcast_to(part[rows, None], peaks.shape) for part in (highest, state.limit))
     violated, savings = oracle.violation(peaks, oracles), oracle.savings(peaks, limit)
     counted = done[rows, None, None, :] & ~np.isnan(violated) & ~np.isnan(savings)
     parts = (np.ones_like(peaks), violated, oracle.severity(peaks, oracles), savings)
-    sums = Sums(*(before * fade[:, None, None] for before in state.sums))
     for whole, part in zip(sums, parts, strict=True):
         whole[rows] += np.where(counted, part, 0.0).sum(axis=3)
     return sums

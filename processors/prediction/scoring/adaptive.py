@@ -23,6 +23,7 @@ from processors.rows import table
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.float32]
+Rows = NDArray[np.intp]
 Times = NDArray[np.int64]
 
 MICRO = 1e6  # losses are counted in millionths of the limit: whole numbers, whose order of adding does not matter
@@ -137,6 +138,19 @@ def update(
     return followed, state, learned
 
 
+def read(followed: conformal.State, state: State, rows: Rows) -> tuple[conformal.State, State]:
+    """Return some rows of what `spread` reads; what it does not read, which is most of the state, is not taken."""
+    evidence = state.evidence
+    own = followed._replace(**{name: getattr(followed, name)[rows] for name in ("weight", "mean", "variance")})
+    taken = evidence._replace(
+        clock=evidence.clock._replace(ahead=evidence.clock.ahead[rows]),
+        past=table.take(evidence.past, rows),
+        high=evidence.high[rows],
+    )
+    counted = {name: getattr(state, name)[rows] for name in ("offset", "judged", "loss")}
+    return own, state._replace(evidence=taken, **counted)
+
+
 def spread(followed: conformal.State, state: State, in_force: InForce, *, params: conformal.Params) -> Spread:
     """Return what the peaks in force are made of (rows, resources)."""
     bases, scales = base.read(followed, state.evidence, params=params)
@@ -152,7 +166,7 @@ def spread(followed: conformal.State, state: State, in_force: InForce, *, params
 
 def _peaks(bases: Array, scales: Array, state: State, in_force: InForce) -> Array:
     """Return each expert's peak (rows, experts, resources), share of the limit; NaN: it has none."""
-    peaks: Array = np.clip(bases + scales * expert.multiples(state.offset, in_force), 0.0, 1.0)
+    peaks: Array = np.minimum(np.maximum(bases + scales * expert.multiples(state.offset, in_force), 0.0), 1.0)
     return peaks
 
 

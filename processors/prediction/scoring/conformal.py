@@ -147,15 +147,15 @@ def advance(state: State, usage: Array, at_us: Times, *, params: Params) -> tupl
         pending.release(waiting, done), at_us, seen, interval_seconds=params.interval_seconds
     )
     turn = Turn(judged, means, scales, done, chosen)
+    state = state._replace(at_us=np.where(seen, at_us, state.at_us), waiting=waiting)
+    if not chosen.any():
+        return state, turn
     here = chosen[:, None, :]
     mean = np.where(np.isnan(usage), np.nan, state.mean)
-    state = state._replace(
-        at_us=np.where(seen, at_us, state.at_us),
-        waiting=waiting,
+    return state._replace(
         means=np.where(here, mean[..., None], state.means),
         scales=np.where(here, scale(state, params=params)[..., None], state.scales),
-    )
-    return state, turn
+    ), turn
 
 
 def close(state: State, table: Table) -> tuple[State, Table]:

@@ -40,9 +40,9 @@ def learn(table: Table, residual: Array, column: Rows, born_us: Times) -> Table:
     """
     times = time_of_day(born_us, len(table.counts))
     bin_number = np.clip((residual - _LOWEST) / _WIDTH, 0, _BINS - 1).astype(np.intp)
-    flat = np.ravel_multi_index((times, column, bin_number), table.counts.shape)
-    more = np.bincount(flat, minlength=table.counts.size).reshape(table.counts.shape)
-    return Table(table.counts + more)
+    counts = table.counts.copy()
+    np.add.at(counts, (times, column, bin_number), 1.0)
+    return Table(counts)
 
 
 def quantile(table: Table, probability: float) -> Array:
@@ -75,8 +75,13 @@ def quantiles(table: Table, time: int, probabilities: Array, *, wanted: Array | 
         wanted: The probability, or that of each resource, that decides how much is borrowed from other times of day.
         parts: How many parts of the day about this one count as the same time.
     """
-    above = _share_above(_about(table, time, parts)[None], table.counts.sum(axis=0), _pooled(wanted))[0]
-    return _read(above[:, None], probabilities)
+    all_day = table.counts.sum(axis=0)
+    is_known = all_day.any(axis=1)
+    pooled = np.broadcast_to(_pooled(wanted), is_known.shape)[is_known]
+    above = _share_above(_about(table, time, parts)[None, is_known], all_day[is_known], pooled)[0]
+    multiples = np.full(probabilities.shape, np.nan)
+    multiples[is_known] = _read(above[:, None], probabilities[is_known])
+    return multiples
 
 
 def reach(table: Table, horizon_seconds: float) -> int:
@@ -138,17 +143,28 @@ def _pooled(probability: Array | float) -> Array:
 def _read(above: Array, probability: Array) -> Array:
     """Return z(p), of shares at or above each bin's lower edge (..., bins + 1) and of p (...); they broadcast."""
     wanted = np.maximum(probability, _TAIL)[..., None]
+    last, part, _ = _place(above, wanted)
+    multiple = _LOWEST + _WIDTH * (np.maximum(last, 0) + part)
+    if (probability < _TAIL).any():
+        multiple = multiple + np.log(wanted / probability[..., None]) * _excess(above) / _TAIL
+    multiples: Array = np.where(np.isnan(above[..., :1]), np.nan, multiple)[..., 0]
+    return multiples
+
+
+def _place(above: Array, wanted: Array) -> tuple[Rows, Array, Array]:
+    """Return the last bin that so many are at or above, where in it they are, and the share above it, each (..., 1)."""
     last = np.count_nonzero(above >= wanted, axis=-1, keepdims=True) - 1
     above = np.broadcast_to(above, (*last.shape[:-1], above.shape[-1]))
     high, low = (np.take_along_axis(above, np.clip(last + more, 0, _BINS), axis=-1) for more in (0, 1))
-    part = np.divide(high - wanted, high - low, out=np.zeros_like(high), where=high > low)
-    multiple = _LOWEST + _WIDTH * (np.maximum(last, 0) + part)
-    if (probability < _TAIL).any():
-        beyond = np.where(np.arange(_BINS + 1) > last, above, 0.0).sum(axis=-1, keepdims=True)
-        area = _WIDTH * (beyond - low / 2 + (1 - part) * (wanted + low) / 2)
-        multiple = multiple + np.log(wanted / probability[..., None]) * area / _TAIL
-    multiples: Array = np.where(np.isnan(above[..., :1]), np.nan, multiple)[..., 0]
-    return multiples
+    return last, np.divide(high - wanted, high - low, out=np.zeros_like(high), where=high > low), low
+
+
+def _excess(above: Array) -> Array:
+    """Return by how many scales usage rises above z(`_TAIL`), times how often (..., 1): the area under the tail."""
+    last, part, low = _place(above, np.full(above.shape[:-1], _TAIL)[..., None])
+    beyond = np.where(np.arange(_BINS + 1) > last, above, 0.0).sum(axis=-1, keepdims=True)
+    area: Array = _WIDTH * (beyond - low / 2 + (1 - part) * (_TAIL + low) / 2)
+    return area
 
 
 def _stated(own: Array, all_day: Array, probability: Array | float) -> Array:

@@ -47,7 +47,8 @@ def update(state: State, usage: Array, before_us: Times, at_us: Times, *, horizo
         horizon_seconds: How far to look ahead.
     """
     seen = at_us > before_us
-    highest = np.where(_ended(before_us, at_us)[:, None, :, None], np.float32(np.nan), state.highest)
+    highest, (row_ended, generation) = state.highest.copy(), np.nonzero(_ended(before_us, at_us))
+    highest[row_ended, :, generation] = np.nan
     row = np.arange(len(usage))
     hour = at_us // _HOUR_US % _HOURS
     cell = (row, slice(None), at_us // _GENERATION_US % _GENERATIONS, hour)

@@ -51,6 +51,22 @@ def test_the_quantile_is_that_of_what_was_seen_within_one_bin(seed: int, probabi
     assert low - 0.1 <= result <= high + 0.1
 
 
+@pytest.mark.parametrize("probability", [0.5, 0.05, 0.01, 0.002, 1e-6])
+def test_one_time_of_day_reads_what_all_times_read_and_nothing_of_a_resource_of_which_nothing_was_learned(
+    probability: float,
+) -> None:
+    rng = np.random.default_rng(31)
+    values, at_us = rng.gamma(2.0, 1.0, 900), rng.integers(0, 24, 900) * 3600 * SECOND
+    table = residuals.learn(residuals.empty(3), values, rng.choice([0, 2], 900), at_us)
+    asked = np.full((3, 2), probability)
+    for time in (0, 23):
+        whole = residuals.quantile(table, probability)[time]
+        own = residuals.quantiles(table, time, asked, wanted=probability)
+        np.testing.assert_array_equal(own, np.stack([whole, whole], axis=1))
+        assert np.isnan(own[1]).all()
+        assert not np.isnan(own[[0, 2]]).any()
+
+
 @given(st.integers(0, 2**31), st.lists(st.floats(1e-12, 0.99), min_size=2, max_size=2))
 def test_less_risk_never_means_a_lower_peak(seed: int, probabilities: list[float]) -> None:
     table = taught(np.random.default_rng(seed).gamma(2.0, 1.0, 50))

@@ -163,8 +163,10 @@ class PredictionPartition:
         before = self._watermark.second
         self._watermark = self._watermark.seen(head.at_us // 1_000_000, head.node)
         now, every = self._watermark.second, self.settings.predict.update_seconds
+        if now == before:
+            return []
         outputs: list[Output] = []
-        ended = self._sums.end(before) if before and before != now and self.settings.forecast.enabled else None
+        ended = self._sums.end(before) if before and self.settings.forecast.enabled else None
         if ended is not None:
             outputs += self._flush()
             outputs += self._workloads(*ended, message_index)

@@ -193,21 +193,24 @@ def fields(
     strength = np.where(used, output.strength, 0.0)
     total = strength.sum(axis=1, keepdims=True)
     weights = np.round(np.divide(strength, total, out=np.zeros_like(strength), where=total > 0), _DIGITS)
-    for row in rows:
-        rank, head = int(output.rank[row]), heads[row]
+    chosen = list(rows)
+    columns = (at_us, output.reject, np.round(output.score, _DIGITS), output.rank, output.spikes, weights, since_us)
+    # Whole columns become numbers of Python at once: one by one takes as long as all the rest of a message.
+    for row, *numbers in zip(chosen, *(column[chosen].tolist() for column in columns), strict=True):
+        at, reject, score, rank, spikes, shares, since = numbers
         yield (
             row,
             {
-                "node": head.node,
-                "at_us": int(at_us[row]),
-                "seq": head.seq,
-                "reject": bool(output.reject[row]),
-                "score": float(np.round(output.score[row], _DIGITS)),
+                "node": heads[row].node,
+                "at_us": at,
+                "seq": heads[row].seq,
+                "reject": reject,
+                "score": score,
                 "threshold": settings.threshold,
                 "rank": rank,
-                "spikes": output.spikes[row, :rank].tolist(),
-                "weights": weights[row, :rank].tolist(),
-                "since_us": int(since_us[row]),
+                "spikes": spikes[:rank],
+                "weights": shares[:rank],
+                "since_us": since,
                 "subspace": settings.subspace,
             },
         )

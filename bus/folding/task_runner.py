@@ -23,6 +23,7 @@ from bus.accounting.ledger import EXPIRED, LEDGER
 from bus.api import FULL
 from bus.folding import careful, resumption
 from bus.folding.checkpoint import Checkpoint, Store
+from bus.folding.portion import Portion
 from bus.folding.publication import Publication
 from bus.folding.shedding import Thinning
 from bus.folding.task import Fold, Journal, Shared, Task
@@ -87,13 +88,12 @@ class TaskRunner:
         self._account = LEDGER.account("process", task.source)
         self._thinning = Thinning(shared.shedding, task.name, health, self._account, patient=task.patient)
         self._rows = Publication(client, journal, self._names, timeout_seconds=self._timeout)
-        self._doubt = careful.Doubt()
-        self._saved = self._stored_us = 0
+        self._doubt, self._portion = careful.Doubt(), Portion(patient=task.patient)
+        self.sequence = self.lag = self._saved = self._stored_us = 0
         self._consistent = True
         self._leave = asyncio.Event()
         self._saving: asyncio.Task[None] | None = None
         self.since = self._pause = 0.0
-        self.sequence = self.lag = 0
 
     @property
     def refolding(self) -> bool:
@@ -225,10 +225,10 @@ class TaskRunner:
                 process = self._live.current.process
                 linger = self._linger.seconds(process.tick_seconds, patient=self.task.patient)
                 messages = await reader.read(linger_seconds=linger, timeout_seconds=_READ_SECONDS)
-                if messages:
-                    if not self.refolding:
-                        messages = await self._thinning.thinned(reader, messages)
-                    await self._fold(messages, source)
+                if messages and not self.refolding:
+                    messages = await self._thinning.thinned(reader, messages)
+                for portion in self._portion.split(messages):
+                    await self._fold(portion, source)
                 self.lag = reader.pending
                 if behind and messages and not self.lag:
                     behind = False
@@ -261,7 +261,7 @@ class TaskRunner:
         self.sequence, self._stored_us, self._consistent = messages[-1].sequence, messages[-1].stored_us, True
 
     def _timed_fold(self, messages: Sequence[Received]) -> careful.Result:
-        with FOLD.time():
+        with FOLD.time(), self._portion.timed(len(messages)):
             return self._doubt.fold(self._state, messages)
 
     async def _save_soon(self) -> None:

@@ -53,9 +53,9 @@ class Process(Section):
         1,
         ge=1,
         le=64,
-        description="Processors that `spazio up` starts. Each folds its share of the partitions, on one core; start "
-        "another when `spazio_messages_skipped_total` grows and a core is free. Elsewhere start `spazio process` so "
-        "many times.",
+        description="Processors that `spazio up` and `spazio replay` start. Each folds its share of the partitions, on "
+        "one core; start another when `spazio_messages_skipped_total` grows, or a replay takes long, and a core is "
+        "free. Elsewhere start `spazio process` so many times.",
     )
     replica: int = Field(
         1,

@@ -12,7 +12,7 @@ from schemas import role
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from spazio.credentials import embedded
-from spazio.service import child
+from spazio.service import addresses, child
 from spazio.service.child import Child, Recipe, Unstartable
 
 _START_SECONDS = 15.0
@@ -70,20 +70,30 @@ class Supervised:
         return self._settings
 
     async def start(self, services: Mapping[str, Sequence[str]]) -> None:
-        """Start commands of spazio by name, and wait until they are ready.
+        """Start commands of spazio by name, and wait until they are ready; of processors as many as the settings say.
 
         Raises:
             Unstartable: One of them does not start.
         """
-        base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
-        for name, arguments in services.items():
-            nats = self._settings.nats.model_copy(update={"credentials": self._access.of(name, self._settings)})
-            environ = base | all_settings.environment(self._settings.model_copy(update={"nats": nats}))
-            note = self._settings.data.dir / "run" / f"{name}.json"
-            command = [sys.executable, "-m", "spazio", *arguments]
-            self._add(Recipe(name, command, partial(child.noted, [note]), partial(dict, environ)))
-        for name in services:
+        replicas = {"process": self._settings.process.replicas}
+        started = [
+            self._add_service(name, arguments, replica)
+            for name, arguments in services.items()
+            for replica in range(1, 1 + replicas.get(name, 1))
+        ]
+        for name in started:
             await self._ready(name)
+
+    def _add_service(self, service: str, arguments: Sequence[str], replica: int) -> str:
+        name = addresses.child(service, replica)
+        nats = self._settings.nats.model_copy(update={"credentials": self._access.of(service, self._settings)})
+        process = self._settings.process.model_copy(update={"replica": replica})
+        base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
+        environ = base | all_settings.environment(self._settings.model_copy(update={"nats": nats, "process": process}))
+        note = self._settings.data.dir / "run" / f"{name}.json"
+        command = [sys.executable, "-m", "spazio", *arguments]
+        self._add(Recipe(name, command, partial(child.noted, [note]), partial(dict, environ)))
+        return name
 
     def _add(self, recipe: Recipe) -> None:
         made = self._children[recipe.name] = Child(recipe, lambda: None)

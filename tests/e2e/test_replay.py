@@ -38,9 +38,11 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_replay_of_a_recording_has_the_rows_that_the_recording_had(recording: Path) -> None:
-    answer = spazio("replay", "--data-dir", str(recording), "--json")
+def test_the_replay_of_a_recording_by_two_processors_has_the_rows_that_the_recording_had(recording: Path) -> None:
+    processors = ("--process-replicas", "2", "--log-level", "info")
+    answer = spazio("replay", "--data-dir", str(recording), "--json", *processors)
     assert answer.returncode == 0, answer.stderr
+    assert "process-2" in answer.stderr
     document = json.loads(answer.stdout)
     assert document["whole"]
     assert not document["faulty"]

@@ -241,6 +241,21 @@ def test_on_each_row_counts_what_was_good_on_it_and_on_a_new_row_what_was_good_o
     assert not expert.weights(loss, judged, in_force, ready).any()
 
 
+def test_the_rarer_violations_are_the_longer_the_partition_decides_which_base_counts_on_a_row() -> None:
+    judged = np.full((1, expert.COUNT, 1), 60.0, dtype=np.float32)
+    loss = 0.02 * judged
+    loss[0, base.CLOCK] /= 2
+    of_all = np.full((expert.COUNT, 1), 0.02)
+    of_all[base.PAST] /= 2
+    best = {
+        probability: expert.weights(
+            loss, judged, expert.nothing(1, probability)._replace(loss=of_all), np.ones(loss.shape, dtype=np.bool_)
+        ).argmax()
+        for probability in (0.1, 0.01)
+    }
+    assert best == {0.1: base.CLOCK, 0.01: base.PAST}
+
+
 def test_a_row_is_corrected_by_what_a_horizon_taught_and_never_beyond_the_ladder() -> None:
     corrected = np.zeros((1, expert.COUNT, 1), dtype=np.float32)
     failed = np.full(corrected.shape, 0.05 - 1.0)

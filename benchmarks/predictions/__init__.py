@@ -1,0 +1,1 @@
+"""What predictions cost beside the fold."""

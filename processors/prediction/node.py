@@ -177,24 +177,25 @@ class Nodes:
         times = np.repeat(at_us, group.COUNT)
         statistic.add(self._groups, group.rows(slots), usage.by_group.reshape(-1, 2), times, settings)
         exists = usage.slot >= 0
-        pod_times = at_us[usage.window[exists]]
-        statistic.add(self._pods, usage.slot[exists], usage.by_pod[exists], pod_times, settings)
+        statistic.add(self._pods, usage.slot[exists], usage.by_pod[exists], at_us[usage.window[exists]], settings)
 
-        old = table.take(self._state, slots)
-        shares = (usage.by_group / old.sizes[:, None, :]).reshape(len(slots), -1)
-        is_recent = at_us - old.calibrated.at_us <= settings.update_seconds * _RECENT * 1e6
-        old.recent[~is_recent] = np.nan
+        state = self._state
+        old, recent, windows = table.take(state.calibrated, slots), state.recent[slots], state.windows[slots]
+        shares = (usage.by_group / state.sizes[slots][:, None, :]).reshape(len(slots), -1)
+        recent[at_us - old.at_us > settings.update_seconds * _RECENT * 1e6] = np.nan
+        recent[np.arange(len(slots)), windows % _RECENT] = usage.mean
         own, adapted, self._calibration.today = adaptive.update(
-            clock.set_back(old.calibrated, at_us, self._params.gap_seconds),
-            old.adaptive,
+            clock.set_back(old, at_us, self._params.gap_seconds),
+            table.take(state.adaptive, slots),
             self._calibration.today,
             shares,
             at_us,
             in_force=self._calibration.in_force,
             params=self._params,
         )
-        old.recent[np.arange(len(slots)), old.windows % _RECENT] = usage.mean
-        table.put(self._state, slots, old._replace(calibrated=own, adaptive=adapted, windows=old.windows + 1))
+        table.put(state.calibrated, slots, own)
+        table.put(state.adaptive, slots, adapted)
+        state.recent[slots], state.windows[slots] = recent, windows + 1
         return usage.by_group[:, group.NODE]
 
     def _score(

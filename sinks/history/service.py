@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
 _FIRST_TIDY_SECONDS, _TIDY_SECONDS = 60.0, 600.0
+_REST = 2.0  # times as long as a step of the upkeep takes: else it would take a core for seconds
 _LOCK_SECONDS = 4.0  # for an earlier process that is about to end
 
 _GAP_SECONDS = 60.0  # for which a gap shows, if no rows come
@@ -118,8 +119,10 @@ async def _tidy(pool: ThreadPoolExecutor, live: Live, folder: Path) -> None:
     while True:
         await asyncio.sleep(seconds)
         work = upkeep.steps(time.time_ns() // 1000, live.current.history)
+        began = time.monotonic()
         while await _in(pool, next, work, None):  # rows are written between two steps
-            pass
+            await asyncio.sleep(_REST * (time.monotonic() - began))
+            began = time.monotonic()
         seconds = _TIDY_SECONDS
 
 

@@ -5,7 +5,7 @@ the hour has ended ten minutes ago, all of its files become one. So a row is wri
 files of ten minutes at most, beside a few larger ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from sinks.history import layout
@@ -21,8 +21,8 @@ def settled(begin_us: int, now_us: int) -> bool:
     return begin_us + HOUR_US + _SETTLED_US <= now_us
 
 
-def compact(directory: Path, now_us: int) -> int:
-    """Merge the files of each hour that ended ten minutes ago; returns the number of files removed.
+def compact(directory: Path, now_us: int) -> Iterator[int]:
+    """Merge the files of each hour that ended ten minutes ago; yields the number of files removed, hour by hour.
 
     Damaged files are set aside; the others of their hour are merged.
 
@@ -30,18 +30,18 @@ def compact(directory: Path, now_us: int) -> int:
         OSError: An hour could not be merged, as on a full disk: its small files are still there. The other hours are
             merged.
     """
-    removed = 0
     committed = layout.committed(directory)
     failures: list[OSError] = []
     for folder, begin_us in layout.hours(directory):
+        removed = 0
         try:
             removed += layout.remove_contained(folder)
             if settled(begin_us, now_us):
                 removed += _compact_hour(folder, committed)
         except OSError as error:
             failures.append(error)
+        yield removed
     layout.raise_first(failures)
-    return removed
 
 
 def _compact_hour(folder: Path, committed: Mapping[str, int]) -> int:
@@ -54,39 +54,33 @@ def _compact_hour(folder: Path, committed: Mapping[str, int]) -> int:
     return removed
 
 
-def group(directory: Path, now_us: int, grouped: frozenset[Path]) -> frozenset[Path]:
-    """Merge the small files of hours that still fill.
+def group(directory: Path, now_us: int, grouped: frozenset[Path]) -> Iterator[frozenset[Path]]:
+    """Merge the small files of hours that still fill; yields the files that are merged ones, stream by stream.
 
     Args:
         directory: Folder of the history.
         now_us: Time in microseconds.
-        grouped: What an earlier call has returned; none: all files are taken as small, which costs one more merge.
-
-    Returns:
-        The files that are merged ones.
+        grouped: All that an earlier call has yielded; none: all files are taken as small, which costs one more merge.
 
     Raises:
         OSError: An hour could not be merged. The others are, and will be taken as small.
     """
     committed = layout.committed(directory)
-    results: set[Path] = set()
     failures: list[OSError] = []
     for folder, begin_us in layout.hours(directory):
         if settled(begin_us, now_us):
             continue
         for files in layout.by_stream(folder).values():
-            results |= grouped.intersection(path for path, _ in files)
+            large = grouped.intersection(path for path, _ in files)
             small = _newest_small([each for each in files if _is_committed(each[1], committed)], grouped)
-            if len(small) <= _FEW:
-                continue
             try:
-                merged = merge.merge(folder, small)
-                layout.remove_contained(folder)
-                results |= {merged} if merged else set()
+                if len(small) > _FEW and (merged := merge.merge(folder, small)):
+                    large |= {merged}
+                    layout.remove_contained(folder)
             except OSError as error:
                 failures.append(error)
+            yield large
     layout.raise_first(failures)
-    return frozenset(results)
 
 
 def _newest_small(files: list[tuple[Path, Name]], grouped: frozenset[Path]) -> list[tuple[Path, Name]]:

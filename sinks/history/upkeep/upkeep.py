@@ -5,7 +5,7 @@ Dropping comes first, because it makes room on a full disk, and no step keeps an
 
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from prometheus_client import Counter
@@ -32,14 +32,16 @@ class Upkeep:
             pass
 
     def steps(self, now_us: int, settings: History) -> Iterator[str]:
-        """Do every step once, and yield its name after it; a step that fails is logged and counted."""
+        """Do every step once, and yield its name after each part of it; one that fails is logged and counted."""
         directory = self._directory
         yield self._step("drop", lambda: retention.drop(directory, now_us, settings))
         if settings.max_bytes:
             yield self._step("limit", lambda: retention.limit(directory, now_us, settings))
         yield self._step("inspect", self._inspect)
-        yield self._step("group", lambda: self._group(now_us))
-        yield self._step("compact", lambda: compaction.compact(directory, now_us))
+        grouped: set[Path] = set()
+        if (yield from self._each("group", map(grouped.update, compaction.group(directory, now_us, self._grouped)))):
+            self._grouped = frozenset(grouped)
+        yield from self._each("compact", compaction.compact(directory, now_us))
         jobs: list[rollup.Job] = []
         yield self._step("list", lambda: jobs.extend(rollup.jobs(directory, now_us, settings)))
         for job in jobs:
@@ -48,13 +50,26 @@ class Upkeep:
     def _inspect(self) -> None:
         self._readable = damage.inspect(self._directory, self._readable)
 
-    def _group(self, now_us: int) -> None:
-        self._grouped = compaction.group(self._directory, now_us, self._grouped)
+    def _each(self, name: str, parts: Iterator[object]) -> Generator[str, None, bool]:
+        """Do a step part by part, and yield its name after each; returns whether it has not failed."""
+        while True:
+            try:
+                next(parts)
+            except StopIteration:
+                return True
+            except OSError as error:
+                _failed(name, error)
+                return False
+            yield name
 
     def _step(self, name: str, step: Callable[[], object]) -> str:
         try:
             step()
         except OSError as error:
-            FAILURES.labels(name).inc()
-            log.warning("history.upkeep_failed", extra={"step": name, "reason": str(error)})
+            _failed(name, error)
         return name
+
+
+def _failed(name: str, error: OSError) -> None:
+    FAILURES.labels(name).inc()
+    log.warning("history.upkeep_failed", extra={"step": name, "reason": str(error)})

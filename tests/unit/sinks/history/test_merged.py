@@ -57,7 +57,7 @@ def test_a_row_has_its_classes_in_their_order_however_many_they_are(tmp_path: Pa
     listed: list[dict[str, ClassRoom] | None] = [None, {}, *many]
     write(tmp_path, [row(second, classes) for second, classes in enumerate(listed)])
     before = ask(tmp_path)
-    assert compaction.compact(tmp_path, LATER_US) > 0
+    assert sum(compaction.compact(tmp_path, LATER_US)) > 0
     assert ask(tmp_path) == before
     counts = ask(tmp_path, "SELECT len(classes) FROM availability ORDER BY at_us")
     assert [count for (count,) in counts] == [None, 0, 1, 2, 8, 9, 13]
@@ -66,7 +66,7 @@ def test_a_row_has_its_classes_in_their_order_however_many_they_are(tmp_path: Pa
 
 def test_classes_have_no_more_columns_than_a_row_has_classes(tmp_path: Path) -> None:
     write(tmp_path, [row(1, {"a": room(1)}), row(2, {"a": room(1), "b": room(2)})])
-    compaction.compact(tmp_path, LATER_US)
+    sum(compaction.compact(tmp_path, LATER_US))
     assert merged.places(list(pl.read_parquet_schema(stored(tmp_path)))) == 2
     assert ask(tmp_path, "SELECT class, available FROM classes ORDER BY ALL") == [("a", 1), ("a", 1), ("b", 2)]
 
@@ -75,10 +75,10 @@ def test_rows_that_come_late_are_merged_with_merged_ones(tmp_path: Path) -> None
     rows = [row(second, {name: room(second) for name in "abc"[: second % 4]} or None) for second in range(12)]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     write(whole, rows)
-    compaction.compact(whole, LATER_US)
+    sum(compaction.compact(whole, LATER_US))
     for begin in (0, 4, 8):
         write(parts, rows[begin : begin + 4], first=begin + 1)
-        compaction.compact(parts, LATER_US)
+        sum(compaction.compact(parts, LATER_US))
     assert ask(parts) == ask(whole)
     assert len(ask(parts)) == 12
 
@@ -86,7 +86,7 @@ def test_rows_that_come_late_are_merged_with_merged_ones(tmp_path: Path) -> None
 def test_merged_files_are_read_without_the_file_that_has_no_rows(tmp_path: Path) -> None:
     """A folder that was copied without the files that have no rows."""
     write(tmp_path, [row(second, {"a": room(second), "b": room(1)}) for second in range(3)])
-    compaction.compact(tmp_path, LATER_US)
+    sum(compaction.compact(tmp_path, LATER_US))
     before = ask(tmp_path, "SELECT node, at_us, classes, available, cpu_saturation FROM availability ORDER BY at_us")
     layout.stand_in(tmp_path, "availability").unlink()
     after = ask(tmp_path, "SELECT node, at_us, classes, available, usage_cpu FROM availability ORDER BY at_us")
@@ -105,7 +105,7 @@ def test_merged_rows_have_the_digits_that_are_stated(tmp_path: Path) -> None:
         f"SELECT {', '.join([*numbers, *shares])}, usage_cpu, cpu_saturation, usage_memory, usage_disk, free_cpu, "
         "free_memory, limit_cpu, limit_memory, classes FROM availability WHERE node = 'n'"
     )
-    compaction.compact(tmp_path, LATER_US)
+    sum(compaction.compact(tmp_path, LATER_US))
     ((*results, classes),) = ask(tmp_path, asked)
     assert results == [
         *(12.34, 2.99, 2.3, 0.0, 0.1234568),

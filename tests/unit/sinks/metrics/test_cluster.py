@@ -217,7 +217,7 @@ def test_files_of_before_there_were_classes_are_read_and_merged_with_new_ones(tm
             (11, "web"),
         ]
         assert ask(tmp_path, "SELECT nodes, available FROM cluster") == [(1, 2)]
-        compaction.compact(tmp_path, (START + 9 * 3600) * 1_000_000)
+        sum(compaction.compact(tmp_path, (START + 9 * 3600) * 1_000_000))
     assert len([name for file, name in layout.files(tmp_path) if "1970" not in str(file)]) == 1
 
 

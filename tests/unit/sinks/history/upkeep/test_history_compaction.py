@@ -160,10 +160,10 @@ def test_files_of_a_flush_that_is_not_committed_are_left_alone(tmp_path: Path) -
         patch.setattr(layout, "write_cursor", lambda *_: (_ for _ in ()).throw(OSError("full")))
         with pytest.raises(OSError, match="full"):
             target.flush()
-    assert compaction.compact(tmp_path, LATER_US) == 0
+    assert sum(compaction.compact(tmp_path, LATER_US)) == 0
     target.flush()
     assert exactly(tmp_path, [1, 2, 3, 4])
-    assert compaction.compact(tmp_path, LATER_US) == 4
+    assert sum(compaction.compact(tmp_path, LATER_US)) == 4
     assert exactly(tmp_path, [1, 2, 3, 4])
 
 
@@ -173,7 +173,7 @@ def test_a_start_removes_what_a_killed_compaction_left(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "unlink", lambda *_, **__: (_ for _ in ()).throw(Killed()))
         with pytest.raises(Killed):
-            compaction.compact(tmp_path, LATER_US)
+            sum(compaction.compact(tmp_path, LATER_US))
     assert not exactly(tmp_path, [1, 2, 3, 4])
     writer(tmp_path)
     assert exactly(tmp_path, [1, 2, 3, 4])
@@ -184,9 +184,9 @@ def test_a_damaged_cursor_stops_compaction_until_the_next_start(tmp_path: Path) 
     made(tmp_path, range(3, 5))
     (tmp_path / ".S.cursor.json").write_text("{")
     with pytest.raises(OSError, match="is no cursor"):
-        compaction.compact(tmp_path, LATER_US)
+        sum(compaction.compact(tmp_path, LATER_US))
     assert writer(tmp_path).cursor == 4
-    assert compaction.compact(tmp_path, LATER_US) == 4
+    assert sum(compaction.compact(tmp_path, LATER_US)) == 4
 
 
 def test_a_folder_that_looks_like_a_partition_hides_no_column(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_merged_files_take_the_encodings_for_numbers_and_both_libraries_read_the
     tables = [table for table in TABLES if table.name in ("samples", "availability")]
     before = {table.name: rows_of(tmp_path, table) for table in tables}
     samples = frame(tmp_path, "samples")
-    assert compaction.compact(tmp_path, LATER_US) > 0
+    assert sum(compaction.compact(tmp_path, LATER_US)) > 0
     assert frame(tmp_path, "samples").equals(samples)
     for table in tables:
         assert rows_of(tmp_path, table) == before[table.name]
@@ -235,6 +235,11 @@ def files(directory: Path) -> int:
     return len(list(layout.files(directory)))
 
 
+def merged_early(directory: Path, now_us: int, grouped: frozenset[Path]) -> frozenset[Path]:
+    """Merge the small files of hours that still fill; return the merged ones."""
+    return frozenset[Path]().union(*compaction.group(directory, now_us, grouped))
+
+
 def fed(directory: Path, sequences: range) -> Writer:
     """Write two messages a flush."""
     target = writer(directory)
@@ -246,20 +251,20 @@ def fed(directory: Path, sequences: range) -> Writer:
 
 def test_small_files_of_an_hour_that_still_fills_are_merged_once(tmp_path: Path) -> None:
     fed(tmp_path, range(1, 17))
-    grouped = compaction.group(tmp_path, NOW_US, frozenset())
+    grouped = merged_early(tmp_path, NOW_US, frozenset())
     assert (grouped, files(tmp_path)) == (frozenset(), 16)  # eight a table are few
     fed(tmp_path, range(17, 21))
-    grouped = compaction.group(tmp_path, NOW_US, grouped)
+    grouped = merged_early(tmp_path, NOW_US, grouped)
     assert grouped == {path for path, _ in layout.files(tmp_path)}
     assert files(tmp_path) == 2
     fed(tmp_path, range(21, 41))
-    second = compaction.group(tmp_path, NOW_US, grouped)
+    second = merged_early(tmp_path, NOW_US, grouped)
     assert second > grouped
     assert files(tmp_path) == 4
-    assert compaction.group(tmp_path, NOW_US, second) == second
+    assert merged_early(tmp_path, NOW_US, second) == second
     assert exactly(tmp_path, [*range(1, 41)])
-    assert compaction.compact(tmp_path, NOW_US) == 0
-    assert compaction.compact(tmp_path, LATER_US) == 4
+    assert sum(compaction.compact(tmp_path, NOW_US)) == 0
+    assert sum(compaction.compact(tmp_path, LATER_US)) == 4
     assert exactly(tmp_path, [*range(1, 41)])
 
 
@@ -270,7 +275,7 @@ def test_a_file_beyond_the_cursor_is_not_merged_early(tmp_path: Path) -> None:
         patch.setattr(layout, "write_cursor", lambda *_: (_ for _ in ()).throw(OSError("full")))
         with pytest.raises(OSError, match="full"):
             target.flush()
-    grouped = compaction.group(tmp_path, NOW_US, frozenset())
+    grouped = merged_early(tmp_path, NOW_US, frozenset())
     assert {layout.parse(path) for path in grouped} == {layout.Name(CREATED, 1, 20)}
     target.flush()
     assert exactly(tmp_path, [*range(1, 23)])
@@ -280,7 +285,7 @@ def test_a_file_beyond_the_cursor_is_not_merged_early(tmp_path: Path) -> None:
 def test_killed_while_it_merges_early_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
     killed = 0
     fed(tmp_path / "begun", range(1, 21))
-    compaction.group(tmp_path / "begun", NOW_US, frozenset())
+    merged_early(tmp_path / "begun", NOW_US, frozenset())
     fed(tmp_path / "begun", range(21, 41))
     for number in range(60):
         folder = tmp_path / str(number)
@@ -288,7 +293,7 @@ def test_killed_while_it_merges_early_no_row_is_lost_or_doubled(tmp_path: Path) 
         grouped = frozenset(path for path, name in layout.files(folder) if name.last == 20 and name.first == 1)
         with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
             break_after(patch, number, Killed())
-            compaction.group(folder, NOW_US, grouped)
+            merged_early(folder, NOW_US, grouped)
             break
         killed += 1
         fed(folder, range(41, 43))
@@ -301,8 +306,8 @@ def test_a_failed_early_merge_is_done_at_the_next_pass(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
         with pytest.raises(OSError, match="full"):
-            compaction.group(tmp_path, NOW_US, frozenset())
+            merged_early(tmp_path, NOW_US, frozenset())
     assert files(tmp_path) == 20
-    compaction.group(tmp_path, NOW_US, frozenset())
+    merged_early(tmp_path, NOW_US, frozenset())
     assert files(tmp_path) == 2
     assert exactly(tmp_path, [*range(1, 21)])

@@ -8,7 +8,7 @@ KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/kube
 KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
 GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' nice go build
 
-.PHONY: install up test test-all check format bench evaluate evaluate-truth peers audit release-check site pins docs kube-tools clean
+.PHONY: install up test test-all check format bench evaluate evaluate-truth peers audit release-check site pins docs digests kube-tools clean
 .DEFAULT_GOAL := install
 
 .venv/.run: requirements.txt pyproject.toml
@@ -84,6 +84,9 @@ docs: .venv/.run
 	$(BIN)/spazio schema --out docs
 site: .venv-site/.run
 	.venv-site/bin/python .ci/site.py
+# Images of others by version and digest, as their registries have them now; needs docker.
+digests:
+	deploy/digests.sh
 pins:
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra all pyproject.toml -o requirements.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra all --group dev pyproject.toml -o requirements-dev.txt

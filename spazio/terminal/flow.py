@@ -1,7 +1,8 @@
 """`spazio doctor --flow`: the ledger of the last hour, stream by stream and reader by reader.
 
-What was published is what a stream has stored: its sequences count every message. Each service that reads a stream says
-what it has received and what became of that. The ledger adds up if every sequence that a reader of a whole stream has
+It begins with the agents: how many blocks a stream has of each node, of those that the numbers of its first and last
+block promise. A stream counts every message by its sequences. Each service that reads a stream says what it has
+received and what became of that. The ledger adds up if every sequence that a reader of a whole stream has
 passed was received or is known to have expired, and if everything received has an outcome.
 """
 
@@ -19,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bus import errors, stream
-from bus.accounting import exchange, ledger
+from bus.accounting import exchange, ledger, source
 from bus.accounting.exchange import Report
 from bus.accounting.ledger import Statement
 from bus.client import Client
@@ -28,7 +29,7 @@ from bus.stream import Stream
 from schemas import channel, role
 from schemas.settings import Settings
 from schemas.subject import Names, is_subject
-from spazio.terminal import clean, latest
+from spazio.terminal import clean, latest, sources
 
 _WAIT_SECONDS = 0.5
 _HOUR_SECONDS = 3600
@@ -75,16 +76,19 @@ async def show(settings: Settings, *, json_output: bool) -> int:
     """
     async with latest.dial(settings) as client:
         flows, lines = await _snapshot(client, settings)
+        published = await source.read(client, Names(settings.prefix), settings.nats.request_timeout_seconds)
     faults = [f"{_owner(line)}: {line.statement.account}: {fault}" for line in lines for fault in line.faults]
     if not lines:
         faults = ["no service answers: start `spazio up`, or let this user publish to the subject of the ledgers"]
     if json_output:
         readers = [asdict(line) | {"statement": line.statement._asdict()} for line in lines]
-        print(json.dumps({"streams": [asdict(flow) for flow in flows], "readers": readers, "faults": faults}))
+        shown = {"agents": sources.content(published), "streams": [asdict(flow) for flow in flows], "readers": readers}
+        print(json.dumps(shown | {"faults": faults}))
     else:
         console = Console()
         if not console.is_terminal:
             console = Console(width=_WIDTH)
+        console.print(sources.table(published))
         console.print(_streams(flows))
         console.print(_readers(lines))
         for fault in faults:

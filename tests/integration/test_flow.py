@@ -5,11 +5,15 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from bus.accounting import exchange, ledger
+from bus import stream
+from bus.accounting import exchange, ledger, source
 from bus.accounting.ledger import Ledger
+from bus.accounting.source import Source
 from bus.health import Health
 from schemas import codec
 from schemas.live import Live
@@ -46,6 +50,8 @@ async def test_the_ledger_of_the_last_hour_adds_up_and_names_what_was_refused(
     assert await flow.show(quick, json_output=True) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["faults"] == []
+    # The block that nobody can read counts as stored, and hides none here: it is not the first and not the last.
+    assert shown["agents"]["nodes"] == 1
     assert {each["name"]: each["stored"] for each in shown["streams"]}[NAMES.telemetry] == 7
     lines = {(each["statement"]["account"], each["statement"]["stream"]): each for each in shown["readers"]}
     messages, rows = (lines[name, NAMES.telemetry] for name in ("history", "history rows"))
@@ -131,3 +137,56 @@ async def test_names_in_answers_are_shown_as_they_are_written_and_asked_for_only
     assert "two words" in shown
     assert r"evil\x1b[2J" in shown
     assert "\x1b[2J" not in shown
+
+
+async def test_the_ledger_begins_with_the_blocks_that_agents_should_have_published(
+    client: Client, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await stream.ensure(client, settings)
+    js = client.jetstream()
+
+    async def publish(node: str, *seconds: int, boot: str = "boot") -> None:
+        for second in seconds:
+            made = block(node, second).model_copy(update={"boot": boot})
+            await js.publish(NAMES.node("samples", node), codec.encode(made))
+
+    await publish("whole", 0, 1, 2, 3)
+    await publish("a.lacking", 0, 1, 5, 9)
+    await publish("again", 0, 4)
+    await publish("again", 1, boot="later")
+    usage = [("pods", b"{}"), ("containers", b"{}")]
+    for kind, payload in usage:
+        await js.publish(NAMES.node(kind, "whole"), payload)
+    await flow.show(settings, json_output=True)
+    assert json.loads(capsys.readouterr().out)["agents"] == {
+        "nodes": 3,
+        "looked_at": 3,
+        "started_again": 1,
+        "measured": 14,
+        "stored": 8,
+        "missing": 6,
+        "lacking": [{"node": "a_lacking", "kind": "samples", "stored": 4, "measured": 10, "missing": 6}],
+    }
+    await flow.show(settings, json_output=False)
+    output = " ".join(capsys.readouterr().out.split())
+    assert "3 nodes; 1 started again and are not counted 14 8 6" in output
+    assert "a_lacking (samples) 10 4 6" in output
+
+
+async def test_of_many_nodes_some_are_looked_at_and_it_says_so(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stream.ensure(client, settings)
+    monkeypatch.setattr(source, "MOST", 2)
+    for node in "abc":
+        await client.jetstream().publish(NAMES.node("samples", node), codec.encode(block(node, 0)))
+    answer = await source.read(client, NAMES, 2)
+    assert ([each.node for each in answer.looked_at], answer.nodes) == (["a", "b"], 3)
+
+
+@given(seconds=st.sets(st.integers(0, 50), min_size=1))
+def test_what_is_missing_is_what_lies_between_the_first_block_and_the_last(seconds: set[int]) -> None:
+    measured = max(seconds) - min(seconds) + 1
+    expected = len(set(range(min(seconds), max(seconds) + 1)) - seconds)
+    assert Source("n", "samples", len(seconds), measured).missing == expected
+    assert Source("n", "samples", len(seconds) + 1, measured).missing == max(0, expected - 1)

@@ -130,6 +130,11 @@ class Connection(Tapped):
         own = 0 if self._own is None else self._own.payload_bytes
         return min(largest, own) if own else largest
 
+    @property
+    def role(self) -> str:
+        """Role of the user, by the inboxes that its credential gives it; empty: it has no credential, or no role."""
+        return "" if self._own is None else self._own.inbox.removeprefix(role.INBOX).removeprefix("_")
+
     def may_publish(self, subject: str) -> bool:
         """Tell whether the user may publish to a subject, as far as its credential says."""
         return self._own is None or self._own.may_publish(subject)

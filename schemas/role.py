@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from schemas import channel
+from schemas import channel, request
 from schemas.channel import AGENT_KINDS, CHANNELS, TELEMETRY_KINDS, Store
 from schemas.subject import Names, token
 
@@ -22,11 +22,8 @@ READER = "reader"
 ADMIN = "admin"
 LOCAL = "local"
 
-CHECKPOINTS = Store("CHECKPOINTS", "checkpoints of processor state")
-
 INBOX = "_INBOX"
 ACROSS = "_R_."  # what the server names as the reply of a request from another account
-API = "$JS.API."
 API_APART = "$JS.spazio.API."  # in the account of a role; other clients ask so too if given the domain "spazio"
 FLOW = "flow"  # behind the prefix: requests for the ledgers of all services; one token more: the answers
 _LONGEST_INBOX_TOKEN = 64  # a longer one is hashed, so that subject and reply fit into one line of the protocol
@@ -82,7 +79,7 @@ def apart(subject: str) -> str:
 
     Requests to the JetStream API have another one, since each account answers `$JS.API` itself.
     """
-    return API_APART + subject[len(API) :] if subject.startswith(API) else subject
+    return API_APART + subject[len(request.API) :] if subject.startswith(request.API) else subject
 
 
 def node(names: Names, name: str) -> Grant:
@@ -119,12 +116,6 @@ def region(names: Names, nodes: Iterable[str]) -> Grant:
     return Grant(published, (_inbox(REGION), *(grant.subscribe[0] for grant in grants), names.model))
 
 
-def stored_name(store: Store, names: Names) -> str:
-    """Return the name of the stream that keeps a stream's, bucket's or object store's messages."""
-    before = "OBJ_" if store == CHECKPOINTS else "KV_" if store.bucket else ""
-    return before + names.store(store.name)
-
-
 def store_of(kind: str) -> Store:
     """Return the store of a kind that is kept in one."""
     (store,) = {row.store for row in CHANNELS if row.kind == kind}
@@ -133,23 +124,6 @@ def store_of(kind: str) -> Store:
 
 def _inbox(role: str) -> str:
     return f"{INBOX}_{role}.>"
-
-
-def _api(*verbs: str) -> tuple[str, ...]:
-    return tuple(f"{API}{verb}" for verb in verbs)
-
-
-def _reading(names: Names, stores: Iterable[Store]) -> tuple[str, ...]:
-    """Return the requests by which stores are read: by consumers without a name, and directly.
-
-    A consumer with a name could replace that of a processor's lease, so only processors may create those.
-    """
-    requests = ["STREAM.INFO.*"]
-    for store in stores:
-        kept = stored_name(store, names)
-        requests += [f"CONSUMER.CREATE.{kept}", f"CONSUMER.INFO.{kept}.*", f"CONSUMER.MSG.NEXT.{kept}.*"]
-        requests += [f"DIRECT.GET.{kept}", f"DIRECT.GET.{kept}.>", f"STREAM.MSG.GET.{kept}"]
-    return _api(*requests)
 
 
 def _bucket(names: Names, store: Store) -> str:
@@ -174,9 +148,9 @@ def _region(names: Names) -> Grant:
 
 
 def _process(names: Names) -> Grant:
-    requests = _api(
+    requests = request.api(
         *(f"STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE", "MSG.GET")),
-        f"STREAM.PURGE.{stored_name(CHECKPOINTS, names)}",
+        f"STREAM.PURGE.{request.stored_name(request.CHECKPOINTS, names)}",
         *(f"CONSUMER.{verb}.>" for verb in ("CREATE", "INFO", "DELETE", "MSG.NEXT", "RESET", "UNPIN")),
         "DIRECT.GET.>",
     )
@@ -186,7 +160,7 @@ def _process(names: Names) -> Grant:
 
 
 def _cache(names: Names) -> Grant:
-    requests = _reading(names, (channel.ESTIMATES, channel.AVAILABILITY))
+    requests = request.reading(names, (channel.ESTIMATES, channel.AVAILABILITY))
     written = (_bucket(names, channel.AVAILABILITY), names.of("cache", "cursor"), _dead(names))
     return Grant((*written, *requests), (_inbox("cache"),))
 
@@ -194,13 +168,13 @@ def _cache(names: Names) -> Grant:
 def _history(names: Names) -> Grant:
     stores = (channel.TELEMETRY, channel.ESTIMATES, store_of("decision"))
     published = (*channel.published(names, "history"), _dead(names))
-    return Grant((*published, *_reading(names, stores)), (_inbox("history"),))
+    return Grant((*published, *request.reading(names, stores)), (_inbox("history"),))
 
 
 def _estimates_reader(role: str) -> Callable[[Names], Grant]:
     def grant(names: Names) -> Grant:
         published = (*channel.published(names, role), _dead(names))
-        return Grant((*published, *_reading(names, (channel.ESTIMATES,))), (_inbox(role),))
+        return Grant((*published, *request.reading(names, (channel.ESTIMATES,))), (_inbox(role),))
 
     return grant
 
@@ -209,48 +183,63 @@ def _extender(names: Names) -> Grant:
     buckets = (channel.AVAILABILITY, channel.RESERVATIONS, channel.NODES, channel.PODS)
     stores = (*buckets, channel.TELEMETRY, channel.ESTIMATES)
     written = (_bucket(names, channel.RESERVATIONS), names.of("decision", "*", "*"), _dead(names))
-    return Grant((*written, *channel.published(names, "extender"), *_reading(names, stores)), (_inbox("extender"),))
+    requests = request.reading(names, stores)
+    return Grant((*written, *channel.published(names, "extender"), *requests), (_inbox("extender"),))
 
 
 def _watch(names: Names) -> Grant:
-    kept = stored_name(CHECKPOINTS, names)
-    stores = (channel.TELEMETRY, channel.NODES, channel.PODS, CHECKPOINTS)
-    requests = (*_reading(names, stores), *_api(f"STREAM.PURGE.{kept}"))
+    kept = request.stored_name(request.CHECKPOINTS, names)
+    stores = (channel.TELEMETRY, channel.NODES, channel.PODS, request.CHECKPOINTS)
+    requests = (*request.reading(names, stores), *request.api(f"STREAM.PURGE.{kept}"))
     facts = tuple(names.of(kind, "*") for kind in ("nodefacts", "podfacts"))
     buckets = (_bucket(names, channel.NODES), _bucket(names, channel.PODS))
     return Grant((*facts, *buckets, _objects(names), _dead(names), *requests), (_inbox("watch"),))
 
 
 def _govern(names: Names) -> Grant:
-    return Grant(_api(f"DIRECT.GET.{stored_name(channel.PODS, names)}.>"), (_inbox("govern"),))
+    return Grant(request.api(f"DIRECT.GET.{request.stored_name(channel.PODS, names)}.>"), (_inbox("govern"),))
 
 
 def _load(names: Names) -> Grant:
-    requests = _reading(names, (channel.TELEMETRY, channel.NODES, channel.PODS))
+    requests = request.reading(names, (channel.TELEMETRY, channel.NODES, channel.PODS))
     return Grant((*_telemetry(names), *requests), (_inbox("load"),))
 
 
 def _dashboard(names: Names) -> Grant:
-    return _reader(names)._replace(subscribe=(_inbox("dashboard"), names.of(">"), "$KV.>"))
+    requests = [f"CONSUMER.CREATE.{request.stored_name(store, names)}.*" for store in request.LEASED]
+    free = [request.stored_name(store, names) for store in (*_free(), request.CHECKPOINTS)]
+    requests += [f"CONSUMER.CREATE.{kept}" for kept in free]
+    return Grant(
+        (*_looking(names), request.NEXT, request.DELETE, *request.api(*requests)),
+        (_inbox("dashboard"), names.of(">"), "$KV.>"),
+    )
 
 
 def _reader(names: Names) -> Grant:
     # Clients give consumers names. On the streams of leases such a consumer could replace one.
-    named = [store for store in channel.stores() if store not in (channel.TELEMETRY, channel.ESTIMATES)]
-    requests = _api(
+    named = [f"CONSUMER.CREATE.{request.stored_name(store, names)}.>" for store in _free()]
+    requests = (request.NEXT, *request.api("CONSUMER.CREATE.*", *named))
+    heard = (_inbox(READER), f"{INBOX}.>", names.of(">"), "$KV.>")
+    return Grant((*_looking(names), *requests, "$JS.FC.>", "$JS.ACK.>"), heard)
+
+
+def _free() -> list[Store]:
+    return [store for store in channel.stores() if store not in request.LEASED]
+
+
+def _looking(names: Names) -> tuple[str, ...]:
+    """Return the requests by which everything is seen, without a consumer."""
+    requests = request.api(
         "INFO",
         *("STREAM.INFO.*", "STREAM.NAMES", "STREAM.LIST", "STREAM.MSG.GET.*", "DIRECT.GET.>"),
-        *("CONSUMER.CREATE.*", "CONSUMER.INFO.*.*", "CONSUMER.NAMES.*", "CONSUMER.LIST.*", "CONSUMER.MSG.NEXT.*.*"),
-        *(f"CONSUMER.CREATE.{stored_name(store, names)}.>" for store in named),
+        *("CONSUMER.INFO.*.*", "CONSUMER.NAMES.*", "CONSUMER.LIST.*"),
     )
-    asked = ("$SRV.PING", "$SRV.PING.>", "$SRV.INFO.>", "$SRV.STATS.>", names.of(FLOW))
-    heard = (_inbox(READER), f"{INBOX}.>", names.of(">"), "$KV.>")
-    return Grant((*requests, "$JS.FC.>", "$JS.ACK.>", *asked), heard)
+    return (*requests, "$SRV.PING", "$SRV.PING.>", "$SRV.INFO.>", "$SRV.STATS.>", names.of(FLOW))
 
 
 def _local(names: Names) -> Grant:
     reading = _reader(names)
-    return Grant((*_telemetry(names), *reading.publish, *_api("CONSUMER.CREATE.*.*.>")), reading.subscribe)
+    return Grant((*_telemetry(names), *reading.publish, *request.api("CONSUMER.CREATE.*.*.>")), reading.subscribe)
 
 
 def _service(grant: Callable[[Names], Grant]) -> Callable[[Names], Grant]:

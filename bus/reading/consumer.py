@@ -8,7 +8,7 @@ import nats.errors
 from nats.aio.client import Client
 
 from bus import api
-from bus.reading import setback
+from bus.reading import setback, slot
 from bus.reading.setback import Mark, SetBack
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,11 @@ class Consumers:
             config["deliver_policy"] = "last_per_subject"
         else:
             config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": position.sequence + 1}
-        answer = await self._api(f"CONSUMER.CREATE.{self._stream}", {"stream_name": self._stream, "config": config})
+        if slot.needed(self._client, self._stream):
+            answer = await slot.create(self._client, self._stream, config, self._timeout)
+        else:
+            request = {"stream_name": self._stream, "config": config}
+            answer = await self._api(f"CONSUMER.CREATE.{self._stream}", request)
         # Only now: until a consumer exists, each attempt begins at the new stream's start.
         self._stream_created = stream_created
         return Created(answer["name"], position, int(answer.get("num_pending", 0)))

@@ -9,9 +9,11 @@ as streams, the same subjects of the accounts from which those messages come.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from schemas import request
 from schemas import role as roles
 from schemas.channel import AGENT_KINDS
-from schemas.role import API, Role
+from schemas.request import API
+from schemas.role import Role
 from schemas.subject import Names, matches
 
 MAIN, NODES = "account", "nodes"
@@ -29,7 +31,7 @@ class Accounts:
     """
 
     def __init__(self, names: Names, public: Callable[[str], str]) -> None:
-        self._public, self._flow, self._model = public, names.of(roles.FLOW), names.model
+        self._names, self._public, self._flow, self._model = names, public, names.of(roles.FLOW), names.model
         self._heard = {each.name: _widest(each.grant(names).subscribe[1:]) for each in APART}
         self._answering = [each.name for each in APART if self._flow in each.grant(names).subscribe]
         self._sent: Mapping[str, tuple[str, ...]] = {
@@ -52,7 +54,8 @@ class Accounts:
         """Return what the account of a role imports, to publish and to hear, and what others hear of it."""
         sent = [
             self._import(MAIN, "service", subject) | {"local_subject": role.subject(subject)}
-            for subject in self._sent[role.name]
+            for granted in self._sent[role.name]
+            for subject in ([granted] if role.tools else request.narrowed(self._names, role.name, granted))
         ]
         heard = [self._import(MAIN, "stream", subject) for subject in self._heard[role.name]]
         for account in self._sent:

@@ -12,7 +12,6 @@ from bus.reading import lease as leases
 from bus.reading import leased, pin
 from bus.reading.lease import Lease, Lost
 from bus.reading.leased import LeasedReader
-from schemas import role
 from tests.support.secured import NAMES, attacker, secured
 
 CONSUMER = "process-0"
@@ -33,13 +32,13 @@ def lease_of(client: Client) -> Lease:
 
 async def pull(thief: Client) -> None:
     """Read the pin and pull messages under it, again and again."""
-    await thief.subscribe("_INBOX_history.stolen")
+    await thief.subscribe("_INBOX_reader.stolen")
     while True:
-        verb = role.apart(f"$JS.API.CONSUMER.INFO.{NAMES.telemetry}.{CONSUMER}")
+        verb = f"$JS.API.CONSUMER.INFO.{NAMES.telemetry}.{CONSUMER}"
         for own in pin.pins(json.loads((await thief.request(verb, timeout=2)).data)):
             terms = {"batch": 100, "expires": 10**9, "group": "owner", "id": own}
-            wanted = role.apart(f"$JS.API.CONSUMER.MSG.NEXT.{NAMES.telemetry}.{CONSUMER}")
-            await thief.publish(wanted, json.dumps(terms).encode(), reply="_INBOX_history.stolen")
+            wanted = f"$JS.API.CONSUMER.MSG.NEXT.{NAMES.telemetry}.{CONSUMER}"
+            await thief.publish(wanted, json.dumps(terms).encode(), reply="_INBOX_reader.stolen")
         await asyncio.sleep(0.05)
 
 
@@ -77,11 +76,11 @@ async def test_a_consumer_that_a_stranger_has_changed_is_made_again_and_what_it_
                 await held.acquire()
                 async with LeasedReader(client, held) as reader:
                     assert [each.data for each in await reader.read()] == [b"1"]
-                    thief = await attacker(running, "history", "_INBOX_history")
+                    thief = await attacker(running, "reader", "_INBOX_reader")
                     config = {**held._config, "filter_subjects": [NAMES.model]}
                     del config["durable_name"]
                     body = json.dumps({"stream_name": NAMES.telemetry, "config": config}).encode()
-                    verb = role.apart(f"$JS.API.CONSUMER.CREATE.{NAMES.telemetry}")
+                    verb = f"$JS.API.CONSUMER.CREATE.{NAMES.telemetry}"
                     changed = json.loads((await thief.client.request(verb, body, timeout=2)).data)
                     await thief.client.close()
                     assert changed["config"]["filter_subjects"] == [NAMES.model]
@@ -100,7 +99,7 @@ async def test_a_stranger_who_pulls_under_the_pin_of_a_lease_is_noticed_and_the_
         settings, before = running.settings("process"), leases.CONTENDED._value.get()
         async with connection.connect(settings, "process") as client, asyncio.TaskGroup() as group:
             await stream.ensure(client, settings)
-            thief = await attacker(running, "history", "_INBOX_history")
+            thief = await attacker(running, "reader", "_INBOX_reader")
             working = [group.create_task(produce(client))]
             async with asyncio.timeout(30), lease_of(client) as held:
                 await held.acquire()

@@ -85,8 +85,10 @@ def test_images_are_replaced_everywhere_and_pull_secrets_named() -> None:
     workloads = {key: first for key, first in result.items() if "template" in first.get("spec", {})}
     for key, first in workloads.items():
         kind = {"spazio-agent": "agent", "spazio-nats": "nats"}.get(key[2], "full")
-        assert container(result, key)["image"] == images[kind]
-        assert first["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+        pod = first["spec"]["template"]["spec"]
+        every = [*pod.get("initContainers", ()), *pod["containers"]]
+        assert {each["image"] for each in every} == {images[kind]}
+        assert pod["imagePullSecrets"] == [{"name": "pull"}]
     assert len(workloads) == 10
 
 
@@ -113,10 +115,10 @@ def test_settings_reach_all_components_and_addresses_all_policies() -> None:
         {"settings": {"SPAZIO_LOG_LEVEL": "debug"}, "controlPlane": {"cidrs": ["10.0.0.1/32", "10.0.0.2/32"]}}
     )
     policies = {key[2] for key in result if key[0] == "NetworkPolicy"}
-    assert policies == {"spazio-extender", "spazio-kubernetes", "spazio-watch"}
+    assert policies == {"spazio-agent", "spazio-extender", "spazio-kubernetes", "spazio-watch"}
     settings = [after["data"]["SPAZIO_LOG_LEVEL"] for key, (_, after) in result.items() if key[0] == "ConfigMap"]
     assert settings == ["debug", "debug"]
-    assert len(result) == 5
+    assert len(result) == 6
     for key in result:
         if key[0] == "NetworkPolicy":
             assert "192.0.2.1" not in yaml.safe_dump(result[key][1])
@@ -140,7 +142,7 @@ def test_a_component_that_is_left_out_takes_everything_of_its_own_with_it(name: 
     assert kinds & {"Deployment", "StatefulSet", "DaemonSet"}
     own = (f"spazio-{name}", f"spazio-{name}-nodes", f"spazio-{name}-floors", f"spazio-{name}-marks")
     assert {key[2] for key in result} <= {*own, *(["nodemetrics.spazio.io"] if name == "kubernetes" else [])}
-    assert ("ServiceAccount" in kinds) == (name in ("extender", "kubernetes"))
+    assert ("ServiceAccount" in kinds) == (name in ("agent", "extender", "kubernetes"))
 
 
 def test_binding_brings_its_right_and_is_off_otherwise() -> None:

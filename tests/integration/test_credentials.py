@@ -69,14 +69,13 @@ def test_the_kubernetes_objects_hold_the_files(tmp_path: Path) -> None:
     objects: dict[str, Any] = {
         each["metadata"]["name"]: each for each in yaml.safe_load_all((folder / "kubernetes.yaml").read_text())
     }
-    assert set(objects) == {"spazio-nats-accounts", "spazio-node-credentials"} | {
-        f"spazio-{each.name}-credentials" for each in role.ROLES
-    }
+    nodes = {"spazio-node-ip-10.eu", "spazio-node-my"}
+    assert set(objects) == {"spazio-nats-accounts", *nodes} | {f"spazio-{each.name}-credentials" for each in role.ROLES}
     assert objects["spazio-nats-accounts"]["data"]["accounts.conf"] == (folder / "server.conf").read_text()
-    assert set(objects["spazio-node-credentials"]["data"]) == {"ip-10.eu.creds", "my.creds"}
-    assert set(objects["spazio-cache-credentials"]["data"]) == {"nats.creds"}
+    for name in (*nodes, "spazio-cache-credentials"):
+        assert set(objects[name]["data"]) == {"nats.creds"}
     spaces = {name: each["metadata"]["namespace"] for name, each in objects.items()}
-    on_nodes = dict.fromkeys(("spazio-node-credentials", "spazio-govern-credentials"), "spazio-agents")
+    on_nodes = dict.fromkeys((*nodes, "spazio-govern-credentials"), "spazio-agents")
     assert spaces == dict.fromkeys(objects, "spazio") | on_nodes
 
 

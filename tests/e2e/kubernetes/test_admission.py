@@ -1,6 +1,7 @@
 """What RBAC allows and admission narrows, on a real API server: fields of nodes and autoscalers, and pods."""
 
 import copy
+import itertools
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
@@ -211,7 +212,6 @@ BAD: dict[str, dict[str, Any]] = {
     "the host's network": {"hostNetwork": True},
     "the host's processes": {"hostPID": True},
     "root": {"securityContext": {"runAsNonRoot": False}},
-    "another container first": {"initContainers": [{"name": "a", "image": "b"}]},
 }
 BAD_CONTAINER: dict[str, dict[str, Any]] = {
     "privileged": {"securityContext": {"privileged": True, "allowPrivilegeEscalation": True}},
@@ -230,11 +230,11 @@ async def test_the_namespace_of_the_agents_admits_agents_and_not_what_takes_the_
         pod = copy.deepcopy(agent)
         pod["spec"] |= change | {"volumes": pod["spec"]["volumes"] + change.get("volumes", [])}
         assert "pods here" in await create(shared, pod, "spazio-agents"), what
-    for what, change in BAD_CONTAINER.items():
+    for (what, change), kind in itertools.product(BAD_CONTAINER.items(), ("containers", "initContainers")):
         pod = copy.deepcopy(agent)
-        (container,) = pod["spec"]["containers"]
+        (container,) = pod["spec"][kind]
         container["securityContext"] |= change.get("securityContext", {})
         container |= {key: value for key, value in change.items() if key != "securityContext"}
         with suppress(KeyError):
             del container["startupProbe"], container["readinessProbe"], container["livenessProbe"]
-        assert " here " in await create(shared, pod, "spazio-agents"), what
+        assert " here " in await create(shared, pod, "spazio-agents"), (what, kind)

@@ -183,10 +183,14 @@ OF_SINK = [rule for rule in rules() if rule.role[1] in ("spazio-kubernetes", "sp
 OF_WATCH = [rule for rule in rules() if rule.role[1] == "spazio-watch"]
 
 
+OF_AGENT = [rule for rule in rules() if rule.role[1] == "spazio-agent"]  # test_node_secrets.py tries it
+
+
 def test_every_rule_is_tried() -> None:
-    assert sorted(rules()) == sorted(OF_BIND + OF_KICK + OF_SINK + OF_WATCH)
+    assert sorted(rules()) == sorted(OF_AGENT + OF_BIND + OF_KICK + OF_SINK + OF_WATCH)
+    assert [rule[1:] for rule in OF_AGENT] == [("", "secrets", "patch", "")]
     assert [rule.verb for rule in OF_BIND] == ["create", "get"]
-    assert len(rules()) == len(set(rules())) == 21
+    assert len(rules()) == len(set(rules())) == 22
     bindings = [thing for name in MANIFESTS for thing in documents(name) if thing["kind"].endswith("RoleBinding")]
     refs = [(binding["roleRef"], binding["subjects"][0]["name"]) for binding in bindings]
     assert {(ref["kind"], ref["name"]): account for ref, account in refs} == {

@@ -38,7 +38,9 @@ yes
 {{- $pod := .object.spec.template.spec -}}
 {{- $container := first $pod.containers -}}
 {{- $image := get .images (ternary "agent" (ternary "nats" "full" (eq .component "nats")) (eq .component "agent")) -}}
-{{- if $image -}}{{- $_ := set $container "image" $image -}}{{- end -}}
+{{- if $image -}}
+{{- range concat $pod.containers ($pod.initContainers | default list) -}}{{- $_ := set . "image" $image -}}{{- end -}}
+{{- end -}}
 {{- with $values.replicas -}}{{- $_ := set $.object.spec "replicas" . -}}{{- end -}}
 {{- with $values.resources -}}{{- $_ := set $container "resources" (mergeOverwrite $container.resources .) -}}{{- end -}}
 {{- with $values.nodeSelector -}}{{- $_ := set $pod "nodeSelector" . -}}{{- end -}}

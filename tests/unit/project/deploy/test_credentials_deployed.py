@@ -1,18 +1,58 @@
 """What `spazio credentials` writes for leaf servers and for Kubernetes."""
 
+import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from schemas.channel import AGENT_KINDS
-from spazio.credentials import claims, command, kubernetes
+from spazio.credentials import claims, command
 from tests.support.secured import NAMES
 
 
-def test_a_folder_with_more_nodes_than_a_secret_holds_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes, "SECRET_BYTES", 1500)
-    assert not [line for line in command.issue(tmp_path, NAMES, command.Wanted(["a"])) if "Secret" in line]
-    assert [line for line in command.issue(tmp_path, NAMES, command.Wanted(["b"])) if "larger than a Secret" in line]
+def encoded(file: Path) -> str:
+    return base64.b64encode(file.read_bytes()).decode()
+
+
+def objects(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the objects for Kubernetes by their names."""
+    listed = yaml.safe_load_all((folder / "kubernetes.yaml").read_text())
+    return {each["metadata"]["name"]: each for each in listed}
+
+
+def test_each_node_has_a_secret_of_its_own_unless_none_can_have_its_name(tmp_path: Path) -> None:
+    lines = list(command.issue(tmp_path, NAMES, command.Wanted(["a.b", "c", "My_host", "x" * 200])))
+    made = {name: each for name, each in objects(tmp_path).items() if name.startswith("spazio-node-")}
+    assert made.keys() == {"spazio-node-a.b", "spazio-node-c", "spazio-node-" + "x" * 200}
+    assert {each["metadata"]["namespace"] for each in made.values()} == {"spazio-agents"}
+    assert made["spazio-node-c"]["data"] == {"nats.creds": encoded(tmp_path / "nodes" / "c.creds")}
+    assert [line for line in lines if "leaves out" in line] == [
+        "kubernetes.yaml leaves out My_host, which no Secret can be named after"
+    ]
+    assert [line for line in lines if "no certificates" in line]
+
+
+def test_with_certificates_the_server_has_its_own_and_everybody_the_authority(tmp_path: Path) -> None:
+    folder = tmp_path / command.CERTIFICATES
+    folder.mkdir()
+    (folder / "ca.crt").write_text("authority")
+    (folder / "ca.key").write_text("secret")
+    command.issue(tmp_path, NAMES, command.Wanted(["a"]))
+    assert "spazio-nats-tls" not in objects(tmp_path), "of another server only the authority is known"
+    for name in ("server.crt", "server.key", "client.crt", "client.key"):
+        (folder / name).write_text(name)
+    lines = command.issue(tmp_path, NAMES, command.Wanted())
+    made = objects(tmp_path)
+    server = made["spazio-nats-tls"]
+    assert server["metadata"]["namespace"] == "spazio"
+    assert server["data"] == {name: encoded(folder / name) for name in ("server.crt", "server.key", "ca.crt")}
+    for name, each in made.items():
+        if name not in ("spazio-nats-tls", "spazio-nats-accounts"):
+            assert each["data"]["ca.crt"] == encoded(folder / "ca.crt"), name
+            assert set(each["data"]) == {"nats.creds", "ca.crt"}, name
+    assert not [line for line in lines if "no certificates" in line]
 
 
 def test_a_leaf_server_knows_the_nodes_and_is_told_of_revocations(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from processors.prediction.tier import priority
 from processors.prediction.tier.priority import Priority
 from schemas import settings as all_settings
 from schemas.messages.base import RELEASE
+from spazio.credentials import node_secret
 
 ROOT = Path(__file__).parents[4]
 MANIFESTS = ROOT / "deploy" / "kubernetes"
@@ -30,6 +31,11 @@ def things(kind: str) -> list[dict[str, Any]]:
     return [thing for _, thing in THINGS if thing["kind"] == kind]
 
 
+def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return all containers of a pod, those that run before the others first."""
+    return [*pod.get("initContainers", ()), *pod["containers"]]
+
+
 @pytest.mark.parametrize("name", PODS)
 def test_no_pod_can_do_more_than_its_work(name: str) -> None:
     pod = PODS[name]
@@ -37,13 +43,14 @@ def test_no_pod_can_do_more_than_its_work(name: str) -> None:
     assert pod["securityContext"]["runAsNonRoot"] is (name != GOVERN)
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
-    speaks = pod["serviceAccountName"] != "spazio-none"
-    assert pod["automountServiceAccountToken"] is speaks
+    # The token of the agent is for its init container alone.
+    assert pod["automountServiceAccountToken"] is (pod["serviceAccountName"] not in ("spazio-none", "spazio-agent"))
     (container,) = pod["containers"]
-    own = container["securityContext"]
-    assert (own["allowPrivilegeEscalation"], own["readOnlyRootFilesystem"]) == (False, True)
-    assert own["capabilities"] == {"drop": ["ALL"]}
-    assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+    for each in containers(pod):
+        own = each["securityContext"]
+        assert (own["allowPrivilegeEscalation"], own["readOnlyRootFilesystem"]) == (False, True)
+        assert own["capabilities"] == {"drop": ["ALL"]}
+        assert {"cpu", "memory"} <= each["resources"]["requests"].keys()
     assert {"readinessProbe", "livenessProbe", "startupProbe"} <= container.keys()
     hosts = {volume["name"] for volume in pod["volumes"] if "hostPath" in volume}
     written = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")} & hosts
@@ -56,14 +63,15 @@ def test_every_account_and_volume_and_setting_that_is_named_is_there() -> None:
     homes = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in things("ServiceAccount")}
     spaces = {name: thing["metadata"]["namespace"] for name, thing in WORKLOADS.items()}
     assert {(spaces[name], pod["serviceAccountName"]) for name, pod in PODS.items()} == homes
-    bound = {subject["name"] for each in things("ClusterRoleBinding") for subject in each["subjects"]}
+    bindings = things("ClusterRoleBinding") + things("RoleBinding")
+    bound = {subject["name"] for each in bindings for subject in each["subjects"]}
     assert bound == accounts - {"spazio-none"}
-    containers = [container for pod in PODS.values() for container in pod["containers"]]
-    images = {container["image"] for container in containers if container["image"].startswith("spazio")}
+    every = [container for pod in PODS.values() for container in containers(pod)]
+    images = {container["image"] for container in every if container["image"].startswith("spazio")}
     assert {image.partition(":")[2] for image in images} == {RELEASE}
     settings, same = (each["data"] for each in things("ConfigMap") if each["metadata"]["name"] == "spazio")
     assert settings == same  # of the agents' namespace
-    named = {entry["name"] for container in containers for entry in container.get("env", ())}
+    named = {entry["name"] for container in every for entry in container.get("env", ())}
     fields = {
         f"SPAZIO_{all_settings.option_name(section, field).upper()}" for section, field, _ in all_settings.options()
     }
@@ -82,7 +90,7 @@ def test_the_priorities_of_the_examples_are_those_of_their_tiers() -> None:
 
 
 def test_every_image_has_a_version() -> None:
-    images = [container["image"] for pod in PODS.values() for container in pod["containers"]]
+    images = [container["image"] for pod in PODS.values() for container in containers(pod)]
     images += re.findall(r"image: (?:&\w+ )?(?:\$\{\w+:-)?([^\s}]+)", (ROOT / "docker-compose.yml").read_text())
     assert len(images) > len(PODS)
     for image in images:
@@ -134,21 +142,40 @@ def test_each_workload_mounts_its_own_secret_and_no_other(name: str) -> None:
     secrets = {volume["name"]: volume["secret"] for volume in PODS[name]["volumes"] if "secret" in volume}
     assert not [thing for thing in container.get("env", ()) if "secretKeyRef" in thing.get("valueFrom", {})]
     (settings, _) = (thing["data"] for thing in things("ConfigMap") if thing["metadata"]["name"] == "spazio")
-    if name == "nats":
-        assert secrets == {}  # it knows public keys only
+    if name in ("nats", "agent"):
+        # The server knows public keys, and its certificate is projected; the agent has what its init container took.
+        assert secrets == {}
         return
-    own = {"agent": "spazio-node-credentials"}.get(name, f"spazio-{name}-credentials")
-    assert secrets["credentials"] == {"secretName": own, "defaultMode": 0o440}
+    assert secrets["credentials"] == {"secretName": f"spazio-{name}-credentials", "defaultMode": 0o440}
     assert set(secrets) == {"credentials"} | ({"tls"} if name in ("extender", "kubernetes") else set())
     assert [volume for volume, secret in secrets.items() if "optional" in secret] == ["tls"] * (name == "kubernetes")
     assert PODS[name]["securityContext"]["fsGroup"] == 10001  # without it the file is root's alone
     mount = mounts["credentials"]
     assert mount["readOnly"] is True
-    if name == "agent":
-        assert mount["subPathExpr"] == "$(SPAZIO_SAMPLE_NODE).creds"
-        assert mount["mountPath"] == settings["SPAZIO_NATS_CREDENTIALS"]
-    else:
-        assert f"{mount['mountPath']}/nats.creds" == settings["SPAZIO_NATS_CREDENTIALS"]
+    assert f"{mount['mountPath']}/nats.creds" == settings["SPAZIO_NATS_CREDENTIALS"]
+
+
+def test_the_agent_sees_the_credential_of_its_node_and_no_token_and_its_init_container_both() -> None:
+    pod = PODS["agent"]
+    first, agent = containers(pod)
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    (settings, _) = (thing["data"] for thing in things("ConfigMap") if thing["metadata"]["name"] == "spazio")
+    assert volumes["credentials"]["emptyDir"]["medium"] == "Memory"  # no disk has it
+    mounts = {mount["name"]: mount for mount in agent["volumeMounts"]}
+    assert {"token"} == {name for name, volume in volumes.items() if "projected" in volume}
+    assert "token" not in mounts
+    assert mounts["credentials"]["readOnly"] is True
+    folder = mounts["credentials"]["mountPath"]
+    assert f"{folder}/{node_secret.CREDENTIAL}" == settings["SPAZIO_NATS_CREDENTIALS"]
+    assert first["command"][1:] == ["-m", node_secret.__name__, folder]
+    assert {mount["name"]: mount["mountPath"] for mount in first["volumeMounts"]} == {
+        "credentials": folder,
+        "token": str(node_secret.ACCOUNT),
+    }
+    assert first["image"] == agent["image"]
+    sources = volumes["token"]["projected"]["sources"]
+    files = {item["path"] for source in sources for each in source.values() for item in each.get("items", [each])}
+    assert files == {"token", "ca.crt", "namespace"}
 
 
 def policies() -> dict[str, dict[str, Any]]:
@@ -207,7 +234,7 @@ def test_each_workload_is_reached_by_and_reaches_what_it_needs(name: str) -> Non
 def test_the_right_to_patch_is_narrowed_by_admission() -> None:
     patching = {
         role["metadata"]["name"]
-        for role in things("ClusterRole")
+        for role in things("ClusterRole") + things("Role")
         for rule in role["rules"]
         if "patch" in rule["verbs"] and rule["apiGroups"] != ["spazio.io"]
     }
@@ -219,14 +246,14 @@ def test_the_right_to_patch_is_narrowed_by_admission() -> None:
     conditions = " ".join(
         thing["expression"] for spec in policies.values() for thing in spec.get("matchConditions", ())
     )
-    assert patching == {"spazio-extender", "spazio-kubernetes", "spazio-kubernetes-full"}
+    assert patching == {"spazio-agent", "spazio-extender", "spazio-kubernetes", "spazio-kubernetes-full"}
     accounts = {
-        binding["subjects"][0]["name"]
-        for binding in things("ClusterRoleBinding")
+        (binding["subjects"][0]["namespace"], binding["subjects"][0]["name"])
+        for binding in things("ClusterRoleBinding") + things("RoleBinding")
         if binding["roleRef"]["name"] in patching
     }
-    assert accounts == {"spazio-extender", "spazio-kubernetes"}
-    assert all(f'"system:serviceaccount:spazio:{name}"' in conditions for name in accounts)
+    assert {name for _, name in accounts} == {"spazio-agent", "spazio-extender", "spazio-kubernetes"}
+    assert all(f'"system:serviceaccount:{space}:{name}"' in conditions for space, name in accounts)
 
 
 def test_what_placement_depends_on_tolerates_the_taint_of_full_nodes() -> None:

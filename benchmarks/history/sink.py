@@ -8,6 +8,7 @@ the roll-ups. The result has the share of a core by step, bytes by table, and th
 
 import argparse
 import cProfile
+import gc
 import json
 import multiprocessing
 import pstats
@@ -23,7 +24,7 @@ from typing import Any
 from benchmarks.history import folded
 from schemas.sections.service import History
 from schemas.subject import kind_of
-from sinks.history import chunk, layout, table, view
+from sinks.history import layout, table, view
 from sinks.history.layout import HOUR_US
 from sinks.history.upkeep import compaction, rollup
 from sinks.history.writer import Writer
@@ -44,7 +45,7 @@ class Sink:
     """
 
     def __init__(self, folder: Path) -> None:
-        chunk.collect_rarely()
+        gc.set_threshold(50_000)  # as every service does
         view.create(folder)
         self._folder = folder
         self._writers = [

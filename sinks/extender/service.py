@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 ANNOTATION = "kick.spazio.io/at"  # the cluster watch ignores this prefix
 _COUNT_SECONDS = 1.0
 _SWEEP_SECONDS = 60.0
-_OBJECTS_BEFORE_COLLECTION = 50_000
 _READY_SECONDS = 5.0
 
 HELD = Gauge("spazio_extender_reservations", "reservations of pods that are not bound yet")
@@ -106,7 +105,6 @@ async def run(
 def _freeze() -> None:
     """Spare the garbage collector the long-lived state, which it would scan while requests wait."""
     gc.freeze()
-    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
 
 
 async def _requeue(

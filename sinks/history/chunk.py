@@ -4,21 +4,12 @@ Messages are many small objects. Thousands of them that live for seconds cost me
 which walks over all of them again and again; in columns, the same rows take a tenth of the memory and are one object.
 """
 
-import gc
-
 import polars as pl
 
 from schemas.messages.base import Message
 from sinks.history.table import Table
 
 _MESSAGES = 256
-# The default of 700 lets the collector search for cycles, of which messages have none, many times a second.
-_OBJECTS_BEFORE_COLLECTION = 50_000
-
-
-def collect_rarely() -> None:
-    """Spare this process the collector's walks over messages that wait to become columns."""
-    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
 
 
 class Chunks:

@@ -29,7 +29,7 @@ from schemas import channel
 from schemas.live import Live
 from schemas.messages.base import Message
 from schemas.subject import Names
-from sinks.history import chunk, lock, table, view
+from sinks.history import lock, table, view
 from sinks.history.continuity import epoch
 from sinks.history.continuity.gap import EXPIRED, RECREATED, SET_BACK
 from sinks.history.market import publisher
@@ -63,7 +63,6 @@ async def run(client: Client, live: Live, health: Health) -> None:
     Raises:
         lock.Held: Another process writes history into the folder, and does not end within seconds.
     """
-    chunk.collect_rarely()
     folder = live.current.history_dir
     # One thread: writers and the tidying of files must not meet.
     with ExitStack() as held, ThreadPoolExecutor(1, thread_name_prefix="history") as pool:

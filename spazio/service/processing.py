@@ -8,7 +8,6 @@ among all measurements.
 """
 
 import asyncio
-import gc
 import logging
 import sys
 from collections.abc import Iterator
@@ -37,9 +36,6 @@ log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
 AGGREGATE, FEDERATION, FORECAST, PREDICTION = "aggregate", "federation", "forecast", folding.PREDICTION
-# A fold creates thousands of objects without reference cycles. With the default threshold of 700 the collector searches
-# for cycles several times per fold, which takes 7 % of the process's time.
-_OBJECTS_BEFORE_COLLECTION = 50_000
 # Kinds whose next message says the same a second later.
 _BLOCKS = ("samples", "pods", "edge")
 # Longest time for which a fold keeps the event loop from reading; Python's default is 5 ms.
@@ -49,8 +45,6 @@ _SWITCH_SECONDS = 0.001
 async def run(client: Client, live: Live, health: Health) -> None:
     """Do the tasks that the server gives to this replica, until cancelled; then checkpoint and release them."""
     names = Names(live.current.prefix)
-    gc.freeze()
-    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
     sys.setswitchinterval(_SWITCH_SECONDS)
     shared = Shared(
         Worker(live.current.http.busy_seconds, partial(loop_guard.end, "a fold does not end")),

@@ -6,6 +6,7 @@ after `_GRACE_SECONDS` in any case. SIGHUP makes the process read its settings a
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 4.0
 _ANSWER_SECONDS = 1.0
+# Messages have no reference cycles. With the default threshold of 700 the collector searches for some several times a
+# batch, which takes a tenth of the time of a service that has many of them at once.
+_OBJECTS_BEFORE_COLLECTION = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> i
     Returns:
         Exit status: 0 after a signal, 1 after a failure, 2 if settings or the environment prevent a start.
     """
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
     logs.configure(settings.log, name)
     settings = addresses.admitted(settings, name)
     for warning in unknown_environment():

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level, limit, slowdown
+from processors.workload.workloads import CHANGE_SHARE
 from schemas import codec, metric
 from schemas.messages.estimate import Availability
 from schemas.messages.telemetry import SampleBlock
@@ -377,7 +378,8 @@ class Written:
         published.seen = now
         if turned:
             published.since_us = at_us
-        change = abs(room.available - published.available) >= self._estimate.change_pods
+        least = max(self._estimate.change_pods, CHANGE_SHARE * published.available)
+        change = abs(room.available - published.available) >= least
         late = waited >= self._estimate.report_seconds - 0.5 or waited < 0
         if not (turned or change or late or pods != published.pods):
             return False

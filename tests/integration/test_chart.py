@@ -171,7 +171,7 @@ def test_the_governor_brings_what_its_manifest_has_and_is_off_otherwise(tmp_path
 def test_taints_for_an_autoscaler_bring_their_rights_and_are_off_otherwise() -> None:
     result = changed({"components": {"kubernetes": {"full": True}}})
     assert {key[::2] for key in result} == {
-        *((kind, "spazio-kubernetes-full") for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")),
+        *((kind, "spazio-kubernetes-full") for kind in ("ClusterRole", "ClusterRoleBinding")),
         ("Deployment", "spazio-kubernetes"),
     }
     assert {"name": "SPAZIO_OUTPUT_FULL", "value": "true"} in container(

@@ -106,7 +106,7 @@ async def test_a_day_of_many_classes_is_shown_to_its_end(browser: Browser, clien
     asked = """async ([from, to]) => {
       const { pods } = await import("/static/node/series.js");
       const usage = await pods("n1", from, to);
-      return [usage.truncated, found.map(({ t, who, cores }) => [t, who, cores])];
+      return [usage.truncated, usage.map(({ t, who, cores }) => [t, who, cores])];
     }"""
     async with served(client, settings) as address:
         watched = await opened(browser, address, f"node/n1?from={begin}&to={end}")

@@ -153,7 +153,6 @@ def test_each_workload_mounts_its_own_secret_and_no_other(name: str) -> None:
     mount = mounts["credentials"]
     assert mount["readOnly"] is True
     assert f"{mount['mountPath']}/nats.creds" == settings["SPAZIO_NATS_CREDENTIALS"]
-    assert f"{mount['mountPath']}/ca.crt" == settings["SPAZIO_NATS_CA"]
 
 
 def test_the_agent_sees_the_credential_of_its_node_and_no_token_and_its_init_container_both() -> None:
@@ -168,7 +167,6 @@ def test_the_agent_sees_the_credential_of_its_node_and_no_token_and_its_init_con
     assert mounts["credentials"]["readOnly"] is True
     folder = mounts["credentials"]["mountPath"]
     assert f"{folder}/{node_secret.CREDENTIAL}" == settings["SPAZIO_NATS_CREDENTIALS"]
-    assert f"{folder}/{node_secret.AUTHORITY}" == settings["SPAZIO_NATS_CA"]
     assert first["command"][1:] == ["-m", node_secret.__name__, folder]
     assert {mount["name"]: mount["mountPath"] for mount in first["volumeMounts"]} == {
         "credentials": folder,

@@ -5,8 +5,7 @@
 #
 # FOLDER then has ca.crt, by which clients recognize the server (and the server its clients); server.crt and server.key;
 # client.crt and client.key; and ca.key, which signs others and belongs on no server. Existing files are kept: to renew
-# one, remove it and run this again. DAYS says how long they are valid (825). With PEER=yes the server's certificate is also
-# for its connections to others of its kind, as NATS servers of a cluster have them. Needs openssl, 1.1.1 or newer.
+# one, remove it and run this again. DAYS says how long they are valid (825). Needs openssl, 1.1.1 or newer.
 set -eu
 [ $# -ge 2 ] || { echo "usage: $0 FOLDER NAME..." >&2; exit 2; }
 folder=$1
@@ -46,5 +45,5 @@ if [ ! -e ca.crt ]; then
   openssl req -x509 -new -key ca.key -subj /O=spazio/CN=spazio-authority -days "$((days * 4))" -out ca.crt \
     -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign
 fi
-sign server "serverAuth${PEER:+,clientAuth}" "subjectAltName=$alternatives"
+sign server serverAuth "subjectAltName=$alternatives"
 sign client clientAuth ""

@@ -77,12 +77,14 @@ def update(
     deviation = np.where(live & ~first, value - state.mean, 0.0)
     bound = _DEVIATIONS_SQUARED * (state.variance + _FLOOR)
     far = (deviation**2 > bound) & (state.age >= _YOUNG_SECONDS)
-    step = far & ((state.last**2 >= _AGAIN * bound) & (deviation * state.last > 0)) if bursts else far
+    step = far & (state.last**2 >= _AGAIN * bound) & (deviation * state.last > 0) if bursts else far
+    # Among bursts a step is no noise, and what is known of the noise outlives it; else both are learned again after it.
+    kept = step if bursts else np.zeros_like(step)
     averaged = np.minimum(state.seconds, slow)
     held = np.where(far, np.sign(deviation) * np.sqrt(bound), deviation)
     moved = np.where(step, -np.expm1(-span / fast) * deviation, _quotient(span, averaged + span) * held)
     age = np.minimum(state.age, _MEMORY_SECONDS) + span
-    part = np.where(live & ~first & ~(step & bursts), _quotient(span, age), 0.0)
+    part = np.where(live & ~first & ~kept, _quotient(span, age), 0.0)
     return State(
         mean=np.where(live & first, value, state.mean + moved),
         variance=state.variance + part * (held**2 - state.variance),
@@ -90,7 +92,7 @@ def update(
         last=np.where(live, held, state.last),
         # What was averaged before a step is no evidence of the level after it.
         seconds=np.where(step, 2.0 * span, state.seconds + span),
-        age=np.where(step & ~np.bool_(bursts), np.minimum(state.age, _YOUNG_SECONDS), state.age) + span,
+        age=np.where(step & ~kept, np.minimum(state.age, _YOUNG_SECONDS), state.age) + span,
     )
 
 

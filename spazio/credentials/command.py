@@ -1,7 +1,4 @@
-"""`spazio credentials`: who may do what on the bus, as files for nats-server, services, nodes and Kubernetes.
-
-Certificates are made by `deploy/certificates.sh`; those of the server are put into the objects for Kubernetes.
-"""
+"""`spazio credentials`: who may do what on the bus, as files for nats-server, services, nodes and Kubernetes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +10,6 @@ from schemas.subject import Names, is_node_name
 from spazio.credentials import authority, kubernetes
 from spazio.terminal import clean
 
-CERTIFICATES = "certificates"  # folder of deploy/certificates.sh for nats-server, beside the credentials
 _MOST_NODES = 100_000
 _RELOAD = "have every nats-server read it: nats-server --signal reload=PID, or kill -HUP PID"
 
@@ -94,15 +90,10 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
         if wanted.region:
             own.region(wanted.region, wanted.nodes, rotate=wanted.rotate)
         ended += own.retire() if wanted.retire else 0
-    certificates = folder / CERTIFICATES if (folder / CERTIFICATES).exists() else None
-    made = kubernetes.manifest(server, files, nodes, certificates)
+    made = kubernetes.manifest(server, files, nodes)
     private_file.replace(folder / "kubernetes.yaml", made.text)
     lines = [f"{folder}: {len(files)} roles, {len(nodes)} nodes; the streams are in account {own.account}"]
     lines += [f"kubernetes.yaml leaves out {name}, which no Secret can be named after" for name in made.left_out]
-    if certificates is None:
-        lines.append(
-            f"kubernetes.yaml has no certificates: deploy/certificates.sh makes them in {folder / CERTIFICATES}"
-        )
     if ended:
         lines.append(f"{ended} keys revoked")
     if wanted.rotate:

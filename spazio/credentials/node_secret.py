@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bus.access import private_file
 
-CREDENTIAL, AUTHORITY = "nats.creds", "ca.crt"
+CREDENTIAL = "nats.creds"
 _SECONDS = 10.0
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LONGEST = 3 << 20  # of an answer; a Secret has at most 1 MiB
@@ -33,7 +33,7 @@ def secret_name(node: str) -> str:
 
 
 def main(arguments: Sequence[str], account: Path = ACCOUNT, environ: Mapping[str, str] = os.environ) -> int:
-    """Write the files of this node's Secret into a folder, and return the exit status.
+    """Write the credential in this node's Secret into a folder, and return the exit status.
 
     Args:
         arguments: The folder.
@@ -42,16 +42,15 @@ def main(arguments: Sequence[str], account: Path = ACCOUNT, environ: Mapping[str
     """
     (folder,) = map(Path, arguments)
     try:
-        for name, content in fetch(account, environ).items():
-            private_file.replace(folder / name, content)
+        private_file.replace(folder / CREDENTIAL, fetch(account, environ))
     except Unavailable as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def fetch(account: Path, environ: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the files of this node's Secret; arguments as those of `main`.
+def fetch(account: Path, environ: Mapping[str, str]) -> bytes:
+    """Return the credential in this node's Secret; arguments as those of `main`.
 
     Raises:
         Unavailable: The API server does not give it.
@@ -70,13 +69,12 @@ def fetch(account: Path, environ: Mapping[str, str]) -> dict[str, bytes]:
         content = json.loads(body)
         if status != http.HTTPStatus.OK:
             raise Unavailable(f"the API server refuses the Secret of {node}: {content['message']}")
-        files = {name: base64.b64decode(content["data"][name]) for name in (CREDENTIAL, AUTHORITY)}
+        return base64.b64decode(content["data"][CREDENTIAL])
     except (ValueError, KeyError, TypeError) as error:
         raise Unavailable(
-            f"the Secret {secret_name(node)} lacks {CREDENTIAL} or {AUTHORITY} ({error!r}): apply kubernetes.yaml of "
-            "`spazio credentials` again, with the server's certificates"
+            f"the Secret {secret_name(node)} lacks {CREDENTIAL} ({error!r}): apply kubernetes.yaml of "
+            "`spazio credentials` again"
         ) from error
-    return files
 
 
 def _patched(account: Path, environ: Mapping[str, str], name: str) -> tuple[int, bytes]:

@@ -105,10 +105,8 @@ async def send(plane: ControlPlane, account: Path, attempt: Attempt) -> tuple[in
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Credentials of two nodes, with the authority of a server elsewhere."""
+    """Credentials of two nodes."""
     made = tmp_path / "credentials"
-    (made / command.CERTIFICATES).mkdir(parents=True)
-    (made / command.CERTIFICATES / "ca.crt").write_text("authority\n")
     command.issue(made, NAMES, command.Wanted(NODES))
     return made
 
@@ -148,9 +146,8 @@ async def test_an_agent_has_the_credential_of_its_node_and_another_that_of_its_o
     for each, name in ((agent, "n1"), (other, "n2_example")):
         assert await each.run() == 0
         files = {file.name: file for file in each.taken.iterdir()}
-        assert files.keys() == {"nats.creds", "ca.crt"}
+        assert files.keys() == {"nats.creds"}
         assert files["nats.creds"].read_text() == (folder / "nodes" / f"{name}.creds").read_text()
-        assert files["ca.crt"].read_text() == "authority\n"
         assert all(file.stat().st_mode & 0o077 == 0 for file in files.values())
 
 
@@ -187,8 +184,8 @@ async def test_a_new_node_waits_for_its_secret_and_is_told_what_lacks(
     assert "name the node n1 to `spazio credentials --nodes`" in capsys.readouterr().err
     for thing in yaml.safe_load_all((folder / "kubernetes.yaml").read_text()):
         if thing["metadata"]["name"] == "spazio-node-n1":
-            await put(kubectl, thing | {"data": {"nats.creds": thing["data"]["nats.creds"]}})
+            await put(kubectl, thing | {"data": {}})
             assert await agent.run() == 1
-            assert "lacks nats.creds or ca.crt" in capsys.readouterr().err
+            assert "lacks nats.creds" in capsys.readouterr().err
             await put(kubectl, thing)
     assert await agent.run() == 0

@@ -31,28 +31,6 @@ def test_each_node_has_a_secret_of_its_own_unless_none_can_have_its_name(tmp_pat
     assert [line for line in lines if "leaves out" in line] == [
         "kubernetes.yaml leaves out My_host, which no Secret can be named after"
     ]
-    assert [line for line in lines if "no certificates" in line]
-
-
-def test_with_certificates_the_server_has_its_own_and_everybody_the_authority(tmp_path: Path) -> None:
-    folder = tmp_path / command.CERTIFICATES
-    folder.mkdir()
-    (folder / "ca.crt").write_text("authority")
-    (folder / "ca.key").write_text("secret")
-    command.issue(tmp_path, NAMES, command.Wanted(["a"]))
-    assert "spazio-nats-tls" not in objects(tmp_path), "of another server only the authority is known"
-    for name in ("server.crt", "server.key", "client.crt", "client.key"):
-        (folder / name).write_text(name)
-    lines = command.issue(tmp_path, NAMES, command.Wanted())
-    made = objects(tmp_path)
-    server = made["spazio-nats-tls"]
-    assert server["metadata"]["namespace"] == "spazio"
-    assert server["data"] == {name: encoded(folder / name) for name in ("server.crt", "server.key", "ca.crt")}
-    for name, each in made.items():
-        if name not in ("spazio-nats-tls", "spazio-nats-accounts"):
-            assert each["data"]["ca.crt"] == encoded(folder / "ca.crt"), name
-            assert set(each["data"]) == {"nats.creds", "ca.crt"}, name
-    assert not [line for line in lines if "no certificates" in line]
 
 
 def test_a_leaf_server_knows_the_nodes_and_is_told_of_revocations(tmp_path: Path) -> None:

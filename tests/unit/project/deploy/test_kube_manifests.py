@@ -143,7 +143,7 @@ def test_each_workload_mounts_its_own_secret_and_no_other(name: str) -> None:
     assert not [thing for thing in container.get("env", ()) if "secretKeyRef" in thing.get("valueFrom", {})]
     (settings, _) = (thing["data"] for thing in things("ConfigMap") if thing["metadata"]["name"] == "spazio")
     if name in ("nats", "agent"):
-        # The server knows public keys, and its certificate is projected; the agent has what its init container took.
+        # The server knows public keys only; the agent has what its init container took.
         assert secrets == {}
         return
     assert secrets["credentials"] == {"secretName": f"spazio-{name}-credentials", "defaultMode": 0o440}

@@ -122,8 +122,8 @@ async def test_only_clients_of_the_api_servers_authority_are_answered(keys: Path
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"external_tls_client_ca": None}, "nobody else may ask"),
-        ({"external_tls_cert": None}, "nobody else may ask"),
+        ({"external_tls_client_ca": None}, "no other client may ask"),
+        ({"external_tls_cert": None}, "no other client may ask"),
         ({"external_tls_key": Path("/absent")}, "--output-external-tls-key"),
         ({"external_host": "192.0.2.1"}, "cannot be listened on"),
     ],

@@ -50,7 +50,7 @@ async def test_the_ledger_of_the_last_hour_adds_up_and_names_what_was_refused(
     assert await flow.show(quick, json_output=True) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["faults"] == []
-    # The block that nobody can read counts as stored, and hides none here: it is not the first and not the last.
+    # The unreadable block counts as stored, and hides none here: it is not the first and not the last.
     assert shown["agents"]["nodes"] == 1
     assert {each["name"]: each["stored"] for each in shown["streams"]}[NAMES.telemetry] == 7
     lines = {(each["statement"]["account"], each["statement"]["stream"]): each for each in shown["readers"]}

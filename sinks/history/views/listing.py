@@ -51,6 +51,6 @@ def hours(directory: Path, table: str) -> str:
 def recent(directory: Path) -> str:
     """Return the statement that creates `recent_hours`, the two newest hours of which any table has a file.
 
-    A query that joins it opens the files of these hours alone, whatever the time is when it is asked.
+    A query that joins it opens the files of these hours alone, at any time of asking.
     """
     return f"CREATE VIEW recent_hours AS {hours(directory, '*')} ORDER BY date DESC, hour DESC LIMIT 2"

@@ -22,7 +22,7 @@ class Requirement(NamedTuple):
 
     Attributes:
         key: Its name.
-        values: Values of which it must have one; None: it must be there, whatever its value.
+        values: Values of which it must have one; None: it must be there, with any value.
         negated: It must not; a label that is absent satisfies this.
     """
 

@@ -1,7 +1,7 @@
 """The service behind an APIService: forecasts as `external.metrics.k8s.io`, for the API server's aggregator alone.
 
-The API server authenticates and authorizes whoever asks, and passes the request on with its own client certificate.
-Only clients with a certificate of that authority are answered, so nobody gets round the API server.
+The API server authenticates and authorizes each client, and passes the request on with its own client certificate.
+Only clients with a certificate of that authority are answered, so no client gets round the API server.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ async def serving(latest: Latest, output: Output, clock: Callable[[], float]) ->
     if output.external_tls_cert is None or output.external_tls_client_ca is None:
         raise SettingsError(
             [
-                "output external: the API server asks over HTTPS, and nobody else may ask; name certificates with "
+                "output external: the API server asks over HTTPS, and no other client may ask; name certificates with "
                 "--output-external-tls-cert, --output-external-tls-key and --output-external-tls-client-ca"
             ]
         )

@@ -67,7 +67,7 @@ async def register(kubectl: Kubectl, keys: Path, port: int) -> None:
             changed["spec"]["caBundle"] = base64.b64encode((keys / "ca.crt").read_bytes()).decode()
             changed["spec"]["service"]["port"] = port
         elif thing["kind"] == "HorizontalPodAutoscaler":
-            changed["spec"]["metrics"] = thing["spec"]["metrics"][:1]  # nobody measures here
+            changed["spec"]["metrics"] = thing["spec"]["metrics"][:1]  # without measurements here
         await put(kubectl, changed)
 
 

@@ -50,7 +50,7 @@ async def test_the_room_of_victims_counts_for_that_pod_alone_before_a_report_sho
     for name in ("a", "b"):
         tell(replica, name, 0.25)
     assert await passing(replica, asked("other"), "a", "b") == []
-    # It was not evicted for on the other node, where nobody has gone.
+    # It was not evicted for on the other node, which no pod has left.
     assert await passing(replica, asked("urgent"), "a", "b") == ["a"]
     assert [held for held, _, _ in replica.cluster_state.reservations.all()] == ["urgent"]
 

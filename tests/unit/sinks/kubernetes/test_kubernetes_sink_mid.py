@@ -1,4 +1,4 @@
-"""Lending in virtual time: who may write, and that nothing is left at the end, whatever was under way."""
+"""Lending in virtual time: who may write, and that nothing is left at the end, with writes under way or not."""
 
 import copy
 from typing import Any
@@ -80,7 +80,7 @@ def annotated(server: Server, name: str, text: str) -> None:
 
 
 class Sink:
-    """The part, looked at by whoever tests; the watch of nodes is current at each look."""
+    """The part, looked at by the tests; the watch of nodes is current at each look."""
 
     def __init__(self, server: Server, **output: Any) -> None:
         self.server, self.now, self.health, self.latest = server, START, Health(), Latest()

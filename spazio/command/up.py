@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 # Producers end first, so that their last measurements are folded and written; the server ends last.
 _ENDING = ((machine.PRODUCERS, 1.0), (("process",), 1.4), (machine.SINKS, 1.4), (("nats",), 0.8))
 _START_SECONDS = 15.0
+_CONSUMERS_SECONDS = 6.0  # for which producers wait; a machine is measured also where a sink cannot start
 _SERVER_LOG_SECONDS = 2.0
 
 
@@ -105,15 +106,21 @@ class _Up:
     async def _start(self) -> None:
         if not self._url:
             await self._start_server()
-        for service in machine.SERVICES:
-            if service.simulates and not self._settings.simulated.nodes:
-                continue
-            for replica in range(1, 1 + (self._settings.process.replicas if service.name == "process" else 1)):
-                self._add_service(service, replica)
-        await self._until_ready()
+        # Producers come last, so that the start of the others is not measured as load of this machine.
+        await self._add_services({name for name in machine.NAMES if name not in machine.PRODUCERS}, _CONSUMERS_SECONDS)
+        await self._add_services(set(machine.PRODUCERS), _START_SECONDS)
         if any(task.done() for task in self._tasks.values()):
             return  # `run` says which one cannot go on
         await screen.show(addresses.read(self._settings), addresses.located(self._settings))
+
+    async def _add_services(self, names: set[str], seconds: float) -> None:
+        """Start services, and wait until they are ready, for `seconds` at most."""
+        for service in machine.SERVICES:
+            if service.name not in names or (service.simulates and not self._settings.simulated.nodes):
+                continue
+            for replica in range(1, 1 + (self._settings.process.replicas if service.name == "process" else 1)):
+                self._add_service(service, replica)
+        await self._until_ready(seconds)
 
     def _add_service(self, service: Service, replica: int) -> None:
         name = addresses.child(service.name, replica)
@@ -161,10 +168,10 @@ class _Up:
                 log.warning("server.restarted", extra={"reason": "a write failed, and the disk has space again"})
                 await self._children["nats"].end(_START_SECONDS)
 
-    async def _until_ready(self) -> None:
-        """Wait until every service listens, or one of them cannot start."""
+    async def _until_ready(self, seconds: float) -> None:
+        """Wait until every service listens, for `seconds` at most, or one of them cannot start."""
         ready = [asyncio.ensure_future(each.ready.wait()) for each in self._children.values()]
-        all_ready = asyncio.ensure_future(asyncio.wait(ready, timeout=_START_SECONDS))
+        all_ready = asyncio.ensure_future(asyncio.wait(ready, timeout=seconds))
         await asyncio.wait({all_ready, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
         for waiting in (all_ready, *ready):
             waiting.cancel()

@@ -72,6 +72,8 @@ class Candidates:
         room: Pods of this pod's kind that fit, before reservations.
         sure: Lower bound of `room`.
         unseen: The cost of this pod's kind is an assumption on this node, because no such pod has run there.
+        running: Pods of this pod's kind that the node reports as running; 0: none, it does not report the kind, or the
+            node is silent, and no evidence would come.
         reserved: Room reserved for pods that telemetry does not show yet, in pods of this kind.
         binding: The resource that runs out first; empty: unknown.
         allocatable: By resource, in cores, bytes and counts; every resource that the pod requests has an entry.
@@ -96,6 +98,7 @@ class Candidates:
     room: Array
     sure: Array
     unseen: Mask
+    running: Array
     reserved: Array
     binding: Sequence[str]
     allocatable: Mapping[str, Array]

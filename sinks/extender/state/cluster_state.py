@@ -197,7 +197,7 @@ class ClusterState:
         self._extend()
         take = self.rows
         states = self.states(rows, now_us)
-        room, sure, assumed = self._fits(pod, rows)
+        room, sure, assumed, running = self._fits(pod, rows)
         emptied = np.zeros(len(rows))
         for kind, column in self.pods.gone.columns() if (states == STALE).any() else ():
             emptied = emptied + column[rows] * self.freed(pod.workload, kind, rows)
@@ -211,6 +211,7 @@ class ClusterState:
             room=room + more,
             sure=sure + more,
             unseen=(assumed > _ASSUMED) & (states != UNKNOWN) & ~np.isnan(room),
+            running=np.where(states == FRESH, running, 0.0),
             reserved=self._reserved(pod.workload, rows),
             binding=Taken(self._binding, rows),
             allocatable=Columns(take, "allocatable:", resources, rows, take["facts"][rows] > 0),
@@ -230,14 +231,15 @@ class ClusterState:
             spot=take["spot"][rows] > 0,
         )
 
-    def _fits(self, pod: Pod, rows: NDArray[np.intp]) -> tuple[Array, Array, Array]:
-        """Return (nodes,) room for this pod's kind, its lower bound, and the assumed share of the pod's cost."""
+    def _fits(self, pod: Pod, rows: NDArray[np.intp]) -> tuple[Array, Array, Array, Array]:
+        """Return (nodes,) room for such a pod, its lower bound, the assumed share of its cost, and pods of its kind."""
         *reported, pods = self._classes.reported(pod.workload, rows).T
         estimated = ~np.isnan(reported[0])
         mean = self.rows["room"][rows]
         others = [mean, mean, np.zeros(len(rows))] if estimated.all() or self._always_mean else self._unknown(pod, rows)
         room, sure, assumed = (np.where(estimated, own, other) for own, other in zip(reported, others, strict=True))
-        return room, admitting_first(room, sure, assumed > _ASSUMED, pods, self.rows["usage"][rows]), assumed
+        sure = admitting_first(room, sure, assumed > _ASSUMED, pods, self.rows["usage"][rows])
+        return room, sure, assumed, np.nan_to_num(pods)
 
     def _unknown(self, pod: Pod, rows: NDArray[np.intp]) -> list[Array]:
         """Return (nodes,) the same for a kind that no node reports, by its requests."""

@@ -1,9 +1,9 @@
 """CARICO's rule: prefer the node with the most room for pods of the same kind, less its reservations.
 
 The filter uses the lower bound of the room and the score uses the mean, so a node with few measurements gains nothing
-from its uncertainty. If no node has run a pod of the kind, its cost is an assumption. The strategy then admits one pod
-at a time per node and waits until telemetry shows it, so a new cluster fills as fast as evidence arrives. No node gets
-a pod that requests more than the node has.
+from its uncertainty. If no node has run a pod of the kind for some seconds, its cost is an assumption. The strategy
+then admits one pod per node and waits until telemetry shows what it takes, so a new cluster fills as fast as evidence
+arrives. No node gets a pod that requests more than the node has.
 
 Room has no upper bound, but scores end at 100. With x the room less reservations, the score is 100 x / (x + 10): ten
 pods score 50. The score rises strictly with x, so different rooms score differently. Up to a million pods, it resolves
@@ -17,7 +17,7 @@ import numpy as np
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
 
 FULL = "no room for another pod of its kind"
-LEARNING = "what a pod of its kind takes is unknown, and another one is just starting there"
+LEARNING = "what a pod of its kind takes is unknown, and another one has just started there"
 BEYOND = "the node is smaller than what the pod requests"
 _HALF = 10.0
 
@@ -32,7 +32,7 @@ class Availability:
         reasons = {
             BEYOND: _beyond(pod, nodes),
             FULL: nodes.sure - nodes.reserved < 1,
-            LEARNING: nodes.unseen & (nodes.reserved > 0),
+            LEARNING: _learning(nodes),
         }
         return {reason: mask for reason, mask in reasons.items() if mask.any()}
 
@@ -51,11 +51,18 @@ class Availability:
                 f"room for {sure:.2f} pods for sure ({room:.2f} expected) less {held:.0f} held, where 1 is needed"
                 + (f"; {first} runs out first" if first else "")
             )
-        if nodes.unseen[index] and held > 0:
-            sentences.append("another pod of unknown cost is just starting there; wait until telemetry shows it")
+        if _learning(nodes)[index]:
+            sentences.append(
+                "another pod of unknown cost has just started there; wait until telemetry shows what it takes"
+            )
         if _beyond(pod, nodes)[index]:
             sentences.append("a node with more of what the pod requests")
         return sentences
+
+
+def _learning(nodes: Candidates) -> Mask:
+    """Return (nodes,) True where a pod is there, or on its way, whose kind's cost is an assumption still."""
+    return nodes.unseen & ((nodes.reserved > 0) | (nodes.running > 0))
 
 
 def _beyond(pod: Pod, nodes: Candidates) -> Mask:

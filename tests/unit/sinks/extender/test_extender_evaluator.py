@@ -100,6 +100,15 @@ async def test_where_no_node_reports_new_nodes_pass_too() -> None:
     assert [await replica.place(uid, ["new"]) for uid in "pq"] == ["new", "new"]
 
 
+def test_pods_whose_evidence_is_awaited_count_only_while_their_node_reports() -> None:
+    replica = Replica(given(), Clock())
+    replica.cluster_state.report(report("a", START, 5.0, classes={"big": (3.0, 2.0)}, running=1))
+    assert seen(replica, ["a"], workload="big").running.tolist() == [1.0]
+    assert seen(replica, ["a"], workload="else").running.tolist() == [0.0]
+    replica.clock.pass_seconds(60)
+    assert seen(replica, ["a"], workload="big").running.tolist() == [0.0]
+
+
 def test_a_silent_node_keeps_its_capacity_less_the_pods_that_came_and_with_those_that_went() -> None:
     replica = Replica(given(), Clock())
     replica.cluster_state.pods.hear(pod("old", 1, node="a", phase="Running", ready_us=START - 60 * SECOND))

@@ -40,11 +40,13 @@ def test_a_node_is_asked_for_what_is_sure_and_ranked_by_what_is_expected() -> No
     assert first > second
 
 
-def test_of_pods_that_nobody_has_seen_a_node_takes_one_at_a_time() -> None:
-    nodes = candidates.nodes(3, room=[9, 9, 9], reserved=[0, 1, 1], unseen=[True, True, False])
+def test_of_pods_of_unknown_cost_a_node_takes_one_until_it_has_seen_what_that_takes() -> None:
+    unseen = [True, True, False, True, False]
+    nodes = candidates.nodes(5, room=[9] * 5, reserved=[0, 1, 1, 0, 0], running=[0, 0, 0, 1, 1], unseen=unseen)
     refused = Availability().refuse(candidates.pod(), nodes)
-    assert {reason: mask.tolist() for reason, mask in refused.items()} == {LEARNING: [False, True, False]}
-    assert "unknown cost" in Availability().needs(candidates.pod(), nodes, 1)[0]
+    assert {reason: mask.tolist() for reason, mask in refused.items()} == {LEARNING: [False, True, False, True, False]}
+    for index in (1, 3):
+        assert "unknown cost" in Availability().needs(candidates.pod(), nodes, index)[0]
 
 
 @pytest.mark.parametrize(("asked", "fits"), [({"cpu": 64.0}, False), ({"cpu": 2.0}, True), ({"memory": 5e9}, False)])

@@ -39,7 +39,7 @@ FITTED = Free(work=7.5, start_seconds=1.5, loss=0.035, per_second=25.0, ml_work=
 
 def scenario(case: Case, free: Free = FITTED) -> Scenario:
     """Return what was run as a scenario."""
-    node = {"count": 19, "cpus": 4, "memory": 8 * _GIB, "reserved_cpu": 0.85, "reserved_memory": _GIB}
+    node = {"count": 19, "cpus": 4, "memory": 8 * _GIB, "requested_cpu": 0.85, "requested_memory": _GIB}
     return Scenario.model_validate(
         {
             "name": "-".join(f"{kind}-{count}" for kind, count in (("bpi", case.bpi), ("ml", case.ml)) if count),

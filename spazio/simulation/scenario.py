@@ -50,6 +50,8 @@ class Nodes(_Table):
         system_memory: Bytes likewise.
         reserved_cpu: Cores that are not allocatable.
         reserved_memory: Bytes that are not allocatable.
+        requested_cpu: Cores that pods of the system request; who goes by requests gives them to nobody else.
+        requested_memory: Bytes likewise.
         pods: Most pods.
     """
 
@@ -60,6 +62,8 @@ class Nodes(_Table):
     system_memory: Amount = 0.6 * 2.0**30
     reserved_cpu: Amount = 0.0
     reserved_memory: Amount = 0.0
+    requested_cpu: Amount = 0.0
+    requested_memory: Amount = 0.0
     pods: Annotated[int, Field(gt=0)] = 110
 
 

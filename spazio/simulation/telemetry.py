@@ -38,11 +38,12 @@ class Voice:
     """
 
     def __init__(self, scenario: Scenario, cluster: Cluster, *, requests: bool) -> None:
-        """Prepare what does not change; without `requests`, no pod states any."""
+        """Prepare what does not change; without `requests`, no pod states any, those of the system neither."""
         self._scenario, self._cluster, self._names = scenario, cluster, Names()
         self.nodes = [f"node-{number:04d}" for number in range(len(cluster.cpus))]
         self._group = [group for group in scenario.nodes for _ in range(group.count)]
         self._load1 = np.zeros(len(self.nodes))
+        self._by_requests = requests
         self._requests = [group.requests if requests else {} for group in scenario.pods]
         own = cluster.population
         self.pods = [
@@ -55,7 +56,10 @@ class Voice:
         """Yield the API's facts of all nodes."""
         for node, group in zip(self.nodes, self._group, strict=True):
             capacity = {"cpu": float(group.cpus), "memory": group.memory, "pods": float(group.pods)}
-            reserved = {"cpu": group.reserved_cpu, "memory": group.reserved_memory, "pods": 0.0}
+            cpu, memory = group.reserved_cpu, group.reserved_memory
+            if self._by_requests:
+                cpu, memory = cpu + group.requested_cpu, memory + group.requested_memory
+            reserved = {"cpu": cpu, "memory": memory, "pods": 0.0}
             yield NodeFacts(
                 node=node,
                 uid=node,

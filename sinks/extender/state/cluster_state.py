@@ -1,10 +1,9 @@
 """The state of the cluster in memory: reports of nodes, facts of the API, and reservations.
 
-Queries take rows out of columns, without I/O. If a node reports the pod's class, the room is the reported one. For any
-other class the cost is unknown: the pod's requests are a hint, with a wide tail if it states none, and where the node
-does not report its free resources, the room is that of a mean pod. Strategies filter by the lower bound and rank by the
-mean. The reference variant has no bound and uses the mean for both. A node that falls silent keeps its last capacity
-for a while: pods that came since are still reserved, and pods that ended leave room.
+If a node reports the pod's class, the room is the reported one. For any other class the cost is unknown: the pod's
+requests are a hint, with a wide tail if it states none, and where the node does not report its free resources, the room
+is that of a mean pod. Strategies filter by the lower bound and rank by the mean, for want of a bound by the mean alone.
+A node that falls silent keeps its last capacity for a while: pods that came since count, and pods that ended do not.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from sinks.extender.state.reserved import Reserved
 from sinks.extender.state.rows import Columns, Growth, Rows, Taken
 from sinks.extender.state.unconfirmed import Unconfirmed
 
-_CONVERSION, _LEAST = 100.0, 1e-9
+_CONVERSION, _LEAST, _LATE_SECONDS = 100.0, 1e-9, 1.0
 # Columns that are NaN for a node without reports.
 _REPORTED = ("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "cores", "price", "peak:cpu", "peak:memory")
 _ASSUMED = 0.5  # share of the cost that is assumed; above it, no pod of the kind has been measured
@@ -56,6 +55,7 @@ class ClusterState:
         self._always_mean = settings.model.variant == "carico"
         self._expiry_us = round(settings.cache.expiry_seconds * 1e6)
         self._stale_us = round(own.stale_seconds * 1e6)
+        self._reported_us = round((settings.estimate.report_seconds + _LATE_SECONDS) * 1e6)
         self._predicted_us = round(settings.output.stale_seconds * 1e6)
         self.rows = Rows(
             **dict.fromkeys((*_REPORTED, "median", "interruptions"), float("nan")),
@@ -211,7 +211,7 @@ class ClusterState:
             room=room + more,
             sure=sure + more,
             unseen=(assumed > _ASSUMED) & (states != UNKNOWN) & ~np.isnan(room),
-            running=np.where(states == FRESH, running, 0.0),
+            running=np.where(now_us - take["at"][rows] <= self._reported_us, running, 0.0),
             reserved=self._reserved(pod.workload, rows),
             binding=Taken(self._binding, rows),
             allocatable=Columns(take, "allocatable:", resources, rows, take["facts"][rows] > 0),

@@ -105,7 +105,9 @@ def test_pods_whose_evidence_is_awaited_count_only_while_their_node_reports() ->
     replica.cluster_state.report(report("a", START, 5.0, classes={"big": (3.0, 2.0)}, running=1))
     assert seen(replica, ["a"], workload="big").running.tolist() == [1.0]
     assert seen(replica, ["a"], workload="else").running.tolist() == [0.0]
-    replica.clock.pass_seconds(60)
+    replica.clock.pass_seconds(5)
+    assert seen(replica, ["a"], workload="big").running.tolist() == [1.0]
+    replica.clock.pass_seconds(2)
     assert seen(replica, ["a"], workload="big").running.tolist() == [0.0]
 
 

@@ -8,7 +8,7 @@ import pytest
 from schemas.settings import Settings
 from tests.e2e.kubernetes import control_plane as lab
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
-from tests.e2e.kubernetes.watching import Watch
+from tests.e2e.kubernetes.watch.watching import Watch
 
 
 @pytest.fixture

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.kubernetes import lab, verdict
+from tests.e2e.kubernetes import lab
 from tests.e2e.kubernetes.families import GIB, HOLDING, PLAIN, SMALL, SOAKING, Family, Size
 from tests.e2e.kubernetes.lab import Lab
-from tests.e2e.kubernetes.observer import Observer, now_us, observing
+from tests.e2e.kubernetes.scheduling import verdict
+from tests.e2e.kubernetes.scheduling.observer import Observer, now_us, observing
 
 _BURST_SECONDS = 3.0
 _STORIES = 3

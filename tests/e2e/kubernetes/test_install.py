@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl, missing
-from tests.e2e.kubernetes.writing import path_of
+from tests.e2e.kubernetes.output.writing import path_of
 from tests.support.charts import CHART, DEPLOY, helm, rendered, rendered_by
 from tests.support.raw import eventually
 

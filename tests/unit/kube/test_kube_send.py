@@ -12,7 +12,7 @@ from aiohttp import web
 from kube import answer, apply
 from kube.api import Api
 from schemas.sections.measurement import Kube
-from tests.integration.api_server import kubeconfig
+from tests.integration.kube.api_server import kubeconfig
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

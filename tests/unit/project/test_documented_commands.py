@@ -18,7 +18,7 @@ FOREIGN = {"--js-domain", "--set", "--status-taint"}
 PLACEHOLDER = re.compile(r"[A-Z]{3,}|[<>…*]")
 # Benchmarks and programs of tests have options, too.
 PROGRAMS = [path.read_text() for folder in ("benchmarks", "tests/e2e") for path in (ROOT / folder).rglob("*.py")]
-# Pages for one machine. tests/e2e/test_guides.py runs their blocks. The tutorials have tests of their own.
+# Pages for one machine. tests/e2e/project/test_guides.py runs their blocks. The tutorials have tests of their own.
 GUIDES = [
     f"docs/{name}.md"
     for name in (

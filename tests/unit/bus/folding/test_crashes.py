@@ -20,7 +20,7 @@ from schemas.messages.estimate import Model
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
-from tests.integration.test_engine import aggregated, caught_up
+from tests.integration.processors.test_engine import aggregated, caught_up
 from tests.support import telemetry, virtual
 from tests.support.nats.client import Connection, connect
 from tests.support.nats.server import Server

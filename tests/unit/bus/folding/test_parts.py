@@ -23,7 +23,7 @@ from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
-from tests.integration.test_engine import caught_up
+from tests.integration.processors.test_engine import caught_up
 from tests.support import telemetry
 from tests.support.nats.client import Connection, connect
 from tests.support.nats.server import Server

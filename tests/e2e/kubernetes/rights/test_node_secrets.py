@@ -1,0 +1,191 @@
+"""Each agent takes the credential of its own node from a real API server, as its init container does, and no other."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from spazio.credentials import command, node_secret
+from tests.e2e.kubernetes import control_plane as lab
+from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
+from tests.e2e.kubernetes.output.writing import install, put, until
+from tests.e2e.kubernetes.rights.test_admission import pods
+from tests.support.secured import NAMES
+
+pytestmark = pytest.mark.slow
+
+SECRETS = "/api/v1/namespaces/spazio-agents/secrets"
+ACCOUNT = "/api/v1/namespaces/spazio-agents/serviceaccounts/spazio-agent/token"
+MESSAGE = "an agent may read the credential of its own node, by a patch as a dry run, and nothing else"
+NODES = ("n1", "n2.example")
+_number = itertools.count()
+
+
+class Agent:
+    """The init container of an agent's pod on a node."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, node: str) -> None:
+        self._plane, self._node, self.account, self.taken = plane, node, folder / "account", folder / "taken"
+        for each in (self.account, self.taken):
+            each.mkdir(parents=True)
+        (self.account / "namespace").write_text("spazio-agents")
+        (self.account / "ca.crt").write_bytes((plane.folder / "certificates" / "apiserver.crt").read_bytes())
+
+    @property
+    def environ(self) -> dict[str, str]:
+        host, _, port = self._plane.url.removeprefix("https://").partition(":")
+        address = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+        return address | {"SPAZIO_SAMPLE_NODE": self._node}
+
+    async def started(self, kubectl: Kubectl) -> None:
+        """Have the pod run on its node, and put its token where the kubelet puts it."""
+        pod = pods()["spazio-agent"]
+        pod["metadata"]["name"] += f"-{next(_number)}"
+        pod["spec"]["nodeName"] = self._node
+        made = await kubectl.call("POST", "/api/v1/namespaces/spazio-agents/pods", pod)
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
+        (self.account / "token").write_text(await token(kubectl, {"boundObjectRef": bound}))
+
+    async def run(self, *, node: str = "") -> int:
+        """Run the init container, as one that names another node if given; return its exit status."""
+        environ = self.environ | ({"SPAZIO_SAMPLE_NODE": node} if node else {})
+        return await asyncio.to_thread(node_secret.main, [str(self.taken)], self.account, environ)
+
+
+async def token(kubectl: Kubectl, spec: dict[str, object]) -> str:
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    return str((await kubectl.call("POST", ACCOUNT, request))["status"]["token"])
+
+
+class Attempt(NamedTuple):
+    """A request that an agent of the node n1 sends with its token, and the status of the refusal."""
+
+    verb: str
+    path: str
+    change: object
+    status: int
+
+
+OTHERS = f"{SECRETS}/spazio-node-n2.example"
+OWN = f"{SECRETS}/spazio-node-n1"
+REFUSED = (
+    Attempt("PATCH", f"{OTHERS}?dryRun=All", {}, 422),
+    Attempt("PATCH", f"{SECRETS}/spazio-govern-credentials?dryRun=All", {}, 422),
+    Attempt("PATCH", OWN, {}, 422),
+    Attempt("PATCH", OWN, {"data": {"nats.creds": "AAAA"}}, 422),
+    Attempt("PATCH", OTHERS, {"data": {"nats.creds": "AAAA"}}, 422),
+    Attempt("PATCH", "/api/v1/namespaces/spazio/secrets/spazio-process-credentials?dryRun=All", {}, 403),
+    Attempt("GET", OWN, None, 403),
+    Attempt("GET", OTHERS, None, 403),
+    Attempt("GET", SECRETS, None, 403),
+    Attempt("GET", f"{SECRETS}?watch=true", None, 403),
+    Attempt("DELETE", OWN, None, 403),
+    Attempt("POST", SECRETS, {"metadata": {"name": "made"}}, 403),
+    Attempt("PUT", f"{OTHERS}?dryRun=All", {"metadata": {"name": "spazio-node-n2.example"}}, 403),
+    Attempt("POST", ACCOUNT, {"spec": {}}, 403),
+)
+
+
+async def send(plane: ControlPlane, account: Path, attempt: Attempt) -> tuple[int, str]:
+    headers = {"Authorization": f"Bearer {(account / 'token').read_text()}"}
+    kind = "application/merge-patch+json" if attempt.verb == "PATCH" else "application/json"
+    async with (
+        aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=False)) as session,
+        session.request(
+            attempt.verb, plane.url + attempt.path, json=attempt.change, headers={"Content-Type": kind}
+        ) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Credentials of two nodes."""
+    made = tmp_path / "credentials"
+    command.issue(made, NAMES, command.Wanted(NODES))
+    return made
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One for all tests: each of them makes the Secrets anew."""
+    if reason := lab.missing():
+        pytest.skip(reason)
+    with lab.control_plane(tmp_path_factory.mktemp("plane")) as running:
+        yield running
+
+
+@pytest.fixture
+async def agent(plane: ControlPlane, kubectl: Kubectl, folder: Path, tmp_path: Path) -> Agent:
+    """An agent on the node n1, in a cluster where the policy is in force."""
+    await install(kubectl, "namespace.yaml", "admission.yaml", "rbac.yaml")
+    for thing in yaml.safe_load_all((folder / "kubernetes.yaml").read_text()):
+        await put(kubectl, thing)
+    for node in NODES:
+        await kubectl.node(node)
+    running = Agent(plane, tmp_path / "agent", NODES[0])
+    await running.started(kubectl)
+
+    async def in_force() -> bool:
+        return (await send(plane, running.account, REFUSED[0]))[0] == REFUSED[0].status
+
+    await until(in_force, 60)
+    return running
+
+
+async def test_an_agent_has_the_credential_of_its_node_and_another_that_of_its_own(
+    plane: ControlPlane, kubectl: Kubectl, agent: Agent, folder: Path, tmp_path: Path
+) -> None:
+    other = Agent(plane, tmp_path / "other", NODES[1])
+    await other.started(kubectl)
+    for each, name in ((agent, "n1"), (other, "n2_example")):
+        assert await each.run() == 0
+        files = {file.name: file for file in each.taken.iterdir()}
+        assert files.keys() == {"nats.creds"}
+        assert files["nats.creds"].read_text() == (folder / "nodes" / f"{name}.creds").read_text()
+        assert all(file.stat().st_mode & 0o077 == 0 for file in files.values())
+
+
+async def test_an_agent_gets_no_other_credential_and_changes_nothing(
+    plane: ControlPlane, kubectl: Kubectl, agent: Agent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {each["metadata"]["name"]: each for each in (await kubectl.call("GET", SECRETS))["items"]}
+    for attempt in REFUSED:
+        status, text = await send(plane, agent.account, attempt)
+        assert status == attempt.status, (attempt, text)
+        assert "nats.creds" not in text, attempt
+        assert (MESSAGE in text) == (status == 422), (attempt, text)
+    assert await agent.run(node=NODES[1]) == 1
+    assert MESSAGE in capsys.readouterr().err
+    assert list(agent.taken.iterdir()) == []
+    assert {each["metadata"]["name"]: each for each in (await kubectl.call("GET", SECRETS))["items"]} == before
+
+
+async def test_a_token_of_the_account_that_belongs_to_no_pod_reads_nothing(
+    plane: ControlPlane, kubectl: Kubectl, agent: Agent
+) -> None:
+    (agent.account / "token").write_text(await token(kubectl, {}))
+    for path in (OWN, OTHERS, f"{SECRETS}/spazio-node-"):
+        status, text = await send(plane, agent.account, Attempt("PATCH", f"{path}?dryRun=All", {}, 0))
+        assert status in (404, 422)
+        assert "nats.creds" not in text
+
+
+async def test_a_new_node_waits_for_its_secret_and_is_told_what_lacks(
+    kubectl: Kubectl, agent: Agent, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await kubectl.call("DELETE", OWN)
+    assert await agent.run() == 1
+    assert "name the node n1 to `spazio credentials --nodes`" in capsys.readouterr().err
+    for thing in yaml.safe_load_all((folder / "kubernetes.yaml").read_text()):
+        if thing["metadata"]["name"] == "spazio-node-n1":
+            await put(kubectl, thing | {"data": {}})
+            assert await agent.run() == 1
+            assert "lacks nats.creds" in capsys.readouterr().err
+            await put(kubectl, thing)
+    assert await agent.run() == 0

@@ -1,0 +1,129 @@
+"""A real Prometheus reads a running pipeline: every panel's query answers, and alerts come and go with their causes.
+
+Waits and ranges of the rules are sixty times shorter here; tests/integration/project/test_alerts.py has all rules
+at true times.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import nats
+import pytest
+
+from schemas import codec, role
+from schemas.subject import Names, token
+from tests.e2e.pipeline import Up, until, up
+from tests.support import predicted
+from tests.support.placement import asked
+from tests.support.prometheus import DASHBOARDS, MISSING, RULES, Prometheus, hurried, prometheus, queries
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+
+# Predictions come within seconds, and what is said of a silent node is dropped soon.
+QUICK = {"predict-update": "1", "predict-check": "1", "predict-report": "1", "cache-expiry": "3"}
+
+
+class Watched(NamedTuple):
+    """A pipeline and the Prometheus that reads it."""
+
+    pipeline: Up
+    server: Prometheus
+
+    def fires(self, **summaries: str) -> None:
+        """Wait until each of some alerts has fired, with a summary that begins so."""
+        left = dict(summaries)
+
+        def all_have() -> bool:
+            for name, summary in self.server.firing().items():
+                if name in left and summary.startswith(left[name]):
+                    del left[name]
+            return not left
+
+        until(all_have, 25, f"alerts {summaries}")
+
+    def clears(self) -> None:
+        """Wait until nothing fires."""
+        deadline = time.monotonic() + 30
+        while (left := self.server.firing()) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        assert left == {}
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("watched")
+    quick = [text for name, value in QUICK.items() for text in (f"--{name}-seconds", value)]
+    options = ("--nodes", "2", "--extender-port", "0", *quick)
+    with (
+        up(folder / "data", *options) as pipeline,
+        prometheus(f"{pipeline.addresses['http']}/targets", hurried(RULES.read_text(), 60)) as server,
+    ):
+        yield Watched(pipeline, server)
+
+
+def ask_extender(pipeline: Up) -> None:
+    question = {"Pod": asked("p"), "Nodes": None, "NodeNames": [socket.gethostname()]}
+    for verb in ("filter", "prioritize"):
+        request = urllib.request.Request(f"{pipeline.addresses['extender']}/{verb}", json.dumps(question).encode())
+        urllib.request.urlopen(request, timeout=10).close()
+
+
+def publish_slow_ones(pipeline: Up) -> None:
+    """Publish, as processors, what they would only after minutes or where a cluster watch runs."""
+    now = time.time_ns() // 1000
+    messages = {
+        Names().of("forecast", "shop", token("Deployment/web")): predicted.forecast(at_us=now),
+        Names().node("prediction", "n"): predicted.prediction(node="n", at_us=now),
+        Names().node("reject", "n"): predicted.reject(node="n", at_us=now),
+    }
+
+    async def publish() -> None:
+        credential = pipeline.folder / "credentials" / "roles" / "process.creds"
+        inbox = f"{role.INBOX}_process"
+        url = pipeline.addresses["nats"]
+        client = await nats.connect(url, user_credentials=str(credential), inbox_prefix=inbox)
+        for subject, message in messages.items():
+            await client.jetstream().publish(subject, codec.encode(message))
+        await client.close()
+
+    asyncio.run(publish())
+
+
+def test_every_query_of_every_panel_answers(watched: Watched) -> None:
+    wanted = {(path.stem, *query) for path in DASHBOARDS for query in queries(json.loads(path.read_text()), "4s")}
+    deadline = time.monotonic() + 40
+    while wanted and time.monotonic() < deadline:
+        ask_extender(watched.pipeline)
+        publish_slow_ones(watched.pipeline)
+        wanted = {query for query in wanted if not watched.server.values(query[2])}
+        time.sleep(1)
+    assert wanted == set()
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_alerts_come_with_their_causes_and_go_with_them(watched: Watched) -> None:
+    pipeline = watched.pipeline
+    watched.clears()
+    pipeline.publish("spazio.samples.x", b"nonsense")
+    watched.fires(SpazioDeadLetters="process refuses messages of kind samples")
+    with stopped(pipeline.pid("process")):
+        watched.fires(SpazioServiceDown="process at 127.0.0.1:", SpazioNoTelemetry="no node reports")
+    with stopped(pipeline.pid("nats")):
+        watched.fires(SpazioNatsDisconnected="", SpazioServiceDegraded="")
+    watched.clears()

@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from bus import connection, server, stream
 from schemas import settings as all_settings
 from schemas.settings import Settings
-from tests.support.natsd import Natsd
+from tests.support.server.natsd import Natsd
 
 # A slow machine is no fault of the code: examples are not timed.
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -25,7 +25,7 @@ from schemas import settings as all_settings
 from schemas.settings import Settings
 from spazio.service import addresses
 from tests.conftest import NatsServer
-from tests.support.pages import cache, rows, served
+from tests.support.dashboard.pages import cache, rows, served
 
 _WARM_SECONDS = 20.0
 _NODES = 5000

@@ -11,7 +11,7 @@ from bus.publishing import batch
 from bus.publishing.group_commit import GroupCommit
 from bus.stream import Stored
 from tests.behaviour.conftest import Bus
-from tests.support.raw import Answer, Puller, api, consumer, error, info, places, publish, stream
+from tests.support.server.raw import Answer, Puller, api, consumer, error, info, places, publish, stream
 
 
 async def part(

@@ -16,7 +16,7 @@ from schemas import settings as all_settings
 from schemas.subject import Names
 from tests.behaviour.conftest import Bus, Real
 from tests.conftest import NatsServer
-from tests.support.raw import Answer, api
+from tests.support.server.raw import Answer, api
 
 NAMES = Names()
 BUCKET = NAMES.checkpoints

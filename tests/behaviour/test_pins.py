@@ -8,7 +8,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from tests.behaviour.conftest import Bus
-from tests.support.raw import SECOND, Answer, Puller, api, consumer, error, eventually, fill, pin, places, stream
+from tests.support.server.raw import SECOND, Answer, Puller, api, consumer, error, eventually, fill, pin, places, stream
 
 WRONG = "423 Nats-Wrong-Pin-Id"
 

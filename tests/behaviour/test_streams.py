@@ -8,7 +8,7 @@ import pytest
 from nats.aio.client import Client
 
 from tests.support.nats.subject import partition
-from tests.support.raw import SECOND, api, error, eventually, fill, info, publish, stream
+from tests.support.server.raw import SECOND, api, error, eventually, fill, info, publish, stream
 
 
 async def test_a_message_is_answered_with_its_place(client: Client) -> None:

@@ -22,9 +22,10 @@ from schemas import settings as all_settings
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from spazio.service import processing
-from tests.e2e.chaos import NAMES, PARTITIONS, Service, compare_rows, ended, folded, parts, read
+from tests.e2e.chaos import Service, ended
+from tests.e2e.comparison import NAMES, PARTITIONS, compare_rows, folded, parts, read
 from tests.e2e.servers import Servers
-from tests.support.raw import eventually
+from tests.support.server.raw import eventually
 
 _BEFORE_SECONDS = 5
 

@@ -8,7 +8,7 @@ import nats
 import nats.errors
 
 from bus import server
-from tests.support.natsd import Natsd
+from tests.support.server.natsd import Natsd
 
 _CONFIG = """\
 server_name: {name}

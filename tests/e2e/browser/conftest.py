@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import Browser, async_playwright
 
-from tests.support.browsing import CHROMIUM
+from tests.support.dashboard.browsing import CHROMIUM
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from playwright.async_api import Browser, expect
 from schemas import codec
 from schemas.settings import Settings
 from schemas.subject import Names, token
-from tests.support import placement
-from tests.support.browsing import CHROMIUM, opened
-from tests.support.pages import cache, rows, served
+from tests.support.dashboard.browsing import CHROMIUM, opened
+from tests.support.dashboard.pages import cache, rows, served
+from tests.support.extender import placement
 
 pytestmark = [
     pytest.mark.slow,

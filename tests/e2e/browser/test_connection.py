@@ -10,8 +10,8 @@ from prometheus_client import REGISTRY
 
 from schemas.settings import Settings
 from sinks.history import view
-from tests.support.browsing import CHROMIUM, opened
-from tests.support.pages import cache, rows, served
+from tests.support.dashboard.browsing import CHROMIUM, opened
+from tests.support.dashboard.pages import cache, rows, served
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,10 +13,10 @@ from schemas.messages.estimate import ClassSum, Model
 from schemas.messages.prediction import Resources
 from schemas.settings import Settings
 from schemas.subject import Names
-from tests.support import predicted, telemetry
-from tests.support.browsing import CHROMIUM, opened
+from tests.support.dashboard.browsing import CHROMIUM, opened
+from tests.support.dashboard.pages import rows, served
 from tests.support.history import record
-from tests.support.pages import rows, served
+from tests.support.processors import predicted, telemetry
 
 pytestmark = [
     pytest.mark.slow,

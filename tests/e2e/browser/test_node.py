@@ -11,10 +11,10 @@ from schemas.messages.base import Message
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import view
-from tests.support import telemetry
-from tests.support.browsing import CHROMIUM, opened
+from tests.support.dashboard.browsing import CHROMIUM, opened
+from tests.support.dashboard.pages import served
 from tests.support.history import record
-from tests.support.pages import served
+from tests.support.processors import telemetry
 
 pytestmark = [
     pytest.mark.slow,

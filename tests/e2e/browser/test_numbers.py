@@ -17,10 +17,10 @@ from schemas.messages.placement import Decision
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import view
-from tests.support import predicted
-from tests.support.browsing import CHROMIUM, opened
+from tests.support.dashboard.browsing import CHROMIUM, opened
+from tests.support.dashboard.pages import cache, rows, served
 from tests.support.history import record
-from tests.support.pages import cache, rows, served
+from tests.support.processors import predicted
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,9 +13,9 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from sinks import cluster
 from sinks.history import view
-from tests.support import telemetry
-from tests.support.browsing import CHROMIUM, opened
-from tests.support.pages import cache, rows, served
+from tests.support.dashboard.browsing import CHROMIUM, opened
+from tests.support.dashboard.pages import cache, rows, served
+from tests.support.processors import telemetry
 
 ADDING = "cluster?group=binding&add=30&class=shop%2Fweb"
 PAGES = {

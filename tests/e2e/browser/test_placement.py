@@ -12,10 +12,11 @@ from schemas.messages.base import Message
 from schemas.messages.placement import Decision, Held, Ranked, Refusal, Reservations
 from schemas.settings import Settings
 from schemas.subject import Names, token
-from tests.support import placement, telemetry
-from tests.support.browsing import CHROMIUM, opened
+from tests.support.dashboard.browsing import CHROMIUM, opened
+from tests.support.dashboard.pages import served
+from tests.support.extender import placement
 from tests.support.history import record
-from tests.support.pages import served
+from tests.support.processors import telemetry
 
 pytestmark = [
     pytest.mark.slow,

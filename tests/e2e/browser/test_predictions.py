@@ -10,10 +10,10 @@ from schemas.messages.base import Message
 from schemas.messages.prediction import Accuracy
 from schemas.settings import Settings
 from schemas.subject import Names
-from tests.support import predicted
-from tests.support.browsing import CHROMIUM, opened
+from tests.support.dashboard.browsing import CHROMIUM, opened
+from tests.support.dashboard.pages import served
 from tests.support.history import record
-from tests.support.pages import served
+from tests.support.processors import predicted
 
 pytestmark = [
     pytest.mark.slow,

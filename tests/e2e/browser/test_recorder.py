@@ -8,9 +8,9 @@ from playwright.async_api import Browser, expect
 
 from schemas.settings import Settings
 from spazio.export import recording
-from tests.support import flight
-from tests.support.browsing import CHROMIUM, Watched, opened
-from tests.support.pages import served
+from tests.support.dashboard import flight
+from tests.support.dashboard.browsing import CHROMIUM, Watched, opened
+from tests.support.dashboard.pages import served
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,9 +11,9 @@ from playwright.async_api import Browser, Locator, Page, expect
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import view
-from tests.support.browsing import CHROMIUM, opened
+from tests.support.dashboard.browsing import CHROMIUM, opened
+from tests.support.dashboard.pages import rows, served
 from tests.support.history import record
-from tests.support.pages import rows, served
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.e2e.kubernetes import control_plane as lab
 from tests.e2e.kubernetes.control_plane import ControlPlane
-from tests.support.program import Program
+from tests.support.server.program import Program
 
 SCHEDULER_CONFIG = Path(__file__).parents[3] / "deploy" / "kube-scheduler.yaml"
 _KWOK_CONFIG = Path(__file__).with_name("kwok.yaml")

@@ -22,7 +22,7 @@ from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.families import Family, Size
 from tests.e2e.kubernetes.robin import robin
 from tests.e2e.kubernetes.service import Service
-from tests.support.natsd import Natsd
+from tests.support.server.natsd import Natsd
 
 _PROCESS = {
     "SPAZIO_PREDICT_ENABLED": "false",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.e2e.pipeline import until
-from tests.support.program import SPAZIO, Program
+from tests.support.server.program import SPAZIO, Program
 
 
 class Service(Program):

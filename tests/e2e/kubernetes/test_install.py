@@ -12,8 +12,8 @@ import pytest
 
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl, missing
 from tests.e2e.kubernetes.output.writing import path_of
-from tests.support.charts import CHART, DEPLOY, helm, rendered, rendered_by
-from tests.support.raw import eventually
+from tests.support.project.charts import CHART, DEPLOY, helm, rendered, rendered_by
+from tests.support.server.raw import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing("helm")), reason=missing("helm"))]
 

@@ -9,6 +9,7 @@ from tests.e2e.producers import hearing
 from tests.e2e.producers.hearing import Bus
 from tests.e2e.runtimes import cri, runtime
 from tests.e2e.runtimes.cri import Containerd
+from tests.e2e.runtimes.groups import Groups, groups
 from tests.e2e.runtimes.runtime import Dockerd
 
 
@@ -41,3 +42,9 @@ def kubelet(program: Path) -> Iterator[Containerd]:
 def bus(tmp_path: Path) -> Iterator[Bus]:
     with hearing.bus(tmp_path) as running:
         yield running
+
+
+@pytest.fixture
+def cgroups() -> Iterator[Groups]:
+    with groups() as made:
+        yield made

@@ -24,8 +24,8 @@ from tests.conftest import NatsServer
 from tests.e2e.pipeline import until
 from tests.e2e.runtimes.cri import Containerd
 from tests.e2e.runtimes.runtime import Dockerd
-from tests.support.program import SPAZIO, Program
-from tests.support.raw import reached
+from tests.support.server.program import SPAZIO, Program
+from tests.support.server.raw import reached
 
 _STEP_DOWN = (
     "import encodings.idna, os, sys\n"

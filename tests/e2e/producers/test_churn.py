@@ -28,7 +28,7 @@ from schemas.messages.estimate import Availability, Model
 from schemas.messages.telemetry import ContainerEvent
 from tests.e2e.pipeline import Up, until, up
 from tests.e2e.runtimes.runtime import Dockerd, Times
-from tests.support.raw import reached
+from tests.support.server.raw import reached
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 

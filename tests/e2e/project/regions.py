@@ -15,7 +15,7 @@ from bus import server
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import token
-from tests.support.natsd import Natsd
+from tests.support.server.natsd import Natsd
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 NODE, REGION = "far.away", "region-a"

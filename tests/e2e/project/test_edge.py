@@ -23,8 +23,8 @@ from schemas.channel import AGENT_KINDS, CHANNELS
 from schemas.messages.telemetry import EdgeBlock
 from schemas.subject import Names, token
 from tests.e2e.project.regions import NODE, Region, running
-from tests.support.natsd import Natsd
-from tests.support.raw import reached
+from tests.support.server.natsd import Natsd
+from tests.support.server.raw import reached
 
 NAMES = Names()
 

@@ -14,8 +14,8 @@ import pytest
 
 from bus import server
 from tests.e2e.pipeline import Up, until, up
-from tests.support import documents
-from tests.support.documents import CURRENT, ROOT
+from tests.support.project import documents
+from tests.support.project.documents import CURRENT, ROOT
 
 RUN = "run"
 GUIDES = [page for page in CURRENT if any(block.mark == RUN for block in documents.blocks(page.read_text()))]

@@ -21,9 +21,9 @@ import pytest
 from schemas import codec, role
 from schemas.subject import Names, token
 from tests.e2e.pipeline import Up, until, up
-from tests.support import predicted
-from tests.support.placement import asked
-from tests.support.prometheus import DASHBOARDS, MISSING, RULES, Prometheus, hurried, prometheus, queries
+from tests.support.extender.placement import asked
+from tests.support.processors import predicted
+from tests.support.server.prometheus import DASHBOARDS, MISSING, RULES, Prometheus, hurried, prometheus, queries
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 

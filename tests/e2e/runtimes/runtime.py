@@ -26,7 +26,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.e2e.pipeline import alive, until
-from tests.support.program import Program
+from tests.support.server.program import Program
 
 CGROUPS = Path("/sys/fs/cgroup")
 NETWORKS = Path("/sys/class/net")

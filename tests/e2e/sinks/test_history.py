@@ -16,8 +16,8 @@ from schemas import codec
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import layout, view
-from tests.support.telemetry import block
-from tests.support.workload import of_each_kind
+from tests.support.processors.telemetry import block
+from tests.support.processors.workload import of_each_kind
 
 NAMES = Names()
 SECONDS = 400

@@ -20,7 +20,7 @@ from spazio.truth import workload
 from spazio.truth.pod import Work
 from tests.e2e.runtimes.groups import Groups
 from tests.e2e.runtimes.runtime import remove_cgroups
-from tests.support.program import SPAZIO, Program
+from tests.support.server.program import SPAZIO, Program
 from tests.unit.spazio.governing.test_governor import facts
 
 pytestmark = [

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from bus.health import Health
 from sinks.extender.web import server
 from tests.fuzz.session import Run, Target
-from tests.support.asking import Wire
-from tests.support.placement import START, Clock, Replica, asked, given, node, pod, report
+from tests.support.extender.asking import Wire
+from tests.support.extender.placement import START, Clock, Replica, asked, given, node, pod, report
 
 _VERBS = ("filter", "prioritize", "preempt", "bind")
 _NODES = ["a", "b", "c"]

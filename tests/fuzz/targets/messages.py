@@ -10,7 +10,7 @@ from schemas.codec import MESSAGES
 from schemas.messages.base import Message
 from tests.fuzz.session import Target
 from tests.fuzz.targets import choice
-from tests.unit.schemas.test_codec import GOOD
+from tests.unit.schemas.good import GOOD
 from tests.unit.schemas.test_documents import FULL
 
 

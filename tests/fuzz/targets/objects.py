@@ -15,7 +15,7 @@ from sinks.kubernetes.external import selector
 from spazio.command import explain
 from tests.fuzz.session import Run, Target
 from tests.fuzz.targets import choice
-from tests.support.placement import asked
+from tests.support.extender.placement import asked
 
 _SAMPLES = Path(__file__).parents[2] / "unit" / "kubernetes"
 _DEPLOYMENT = """

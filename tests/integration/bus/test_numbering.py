@@ -26,7 +26,7 @@ from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from schemas.subject import Names
 from tests.conftest import NatsServer
-from tests.support import telemetry
+from tests.support.processors import telemetry
 
 NAMES = Names()
 NODES = [f"node-{number}" for number in range(4)]

@@ -18,7 +18,7 @@ from schemas import codec
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks import cache
-from tests.support.estimate import availability
+from tests.support.processors.estimate import availability
 
 NAMES = Names()
 

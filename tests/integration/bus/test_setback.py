@@ -27,8 +27,8 @@ from sinks.history import service, view
 from sinks.history.continuity.gap import GAPS, SET_BACK
 from spazio.service import processing
 from tests.conftest import NatsServer
-from tests.support import telemetry
-from tests.support.power import Power, publish
+from tests.support.processors import telemetry
+from tests.support.server.power import Power, publish
 
 NAMES = Names()
 NODES = {"n0", "n1", "n2", "n3"}

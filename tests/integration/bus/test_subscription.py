@@ -24,7 +24,7 @@ from sinks.metrics import service
 from spazio.terminal import latest
 from tests.conftest import NatsServer
 from tests.e2e.kubernetes.watch.watching import until
-from tests.support.placement import report
+from tests.support.extender.placement import report
 
 NAMES = Names()
 

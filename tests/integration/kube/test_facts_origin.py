@@ -21,8 +21,8 @@ from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
 from spazio.credentials import claims
 from tests.e2e.kubernetes.watch.watching import until
-from tests.support.placement import node, pod
-from tests.support.secured import NAMES, Secured, secured
+from tests.support.extender.placement import node, pod
+from tests.support.server.secured import NAMES, Secured, secured
 
 
 def former(running: Secured, name: str) -> Path:

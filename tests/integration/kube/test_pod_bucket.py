@@ -14,7 +14,7 @@ from schemas.settings import Settings
 from schemas.subject import Names, name
 from tests.e2e.kubernetes.watch.watching import until
 from tests.integration.kube.api_server import ApiServer, added, event, lines, page, pod
-from tests.integration.kube.test_watch import stored, watching
+from tests.integration.kube.test_watch_bus import stored, watching
 
 NAMES = Names()
 BUCKET = NAMES.pods_bucket

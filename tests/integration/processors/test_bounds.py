@@ -13,7 +13,7 @@ from schemas.messages.prediction import Forecast
 from schemas.settings import Settings
 from schemas.subject import Names
 from tests.integration.processors.test_engine import everything, running
-from tests.support import telemetry
+from tests.support.processors import telemetry
 
 NAMES = Names()
 LONG = "\N{PINEAPPLE}" * 500

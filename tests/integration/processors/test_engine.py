@@ -28,7 +28,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
 from tests.conftest import NatsServer
-from tests.support import telemetry
+from tests.support.processors import telemetry
 
 NAMES = Names()
 

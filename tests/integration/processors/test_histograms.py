@@ -16,7 +16,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.command import histograms
 from tests.integration.processors.test_engine import running
-from tests.unit.processors.prediction.test_prediction_fold import calm, configured
+from tests.unit.processors.prediction.fold.recordings import calm, configured
 
 NAMES = Names()
 

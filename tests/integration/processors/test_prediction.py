@@ -17,7 +17,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
 from tests.integration.processors.test_engine import everything, running
-from tests.unit.processors.prediction.test_prediction_fold import FAST, recording
+from tests.unit.processors.prediction.fold.recordings import FAST, recording
 
 NAMES = Names()
 SUBJECTS = [NAMES.of("prediction", "*"), NAMES.of("reject", "*")]

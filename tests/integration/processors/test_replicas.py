@@ -25,7 +25,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
 from tests.integration.processors.test_engine import aggregated, caught_up, running
-from tests.support import telemetry
+from tests.support.processors import telemetry
 
 NAMES = Names()
 ALL = {"0", "1", "2", "3", "aggregate"}

@@ -15,7 +15,7 @@ from producers.containers.merge import Memory
 from schemas import codec
 from schemas.messages.telemetry import ContainerEvent
 from spazio.recovery.container_file import ContainerFile
-from tests.support.secured import Secured, secured
+from tests.support.server.secured import Secured, secured
 
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
 BOOT = "0123456789abcdef"

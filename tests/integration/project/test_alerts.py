@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.support.prometheus import MISSING, ROOT, RULES, alerts
+from tests.support.server.prometheus import MISSING, ROOT, RULES, alerts
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 

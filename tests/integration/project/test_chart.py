@@ -8,8 +8,19 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.support.charts import CHART, MISSING, OVERLAYS, Objects, built, helm, kustomized, objects, rendered, written
-from tests.support.prometheus import DASHBOARDS, RULES
+from tests.support.project.charts import (
+    CHART,
+    MISSING,
+    OVERLAYS,
+    Objects,
+    built,
+    helm,
+    kustomized,
+    objects,
+    rendered,
+    written,
+)
+from tests.support.server.prometheus import DASHBOARDS, RULES
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 

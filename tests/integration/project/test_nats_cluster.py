@@ -20,7 +20,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from schemas import role
-from tests.support.natsd import Natsd
+from tests.support.server.natsd import Natsd
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CONFIG = yaml.safe_load((DEPLOY / "kustomize/production/patches/nats-config.yaml").read_text())["data"]["spazio.conf"]

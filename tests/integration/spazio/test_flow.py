@@ -21,7 +21,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import service, writer
 from spazio.terminal import flow
-from tests.support.telemetry import block
+from tests.support.processors.telemetry import block
 
 NAMES = Names()
 

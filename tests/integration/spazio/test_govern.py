@@ -30,8 +30,8 @@ from spazio.service.service import Context
 from tests.integration.kube.api_server import kubeconfig
 from tests.support.governed import Knobs, layout
 from tests.support.machine import MIB, Host, container
-from tests.support.natsd import Natsd
-from tests.support.secured import Secured, secured
+from tests.support.server.natsd import Natsd
+from tests.support.server.secured import Secured, secured
 from tests.unit.spazio.governing.test_governor import BATCH, MID, PROD, facts, path
 
 NAMES = Names()

@@ -21,7 +21,7 @@ from schemas import codec
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names
-from tests.support import telemetry
+from tests.support.processors import telemetry
 
 
 class Service:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 
 from nats.nuid import NUID
 
-from tests.support.nats import interface
-from tests.support.nats.interface import Interface
+from tests.support.nats.jetstream import interface
+from tests.support.nats.jetstream.interface import Interface
+from tests.support.nats.jetstream.stream import Stream, instant
 from tests.support.nats.message import block
 from tests.support.nats.routes import Routes
 from tests.support.nats.session import Session, Subscription
-from tests.support.nats.stream import Stream, instant
 from tests.support.nats.subject import matches
 
 VERSION = "2.15.1"

@@ -20,11 +20,11 @@ from schemas.messages.facts import NodeFacts
 from schemas.messages.prediction import Forecast, Prediction
 from schemas.messages.telemetry import SampleBlock
 from schemas.subject import Names
-from tests.support import predicted
+from tests.support.extender.placement import report
 from tests.support.nats.client import Connection, connect
 from tests.support.nats.server import Server
-from tests.support.placement import report
-from tests.support.telemetry import block
+from tests.support.processors import predicted
+from tests.support.processors.telemetry import block
 
 NAMES = Names()
 SUBJECTS = [NAMES.of("availability", "*")]

@@ -2,110 +2,16 @@
 
 import json
 import threading
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 
 from producers import clock as grid
 from producers import inventory, sampler
-from producers.source import Source
 from schemas import codec
 from schemas.messages.telemetry import SampleBlock
 from schemas.sections.measurement import Sample
-
-EPOCH = 1_795_242_556 * grid.SECOND
-MS = 1_000_000
-
-
-class Virtual:
-    """Time that passes only in `sleep`; what happens at which sleep is told beforehand.
-
-    Attributes:
-        late: By how many nanoseconds a sleep is too long, by its number.
-        suspended: For how many nanoseconds the machine is suspended in a sleep, by its number.
-    """
-
-    def __init__(self, boottime: int = 41 * grid.SECOND + 250 * MS) -> None:
-        self.now = boottime
-        self.asleep = 0
-        self.offset = EPOCH
-        self.sleeps = 0
-        self.late: dict[int, int] = {}
-        self.suspended: dict[int, int] = {}
-        self.at: dict[int, Callable[[], None]] = {}
-
-    def boottime(self) -> int:
-        return self.now
-
-    def monotonic(self) -> int:
-        return self.now - self.asleep
-
-    def realtime(self) -> int:
-        return self.now + self.offset
-
-    def sleep(self, seconds: float) -> None:
-        self.sleeps += 1
-        self.now += round(seconds * grid.SECOND) + self.late.get(self.sleeps, 0) + self.suspended.get(self.sleeps, 0)
-        self.asleep += self.suspended.get(self.sleeps, 0)
-        self.at.get(self.sleeps, lambda: None)()
-
-
-class Stopwatch:
-    """Gives the moment at which its file was read, and the seconds since it was read before."""
-
-    name = "stopwatch"
-    metrics: tuple[str, ...] = ("moment", "passed")
-    path: Path | None = Path("/proc/self/stat")  # whatever can be read
-    optional = False
-
-    def __init__(self, facts: Mapping[str, int] | None = None) -> None:
-        self.before: float | None = None
-        self.facts: Mapping[str, int] = {"cpus": 4, "memory_bytes": 1 << 34} if facts is None else facts
-        self.broken = False
-
-    def measure(self, content: bytes, now: float) -> tuple[float | None, ...]:
-        if self.broken:
-            raise OSError("gone")
-        assert bool(content) == (self.path is not None)
-        before, self.before = self.before, now
-        return (now, None if before is None else now - before)
-
-
-class Rig:
-    """A sampler with virtual time that stops after some sleeps."""
-
-    def __init__(self, sleeps: int, sources: list[Source] | None = None, interval: float = 0.1) -> None:
-        self.clock = Virtual()
-        self.sources = sources if sources is not None else [Stopwatch()]
-        self.payloads: list[tuple[int, bytes]] = []
-        self.sampler = sampler.Sampler(
-            self.sources,
-            node="ip-10-0-0-7.internal",
-            boot="3f2504e0",
-            interval_seconds=interval,
-            emit=self.emit,
-            clock=self.clock,
-        )
-        self.clock.at[sleeps] = self.sampler.stop
-
-    def emit(self, seq: int, payload: bytes) -> None:
-        self.payloads.append((seq, payload))
-
-    def run(self) -> list[SampleBlock]:
-        self.sampler.run()
-        blocks = [codec.decode(SampleBlock, payload) for _, payload in self.payloads]
-        assert [block.seq for block in blocks] == [seq for seq, _ in self.payloads]
-        return blocks
-
-
-def column(block: SampleBlock, name: str) -> list[float | None]:
-    return block.values[block.metrics.index(name) :: len(block.metrics)]
-
-
-def count(name: str) -> float:
-    return REGISTRY.get_sample_value(name) or 0.0
+from tests.unit.producers.sampling import EPOCH, MS, Rig, Stopwatch, column, count
 
 
 def test_the_first_block_is_that_of_the_next_whole_second_and_has_differences_from_its_first_row() -> None:
@@ -219,42 +125,6 @@ def test_other_intervals_fill_a_second_too() -> None:
         assert None not in block.values
 
 
-def test_a_source_that_fails_leaves_the_others_measured() -> None:
-    class Constant(Stopwatch):
-        metrics = ("one", "two")
-
-    broken = Stopwatch()
-    broken.broken = True
-    block = Rig(30, [broken, Constant()]).run()[0]
-    assert set(column(block, "moment")) == {None}
-    assert None not in column(block, "one")
-
-
-def test_a_file_that_cannot_be_read_leaves_the_others_in_their_columns(tmp_path: Path) -> None:
-    class Pathless(Stopwatch):
-        metrics = ("one", "two")
-        path = tmp_path / "none"
-
-    block = Rig(30, [Pathless(), Stopwatch()]).run()[0]
-    assert set(column(block, "one")) == {None}
-    assert column(block, "moment") == pytest.approx([42 + index / 10 for index in range(10)])
-
-
-def test_a_file_that_comes_is_found_within_a_second(tmp_path: Path) -> None:
-    class Late(Stopwatch):
-        path = tmp_path / "late"
-
-    rig = Rig(40, [Late()])
-
-    def come() -> None:
-        (tmp_path / "late").write_text("here\n")
-
-    rig.clock.at[12] = come
-    first, second = rig.run()[:2]
-    assert set(column(first, "moment")) == {None}
-    assert None not in column(second, "moment")
-
-
 def test_a_source_without_a_file_is_measured_once_a_second_and_holds_for_all_rows_that_were_taken() -> None:
     class Slow(Stopwatch):
         metrics = ("at", "since")
@@ -279,39 +149,6 @@ def test_a_tick_takes_one_sleep() -> None:
     rig = Rig(50)
     rig.run()
     assert rig.clock.now == 41 * grid.SECOND + 200 * MS + 50 * 100 * MS
-
-
-def test_a_block_that_cannot_be_built_is_counted_said_once_and_left_behind(caplog: pytest.LogCaptureFixture) -> None:
-    stopwatch = Stopwatch(facts={})
-    rig = Rig(50, [stopwatch])
-
-    def learn() -> None:
-        stopwatch.facts = {"cpus": 4, "memory_bytes": 1 << 34}
-
-    rig.clock.at[30] = learn
-    failed = count("spazio_block_failures_total")
-    assert rig.run()[0].seq == 44
-    assert count("spazio_block_failures_total") == failed + 2
-    assert [record.message for record in caplog.records] == ["block.failed"]
-
-
-def test_a_receiver_that_fails_does_not_end_the_sampling() -> None:
-    rig = Rig(40)
-    refused: list[int] = []
-
-    def refuse_first(seq: int, payload: bytes) -> None:
-        if not refused:
-            refused.append(seq)
-            raise RuntimeError("closed")
-        Rig.emit(rig, seq, payload)
-
-    rig.sampler._emit = refuse_first
-    assert rig.run()[0].seq == refused[0] + 1
-
-
-def test_two_sources_of_one_metric_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="two sources give"):
-        Rig(1, [Stopwatch(), Stopwatch()])
 
 
 def test_lateness_is_observed_against_the_tick_that_was_waited_for() -> None:

@@ -1,45 +1,16 @@
 """Sources against a frozen /proc of two moments, 0.1 s apart; the expected numbers are worked out by hand."""
 
 import errno
-import logging
 import os
-import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 
-from producers import cpu, disk, file, inventory, load, memory, network, pressure, source
+from producers import cpu, disk, inventory, memory, network, pressure, source
 from schemas import metric
 from schemas.sections.measurement import Sample
-
-FROZEN = Path(__file__).parents[1] / "proc"
-A, B = 100.0, 100.1
-FILES = ("stat", "meminfo", "pressure/cpu", "pressure/memory", "pressure/io", "diskstats", "1/net/dev", "loadavg")
-
-
-@pytest.fixture
-def proc(tmp_path: Path) -> Path:
-    """A /proc that stands at the first moment."""
-    return Path(shutil.copytree(FROZEN / "a", tmp_path / "proc"))
-
-
-def put(proc: Path, moment: str, *names: str) -> None:
-    """Turn files to a moment, in place: an open descriptor sees the new content, as in the real /proc."""
-    for name in names or FILES:
-        (proc / name).write_bytes((FROZEN / moment / name).read_bytes())
-
-
-def edit(proc: Path, name: str, pattern: str, replacement: str) -> None:
-    content, count = re.subn(pattern, replacement, (proc / name).read_text(), flags=re.MULTILINE)
-    assert count, f"{pattern} is not in {name}"
-    (proc / name).write_text(content)
-
-
-def failures(name: str) -> float:
-    return REGISTRY.get_sample_value("spazio_source_failures_total", {"source": name}) or 0.0
+from tests.unit.producers.rig import FROZEN, A, B, Rig, edit, failures, near, put
 
 
 @pytest.fixture
@@ -51,26 +22,6 @@ def unprivileged() -> Iterator[None]:
     os.seteuid(65534)
     yield
     os.seteuid(0)
-
-
-class Rig:
-    """Sources read together and guarded, as the sampler does it."""
-
-    def __init__(self, *sources: source.Source) -> None:
-        self.sources = sources
-        self.files = file.Files([item.path for item in sources if item.path is not None])
-        self.guarded = [source.Guarded(item) for item in sources]
-
-    def __call__(self, now: float) -> dict[str, source.Values]:
-        contents = iter(self.files.read())
-        return {
-            item.name: guarded.measure(b"" if item.path is None else next(contents), now)
-            for item, guarded in zip(self.sources, self.guarded, strict=True)
-        }
-
-
-def near(*values: float | None) -> object:
-    return tuple(None if value is None else pytest.approx(value, rel=1e-9) for value in values)
 
 
 GOLDEN = {
@@ -234,156 +185,3 @@ def test_pressure_that_may_not_be_read_is_a_failure(proc: Path) -> None:
     before = failures("pressure.io")
     assert source.Guarded(pressure.Pressure(proc, "io")).measure(PermissionError(errno.EACCES, ""), A) == (None, None)
     assert failures("pressure.io") == before + 1
-
-
-def test_a_disk_that_is_plugged_in_counts_from_its_second_reading(proc: Path) -> None:
-    item = disk.Disk(proc)
-    edit(proc, "diskstats", r"^ *259.*\n", "")
-    source.read(item, A)
-    put(proc, "b")
-    assert source.read(item, B) == near(0.4, 1000 * 512 / 0.1)
-
-
-def test_a_machine_without_disks_has_no_disk_metrics(proc: Path) -> None:
-    (proc / "diskstats").write_text("")
-    item = disk.Disk(proc)
-    assert source.read(item, A) == source.read(item, B) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("listed", "whole"),
-    [
-        ("vda vda1 vda15", "vda"),
-        ("nvme0n1 nvme0n1p1 nvme0c0n1 nvme1n1", "nvme0n1 nvme1n1"),
-        ("mmcblk0 mmcblk0p2 mmcblk0boot0", "mmcblk0 mmcblk0boot0"),
-        ("xvda1 xvdb", "xvda1 xvdb"),
-        ("sdp sdp1", "sdp"),
-        ("md0 md0p1 dm-1 loop7 ram0 zram1 sr0 zd16 drbd0 bcache0 fd0", ""),
-        ("rbd0 rbd0p1", "rbd0"),
-    ],
-)
-def test_whole_disks_are_told_by_their_names(listed: str, whole: str) -> None:
-    assert disk.whole(tuple(listed.encode().split())) == frozenset(whole.encode().split())
-
-
-@pytest.mark.parametrize("name", ["eth0", "eno1", "enp3s0f1", "ens5", "wlan0", "ib0", "wwan0", "lowpan0"])
-def test_physical_interfaces_count(name: str) -> None:
-    assert network.counts(name.encode())
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        "lo veth0a1b docker0 docker_gwbridge cni0 br-1a2b br0 virbr0 cali1a2b flannel.1",
-        "cilium_host lxc1a2b tunl0 tap0 wg0 bond0 eth0.12 ifb1 dummy0",
-        "eni4b2c1d0e9f3 azv12ab kube-ipvs0 ip6tnl0 vxlan.calico",
-    ],
-)
-def test_interfaces_that_hand_on_packets_of_others_do_not_count(names: str) -> None:
-    assert not [name for name in names.split() if network.counts(name.encode())]
-
-
-def test_a_new_interface_counts_from_its_second_reading(proc: Path) -> None:
-    item = network.Network(proc)
-    edit(proc, "1/net/dev", r"^ *eth0:.*\n", "")
-    source.read(item, A)
-    put(proc, "b")
-    assert source.read(item, B) == near(2000.0)
-
-
-def test_without_access_to_the_hosts_network_the_own_one_is_read_and_that_is_said(
-    proc: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (proc / "1/net").rename(proc / "net")
-    item = network.Network(proc)
-    source.read(item, A)
-    (proc / "net/dev").write_bytes((FROZEN / "b/1/net/dev").read_bytes())
-    assert source.read(item, B) == near(152_000.0)
-    assert [record.message for record in caplog.records] == ["source.fallback"]
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", ["cut", "words", "empty line", "binary"])
-def test_a_damaged_file_is_counted_and_never_a_number(proc: Path, tmp_path: Path, name: str, damage: str) -> None:
-    rig = Rig(*inventory.default(Sample(proc=proc, cgroup=tmp_path)))
-    content = (proc / name).read_bytes()
-    (proc / name).write_bytes(
-        {
-            "cut": content.rstrip()[:-1],
-            "words": re.sub(rb"\d+", b"many", content),
-            "empty line": b"\n",
-            "binary": bytes(range(256)) + b"\n",
-        }[damage]
-    )
-    before = {item.name: failures(item.name) for item in rig.sources}
-    values = rig(A)
-    hit = [item.name for item in rig.sources if failures(item.name) > before[item.name]]
-    assert len(hit) == 1
-    assert set(values[hit[0]]) == {None}
-    assert None not in values["memory" if hit != ["memory"] else "load"]
-
-
-@pytest.mark.parametrize("text", ["nan 0 0 1/2 3\n", "inf 0 0 1/2 3\n", "-1 0 0 1/2 3\n"])
-def test_a_load_that_cannot_be_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is impossible"):
-        load.parse(text.encode())
-
-
-def test_a_list_of_interfaces_that_outgrows_a_page_is_measured_whole(proc: Path) -> None:
-    rig = Rig(network.Network(proc), memory.Memory(proc))
-    rig(A)
-    put(proc, "b")
-    added = "".join(f"veth{n:04x}: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n" for n in range(500))
-    (proc / "1/net/dev").write_text((proc / "1/net/dev").read_text() + added + " eth9: 7 0 0 0 0 0 0 0 0 0 0\n")
-    assert rig(B)["network"] == near(152_000.0)
-    (proc / "1/net/dev").write_text((proc / "1/net/dev").read_text().replace("eth9: 7 ", "eth9: 9 "))
-    assert rig(B + 0.1) == {"network": near(20.0), "memory": near(0.5, 0.6)}
-
-
-def test_a_vanished_file_is_said_once_and_its_return_is_said(proc: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    rig = Rig(memory.Memory(proc))
-    assert rig(A) == {"memory": near(0.4, 0.5)}
-    before = failures("memory")
-    (proc / "meminfo").write_text("")  # what an open descriptor sees of a file that has gone
-    (proc / "meminfo").unlink()
-    for _ in range(3):
-        assert rig(A) == {"memory": (None, None)}
-    assert failures("memory") == before + 3
-    put(proc, "a", "meminfo")
-    rig.files.retry()
-    assert rig(B) == {"memory": near(0.4, 0.5)}
-    assert [record.message for record in caplog.records] == ["source.failed", "source.recovered"]
-
-
-def test_a_file_that_may_not_be_read_is_a_failure_and_not_an_end(proc: Path, request: pytest.FixtureRequest) -> None:
-    rig = Rig(memory.Memory(proc), load.Load(proc), disk.Disk(proc))
-    (proc / "meminfo").write_text("")
-    rig(A)
-    (proc / "meminfo").chmod(0)
-    request.getfixturevalue("unprivileged")
-    rig.files.retry()
-    before = failures("memory")
-    assert rig(B) == {"memory": (None, None), "load": (1.25,), "disk": (0.0, 0.0)}
-    assert failures("memory") == before + 1
-
-
-def test_what_one_source_raises_harms_no_other(proc: Path) -> None:
-    class Broken(memory.Memory):
-        name = "broken"
-
-        def measure(self, content: bytes, now: float) -> source.Values:
-            raise RuntimeError("never thought of")
-
-    assert Rig(Broken(proc), load.Load(proc))(A) == {"broken": (None, None), "load": (1.25,)}
-
-
-def test_a_source_with_too_few_values_does_not_shift_the_columns(proc: Path) -> None:
-    class Short(load.Load):
-        name = "short"
-
-        def measure(self, content: bytes, now: float) -> source.Values:
-            return super().measure(content, now)[:0]
-
-    assert Rig(Short(proc))(A) == {"short": (None,)}
-    assert failures("short") == 1

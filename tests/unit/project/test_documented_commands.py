@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.support import command_line, documents
-from tests.support.documents import CURRENT, ROOT
+from tests.support import command_line
+from tests.support.project import documents
+from tests.support.project.documents import CURRENT, ROOT
 
 BY_PAGE = pytest.mark.parametrize("page", CURRENT, ids=documents.name)
 # Options of other programs that sentences name.

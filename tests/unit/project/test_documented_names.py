@@ -9,8 +9,8 @@ import yaml  # type: ignore[import-untyped]
 from schemas import settings as all_settings
 from schemas.channel import CHANNELS
 from schemas.settings import Settings
-from tests.support import documents
-from tests.support.documents import CURRENT, ROOT
+from tests.support.project import documents
+from tests.support.project.documents import CURRENT, ROOT
 
 BY_PAGE = pytest.mark.parametrize("page", CURRENT, ids=documents.name)
 CODE = "".join(

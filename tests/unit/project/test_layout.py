@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("schemas", "bus", "kube", "producers", "processors", "sinks", "spazio", "benchmarks")
+PACKAGES = ("schemas", "bus", "kube", "producers", "processors", "sinks", "spazio", "benchmarks", "tests")
 
 
 def modules(*packages: str) -> list[Path]:
@@ -16,17 +16,17 @@ def modules(*packages: str) -> list[Path]:
 
 @cache
 def functions() -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Return all functions, of tests as well, by file and name."""
+    """Return all functions by file and name."""
     return [
         (f"{path.relative_to(ROOT)}:{node.name}", node)
-        for path in modules(*PACKAGES, "tests")
+        for path in modules(*PACKAGES)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
 
 
 def test_a_folder_holds_at_most_twelve_modules() -> None:
-    folders = [path.parent for path in modules(*PACKAGES, "tests/unit") if path.name != "__init__.py"]
+    folders = [path.parent for path in modules(*PACKAGES) if path.name != "__init__.py"]
     crowded = {str(folder.relative_to(ROOT)) for folder in folders if folders.count(folder) > 12}
     assert crowded == set()
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import documents
-from tests.support.documents import PAGES, ROOT
+from tests.support.project import documents
+from tests.support.project.documents import PAGES, ROOT
 
 
 def text_of(page: Path) -> str:

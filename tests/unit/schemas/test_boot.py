@@ -12,8 +12,8 @@ from schemas import settings as all_settings
 from schemas.boot import DIGITS
 from schemas.messages.base import Message
 from schemas.messages.estimate import Availability, Blocks
-from tests.support import telemetry
-from tests.support.telemetry import NAMES, START, event, stored
+from tests.support.processors import telemetry
+from tests.support.processors.telemetry import NAMES, START, event, stored
 
 BOOT = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 NEXT = "9b2d7c15-0d43-4a5e-9b57-1f7c3d2e8a90"

@@ -12,7 +12,7 @@ from schemas import codec, direct
 from schemas.codec import MESSAGES
 from schemas.messages.base import Message
 from tests.fuzz.mutation import mutated
-from tests.unit.schemas.test_codec import GOOD
+from tests.unit.schemas.good import GOOD
 from tests.unit.schemas.test_documents import FULL
 
 DERIVED = sorted(kind for kind, message in MESSAGES.items() if direct.decoder(message) is not None)

@@ -12,7 +12,7 @@ from schemas.live import Live
 from schemas.messages.prediction import MAXIMUM_WORKLOADS, Forecast, WorkloadSums
 from spazio.service import folding
 from spazio.service.folding import ProcessorFold
-from tests.support.predicted import sums
+from tests.support.processors.predicted import sums
 
 PERIOD_US = 15_000_000
 

@@ -12,7 +12,7 @@ from sinks.dashboard.history import Unanswerable
 from sinks.history import view
 from sinks.period import Period
 from spazio.service.composition.dashboard import Folder
-from tests.support import flight
+from tests.support.dashboard import flight
 
 SECOND_US = 1_000_000
 

@@ -10,7 +10,7 @@ import pytest
 
 from schemas.messages.base import RELEASE
 from spazio import __main__, cli, extra, sink
-from tests.support import bare
+from tests.support.server import bare
 
 ROOT = Path(__file__).parents[3]
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

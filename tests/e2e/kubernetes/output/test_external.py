@@ -28,7 +28,7 @@ from tests.e2e.kubernetes.output.writing import (
     until,
     writing,
 )
-from tests.support.predicted import forecast
+from tests.support.processors.predicted import forecast
 
 MISSING = lab.missing("etcd", "kube-apiserver", "kube-controller-manager")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]

@@ -14,7 +14,7 @@ from schemas.messages.prediction import Prediction, Resources
 from schemas.settings import Settings
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.output.writing import METRICS, Process, configured, install, now_us, publish, until, writing
-from tests.support.predicted import prediction
+from tests.support.processors.predicted import prediction
 from tests.unit.sinks.metrics.test_metrics import row
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.kubernetes import service as sink
 from tests.e2e.kubernetes.control_plane import Kubectl
-from tests.support.program import Program
+from tests.support.server.program import Program
 
 ROOT = Path(__file__).parents[4]
 MANIFESTS = ROOT / "deploy" / "kubernetes"

@@ -15,7 +15,7 @@ from schemas.sections.measurement import Kube
 from sinks.extender import service
 from tests.e2e.kubernetes import control_plane as lab
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
-from tests.e2e.kubernetes.output.test_output_floor import scaler
+from tests.e2e.kubernetes.output.floor import scaler
 from tests.e2e.kubernetes.output.writing import MANIFESTS, SCALERS, documents, install, until
 from tests.e2e.kubernetes.rights.test_rbac import kubeconfig
 

@@ -15,7 +15,7 @@ from tests.e2e.kubernetes import control_plane as lab
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.output.writing import install, put, until
 from tests.e2e.kubernetes.rights.test_admission import pods
-from tests.support.secured import NAMES
+from tests.support.server.secured import NAMES
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from schemas.settings import Settings
 from sinks.extender import service
 from tests.e2e.kubernetes import control_plane as lab
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
-from tests.e2e.kubernetes.output.test_output_floor import asking, scaler
+from tests.e2e.kubernetes.output.floor import asking, scaler
 from tests.e2e.kubernetes.output.test_output_full import MARKING, full, kept, lacking_room
 from tests.e2e.kubernetes.output.test_output_nodes import lending
 from tests.e2e.kubernetes.output.writing import (

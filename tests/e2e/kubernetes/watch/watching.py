@@ -22,7 +22,7 @@ from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.settings import Settings
 from schemas.subject import Names, name
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
-from tests.support.program import SPAZIO, Program
+from tests.support.server.program import SPAZIO, Program
 
 NAMES = Names()
 

@@ -13,7 +13,7 @@ from schemas import codec
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
 from spazio.credentials import claims
 from tests.e2e.kubernetes.watch.watching import until
-from tests.support.secured import NAMES, Secured, attacker, secured
+from tests.support.server.secured import NAMES, Secured, attacker, secured
 
 
 @pytest.fixture

@@ -1,40 +1,22 @@
 """What each role may do on a real server and what not, tried with the library's client, which checks nothing."""
 
-import asyncio
-import contextlib
-import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-
 import nats.errors
 import nats.js.errors
 import pytest
 from nats import micro
-from nats.js import api
 
 from bus import connection, stream
-from bus.access.credential import Denied
 from bus.accounting import exchange
 from bus.connection import Connection
-from bus.folding import checkpoint, journal, worker_pool
-from bus.folding.checkpoint import Checkpoint
-from bus.publishing import batch
-from bus.publishing.batch import Row
-from bus.publishing.pipeline import Outgoing, Pipeline
-from bus.reading import setback
-from bus.reading.lease import Lease
-from bus.reading.leased import LeasedReader
-from bus.reading.reader import Reader
-from schemas import channel, request, role
-from schemas.channel import AGENT_KINDS, CHANNELS
+from schemas import role
+from schemas.channel import AGENT_KINDS
 from schemas.subject import matches
-from tests.support.raw import reached
-from tests.support.secured import NAMES, Attacker, Secured, attacker, secured
+from tests.integration.bus.access.contract import STREAMS, contract
+from tests.support.server.raw import reached
+from tests.support.server.secured import NAMES, Attacker, Secured, attacker
 
 ROLES = {each.name: each for each in role.ROLES}
 EACH = ROLES | {role.LOCAL: role.LOCAL_ROLE}
-STREAMS = [request.stored_name(store, NAMES) for store in (*channel.stores(), request.CHECKPOINTS)]
-
 _ON_STREAMS = (
     *("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.GET"),
     *("STREAM.MSG.DELETE", "STREAM.SNAPSHOT", "STREAM.RESTORE", "STREAM.LEADER.STEPDOWN", "STREAM.PEER.REMOVE"),
@@ -59,47 +41,8 @@ OTHERS = [
     *("_INBOX.x", *(f"_INBOX_{name}.x" for name in ROLES), "_INBOX_node.n1.x", "_INBOX_node.n2.x"),
     *("$O.SPAZIO_CHECKPOINTS.M.x", "$O.SPAZIO_CHECKPOINTS.C.x", "spazio.part.0.samples.n1"),
 ]
-
-
-def contract(node: str) -> list[str]:
-    """Return every subject and key of the contract, with a node's name where there is one."""
-    addresses = [row.address(NAMES) for row in CHANNELS]
-    return [
-        address.format(
-            node=node, partition=0, namespace="n", workload="w", pod="p", uid="u", replica="r", subject="a.b"
-        )
-        for address in addresses
-    ]
-
-
 SUBJECTS = list(dict.fromkeys([*contract("n1"), *contract("n2"), *API, *map(role.apart, API), *OTHERS]))
 OWN = [f"spazio.{kind}.n1" for kind in AGENT_KINDS]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured(tmp_path_factory.mktemp("secured")) as server:
-        asyncio.run(_create(server))
-        yield server
-
-
-async def _create(running: Secured) -> None:
-    settings = running.settings("process")
-    async with connection.connect(settings, "setup") as client:
-        await stream.ensure(client, settings)
-
-
-@pytest.fixture
-async def node(running: Secured) -> AsyncIterator[Attacker]:
-    made = await attacker(running, "n1", "_INBOX_node.n1")
-    yield made
-    await made.client.close()
-
-
-@pytest.fixture
-async def admin(running: Secured) -> AsyncIterator[Connection]:
-    async with connection.connect(running.settings("admin"), "admin") as client:
-        yield client
 
 
 async def states(admin: Connection) -> dict[str, tuple[int, int, int]]:
@@ -244,189 +187,6 @@ async def test_the_answer_to_a_role_s_request_reaches_nothing_whatever_reply_sub
     await thief.client.close()
 
 
-async def test_processors_fold_publish_lease_checkpoint_and_report(running: Secured) -> None:
-    settings = running.settings("process")
-    async with connection.connect(settings, "process") as client, connection.connect(settings, "other") as asking:
-        source = await stream.describe(client, NAMES.telemetry)
-        rows = journal.Batches(client, NAMES.estimates, "spazio.cursor.7", timeout_seconds=1)
-        await rows.covered(source)
-        await rows.commit([Row("spazio.availability.n1", b"{}")], source, 1)
-        single = journal.Singles(client, NAMES.telemetry, NAMES.model, timeout_seconds=1)
-        await single.covered(source)
-        await single.commit([Row(NAMES.model, b"{}")], source, 1)
-        store = checkpoint.Store(client, NAMES.checkpoints, timeout_seconds=1)
-        for _ in range(2):
-            await store.save("7", Checkpoint(source.identity, 1, b"state"))
-        assert (await store.load("7", source.identity) or Checkpoint("", 0, b"")).body == b"state"
-
-        async def covered() -> int:
-            return 0
-
-        await client.jetstream().publish("spazio.subspace", b"{}")
-        lease = Lease(
-            *(client, NAMES.telemetry, "lease", ["spazio.subspace"]),
-            failover_seconds=5,
-            timeout_seconds=1,
-            covered=covered,
-        )
-        async with lease:
-            await asyncio.wait_for(lease.acquire(), 5)
-            async with LeasedReader(client, lease) as reader:
-                assert await reader.read(timeout_seconds=2)
-        pool = worker_pool.WorkerPool(client, "spazio", [], lambda _: {})
-        service = await pool._announced()
-        assert [each.identity for each in await worker_pool.replicas(asking, "spazio")] == [service.id]
-        await service.stop()
-
-
-@pytest.mark.parametrize("push", [False, True])
-async def test_a_stranger_s_consumer_with_the_name_of_a_lease_is_replaced(
-    running: Secured, admin: Connection, caplog: pytest.LogCaptureFixture, *, push: bool
-) -> None:
-    """The server takes a name in the request's body, so a reader, whose tools need that subject, can create one."""
-    name = f"taken-{push}"
-    config = api.ConsumerConfig(
-        name=name,
-        ack_policy=api.AckPolicy.EXPLICIT,
-        deliver_subject="_INBOX_admin.nobody" if push else None,
-    )
-    body = json.dumps({"stream_name": NAMES.telemetry, "config": config.as_dict()}).encode()
-    thief = await attacker(running, "reader", "_INBOX_reader")
-    answer = await thief.client.request(f"$JS.API.CONSUMER.CREATE.{NAMES.telemetry}", body, timeout=2)
-    made = json.loads(answer.data)
-    assert made["name"] == name
-    await thief.client.close()
-
-    async def covered() -> int:
-        return 0
-
-    await admin.jetstream().publish("spazio.subspace", b"{}")
-    async with connection.connect(running.settings("process"), "process") as client:
-        lease = Lease(
-            *(client, NAMES.telemetry, name, ["spazio.subspace"]),
-            failover_seconds=5,
-            timeout_seconds=1,
-            covered=covered,
-        )
-        async with lease:
-            await asyncio.wait_for(lease.acquire(), 5)
-            assert lease.held
-    assert "lease.replaced" in [record.getMessage() for record in caplog.records]
-
-
-@pytest.mark.parametrize("name", ["reader", "local"])
-async def test_readers_see_which_processor_does_what(running: Secured, name: str) -> None:
-    async with (
-        connection.connect(running.settings("process"), "process") as client,
-        connection.connect(running.settings(name), "reader") as reader,
-    ):
-        service = await worker_pool.WorkerPool(client, "spazio", [], lambda _: {})._announced()
-        assert [each.identity for each in await worker_pool.replicas(reader, "spazio")] == [service.id]
-        await service.stop()
-
-
-_READS = {
-    "cache": ["SPAZIO_ESTIMATES", "KV_SPAZIO_AVAILABILITY"],
-    "history": ["SPAZIO_TELEMETRY", "SPAZIO_ESTIMATES", "SPAZIO_EVENTS"],
-    "metrics": ["SPAZIO_ESTIMATES"],
-    "kubernetes": ["SPAZIO_ESTIMATES"],
-    "extender": [name for name in STREAMS if name not in ("SPAZIO_EVENTS", "SPAZIO_DEAD", "OBJ_SPAZIO_CHECKPOINTS")],
-    "watch": ["SPAZIO_TELEMETRY", "KV_SPAZIO_NODES", "KV_SPAZIO_PODS"],
-    "load": ["SPAZIO_TELEMETRY", "KV_SPAZIO_NODES", "KV_SPAZIO_PODS"],
-    "dashboard": STREAMS,
-    "reader": STREAMS,
-    "local": STREAMS,
-    "admin": STREAMS,
-}
-
-
-@pytest.mark.parametrize("name", _READS)
-async def test_each_role_reads_the_streams_that_its_service_reads(running: Secured, name: str) -> None:
-    settings = running.settings(name)
-    async with connection.connect(settings, name) as client:
-        await stream.ensure(client, settings)
-        for kept in _READS[name]:
-            async with Reader(client, kept, [">"], timeout_seconds=1) as reader:
-                await reader.read(timeout_seconds=0.05)
-                await reader.whole()
-            await batch.last(client, kept, "spazio.nothing", 1)
-            await stream.newest(client, kept, "spazio.nothing", 1)
-        assert client.denials.newest() == ""
-
-
-async def test_each_service_writes_what_it_is_there_to_write(running: Secured, admin: Connection) -> None:
-    written = {
-        "cache": ("$KV.SPAZIO_AVAILABILITY.n1", "spazio.cache.cursor", "spazio.dead.spazio.x"),
-        "history": ("spazio.market", "spazio.dead.spazio.x"),
-        "metrics": ("spazio.dead.spazio.x",),
-        "kubernetes": ("spazio.dead.spazio.x",),
-        "extender": (
-            *("$KV.SPAZIO_RESERVATIONS.n1", "spazio.decision.n.p", "spazio.shortage.r", "spazio.dead.spazio.x"),
-        ),
-        "watch": ("spazio.nodefacts.n1", "spazio.podfacts.-", "$KV.SPAZIO_NODES.n1", "$KV.SPAZIO_PODS.u"),
-        "local": ("spazio.samples.n9",),
-        "region": ("spazio.edge.n9",),
-    }
-    for name, subjects in written.items():
-        async with connection.connect(running.settings(name), name) as client:
-            for subject in subjects:
-                assert (await client.jetstream().publish(subject, b"{}", timeout=5)).seq
-    async with connection.connect(running.settings("load"), "load") as client:
-        pipeline = Pipeline(client, limit=10, timeout_seconds=1)
-        async with asyncio.TaskGroup() as group, pipeline:
-            sending = group.create_task(pipeline.run())
-            await pipeline.send([Outgoing(b"spazio.samples.n5", b"{}", b"a"), Outgoing(b"spazio.pods.n5", b"{}", b"b")])
-            assert await pipeline.drain(2)
-            sending.cancel()
-
-
-@pytest.mark.parametrize("name", ["reader", "local"])
-async def test_the_library_s_own_calls_read_everything_with_a_reader_s_credential(
-    running: Secured, admin: Connection, name: str
-) -> None:
-    await admin.jetstream().publish("$KV.SPAZIO_NODES.n1", b"{}")
-    await admin.jetstream().publish("spazio.samples.n1", b"{}")
-    thief = await attacker(running, name)
-    js = thief.client.jetstream()
-    bucket = await js.key_value("SPAZIO_NODES")
-    keys: list[str] = []
-    while not keys:  # the library takes a row that is on its way for none
-        with contextlib.suppress(nats.js.errors.NoKeysError):
-            keys = await bucket.keys()
-    assert "n1" in keys
-    assert (await bucket.get("n1")).value == b"{}"
-    if name == "local":
-        pulling = await js.pull_subscribe("spazio.part.*.samples.*", stream="SPAZIO_TELEMETRY")
-    else:  # a consumer with a name could replace that of a lease
-        config = api.ConsumerConfig(filter_subject="spazio.part.*.samples.*", ack_policy=api.AckPolicy.NONE)
-        made = await js.add_consumer("SPAZIO_TELEMETRY", config)
-        pulling = await js.pull_subscribe_bind(made.name, stream="SPAZIO_TELEMETRY")
-    assert (await pulling.fetch(1, timeout=5))[0].data
-    assert await thief.refusals() == set()
-    await thief.client.close()
-
-
-async def test_an_admin_may_purge_and_delete(admin: Connection) -> None:
-    await admin.jetstream().add_stream(api.StreamConfig(name="OWN", subjects=["own.>"]))
-    await admin.jetstream().publish("own.x", b"")
-    assert await admin.jetstream().purge_stream("OWN")
-    assert await admin.jetstream().delete_stream("OWN")
-
-
-@pytest.mark.parametrize("asking", ["admin", "reader", "local", "dashboard"])
-async def test_services_give_account_to_who_reads_everything(running: Secured, asking: str) -> None:
-    asked = {*_READS, "process"} - {"reader", "local", asking}
-    async with contextlib.AsyncExitStack() as stack:
-        for name in asked:
-            client = await stack.enter_async_context(connection.connect(running.settings(name), name))
-            await exchange.serve(client, NAMES.of(role.FLOW), name)
-            await client.flush()
-            assert client.denials.newest() == ""
-        asker = await stack.enter_async_context(connection.connect(running.settings(asking), asking))
-        answered = await exchange.ask(asker, NAMES.of(role.FLOW), wait_seconds=0.3)
-    assert sorted(report.service for report in answered) == sorted(asked)
-
-
 async def test_services_answer_nobody_on_a_subject_that_is_no_inbox(running: Secured, admin: Connection) -> None:
     """Otherwise an answer would be written with the service's rights: into a key, or as a request to the server."""
     async with (
@@ -452,69 +212,3 @@ async def test_services_answer_nobody_on_a_subject_that_is_no_inbox(running: Sec
     ):
         with pytest.raises(nats.js.errors.NotFoundError):
             await admin.jetstream().get_last_msg(name, subject)
-
-
-async def test_the_client_says_at_once_what_its_user_may_not_do_and_how_to_mend_it(running: Secured) -> None:
-    async with connection.connect(running.settings("n1"), "agent") as client:
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(Denied, match=r"user node n1 may not publish spazio\.samples\.n2: .*spazio credentials"):
-            await client.jetstream().publish("spazio.samples.n2", b"")
-        assert asyncio.get_running_loop().time() - began < 0.1
-        assert "may not publish spazio.samples.n2" in client.denials.newest()
-
-
-async def test_what_only_the_server_knows_to_be_forbidden_is_reported_too(
-    running: Secured, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with connection.connect(running.settings("n1"), "agent") as client:
-        for _ in range(3):
-            await client.subscribe("spazio.availability.*")
-        await client.flush()
-        assert "may not subscribe to spazio.availability.*" in client.denials.newest()
-    assert [record.getMessage() for record in caplog.records].count("nats.denied") == 1
-
-
-async def test_a_role_that_may_not_create_streams_waits_for_the_processors(tmp_path: Path) -> None:
-    with secured(tmp_path) as server:
-        settings = server.settings("history")
-        async with connection.connect(settings, "history") as client:
-            waiting = asyncio.create_task(stream.ensure(client, settings))
-            await asyncio.sleep(0.1)
-            assert not waiting.done()
-            await _create(server)
-            await asyncio.wait_for(waiting, 3)
-            assert client.denials.newest() == ""
-
-
-def test_every_credential_fits_into_one_line_of_the_protocol(running: Secured) -> None:
-    for file in running.folder.rglob("*.creds"):
-        assert len(file.read_text().splitlines()[1]) < 3400, "4,096 bytes with signature, names and versions"
-
-
-def test_each_channel_has_a_role_that_may_publish_it() -> None:
-    granted = [pattern for each in role.ROLES if each.name != role.ADMIN for pattern in each.grant(NAMES).publish]
-    missing = [subject for subject in contract("n1") if not any(matches(pattern, subject) for pattern in granted)]
-    assert missing == []
-
-
-def test_the_accounts_hold_no_secret(running: Secured) -> None:
-    text = (running.folder / "server.conf").read_text()
-    assert not [file for file in running.folder.glob("*.nk") if file.read_text().strip() in text]
-    issued = json.loads((running.folder / "issued.json").read_text())
-    assert not [key for keys in issued["users"].values() for key in keys if not key.startswith("U")]
-
-
-@pytest.mark.parametrize(
-    ("role_name", "source"),
-    [
-        *((name, NAMES.telemetry) for name in ("process", "history", "extender", "watch", "load", "reader")),
-        *((name, NAMES.estimates) for name in ("process", "history", "cache", "metrics", "extender", "kubernetes")),
-    ],
-)
-async def test_every_role_that_reads_a_stream_may_find_out_whether_it_came_back_with_less(
-    running: Secured, role_name: str, source: str
-) -> None:
-    async with asyncio.timeout(10), connection.connect(running.settings(role_name), "test") as client:
-        last = (await stream.describe(client, source)).last
-        with pytest.raises(setback.SetBack):
-            await setback.check(client, source, setback.Mark(last + 1, 1), 1)

@@ -17,7 +17,7 @@ from bus.reading.leased import LeasedReader
 from bus.reading.reader import Reader
 from schemas import request, role
 from schemas.subject import matches
-from tests.support.secured import NAMES, Secured, attacker, secured
+from tests.support.server.secured import NAMES, Secured, attacker, secured
 
 STREAMS = tuple(request.stored_name(store, NAMES) for store in request.LEASED)
 LEASE = "process-0"

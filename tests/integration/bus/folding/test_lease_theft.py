@@ -12,7 +12,7 @@ from bus.reading import lease as leases
 from bus.reading import leased, pin
 from bus.reading.lease import Lease, Lost
 from bus.reading.leased import LeasedReader
-from tests.support.secured import NAMES, attacker, secured
+from tests.support.server.secured import NAMES, attacker, secured
 
 CONSUMER = "process-0"
 

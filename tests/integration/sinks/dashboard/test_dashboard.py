@@ -15,8 +15,8 @@ from sinks import cluster
 from sinks.dashboard.feed import cluster as cluster_feed
 from sinks.dashboard.feed import newest
 from sinks.history import view
-from tests.support import flight
-from tests.support.pages import cache, rows, served
+from tests.support.dashboard import flight
+from tests.support.dashboard.pages import cache, rows, served
 
 
 async def events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[str, Any]]:

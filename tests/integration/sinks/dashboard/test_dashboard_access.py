@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from schemas.sections.dashboard import Dashboard
 from schemas.settings import Settings, SettingsError
 from sinks.dashboard.access import Access
-from tests.support.pages import served
+from tests.support.dashboard.pages import served
 
 SECRET = "a-secret-of-enough-letters"  # of a test
 

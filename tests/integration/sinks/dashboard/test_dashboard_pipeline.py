@@ -9,7 +9,7 @@ from schemas import codec
 from schemas.messages.estimate import Model
 from schemas.settings import Settings
 from schemas.subject import Names
-from tests.support.pages import served
+from tests.support.dashboard.pages import served
 
 
 async def test_the_pipeline_is_shown_with_its_dead_letters(

@@ -20,8 +20,8 @@ from schemas.messages.placement import Decision, Reservations, Shortage
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from tests.conftest import NatsServer
-from tests.support.placement import asked, node, pod, report
-from tests.support.program import SPAZIO, Program
+from tests.support.extender.placement import asked, node, pod, report
+from tests.support.server.program import SPAZIO, Program
 
 NAMES = Names()
 NODES = [f"n{number}.example" for number in range(6)]

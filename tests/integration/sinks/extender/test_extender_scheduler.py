@@ -13,7 +13,7 @@ from sinks.extender.web import server
 from tests.e2e.kubernetes import control_plane
 from tests.e2e.kubernetes.control_plane import Kubectl
 from tests.golden.extender import record
-from tests.support.asking import Rule, make_keys
+from tests.support.extender.asking import Rule, make_keys
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -10,7 +10,7 @@ from schemas import codec
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from tests.integration.sinks.extender.test_extender import Extender, decisions, post, say
-from tests.support.placement import asked, node, pod
+from tests.support.extender.placement import asked, node, pod
 
 NAMES = Names()
 

@@ -14,7 +14,7 @@ from schemas.settings import SettingsError
 from sinks import tls
 from sinks.extender.web import server
 from sinks.extender.web.connection import Limits
-from tests.support.asking import Lab, lab, make_keys, question
+from tests.support.extender.asking import Lab, lab, make_keys, question
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.history import service, view
 from sinks.history.continuity import gap
-from tests.support.telemetry import START, block
-from tests.support.workload import of_each_kind
+from tests.support.processors.telemetry import START, block
+from tests.support.processors.workload import of_each_kind
 
 NAMES = Names()
 TABLES = ("samples", "containers", "pods", "nodes", "podfacts")

@@ -14,7 +14,7 @@ from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
 from sinks.history import service as history
 from sinks.history.tables import facts
-from tests.support.placement import node
+from tests.support.extender.placement import node
 
 SPOT = {"karpenter.sh/capacity-type": "spot"}
 HOUR = 3_600_000_000

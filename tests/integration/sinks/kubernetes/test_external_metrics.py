@@ -15,8 +15,8 @@ from schemas.sections.output import Output
 from schemas.settings import SettingsError
 from sinks.kubernetes.external import server
 from sinks.kubernetes.latest import Latest
-from tests.support.asking import make_keys
-from tests.support.predicted import forecast
+from tests.support.extender.asking import make_keys
+from tests.support.processors.predicted import forecast
 
 NOW = 1_800_000_000.0
 ROOT = "/apis/external.metrics.k8s.io/v1beta1"

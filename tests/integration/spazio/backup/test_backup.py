@@ -21,8 +21,8 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import view
 from tests.integration.processors.test_engine import aggregated, caught_up, everything, running
-from tests.support import telemetry
-from tests.support.natsd import Natsd
+from tests.support.processors import telemetry
+from tests.support.server.natsd import Natsd
 
 NAMES = Names()
 NODES = [f"node-{index}" for index in range(6)]

@@ -21,9 +21,10 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
 from tests.integration.processors.test_engine import aggregated, caught_up
-from tests.support import telemetry, virtual
+from tests.support import virtual
 from tests.support.nats.client import Connection, connect
 from tests.support.nats.server import Server
+from tests.support.processors import telemetry
 
 NAMES = Names()
 SECONDS = 15

@@ -24,9 +24,9 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import processing
 from tests.integration.processors.test_engine import caught_up
-from tests.support import telemetry
 from tests.support.nats.client import Connection, connect
 from tests.support.nats.server import Server
+from tests.support.processors import telemetry
 
 NAMES = Names()
 

@@ -15,7 +15,7 @@ from schemas import codec
 from schemas.messages.base import Message
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings, load
-from tests.support.telemetry import METRICS, block, event, stored
+from tests.support.processors.telemetry import METRICS, block, event, stored
 
 SECOND = 1_000_000
 

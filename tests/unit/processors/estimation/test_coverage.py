@@ -14,7 +14,7 @@ from processors.estimation import slowdown
 from processors.partition.partition import Partition
 from schemas.messages.estimate import Availability
 from schemas.settings import load
-from tests.support.telemetry import METRICS, block, stored, usage
+from tests.support.processors.telemetry import METRICS, block, stored, usage
 
 CPUS, MEMORY = 64, 256 << 30
 NODES = 16

@@ -11,8 +11,8 @@ from processors.estimation.cost import least_squares
 from processors.partition.partition import Partition
 from schemas.messages.estimate import Availability
 from schemas.settings import load
-from tests.support import telemetry
-from tests.support.telemetry import block, stored
+from tests.support.processors import telemetry
+from tests.support.processors.telemetry import block, stored
 
 MEMORY = 300.0
 ONE = np.ones(1)

@@ -12,8 +12,8 @@ from processors.forecast.workloads import Forecasts, Params
 from processors.partition.admission import Admission
 from schemas.messages.facts import NodeFacts
 from schemas.settings import load
-from tests.support.mix import pod
-from tests.support.telemetry import START, facts, usage
+from tests.support.processors.mix import pod
+from tests.support.processors.telemetry import START, facts, usage
 
 FIRST = START // 15 * 15
 WEB, API = Workload("shop", "Deployment", "web"), Workload("shop", "Deployment", "api")

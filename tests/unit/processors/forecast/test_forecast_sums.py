@@ -8,8 +8,8 @@ import pytest
 from processors.forecast.sums import Greatest, Sum, Sums, Workload, add
 from schemas.messages.base import Message
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
-from tests.support.mix import pod
-from tests.support.telemetry import START, facts, usage
+from tests.support.processors.mix import pod
+from tests.support.processors.telemetry import START, facts, usage
 
 WEB = Workload("shop", "Deployment", "web")
 FIRST = START // 15 * 15

@@ -9,7 +9,7 @@ from processors import decode
 from processors.decode import Block
 from schemas import codec, metric
 from schemas.messages.telemetry import SampleBlock
-from tests.support.telemetry import METRICS, NAMES, block, stored
+from tests.support.processors.telemetry import METRICS, NAMES, block, stored
 
 
 def of(node: str, columns: list[str], rows: list[list[float | None]]) -> SampleBlock:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from processors.partition.partition import Partition
 from schemas.messages.estimate import Availability
 from schemas.messages.facts import NodeFacts
-from tests.support import liar
-from tests.support.liar import LIAR, Lie
-from tests.support.mix import configured, rows_of
-from tests.support.telemetry import block, stored
+from tests.support.processors import liar
+from tests.support.processors.liar import LIAR, Lie
+from tests.support.processors.mix import configured, rows_of
+from tests.support.processors.telemetry import block, stored
 
 CASES = int(os.environ.get("LIAR_CASES", "100"))
 

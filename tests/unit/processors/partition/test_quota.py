@@ -13,7 +13,7 @@ from schemas import settings as all_settings
 from schemas.messages.facts import NodeFacts
 from schemas.sections.service import Process
 from schemas.settings import Settings
-from tests.support import telemetry
+from tests.support.processors import telemetry
 
 LIMIT = 20
 

@@ -15,7 +15,7 @@ from schemas import codec
 from schemas.messages.estimate import Availability
 from schemas.messages.telemetry import SmoothedBlock
 from schemas.settings import load
-from tests.support import telemetry
+from tests.support.processors import telemetry
 
 DIGITS = {"cost": 9, "capacity": 6, "prior": 6, "explained": 6, "gap": 6}
 

@@ -22,9 +22,9 @@ from schemas import codec
 from schemas.messages.base import Message
 from schemas.messages.prediction import Reject, Subspace
 from schemas.settings import Settings, load
-from tests.support import merging
-from tests.support.telemetry import NAMES
-from tests.unit.processors.prediction.test_prediction_fold import FAST, recording
+from tests.support.processors import merging
+from tests.support.processors.telemetry import NAMES
+from tests.unit.processors.prediction.fold.recordings import FAST, recording
 
 Array = NDArray[np.float64]
 Stream = list[tuple[str, bytes]]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from processors.model import subspace
 from processors.reject import merge
-from tests.support import merging
+from tests.support.processors import merging
 
 Array = NDArray[np.float64]
 

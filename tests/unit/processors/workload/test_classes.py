@@ -10,8 +10,8 @@ from processors.partition.partition import Partition
 from processors.workload import pod_class
 from processors.workload.pod_class import Facts
 from schemas.messages.estimate import Availability
-from tests.support.mix import ALLOWED, CORES, FREE_MEMORY, configured, pod, rows_of, sampled, share_of
-from tests.support.telemetry import event, facts, stored, usage
+from tests.support.processors.mix import ALLOWED, CORES, FREE_MEMORY, configured, pod, rows_of, sampled, share_of
+from tests.support.processors.telemetry import event, facts, stored, usage
 
 COST = {"shop/web": (0.2, 100e6), "shop/ml": (1.5, 2e9)}
 MIX = [(5, 1), (5, 4), (12, 4), (12, 2), (20, 2), (20, 6), (8, 6), (8, 1), (15, 3)]

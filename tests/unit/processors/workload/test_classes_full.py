@@ -13,8 +13,8 @@ from schemas import codec
 from schemas.messages.estimate import Availability
 from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.messages.telemetry import ContainerEvent, PodUsageBlock, SampleBlock
-from tests.support.mix import configured, rows_of
-from tests.support.telemetry import stored
+from tests.support.processors.mix import configured, rows_of
+from tests.support.processors.telemetry import stored
 
 START_US = 1_700_000_000_000_000
 CPUS, ALLOWED = 4, 0.835 * 4  # cores that serving pods may demand

@@ -8,7 +8,7 @@ import pytest
 from processors.partition.partition import Partition
 from schemas.messages.estimate import Availability
 from schemas.settings import load
-from tests.support.telemetry import block, stored, usage
+from tests.support.processors.telemetry import block, stored, usage
 
 CPUS = 4
 REST = 0.2

@@ -9,8 +9,8 @@ from processors.partition.partition import Partition
 from processors.workload import classes, cost
 from schemas import codec
 from schemas.messages.estimate import ClassSum, Model
-from tests.support.mix import configured, pod, rows_of, sampled
-from tests.support.telemetry import NAMES, stored, usage
+from tests.support.processors.mix import configured, pod, rows_of, sampled
+from tests.support.processors.telemetry import NAMES, stored, usage
 
 
 def watched(kind: float, seconds: float) -> classes.State:

@@ -4,8 +4,8 @@ import numpy as np
 
 from processors.partition.partition import Partition
 from schemas.messages.estimate import Availability
-from tests.support.mix import CORES, configured, pod, rows_of, sampled, share_of
-from tests.support.telemetry import event, stored, usage
+from tests.support.processors.mix import CORES, configured, pod, rows_of, sampled, share_of
+from tests.support.processors.telemetry import event, stored, usage
 
 SYSTEM = 0.4
 

@@ -7,7 +7,7 @@ import pytest
 from producers.containers import label
 from schemas import codec
 from schemas.messages.telemetry import ContainerEvent
-from tests.support.telemetry import event
+from tests.support.processors.telemetry import event
 
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
 KUBERNETES = {

@@ -1,7 +1,7 @@
 """Laws of the merged account: whatever sources say late, twice or not at all, each event is said once and in order."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -9,33 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.containers import lifetime, merge
-from producers.containers.merge import Happening, LastEvent, Memory, Merge
+from producers.containers.merge import Happening, Merge
 from producers.containers.registry import Registry
 from producers.containers.sources.source import Event, Identity, Observation
+from tests.unit.producers.containers.lives import ID, account, events, listing, seen
 
-ID = 64 * "a"
 LIFE: list[Event] = ["created", "started", "exited", "deleted"]
 DELAYS = st.integers(0, lifetime.LATE_US * 3 // 4)
-
-
-def seen(event: Event, at: float, source: str = "cgroup", identity: Identity | None = None) -> Observation:
-    return Observation(source, event, identity or Identity(ID), round(at * 1_000_000))
-
-
-def account(*, settled: bool = True) -> Merge:
-    made = Merge(Registry())
-    if settled:
-        made.remember(Memory(), 0)
-        made.settle(0)
-    return made
-
-
-def listing(*containers: str, running: bool = True) -> Mapping[str, tuple[Identity, bool]]:
-    return {container: (Identity(container), running) for container in containers}
-
-
-def events(happenings: list[Happening]) -> list[Event]:
-    return [happening.event for happening in happenings]
 
 
 @dataclass
@@ -237,92 +217,6 @@ def test_memory_is_bounded_by_forgetting_what_has_ended_first(monkeypatch: pytes
     made.present("cgroup", {}, 31_000_000)
     assert len(made._containers) == 15
     assert all(container.lives[-1].ended_us is None for container in made._containers.values())
-
-
-def events_before(*containers: tuple[str, Event], rebooted: bool = False) -> dict[str, LastEvent]:
-    return {
-        container: LastEvent(Happening(event, Identity(container, name=f"pod-{container}"), ("docker",), 5), rebooted)
-        for container, event in containers
-    }
-
-
-def test_what_was_listed_is_held_back_until_it_is_known_what_was_said_and_live_events_are_not() -> None:
-    made = account(settled=False)
-    assert made.present("cgroup", listing("old", "new"), 1_000_000) == []
-    assert events(made.observe(seen("created", 1.1, identity=Identity("live")))) == ["created"]
-    released = made.remember(Memory(events_before(("old", "started"), ("gone", "created"))), 1_200_000)
-    assert [(item.event, item.identity.container) for item in released] == [("created", "new"), ("started", "new")]
-    ended = made.settle(1_300_000)
-    assert [(item.event, item.identity.container) for item in ended] == [("exited", "gone"), ("deleted", "gone")]
-    assert ended[0].identity.name == "pod-gone"
-
-
-def test_only_what_was_not_said_yet_of_a_container_is_said() -> None:
-    made = account(settled=False)
-    made.present("cgroup", listing("a", "b"), 1_000_000)
-    made.observe(seen("exited", 1.1, identity=Identity("b")))
-    released = made.remember(Memory(events_before(("a", "created"), ("b", "started"))), 1_200_000)
-    assert [(item.event, item.identity.container) for item in released] == [("started", "a"), ("exited", "b")]
-    assert released[0].identity.name == "pod-a"
-
-
-def test_a_source_that_lists_after_the_memory_has_come_repeats_nothing() -> None:
-    made = account(settled=False)
-    made.remember(Memory(events_before(("old", "started"))), 1_000_000)
-    assert made.present("docker", listing("old"), 1_100_000) == []
-    assert made.settle(1_200_000) == []
-    assert events(made.present("docker", {}, 2_000_000)) == ["exited", "deleted"]
-
-
-def test_a_container_that_begins_again_while_nobody_looked_ends_first() -> None:
-    made = account(settled=False)
-    made.remember(Memory(events_before(("old", "started"))), 1_000_000)
-    assert events(made.observe(seen("created", 1.5, identity=Identity("old")))) == ["exited", "deleted", "created"]
-    assert made.settle(2_000_000) == []
-
-
-def test_whatever_ran_before_a_reboot_has_ended() -> None:
-    made = account(settled=False)
-    made.present("cgroup", listing("same"), 1_000_000)
-    published = made.remember(Memory(events_before(("same", "started"), rebooted=True)), 1_100_000)
-    assert events(published) == ["exited", "deleted", "created", "started"]
-    assert made.settle(1_200_000) == []
-
-
-def test_of_pods_that_ran_when_the_node_was_last_heard_of_the_containers_are_not_said_again() -> None:
-    made = account(settled=False)
-    in_pod = {name: (Identity(name, pod=pod), True) for name, pod in (("a", "old"), ("b", "new"), ("c", "old"))}
-    made.present("cgroup", in_pod, 1_000_000)
-    before = events_before(("c", "deleted"), ("old", "started"))
-    released = made.remember(Memory(before, frozenset({"old"})), 1_100_000)
-    assert {item.identity.container for item in released} == {"b", "c"}
-    assert made.settle(1_200_000) == [], "a pod's own id is no container that has gone"
-    assert events(made.observe(seen("exited", 2, identity=Identity("a")))) == ["exited"]
-
-
-def test_a_container_that_began_in_an_older_pod_meanwhile_is_said() -> None:
-    made = account(settled=False)
-    made.present("cgroup", {"b": (Identity("b", pod="old"), True)}, 1_000_000)
-    first = LastEvent(Happening("started", Identity("a", pod="old"), ("cgroup",), 500_000))
-    published = made.remember(Memory({"a": first}, frozenset({"old"})), 1_100_000)
-    assert [(item.identity.container, item.event) for item in published] == [("b", "created"), ("b", "started")]
-    gone = made.settle(1_200_000)
-    assert [(item.identity.container, item.event) for item in gone] == [("a", "exited"), ("a", "deleted")]
-
-
-def test_containers_of_a_pod_complete_each_other() -> None:
-    registry = Registry()
-    made = Merge(registry)
-    sandbox = Identity("s", pod="uid", sandbox=True, namespace="shop", name="web-0", workload="shop/web")
-    made.observe(seen("created", 1, "bundle", sandbox))
-    (created,) = made.observe(seen("created", 2, "cgroup", Identity("c", pod="uid")))
-    assert (created.identity.namespace, created.identity.workload) == ("shop", "shop/web")
-    assert created.identity.sandbox is None
-    identity = registry.get("uid")
-    assert identity is not None
-    assert (identity.name, identity.workload) == ("web-0", "shop/web")
-    registry.drop("s")
-    assert registry.get("uid") == identity
 
 
 def lives_of(happenings: list[Happening]) -> Iterator[list[Event]]:

@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]
 
 from schemas.channel import AGENT_KINDS
 from spazio.credentials import claims, command
-from tests.support.secured import NAMES
+from tests.support.server.secured import NAMES
 
 
 def encoded(file: Path) -> str:

@@ -12,8 +12,8 @@ import yaml  # type: ignore[import-untyped]
 from schemas import settings as all_settings
 from sinks.metrics.prediction import Ages, Predictions
 from spazio.service.composition import machine
-from tests.support import documents
-from tests.support.prometheus import DASHBOARDS, ROOT, RULES, alerts
+from tests.support.project import documents
+from tests.support.server.prometheus import DASHBOARDS, ROOT, RULES, alerts
 
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 CODE = [

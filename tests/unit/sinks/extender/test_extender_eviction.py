@@ -4,7 +4,7 @@ from typing import Any
 
 from sinks.extender.pod import parse
 from sinks.extender.strategy.availability import FULL
-from tests.support.placement import SECOND, START, Clock, Replica, asked, given, pod, report
+from tests.support.extender.placement import SECOND, START, Clock, Replica, asked, given, pod, report
 
 SETTLE_SECONDS = 2.0
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.support.placement import START, Clock, Replica, given, node, pod, report
+from tests.support.extender.placement import START, Clock, Replica, given, node, pod, report
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import pytest
 
 from schemas.messages.placement import Decision
 from sinks.extender.shadow import Ledger, ShadowSelector
-from tests.support.placement import START, Clock, Replica, asked, given, node, report
+from tests.support.extender.placement import START, Clock, Replica, asked, given, node, report
 
 NAMES = ["a", "b", "c"]
 

@@ -8,7 +8,7 @@ from schemas.messages.facts import Taint
 from schemas.messages.placement import Shortage
 from sinks.extender.shortage import Shortages
 from sinks.extender.state import stranded
-from tests.support.placement import SECOND, START, Clock, Replica, given, node, pod, report
+from tests.support.extender.placement import SECOND, START, Clock, Replica, given, node, pod, report
 
 FULL = Taint(key="spazio.io/full", value="20261124T081049Z", effect="NoSchedule")
 

@@ -9,7 +9,7 @@ import pytest
 from sinks.history import chunk, column
 from sinks.history import table as tables
 from sinks.history.chunk import Chunks
-from tests.support.telemetry import block
+from tests.support.processors.telemetry import block
 
 SCORES = pl.List(pl.Struct({"strategy": pl.String, "score": pl.Float64}))
 RANKED = pl.List(pl.Struct({"node": pl.String, "scores": SCORES, "needs": pl.List(pl.String)}))

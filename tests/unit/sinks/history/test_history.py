@@ -1,12 +1,8 @@
 """History on real files and a real DuckDB: every row once, whatever fails, and readable at any time."""
 
-import contextlib
-import errno
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -17,40 +13,11 @@ from schemas import codec
 from schemas.sections.service import History
 from schemas.settings import load
 from sinks.history import layout, view
-from sinks.history.upkeep import compaction, retention
-from sinks.history.writer import Writer
-from tests.support import telemetry
+from sinks.history.upkeep import retention
 from tests.support.history import UNROLLED, append
-from tests.support.telemetry import NAMES, block, stored
-
-CREATED = "20261121T063000123456Z"
-HOUR = 3600
-
-
-def query(directory: Path, sql: str) -> list[tuple[object, ...]]:
-    with view.connect(directory) as connection:
-        return connection.execute(sql).fetchall()
-
-
-def writer(directory: Path, first: int = 1, created: str = CREATED) -> Writer:
-    return Writer(directory, "S", created, first)
-
-
-def feed(target: Writer, seconds: range, *, offset: int = 1) -> None:
-    """Append one block per second; the stream sequence is the second plus an offset."""
-    for second in seconds:
-        append(target, *_message(second, offset))
-
-
-def _message(second: int, offset: int = 1) -> tuple[str, int, bytes]:
-    subject, payload = stored(block("n", second, cpu_util=0.25))
-    return subject, second + offset, payload
-
-
-def seconds_of(directory: Path) -> list[int]:
-    rows = query(directory, "SELECT seq, count(*) FROM samples GROUP BY seq ORDER BY seq")
-    assert all(count == 10 for _, count in rows), rows
-    return [int(str(seq)) - 1000 for seq, _ in rows]
+from tests.support.processors import telemetry
+from tests.support.processors.telemetry import NAMES, block, stored
+from tests.unit.sinks.history.killed import CREATED, HOUR, _message, feed, query, seconds_of, writer
 
 
 def test_every_kind_of_row_is_written_and_read_back(tmp_path: Path) -> None:
@@ -163,135 +130,6 @@ def test_an_unfinished_flush_is_kept_if_the_stream_has_forgotten_its_messages(tm
     late = writer(tmp_path, first=100)
     assert late.cursor == 4
     assert seconds_of(tmp_path) == [0, 1, 2, 3]
-
-
-class Killed(BaseException):
-    """Ends an operation as `kill -9` would: no handler of the code under test runs for it but `finally`."""
-
-
-class Failing:
-    """Lets the n-th call of some functions fail."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int, error: BaseException) -> None:
-        self.calls = 0
-        for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink")):
-            self._wrap(monkeypatch, owner, name, getattr(owner, name), after, error)
-
-    def _wrap(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        owner: object,
-        name: str,
-        real: Callable[..., object],
-        after: int,
-        error: BaseException,
-    ) -> None:
-        def wrapped(*arguments: object, **named: object) -> object:
-            self.calls += 1
-            if self.calls == after:
-                raise error
-            return real(*arguments, **named)
-
-        monkeypatch.setattr(owner, name, wrapped)
-
-
-def steps(act: Callable[[Path], None], tmp_path: Path) -> Iterator[tuple[int, Path]]:
-    """Yield the number of each step that an operation takes, with a folder for it."""
-    with pytest.MonkeyPatch.context() as patch:
-        counted = Failing(patch, 0, Killed())
-        folder = tmp_path / "counted"
-        act(folder)
-    for number in range(1, counted.calls + 1):
-        yield number, tmp_path / f"step-{number}"
-
-
-def test_killed_at_any_step_of_a_flush_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
-    def act(folder: Path) -> None:
-        target = writer(folder)
-        feed(target, range(2))
-        target.flush()
-        feed(target, range(HOUR - 200, HOUR + 2200, 600))
-        target.flush()
-
-    truth = [0, 1, *range(HOUR - 200, HOUR + 2200, 600)]
-    tried = 0
-    for number, folder in steps(act, tmp_path):
-        with pytest.MonkeyPatch.context() as patch:
-            Failing(patch, number, Killed())
-            with pytest.raises(Killed):
-                act(folder)
-        again = writer(folder)
-        feed(again, range(2))
-        feed(again, range(HOUR - 200, HOUR + 2200, 600))
-        again.flush()
-        assert seconds_of(folder) == truth, number
-        assert not list(folder.glob("**/*.tmp"))
-        tried += 1
-    assert tried >= 8
-
-
-@pytest.mark.cases
-@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS])
-def test_a_flush_that_fails_at_any_step_can_be_repeated(tmp_path: Path, fault: int) -> None:
-    seconds, failed = range(HOUR - 200, HOUR + 1000, 600), 0
-    for number in range(1, 20):
-        folder = tmp_path / f"step-{number}"
-        target = writer(folder)
-        feed(target, seconds)
-        with pytest.MonkeyPatch.context() as patch:
-            Failing(patch, number, OSError(fault, os.strerror(fault)))
-            with contextlib.suppress(OSError):
-                target.flush()
-        failed += target.rows == 20
-        feed(target, range(HOUR - 200, HOUR + 2200, 600))
-        target.flush()
-        assert seconds_of(folder) == list(range(HOUR - 200, HOUR + 2200, 600)), number
-    assert failed == 6  # sync, rename, sync folder: for the file and for the cursor
-
-
-def test_compaction_merges_settled_hours_sorted_and_leaves_young_ones(tmp_path: Path) -> None:
-    target = writer(tmp_path)
-    for start in (0, 10, 20, 7000, 7010):
-        feed(target, range(start, start + 10))
-        target.flush()
-    rows = query(tmp_path, "SELECT at_us, cpu_util FROM samples ORDER BY ALL")
-    now = (telemetry.START + 7010) * 1_000_000
-    assert sum(compaction.compact(tmp_path, now)) == 3
-    assert query(tmp_path, "SELECT at_us, cpu_util FROM samples ORDER BY ALL") == rows
-    assert len(list(layout.files(tmp_path))) == 3
-    assert sum(compaction.compact(tmp_path, now)) == 0
-    again = writer(tmp_path)
-    assert again.cursor == 7020
-
-
-@pytest.mark.slow
-def test_killed_at_any_step_of_compaction_no_row_is_lost_or_doubled_afterwards(tmp_path: Path) -> None:
-    now = (telemetry.START + 10 * HOUR) * 1_000_000
-
-    def fill(folder: Path) -> None:
-        target = writer(folder)
-        for start in (0, 10, 20):
-            feed(target, range(start, start + 10))
-            target.flush()
-
-    def act(folder: Path) -> None:
-        if not folder.exists():
-            fill(folder)
-        sum(compaction.compact(folder, now))
-
-    tried = 0
-    for number, folder in steps(act, tmp_path):
-        fill(folder)
-        with pytest.MonkeyPatch.context() as patch:
-            Failing(patch, number, Killed())
-            try:
-                sum(compaction.compact(folder, now))
-            except Killed:
-                tried += 1
-        writer(folder)
-        sum(compaction.compact(folder, now))
-        assert seconds_of(folder) == list(range(30)), number
-    assert tried >= 4
 
 
 def test_hours_beyond_the_retention_are_dropped(tmp_path: Path) -> None:

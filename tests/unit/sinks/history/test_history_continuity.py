@@ -16,9 +16,9 @@ from sinks.history.continuity.hour import ODD
 from sinks.history.continuity.quota import OVER_QUOTA
 from sinks.history.continuity.repeated import REPEATED
 from sinks.history.writer import Window, Writer
-from tests.support import telemetry
 from tests.support.history import append
-from tests.support.telemetry import NAMES, block
+from tests.support.processors import telemetry
+from tests.support.processors.telemetry import NAMES, block
 
 CREATED = "20261121T063000123456Z"
 HOUR = 3600

@@ -15,10 +15,10 @@ from sinks.history.continuity.repetition import CopyDetector
 from sinks.history.table import TABLES, Table, of_subject
 from sinks.history.tables import estimate
 from sinks.history.writer import Writer
-from tests.support import predicted, telemetry
 from tests.support.history import append
-from tests.support.telemetry import NAMES
-from tests.support.workload import AT_US, event, node, pod, usage
+from tests.support.processors import predicted, telemetry
+from tests.support.processors.telemetry import NAMES
+from tests.support.processors.workload import AT_US, event, node, pod, usage
 
 CREATED = "20261121T063000123456Z"
 

@@ -16,9 +16,9 @@ from sinks.history import layout, view
 from sinks.history.tables import merged
 from sinks.history.upkeep import compaction
 from sinks.history.writer import Writer
-from tests.support.estimate import availability
 from tests.support.history import append
-from tests.support.telemetry import NAMES, START
+from tests.support.processors.estimate import availability
+from tests.support.processors.telemetry import NAMES, START
 
 CREATED = "20261121T063000123456Z"
 LATER_US = (START + 5 * 3600) * 1_000_000

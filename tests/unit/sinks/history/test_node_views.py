@@ -9,9 +9,9 @@ from schemas.sections.service import History
 from sinks.history import view
 from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Writer
+from tests.support.extender.placement import report
 from tests.support.history import append
-from tests.support.placement import report
-from tests.support.telemetry import NAMES
+from tests.support.processors.telemetry import NAMES
 
 MINUTE_US = 60_000_000
 START_US = 1_700_000_040_000_000  # a whole minute

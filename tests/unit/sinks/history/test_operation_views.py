@@ -19,11 +19,13 @@ from schemas.settings import load
 from sinks.history import view
 from sinks.history.writer import Writer
 from spazio.command import sql
-from tests.support import command_line, documents, telemetry
+from tests.support import command_line
+from tests.support.extender.placement import report
 from tests.support.history import append
-from tests.support.placement import report
-from tests.support.predicted import prediction
-from tests.support.telemetry import NAMES, stored
+from tests.support.processors import telemetry
+from tests.support.processors.predicted import prediction
+from tests.support.processors.telemetry import NAMES, stored
+from tests.support.project import documents
 
 START_US = 1_700_000_040_000_000  # a whole minute
 CREATED = "20261121T063000123456Z"

@@ -18,7 +18,7 @@ from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.objects import Objects
 from sinks.kubernetes.writing.pace import Pace
 from sinks.kubernetes.writing.writer import Writer
-from tests.support.predicted import forecast
+from tests.support.processors.predicted import forecast
 
 START = 1_800_000_000.0
 

@@ -20,7 +20,7 @@ from sinks.kubernetes.writing.holder import Holder
 from sinks.kubernetes.writing.lease import Lease
 from sinks.kubernetes.writing.pace import Pace
 from sinks.kubernetes.writing.writer import Writer
-from tests.support.predicted import prediction
+from tests.support.processors.predicted import prediction
 
 START = 1_800_000_000.0
 CPU, MEMORY = "kubernetes.io/mid-cpu", "kubernetes.io/mid-memory"

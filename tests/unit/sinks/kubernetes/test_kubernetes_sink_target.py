@@ -7,7 +7,7 @@ import pytest
 from schemas.messages.prediction import Forecast, Resources
 from sinks.kubernetes import target
 from sinks.kubernetes.target import Target
-from tests.support.predicted import forecast
+from tests.support.processors.predicted import forecast
 
 
 def metric(name: str, **aim: Any) -> dict[str, Any]:

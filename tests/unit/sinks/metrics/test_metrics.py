@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from schemas.messages.estimate import MAXIMUM_CLASSES, Availability, Blocks, ClassRoom
 from sinks.metrics.heard import Heard
 from sinks.metrics.service import Nodes
-from tests.support import estimate
+from tests.support.processors import estimate
 
 
 def room(pods: int = 3, available: float = 2.7) -> ClassRoom:

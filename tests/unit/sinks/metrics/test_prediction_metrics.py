@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas.messages.prediction import Accuracy
 from sinks.metrics.prediction import Ages, Foreseen, Predictions
-from tests.support import predicted
+from tests.support.processors import predicted
 
 
 def now_us(age: float = 0.0) -> int:

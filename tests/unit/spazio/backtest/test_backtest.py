@@ -16,7 +16,7 @@ from processors.prediction.scoring import conformal, oracle, residuals
 from schemas.sections.prediction import Predict
 from spazio import backtest
 from spazio.backtest import ours, peers, plot, report, score, stability, study, trace
-from tests.support import simulator
+from tests.support.processors import simulator
 
 Array = NDArray[np.float64]
 

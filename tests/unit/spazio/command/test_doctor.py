@@ -25,7 +25,7 @@ from spazio.service import addresses
 from spazio.service.composition import machine
 from spazio.service.host import Finding
 from spazio.terminal import contradiction
-from tests.support import estimate
+from tests.support.processors import estimate
 
 PROC = Path(__file__).parents[2] / "proc" / "a"
 NEW = b'INFO {"version":"2.14.0"}\r\n'

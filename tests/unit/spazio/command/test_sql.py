@@ -13,8 +13,8 @@ from sinks.history import view
 from sinks.history.writer import Writer
 from spazio.command import sql
 from tests.support.history import append
-from tests.support.telemetry import NAMES, block, stored
-from tests.support.workload import of_each_kind
+from tests.support.processors.telemetry import NAMES, block, stored
+from tests.support.processors.workload import of_each_kind
 
 
 @pytest.fixture

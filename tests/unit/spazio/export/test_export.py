@@ -13,8 +13,8 @@ from sinks.history.writer import Writer
 from spazio import cli
 from spazio.export import selection
 from tests.support.history import append
-from tests.support.telemetry import NAMES, block, stored
-from tests.support.workload import of_each_kind
+from tests.support.processors.telemetry import NAMES, block, stored
+from tests.support.processors.workload import of_each_kind
 
 Spazio = Callable[..., int]
 BEGIN_US = 1_700_000_000_000_000  # of the first block; each is a second of ten samples

@@ -24,7 +24,7 @@ from spazio.service.liveness import probe
 from spazio.service.monitor import Monitor
 from spazio.service.web import config
 from spazio.service.web.access import Access
-from tests.support.asking import make_keys
+from tests.support.extender.asking import make_keys
 
 PASSWORD = "opened by this"
 

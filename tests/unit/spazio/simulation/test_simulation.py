@@ -14,7 +14,7 @@ from spazio.simulation import engine, outcome, scenario
 from spazio.simulation.cluster import DONE, RUNNING, TICKS, Cluster, populate
 from spazio.simulation.scenario import Scenario, Unreadable
 from spazio.simulation.schedulers.product import Product
-from tests.support.program import SPAZIO
+from tests.support.server.program import SPAZIO
 
 SMALL = {"nodes": [{"count": 3, "cpus": 2}], "pods": [{"name": "bpi", "count": 24, "per_second": 4, "work": 4}]}
 

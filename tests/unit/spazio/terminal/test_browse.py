@@ -7,7 +7,7 @@ from rich.console import Console
 from schemas.messages.estimate import Availability, ClassRoom
 from spazio.terminal.browser import keys
 from spazio.terminal.browser import view as browse
-from tests.support.placement import report
+from tests.support.extender.placement import report
 
 NOW_US = 1_700_000_000_000_000
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from bus.subscription import Batch, Decoded
 from schemas.messages.estimate import Availability
 from spazio.terminal import latest
-from tests.support.placement import report
+from tests.support.extender.placement import report
 
 
 class Parts:

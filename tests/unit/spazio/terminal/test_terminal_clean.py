@@ -21,7 +21,7 @@ from spazio.service import logs
 from spazio.service.host import Finding
 from spazio.terminal import clean, flow, partitions, replayed, screen, table
 from tests.support.history import append
-from tests.support.telemetry import facts
+from tests.support.processors.telemetry import facts
 from tests.unit.spazio.command.test_top import NOW, room, row
 
 # ESC, its one-byte form, a retitled window, a bidirectional override, a forged line, markup, an unpaired surrogate.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from processors.rows import table
-from tests.support import simulator
+from tests.support.processors import simulator
 
 Array = NDArray[np.float64]
 NAN = np.nan

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from processors.prediction.scoring import adaptive, base, calibration, conformal, expert, oracle, residuals
 from processors.rows import table as arrays
 from schemas.sections.prediction import Predict
-from tests.support.residual import DAY, noise, taught
+from tests.support.processors.residual import DAY, noise, taught
 
 Array = NDArray[np.float64]
 

@@ -9,9 +9,9 @@ from processors.prediction.fold import PredictionPartition
 from processors.prediction.tier import slew
 from processors.rows import snapshot
 from schemas.messages.prediction import FORMULAS
-from tests.support import telemetry
-from tests.support.telemetry import stored
-from tests.unit.processors.prediction.test_prediction_fold import BEGIN, FAST, Stream, configured, predictions
+from tests.support.processors import telemetry
+from tests.support.processors.telemetry import stored
+from tests.unit.processors.prediction.fold.recordings import BEGIN, FAST, Stream, configured, predictions
 
 HOUR_US = 3_600_000_000
 CAPACITY = np.array([[10.0, 1e9]])

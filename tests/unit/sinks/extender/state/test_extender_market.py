@@ -9,7 +9,7 @@ from schemas.messages.market import Market as Published
 from schemas.messages.market import Markets
 from sinks.extender.state import market
 from sinks.extender.state.market import Kind, Market, Past
-from tests.support.placement import START, Clock, Replica, given, node, report
+from tests.support.extender.placement import START, Clock, Replica, given, node, report
 
 SPOT = {"karpenter.sh/capacity-type": "spot"}
 

@@ -11,7 +11,7 @@ from sinks.extender.strategy.node_resources import allocation
 from sinks.extender.strategy.node_resources.least_allocated import LeastAllocated
 from sinks.extender.strategy.node_resources.most_allocated import MostAllocated
 from sinks.extender.strategy.node_resources.requested_to_capacity_ratio import RequestedToCapacityRatio, curve, points
-from tests.support import candidates
+from tests.support.extender import candidates
 
 EVEN = {"cpu": 1.0, "memory": 1.0}
 PACK, SPREAD = points(("0=0", "100=10")), points(("0=10", "100=0"))

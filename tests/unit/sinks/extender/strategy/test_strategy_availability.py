@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinks.extender.strategy.availability import BEYOND, FULL, LEARNING, Availability
-from tests.support import candidates
+from tests.support.extender import candidates
 
 often = settings(deadline=None, max_examples=200, derandomize=True)
 

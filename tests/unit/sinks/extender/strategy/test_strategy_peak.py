@@ -3,8 +3,8 @@
 import numpy as np
 
 from sinks.extender.strategy.peak import Peak
-from tests.support import candidates
-from tests.support.candidates import GIB
+from tests.support.extender import candidates
+from tests.support.extender.candidates import GIB
 
 POD = candidates.pod({"cpu": 1.0, "memory": 2 * GIB})
 

@@ -17,7 +17,7 @@ from sinks.extender.candidate import Candidates
 from sinks.extender.strategy import combine, registry
 from sinks.extender.strategy.combine import Chosen
 from sinks.extender.strategy.protocol import Strategy
-from tests.support import candidates
+from tests.support.extender import candidates
 
 SETTINGS = Extender(resources=("cpu=1", "memory=2", "example.com/gpu=3"), shape=("0=2", "40=10", "100=0"))
 EACH = registry.make(terms("+".join(STRATEGIES)), SETTINGS)

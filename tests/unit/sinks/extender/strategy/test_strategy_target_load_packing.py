@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sinks.extender.candidate import Container
 from sinks.extender.strategy.target_load_packing import TargetLoadPacking, predicted
-from tests.support import candidates
+from tests.support.extender import candidates
 
 often = settings(deadline=None, max_examples=200, derandomize=True)
 EMPTY = candidates.pod(containers=())

@@ -13,8 +13,8 @@ from schemas.sections.ranking import FACTORS, pairs
 from sinks.extender.candidate import Array
 from sinks.extender.strategy import factor
 from sinks.extender.strategy.weighted import MINIMUM, Weighted
-from tests.support import candidates, literal_score
-from tests.support.candidates import GIB
+from tests.support.extender import candidates, literal_score
+from tests.support.extender.candidates import GIB
 
 NAN = np.nan
 often = settings(deadline=None, max_examples=200, derandomize=True)

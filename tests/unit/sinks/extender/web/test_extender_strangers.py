@@ -8,7 +8,7 @@ from schemas.messages.facts import UNBOUND
 from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 from sinks.extender.web import access
-from tests.support.placement import START, Bucket, Clock, Replica, asked, given, node, pod, report
+from tests.support.extender.placement import START, Bucket, Clock, Replica, asked, given, node, pod, report
 
 INVENTED = [f"invented-{number}" for number in range(2000)]
 

@@ -1,9 +1,6 @@
 """Commit and compaction together: two tables, kills and failures at every step, each row exactly once."""
 
 import contextlib
-import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -11,53 +8,21 @@ import polars as pl
 import pytest
 
 from schemas import codec
-from schemas.messages.estimate import Availability
 from sinks.history import layout, view
 from sinks.history.table import TABLES, Table
 from sinks.history.upkeep import compaction
 from sinks.history.writer import Writer
-from tests.support import estimate, workload
 from tests.support.history import append
-from tests.support.telemetry import NAMES, START, block, stored
-
-CREATED = "20261121T063000123456Z"
-LATER_US = (START + 5 * 3600) * 1_000_000
-
-
-class Killed(BaseException):
-    """The process is gone: nothing that it still tries has an effect."""
-
-
-def break_after(patch: pytest.MonkeyPatch, calls: int, error: BaseException) -> None:
-    """Let the call after so many fail; if the error is a kill, all later ones too."""
-    made = 0
-
-    def wrap(real: Callable[..., object]) -> Callable[..., object]:
-        def wrapped(*arguments: object, **named: object) -> object:
-            nonlocal made
-            made += 1
-            if made == calls + 1 or (made > calls and isinstance(error, Killed)):
-                raise error
-            return real(*arguments, **named)
-
-        return wrapped
-
-    for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink")):
-        patch.setattr(owner, name, wrap(getattr(owner, name)))
-
-
-def put(target: Writer, sequences: range) -> None:
-    """Append a block for each odd sequence and an availability for each even one."""
-    for sequence in sequences:
-        if sequence % 2:
-            subject, payload = stored(block("n", sequence, seq=sequence))
-        else:
-            subject, payload = NAMES.node("availability", "n"), codec.encode(availability(sequence))
-        append(target, subject, sequence, payload)
-
-
-def availability(sequence: int) -> Availability:
-    return estimate.availability(at_us=(START + sequence) * 1_000_000, seq=sequence)
+from tests.support.processors import workload
+from tests.support.processors.telemetry import NAMES
+from tests.unit.sinks.history.upkeep.kill import (
+    LATER_US,
+    Killed,
+    break_after,
+    exactly,
+    put,
+    writer,
+)
 
 
 def made(directory: Path, sequences: range) -> Writer:
@@ -65,18 +30,6 @@ def made(directory: Path, sequences: range) -> Writer:
     put(target, sequences)
     target.flush()
     return target
-
-
-def writer(directory: Path, first: int = 1) -> Writer:
-    view.create(directory)
-    return Writer(directory, "S", CREATED, first)
-
-
-def exactly(directory: Path, sequences: list[int]) -> bool:
-    with view.connect(directory) as connection:
-        samples = connection.execute("SELECT seq, count(*) FROM samples GROUP BY 1 ORDER BY 1").fetchall()
-        available = connection.execute("SELECT seq, count(*) FROM availability GROUP BY 1 ORDER BY 1").fetchall()
-    return samples == [(s, 10) for s in sequences if s % 2] and available == [(s, 1) for s in sequences if not s % 2]
 
 
 @pytest.mark.slow
@@ -226,88 +179,3 @@ def frame(folder: Path, name: str) -> pl.DataFrame:
     paths = [path for path, _ in layout.files(folder) if path.parents[2].name == name]
     rows = pl.concat([pl.read_parquet(path).cast(pl.Schema(table.columns)) for path in paths], how="diagonal")
     return rows.sort("at_us", "sequence")
-
-
-NOW_US = (START + 60) * 1_000_000
-
-
-def files(directory: Path) -> int:
-    return len(list(layout.files(directory)))
-
-
-def merged_early(directory: Path, now_us: int, grouped: frozenset[Path]) -> frozenset[Path]:
-    """Merge the small files of hours that still fill; return the merged ones."""
-    return frozenset[Path]().union(*compaction.group(directory, now_us, grouped))
-
-
-def fed(directory: Path, sequences: range) -> Writer:
-    """Write two messages a flush."""
-    target = writer(directory)
-    for first in sequences[::2]:
-        put(target, range(first, first + 2))
-        target.flush()
-    return target
-
-
-def test_small_files_of_an_hour_that_still_fills_are_merged_once(tmp_path: Path) -> None:
-    fed(tmp_path, range(1, 17))
-    grouped = merged_early(tmp_path, NOW_US, frozenset())
-    assert (grouped, files(tmp_path)) == (frozenset(), 16)  # eight a table are few
-    fed(tmp_path, range(17, 21))
-    grouped = merged_early(tmp_path, NOW_US, grouped)
-    assert grouped == {path for path, _ in layout.files(tmp_path)}
-    assert files(tmp_path) == 2
-    fed(tmp_path, range(21, 41))
-    second = merged_early(tmp_path, NOW_US, grouped)
-    assert second > grouped
-    assert files(tmp_path) == 4
-    assert merged_early(tmp_path, NOW_US, second) == second
-    assert exactly(tmp_path, [*range(1, 41)])
-    assert sum(compaction.compact(tmp_path, NOW_US)) == 0
-    assert sum(compaction.compact(tmp_path, LATER_US)) == 4
-    assert exactly(tmp_path, [*range(1, 41)])
-
-
-def test_a_file_beyond_the_cursor_is_not_merged_early(tmp_path: Path) -> None:
-    target = fed(tmp_path, range(1, 21))
-    put(target, range(21, 23))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "write_cursor", lambda *_: (_ for _ in ()).throw(OSError("full")))
-        with pytest.raises(OSError, match="full"):
-            target.flush()
-    grouped = merged_early(tmp_path, NOW_US, frozenset())
-    assert {layout.parse(path) for path in grouped} == {layout.Name(CREATED, 1, 20)}
-    target.flush()
-    assert exactly(tmp_path, [*range(1, 23)])
-
-
-@pytest.mark.slow
-def test_killed_while_it_merges_early_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
-    killed = 0
-    fed(tmp_path / "begun", range(1, 21))
-    merged_early(tmp_path / "begun", NOW_US, frozenset())
-    fed(tmp_path / "begun", range(21, 41))
-    for number in range(60):
-        folder = tmp_path / str(number)
-        shutil.copytree(tmp_path / "begun", folder)
-        grouped = frozenset(path for path, name in layout.files(folder) if name.last == 20 and name.first == 1)
-        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
-            break_after(patch, number, Killed())
-            merged_early(folder, NOW_US, grouped)
-            break
-        killed += 1
-        fed(folder, range(41, 43))
-        assert exactly(folder, [*range(1, 43)]), number
-    assert killed >= 20
-
-
-def test_a_failed_early_merge_is_done_at_the_next_pass(tmp_path: Path) -> None:
-    fed(tmp_path, range(1, 21))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
-        with pytest.raises(OSError, match="full"):
-            merged_early(tmp_path, NOW_US, frozenset())
-    assert files(tmp_path) == 20
-    merged_early(tmp_path, NOW_US, frozenset())
-    assert files(tmp_path) == 2
-    assert exactly(tmp_path, [*range(1, 21)])

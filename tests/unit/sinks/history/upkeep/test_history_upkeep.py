@@ -14,7 +14,7 @@ from sinks.history.upkeep import damage, retention, upkeep
 from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Window, Writer
 from tests.support.history import UNROLLED, append
-from tests.support.telemetry import START, block, stored
+from tests.support.processors.telemetry import START, block, stored
 
 HOUR = 3600
 CREATED = "20261121T063000123456Z"

@@ -1,0 +1,16 @@
+"""Requests as schedulers sent them, and how many were answered."""
+
+from pathlib import Path
+
+from prometheus_client import REGISTRY
+
+RECORDED = Path(__file__).parents[3] / "golden" / "extender"
+
+
+def recorded(name: str) -> bytes:
+    return (RECORDED / f"{name}.http").read_bytes()
+
+
+def counted(verb: str, status: str) -> float:
+    labels = {"verb": verb, "status": status}
+    return REGISTRY.get_sample_value("spazio_extender_requests_total", labels) or 0

@@ -1,0 +1,104 @@
+"""The files that `spazio credentials` writes: whose they are, and what a second run keeps."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from bus.access.credential import Credential
+from schemas import role
+from spazio.credentials import authority, command
+from tests.support.server.secured import NAMES
+
+
+def test_only_the_owner_may_look_into_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    command.issue(folder, NAMES, command.Wanted(nodes=["a.b", "my_host"]))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {"operator.nk", "account.nk", "server.conf", "kubernetes.yaml", "nodes/a_b.creds"} <= files
+    assert {"nodes/my=5Fhost.creds"} | {f"roles/{each.name}.creds" for each in role.ROLES} <= files
+    for path in folder.rglob("*"):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
+def test_a_second_run_keeps_everything_and_adds_what_is_new(tmp_path: Path) -> None:
+    command.issue(tmp_path / "c", NAMES, command.Wanted(nodes=["n1"]))
+    before = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*.*") if path.is_file()}
+    command.issue(tmp_path / "c", NAMES, command.Wanted())
+    assert {path: path.read_bytes() for path in before} == before
+    lines = command.issue(tmp_path / "c", NAMES, command.Wanted(nodes=["n2"]))
+    changed = {path.name for path, content in before.items() if path.read_bytes() != content}
+    assert changed == {"issued.json", "kubernetes.yaml"}, "the server need not be told of a new node"
+    assert (tmp_path / "c" / "nodes" / "n2.creds").exists()
+    assert not [line for line in lines if "reload" in line]
+
+
+def test_the_kubernetes_objects_hold_the_files(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    command.issue(folder, NAMES, command.Wanted(nodes=["ip-10.eu", "my host"[:2]]))
+    objects: dict[str, Any] = {
+        each["metadata"]["name"]: each for each in yaml.safe_load_all((folder / "kubernetes.yaml").read_text())
+    }
+    nodes = {"spazio-node-ip-10.eu", "spazio-node-my"}
+    assert set(objects) == {"spazio-nats-accounts", *nodes} | {f"spazio-{each.name}-credentials" for each in role.ROLES}
+    assert objects["spazio-nats-accounts"]["data"]["accounts.conf"] == (folder / "server.conf").read_text()
+    for name in (*nodes, "spazio-cache-credentials"):
+        assert set(objects[name]["data"]) == {"nats.creds"}
+    spaces = {name: each["metadata"]["namespace"] for name, each in objects.items()}
+    on_nodes = dict.fromkeys((*nodes, "spazio-govern-credentials"), "spazio-agents")
+    assert spaces == dict.fromkeys(objects, "spazio") | on_nodes
+
+
+def test_a_revoked_node_s_file_is_gone_also_if_the_name_has_colons(tmp_path: Path) -> None:
+    with authority.opened(tmp_path, NAMES) as own:
+        files = [own.node("a:b"), own.node("b")]
+        assert own.revoke("a:b") == 1
+    assert [file.exists() for file in files] == [False, True]
+
+
+def test_names_come_from_a_file_or_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("a\n\n b \na\n")
+    assert command.names(str(tmp_path / "nodes")) == ["a", "b"]
+    assert command.names("11")[-1] == "sim-10"
+    for wrong in ("0", "100001"):
+        with pytest.raises(ValueError, match="1 to 100000"):
+            command.names(wrong)
+    (tmp_path / "bad").write_text("a b\n")
+    with pytest.raises(ValueError, match="'a b' is no name of a node"):
+        command.names(str(tmp_path / "bad"))
+
+
+def test_a_name_too_long_for_a_credential_is_refused_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nodes").write_text("n" * 241)
+    assert command.run("spazio", tmp_path / "c", str(tmp_path / "nodes"), (), rotate=False, retire=False) == 2
+    assert "choose a shorter one" in capsys.readouterr().err
+
+
+def test_a_damaged_list_of_what_is_revoked_is_never_replaced(tmp_path: Path) -> None:
+    command.issue(tmp_path / "c", NAMES, command.Wanted())
+    (tmp_path / "c" / "issued.json").write_text("{")
+    with pytest.raises(authority.Unusable, match="put it back from a backup"):
+        command.issue(tmp_path / "c", NAMES, command.Wanted())
+
+
+def test_a_credential_is_signed_again_with_its_key_when_its_role_may_do_other_things(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "c"
+    file = folder / "roles" / "metrics.creds"
+    with monkeypatch.context() as before:
+        less = [role.Role("metrics", "", lambda _: role.Grant(("old",), ("_INBOX_metrics.>",)))]
+        before.setattr(role, "ROLES", tuple(less))
+        command.issue(folder, NAMES, command.Wanted())
+    old = file.read_text().splitlines()
+    command.issue(folder, NAMES, command.Wanted())
+    new = file.read_text().splitlines()
+    assert old[1] != new[1]
+    assert old[-2] == new[-2], "the key stays, so that what is revoked stays revoked"
+    assert Credential(file).may_publish("$JS.API.STREAM.INFO.SPAZIO_ESTIMATES")
+    assert not Credential(file).may_publish("old")

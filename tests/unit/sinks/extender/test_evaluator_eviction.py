@@ -1,0 +1,58 @@
+"""What pods that are evicted or have ended leave for others."""
+
+from tests.support.extender.placement import GIB, SECOND, START, Clock, Replica, asked, given, node, pod, report
+from tests.unit.sinks.extender.nodes import NAMES, reported_with_two_small_pods, seen
+
+
+async def test_preempting_keeps_the_nodes_that_would_have_room_without_the_victims() -> None:
+    replica = Replica(given(), Clock())
+    for name, room in (("a", 0.5), ("b", -0.0)):
+        replica.cluster_state.pods.hear(
+            pod(f"victim-{name}", 1, node=name, phase="Running", ready_us=START - 60 * SECOND)
+        )
+        replica.cluster_state.report(report(name, START, room))
+    assert await replica.selector.preempt(asked("p"), {"a": ["victim-a"], "b": []}) == {"a": ["victim-a"]}
+
+
+def test_a_pod_that_ended_leaves_room_for_one_of_its_class_however_little_is_left_by_the_mean() -> None:
+    replica = Replica(given(), Clock())
+    started = START - 60 * SECOND
+    replica.cluster_state.pods.hear(pod("p", 1, node="a", phase="Running", ready_us=started, workload="web"))
+    for workload in ("web", "other"):  # the node tells of the class later than of the pod
+        replica.cluster_state.report(report("a", START, 0.25, classes={"web": (1.0, 1.0), "other": (0.5, 0.5)}))
+        replica.clock.pass_seconds(60)
+        replica.cluster_state.pods.hear(pod("p", 2, node="a", phase="Succeeded", workload="web", at_us=START + SECOND))
+        assert seen(replica, ["a"], workload=workload).room.tolist() == [{"web": 2.0, "other": 1.0}[workload]]
+        replica = Replica(given(), Clock())
+        replica.cluster_state.pods.hear(pod("p", 1, node="a", phase="Running", ready_us=started, workload="web"))
+
+
+async def test_preempting_counts_what_the_victims_requested() -> None:
+    replica = Replica(given(extender_strategies="least_allocated"), Clock())
+    for name in NAMES:
+        replica.cluster_state.describe(node(name))
+        replica.cluster_state.report(report(name, START, 9.0))
+        for number in range(2):
+            requests = {"cpu": 1.5, "memory": GIB}
+            replica.cluster_state.pods.hear(pod(f"{name}{number}", 1, node=name, phase="Running", requests=requests))
+    victims = {"a": ["a0", "a1"], "b": ["b0", "nobody"]}
+    assert await replica.selector.preempt(asked("p", cpu="1"), victims) == victims
+    assert await replica.selector.preempt(asked("p", cpu="3"), victims) == {"a": ["a0", "a1"]}
+    assert await replica.selector.preempt(asked("p", cpu="5"), victims) == {}
+
+
+async def test_evicting_a_small_pod_makes_little_room_for_a_large_one() -> None:
+    replica = Replica(given(), Clock())
+    rooms = {"small": (2.0, 2.0), "large": (0.5, 0.5)}
+    reported_with_two_small_pods(replica, 1.0, rooms)
+    assert await replica.selector.preempt(asked("p", workload="large"), {"a": ["p0"]}) == {}
+    assert await replica.selector.preempt(asked("p", workload="large"), {"a": ["p0", "p1"]}) == {"a": ["p0", "p1"]}
+
+
+async def test_evicting_helps_only_where_room_is_all_that_lacks() -> None:
+    replica = Replica(given(extender_strategies="weighted+availability"), Clock())
+    replica.cluster_state.describe(node("a", labels={"spazio.disk-type": "hdd"}))
+    replica.cluster_state.pods.hear(pod("victim", 1, node="a", phase="Running", ready_us=START - 60 * SECOND))
+    replica.cluster_state.report(report("a", START, 0.5))
+    raw = asked("p", annotations={"spazio.disk-type": "ssd"})
+    assert await replica.selector.preempt(raw, {"a": ["victim"]}) == {}

@@ -1,0 +1,106 @@
+"""Small files of an hour that still fills are merged once."""
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sinks.history import layout
+from sinks.history.upkeep import compaction
+from sinks.history.writer import Writer
+from tests.support.processors.telemetry import START
+from tests.unit.sinks.history.upkeep.kill import (
+    CREATED,
+    LATER_US,
+    Killed,
+    break_after,
+    exactly,
+    put,
+    writer,
+)
+
+NOW_US = (START + 60) * 1_000_000
+
+
+def files(directory: Path) -> int:
+    return len(list(layout.files(directory)))
+
+
+def merged_early(directory: Path, now_us: int, grouped: frozenset[Path]) -> frozenset[Path]:
+    """Merge the small files of hours that still fill; return the merged ones."""
+    return frozenset[Path]().union(*compaction.group(directory, now_us, grouped))
+
+
+def fed(directory: Path, sequences: range) -> Writer:
+    """Write two messages a flush."""
+    target = writer(directory)
+    for first in sequences[::2]:
+        put(target, range(first, first + 2))
+        target.flush()
+    return target
+
+
+def test_small_files_of_an_hour_that_still_fills_are_merged_once(tmp_path: Path) -> None:
+    fed(tmp_path, range(1, 17))
+    grouped = merged_early(tmp_path, NOW_US, frozenset())
+    assert (grouped, files(tmp_path)) == (frozenset(), 16)  # eight a table are few
+    fed(tmp_path, range(17, 21))
+    grouped = merged_early(tmp_path, NOW_US, grouped)
+    assert grouped == {path for path, _ in layout.files(tmp_path)}
+    assert files(tmp_path) == 2
+    fed(tmp_path, range(21, 41))
+    second = merged_early(tmp_path, NOW_US, grouped)
+    assert second > grouped
+    assert files(tmp_path) == 4
+    assert merged_early(tmp_path, NOW_US, second) == second
+    assert exactly(tmp_path, [*range(1, 41)])
+    assert sum(compaction.compact(tmp_path, NOW_US)) == 0
+    assert sum(compaction.compact(tmp_path, LATER_US)) == 4
+    assert exactly(tmp_path, [*range(1, 41)])
+
+
+def test_a_file_beyond_the_cursor_is_not_merged_early(tmp_path: Path) -> None:
+    target = fed(tmp_path, range(1, 21))
+    put(target, range(21, 23))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "write_cursor", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            target.flush()
+    grouped = merged_early(tmp_path, NOW_US, frozenset())
+    assert {layout.parse(path) for path in grouped} == {layout.Name(CREATED, 1, 20)}
+    target.flush()
+    assert exactly(tmp_path, [*range(1, 23)])
+
+
+@pytest.mark.slow
+def test_killed_while_it_merges_early_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
+    killed = 0
+    fed(tmp_path / "begun", range(1, 21))
+    merged_early(tmp_path / "begun", NOW_US, frozenset())
+    fed(tmp_path / "begun", range(21, 41))
+    for number in range(60):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "begun", folder)
+        grouped = frozenset(path for path, name in layout.files(folder) if name.last == 20 and name.first == 1)
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+            break_after(patch, number, Killed())
+            merged_early(folder, NOW_US, grouped)
+            break
+        killed += 1
+        fed(folder, range(41, 43))
+        assert exactly(folder, [*range(1, 43)]), number
+    assert killed >= 20
+
+
+def test_a_failed_early_merge_is_done_at_the_next_pass(tmp_path: Path) -> None:
+    fed(tmp_path, range(1, 21))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            merged_early(tmp_path, NOW_US, frozenset())
+    assert files(tmp_path) == 20
+    merged_early(tmp_path, NOW_US, frozenset())
+    assert files(tmp_path) == 2
+    assert exactly(tmp_path, [*range(1, 21)])

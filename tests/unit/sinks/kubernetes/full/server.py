@@ -1,0 +1,137 @@
+"""An API server of nodes as an object, and a sink that marks full ones on it."""
+
+import copy
+from typing import Any
+
+from bus.health import Health
+from kube import answer
+from kube.api import Api
+from schemas.messages.placement import Shortage
+from schemas.sections.measurement import Kube
+from schemas.sections.output import Output
+from sinks.kubernetes import node
+from sinks.kubernetes.full import Full
+from sinks.kubernetes.latest import Latest
+from sinks.kubernetes.node import Node
+from sinks.kubernetes.objects import Objects
+from sinks.kubernetes.writing.holder import Holder
+from sinks.kubernetes.writing.lease import Lease
+from sinks.kubernetes.writing.pace import Pace
+from sinks.kubernetes.writing.writer import Writer
+
+START = 1_800_000_000.0
+NAMES = [f"n{number}" for number in range(10)]
+ON = {"full": True, "keep": True, "full_seconds": 10}
+
+
+class Server(Api):
+    """Keeps nodes and the Lease; a merge patch of another version than the node's is refused."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__(Kube())
+        self.version = 0
+        self.nodes: dict[str, dict[str, Any]] = {}
+        for name in names or NAMES:
+            self.add(name)
+        self.lease: dict[str, Any] = {}
+        self.patched: list[str] = []
+        self.races = 0
+        self.forbidden = False
+
+    def add(self, name: str) -> None:
+        self.version += 1
+        metadata = {"name": name, "uid": f"u{self.version}", "resourceVersion": str(self.version)}
+        self.nodes[name] = {"metadata": metadata, "spec": {}}
+
+    def touch(self, name: str) -> None:
+        self.version += 1
+        self.nodes[name]["metadata"]["resourceVersion"] = str(self.version)
+
+    async def send(self, method: str, path: str, body: Any = None, *, query: Any = None, **_: Any) -> dict[str, Any]:
+        if "leases" in path:
+            if method == "GET" and not self.lease:
+                raise answer.Missing("none")
+            if method != "GET":
+                self.lease = body | {"metadata": body["metadata"] | {"resourceVersion": "1"}}
+            return self.lease
+        if method == "GET":
+            name = query["fieldSelector"].removeprefix("metadata.name=")
+            return {"items": [copy.deepcopy(self.nodes[name])] if name in self.nodes else []}
+        return self._patch(path.rpartition("/")[2], body)
+
+    def _patch(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        if self.forbidden:
+            raise answer.Forbidden("verb patch on nodes")
+        if name not in self.nodes:
+            raise answer.Missing("none")
+        thing = self.nodes[name]
+        if self.races:
+            self.races -= 1
+            self.touch(name)
+        if body["metadata"]["resourceVersion"] != thing["metadata"]["resourceVersion"]:
+            raise answer.Conflict("changed")
+        self.patched.append(name)
+        if "spec" in body:
+            thing["spec"] = {"taints": body["spec"]["taints"] or []}
+        notes = (thing["metadata"].get("annotations") or {}) | (body["metadata"].get("annotations") or {})
+        thing["metadata"]["annotations"] = {key: value for key, value in notes.items() if value is not None}
+        self.touch(name)
+        return copy.deepcopy(thing)
+
+    @property
+    def full(self) -> list[str]:
+        taints = {name: thing["spec"].get("taints") or () for name, thing in self.nodes.items()}
+        return sorted(name for name, each in taints.items() if any(taint["key"] == "spazio.io/full" for taint in each))
+
+    @property
+    def kept(self) -> list[str]:
+        notes = {name: thing["metadata"].get("annotations") or {} for name, thing in self.nodes.items()}
+        return sorted(name for name, each in notes.items() if each.get("karpenter.sh/do-not-disrupt") == "true")
+
+
+class Sink:
+    """The part, looked at by whoever tests; the watch of nodes is current at each look."""
+
+    def __init__(self, server: Server, **output: Any) -> None:
+        self.server, self.now, self.health = server, START, Health()
+        self.output = Output.model_validate(ON | output)
+        self.latest = Latest()
+        self.latest.current.set()
+        self.nodes: Objects[Node] = Objects("nodes", node.reader(self.output))
+        self.nodes.whole = True
+        lease = Lease(server, self.output.full_lease, self.output.full_lease_seconds)
+        self.lease = Holder(lease, self.health)
+        self.part = Full(server, self.nodes, self.latest, self.output, self.lease, lambda: self.now)
+        self.writer = Writer("full", self.health, Pace(1e6, 1e-3))
+        self.follow()
+
+    def follow(self) -> None:
+        for key, _ in list(self.nodes):
+            if key not in self.server.nodes:
+                self.nodes.drop(key)
+        for thing in self.server.nodes.values():
+            self.nodes.put(copy.deepcopy(thing))
+
+    def hear(self, *full: str, stranded: tuple[str, ...] = (), replica: str = "a", age: float = 0) -> None:
+        at_us = round((self.now - age) * 1e6)
+        self.latest.hear(
+            Shortage(
+                replica=replica, at_us=at_us, until_us=at_us + 10_000_000, pods=len(full), waiting=[], full=list(full),
+                stranded=list(stranded),
+            )
+        )  # fmt: skip
+
+    async def look(self, at: float) -> list[str]:
+        """Return the nodes that have the taint after a look."""
+        self.now = START + at
+        self.follow()
+        await self.part.refresh(self.writer)
+        return self.server.full
+
+    async def through(self, begin: int, end: int, *full: str, **said: Any) -> list[str]:
+        """Look once a second while extenders say this; return the nodes that have the taint then."""
+        for at in range(begin, end):
+            self.now = START + at
+            self.hear(*full, **said)
+            await self.look(at)
+        return self.server.full

@@ -11,20 +11,16 @@ the taints pause: a node that is full for large pods may have room for small one
 
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import Gauge
 
 from kube import answer
-from kube.api import Api
-from schemas.sections.output import Output
 from sinks.kubernetes import mark
-from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.node import Node
-from sinks.kubernetes.objects import Objects
 from sinks.kubernetes.steady import Steady
-from sinks.kubernetes.writing.holder import Holder
+from sinks.kubernetes.writing.access import Access
 from sinks.kubernetes.writing.removal import Removal
 from sinks.kubernetes.writing.writer import Write, Writer
 
@@ -41,28 +37,12 @@ KEPT = Gauge("spazio_kube_kept_nodes", "nodes with annotations against their rem
 class Full:
     """Keeps the marks of all nodes."""
 
-    def __init__(
-        self,
-        api: Api,
-        nodes: Objects[Node],
-        latest: Latest,
-        output: Output,
-        lease: Holder,
-        clock: Callable[[], float],
-    ) -> None:
-        """Create the part; it writes nothing before `refresh`.
-
-        Args:
-            api: The API server.
-            nodes: The nodes.
-            latest: The newest messages.
-            output: Settings.
-            lease: The right to write.
-            clock: Seconds since the epoch.
-        """
-        self._api, self._nodes, self._latest, self._output = api, nodes, latest, output
-        self._lease, self._clock, self._removal = lease, clock, Removal(api, nodes)
-        self._full, self._keep, self._pause = Steady(), Steady(), Pause(output.full_hold_seconds)
+    def __init__(self, access: Access) -> None:
+        """Create the part; it writes nothing before `refresh`."""
+        self._api, self._nodes, self._latest = access.api, access.nodes, access.latest
+        self._output, self._lease, self._clock = access.output, access.lease, access.clock
+        self._removal = Removal(access.api, access.nodes)
+        self._full, self._keep, self._pause = Steady(), Steady(), Pause(access.output.full_hold_seconds)
 
     @property
     def needed(self) -> bool:

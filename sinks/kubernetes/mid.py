@@ -12,18 +12,14 @@ version of its node, so that one that was sent before the end cannot arrive afte
 """
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any
 
 from kube import answer, apply
-from kube.api import Api
-from schemas.sections.output import Output
-from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.node import SIDES, Node
-from sinks.kubernetes.objects import Objects
 from sinks.kubernetes.writing import change
+from sinks.kubernetes.writing.access import Access
 from sinks.kubernetes.writing.change import Rule
-from sinks.kubernetes.writing.holder import Holder
 from sinks.kubernetes.writing.removal import Removal
 from sinks.kubernetes.writing.waits import Waits
 from sinks.kubernetes.writing.writer import Write, Writer
@@ -41,29 +37,13 @@ Amounts = tuple[int, int]
 class Mid:
     """Keeps the Mid-tier resources of all nodes."""
 
-    def __init__(
-        self,
-        api: Api,
-        nodes: Objects[Node],
-        latest: Latest,
-        output: Output,
-        lease: Holder,
-        clock: Callable[[], float],
-    ) -> None:
-        """Create the part; it writes nothing before `refresh`.
-
-        Args:
-            api: The API server.
-            nodes: The nodes.
-            latest: The newest messages.
-            output: Settings.
-            lease: The right to write.
-            clock: Seconds since the epoch.
-        """
-        self._api, self._nodes, self._latest, self._output, self._clock = api, nodes, latest, output, clock
-        self._lease, self._removal = lease, Removal(api, nodes)
-        self._began = clock()  # stands in for the time of a missing prediction
-        self._names = (output.mid_cpu, output.mid_memory)
+    def __init__(self, access: Access) -> None:
+        """Create the part; it writes nothing before `refresh`."""
+        self._api, self._nodes, self._latest = access.api, access.nodes, access.latest
+        self._output, self._lease, self._clock = access.output, access.lease, access.clock
+        self._removal = Removal(access.api, access.nodes)
+        self._began = access.clock()  # stands in for the time of a missing prediction
+        self._names = (access.output.mid_cpu, access.output.mid_memory)
         self._waits = Waits()
 
     @property

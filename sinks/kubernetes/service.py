@@ -28,6 +28,7 @@ from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.metric import Metric
 from sinks.kubernetes.mid import Mid
 from sinks.kubernetes.objects import Objects
+from sinks.kubernetes.writing.access import Access
 from sinks.kubernetes.writing.holder import Holder
 from sinks.kubernetes.writing.lease import Lease
 from sinks.kubernetes.writing.pace import Pace
@@ -86,8 +87,8 @@ class _Sink:
         self._scalers = Objects(autoscaler.RESOURCE, autoscaler.reader(output.floor_annotation))
         self._lease = Holder(Lease(self._api, output.full_lease, output.full_lease_seconds), health)
         self._floor = Floor(self._api, self._scalers, latest, output, clock)
-        self._full = Full(self._api, self._nodes, latest, output, self._lease, clock)
-        self._mid = Mid(self._api, self._nodes, latest, output, self._lease, clock)
+        access = Access(self._api, self._nodes, latest, output, self._lease, clock)
+        self._full, self._mid = Full(access), Mid(access)
         self._metric = Metric(self._api, self._nodes, self._metrics, latest, settings, clock)
 
     def tasks(self) -> Iterator[Coroutine[Any, Any, None]]:

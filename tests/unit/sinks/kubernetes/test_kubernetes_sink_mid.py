@@ -7,66 +7,38 @@ import pytest
 
 from bus.health import Health
 from kube import answer
-from kube.api import Api
 from schemas.messages.prediction import Resources
-from schemas.sections.measurement import Kube
 from schemas.sections.output import Output
 from sinks.kubernetes import metric, node
-from sinks.kubernetes.latest import Latest
 from sinks.kubernetes.mid import Mid
-from sinks.kubernetes.node import Node
-from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.writing.holder import Holder
-from sinks.kubernetes.writing.lease import Lease
 from sinks.kubernetes.writing.pace import Pace
 from sinks.kubernetes.writing.writer import Writer
 from tests.support.processors.predicted import prediction
+from tests.unit.sinks.kubernetes.nodes import NodeServer, access
 
 START = 1_800_000_000.0
 CPU, MEMORY = "kubernetes.io/mid-cpu", "kubernetes.io/mid-memory"
 
 
-class Server(Api):
+class Server(NodeServer):
     """Keeps nodes and the Lease; an apply to another version than the node's is refused."""
 
     def __init__(self, *names: str) -> None:
-        super().__init__(Kube())
-        self.version, self.lease = 0, dict[str, Any]()
-        self.nodes: dict[str, dict[str, Any]] = {}
+        super().__init__()
         self.lose_answers = False
         for name in names:
             self.nodes[name] = {"metadata": {"name": name, "uid": name}, "status": {}}
             self.touch(name)
 
-    def touch(self, name: str) -> None:
-        self.version += 1
-        self.nodes[name]["metadata"]["resourceVersion"] = str(self.version)
-
-    async def send(self, method: str, path: str, body: Any = None, *, query: Any = None, **_: Any) -> dict[str, Any]:
-        if "leases" in path:
-            if method == "GET" and not self.lease:
-                raise answer.Missing("none")
-            if method != "GET":
-                self.lease = body | {"metadata": body["metadata"] | {"resourceVersion": "1"}}
-            return self.lease
-        if method == "GET":
-            name = query["fieldSelector"].removeprefix("metadata.name=")
-            return {"items": [copy.deepcopy(self.nodes[name])] if name in self.nodes else []}
-        return self._apply(body)
-
-    def _apply(self, body: Any) -> dict[str, Any]:
-        name = body["metadata"]["name"]
-        if name not in self.nodes:
-            raise answer.Missing("none")
-        if body["metadata"]["resourceVersion"] != self.nodes[name]["metadata"]["resourceVersion"]:
-            raise answer.Conflict("changed")
-        self.nodes[name]["status"] = body.get("status", {})
+    def write(self, name: str, body: Any) -> dict[str, Any]:
+        thing = self.current(name, body)
+        thing["status"] = body.get("status", {})
         ours = {"manager": "spazio", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {}}}
-        self.nodes[name]["metadata"]["managedFields"] = [ours] if "status" in body else []
+        thing["metadata"]["managedFields"] = [ours] if "status" in body else []
         self.touch(name)
         if self.lose_answers:
             raise answer.Away("nothing has come in time")
-        return copy.deepcopy(self.nodes[name])
+        return copy.deepcopy(thing)
 
     @property
     def lent(self) -> dict[str, str]:
@@ -83,13 +55,10 @@ class Sink:
     """The part, looked at by the tests; the watch of nodes is current at each look."""
 
     def __init__(self, server: Server, **output: Any) -> None:
-        self.server, self.now, self.health, self.latest = server, START, Health(), Latest()
-        self.latest.current.set()
+        self.server, self.now, self.health = server, START, Health()
         chosen = Output.model_validate({"mid": True, "mid_nodes": ""} | output)
-        self.nodes: Objects[Node] = Objects("nodes", node.reader(chosen))
-        self.nodes.whole = True
-        self.lease = Holder(Lease(server, chosen.full_lease, chosen.full_lease_seconds), self.health)
-        self.part = Mid(server, self.nodes, self.latest, chosen, self.lease, lambda: self.now)
+        granted = access(server, chosen, self.health, lambda: self.now)
+        self.nodes, self.latest, self.lease, self.part = granted.nodes, granted.latest, granted.lease, Mid(granted)
         self.writer = Writer("mid", self.health, Pace(1e6, 1e-3))
 
     async def look(self, **cores: float) -> dict[str, str]:

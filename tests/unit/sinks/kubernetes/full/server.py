@@ -5,35 +5,25 @@ from typing import Any
 
 from bus.health import Health
 from kube import answer
-from kube.api import Api
 from schemas.messages.placement import Shortage
-from schemas.sections.measurement import Kube
 from schemas.sections.output import Output
-from sinks.kubernetes import node
 from sinks.kubernetes.full import Full
-from sinks.kubernetes.latest import Latest
-from sinks.kubernetes.node import Node
-from sinks.kubernetes.objects import Objects
-from sinks.kubernetes.writing.holder import Holder
-from sinks.kubernetes.writing.lease import Lease
 from sinks.kubernetes.writing.pace import Pace
 from sinks.kubernetes.writing.writer import Writer
+from tests.unit.sinks.kubernetes.nodes import NodeServer, access
 
 START = 1_800_000_000.0
 NAMES = [f"n{number}" for number in range(10)]
 ON = {"full": True, "keep": True, "full_seconds": 10}
 
 
-class Server(Api):
+class Server(NodeServer):
     """Keeps nodes and the Lease; a merge patch of another version than the node's is refused."""
 
     def __init__(self, *names: str) -> None:
-        super().__init__(Kube())
-        self.version = 0
-        self.nodes: dict[str, dict[str, Any]] = {}
+        super().__init__()
         for name in names or NAMES:
             self.add(name)
-        self.lease: dict[str, Any] = {}
         self.patched: list[str] = []
         self.races = 0
         self.forbidden = False
@@ -43,33 +33,13 @@ class Server(Api):
         metadata = {"name": name, "uid": f"u{self.version}", "resourceVersion": str(self.version)}
         self.nodes[name] = {"metadata": metadata, "spec": {}}
 
-    def touch(self, name: str) -> None:
-        self.version += 1
-        self.nodes[name]["metadata"]["resourceVersion"] = str(self.version)
-
-    async def send(self, method: str, path: str, body: Any = None, *, query: Any = None, **_: Any) -> dict[str, Any]:
-        if "leases" in path:
-            if method == "GET" and not self.lease:
-                raise answer.Missing("none")
-            if method != "GET":
-                self.lease = body | {"metadata": body["metadata"] | {"resourceVersion": "1"}}
-            return self.lease
-        if method == "GET":
-            name = query["fieldSelector"].removeprefix("metadata.name=")
-            return {"items": [copy.deepcopy(self.nodes[name])] if name in self.nodes else []}
-        return self._patch(path.rpartition("/")[2], body)
-
-    def _patch(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+    def write(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
         if self.forbidden:
             raise answer.Forbidden("verb patch on nodes")
-        if name not in self.nodes:
-            raise answer.Missing("none")
-        thing = self.nodes[name]
-        if self.races:
+        if self.races and name in self.nodes:
             self.races -= 1
             self.touch(name)
-        if body["metadata"]["resourceVersion"] != thing["metadata"]["resourceVersion"]:
-            raise answer.Conflict("changed")
+        thing = self.current(name, body)
         self.patched.append(name)
         if "spec" in body:
             thing["spec"] = {"taints": body["spec"]["taints"] or []}
@@ -95,13 +65,8 @@ class Sink:
     def __init__(self, server: Server, **output: Any) -> None:
         self.server, self.now, self.health = server, START, Health()
         self.output = Output.model_validate(ON | output)
-        self.latest = Latest()
-        self.latest.current.set()
-        self.nodes: Objects[Node] = Objects("nodes", node.reader(self.output))
-        self.nodes.whole = True
-        lease = Lease(server, self.output.full_lease, self.output.full_lease_seconds)
-        self.lease = Holder(lease, self.health)
-        self.part = Full(server, self.nodes, self.latest, self.output, self.lease, lambda: self.now)
+        granted = access(server, self.output, self.health, lambda: self.now)
+        self.nodes, self.latest, self.lease, self.part = granted.nodes, granted.latest, granted.lease, Full(granted)
         self.writer = Writer("full", self.health, Pace(1e6, 1e-3))
         self.follow()
 

@@ -15,7 +15,7 @@ import pstats
 import resource
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,9 +81,9 @@ class Sink:
     def close(self, filling_us: int, ended_us: int) -> None:
         """Merge while the hour fills and when it has ended, and make the roll-ups."""
         with self._step("merging, ten minutes"):
-            compaction.group(self._folder, filling_us, frozenset())
+            deque(compaction.group(self._folder, filling_us, frozenset()), 0)
         with self._step("merging, hour"):
-            compaction.compact(self._folder, ended_us)
+            deque(compaction.compact(self._folder, ended_us), 0)
         with self._step("roll-ups"):
             for job in rollup.jobs(self._folder, ended_us, _SETTINGS):
                 rollup.make(job)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import to_json
 
 # What numpy and zipfile raise for bytes that are not an archive, some of it from deep inside.
 _DAMAGED = (
@@ -29,7 +30,9 @@ _DAMAGED = (
 def pack(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> bytes:
     """Return header and arrays as bytes."""
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+    # A third of the time of `json`, whose numbers that are not finite it writes as well.
+    encoded = to_json(header, inf_nan_mode="constants")
+    np.savez(buffer, allow_pickle=False, header=np.frombuffer(encoded, np.uint8), **arrays)
     return buffer.getvalue()
 
 

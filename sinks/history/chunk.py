@@ -9,7 +9,7 @@ import polars as pl
 from schemas.messages.base import Message
 from sinks.history.table import Table
 
-_MESSAGES = 256
+_MESSAGES = 512
 
 
 class Chunks:

@@ -1,8 +1,8 @@
 """Compaction: which files are merged, and when.
 
 Every flush writes a small file a table. Every ten minutes those of an hour that still fills become one file, and when
-the hour has ended ten minutes ago, all of its files become one. So a row is written three times, and an hour has the
-files of ten minutes at most, beside a few larger ones.
+the hour has ended ten minutes ago, all of its files become one, which is encoded well then. So a row is written three
+times, and an hour has the files of ten minutes at most, beside a few larger ones.
 """
 
 from collections.abc import Iterator, Mapping
@@ -74,7 +74,7 @@ def group(directory: Path, now_us: int, grouped: frozenset[Path]) -> Iterator[fr
             large = grouped.intersection(path for path, _ in files)
             small = _newest_small([each for each in files if _is_committed(each[1], committed)], grouped)
             try:
-                if len(small) > _FEW and (merged := merge.merge(folder, small)):
+                if len(small) > _FEW and (merged := merge.merge(folder, small, final=False)):
                     large |= {merged}
                     layout.remove_contained(folder)
             except OSError as error:

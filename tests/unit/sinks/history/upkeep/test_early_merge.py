@@ -5,6 +5,8 @@ import os
 import shutil
 from pathlib import Path
 
+import duckdb
+import polars as pl
 import pytest
 
 from sinks.history import layout
@@ -59,6 +61,27 @@ def test_small_files_of_an_hour_that_still_fills_are_merged_once(tmp_path: Path)
     assert sum(compaction.compact(tmp_path, NOW_US)) == 0
     assert sum(compaction.compact(tmp_path, LATER_US)) == 4
     assert exactly(tmp_path, [*range(1, 41)])
+
+
+def rows(folder: Path) -> tuple[pl.DataFrame, set[str]]:
+    """Return the samples of the only file that they have, and the types of their numbers in it."""
+    (path,) = (path for path, _ in layout.files(folder) if path.parents[2].name == "samples")
+    with duckdb.connect() as connection:
+        types = {str(kind) for kind in connection.read_parquet(str(path), hive_partitioning=False).types}
+    return pl.read_parquet(path), types - {"VARCHAR", "BIGINT"}
+
+
+def test_only_the_last_merge_changes_the_form_of_rows(tmp_path: Path) -> None:
+    fed(tmp_path, range(1, 21))
+    merged_early(tmp_path, NOW_US, frozenset())
+    early, types = rows(tmp_path)
+    assert types == {"DOUBLE"}
+    fed(tmp_path, range(21, 23))
+    sum(compaction.compact(tmp_path, LATER_US))
+    last, types = rows(tmp_path)
+    assert any(kind.startswith("DECIMAL") for kind in types)
+    assert last.height > early.height
+    assert exactly(tmp_path, [*range(1, 23)])
 
 
 def test_a_file_beyond_the_cursor_is_not_merged_early(tmp_path: Path) -> None:

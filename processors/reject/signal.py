@@ -168,12 +168,15 @@ def adopt(state: State, before: Shared | None, message: Subspace, *, params: Par
 
 def _median(block: Array) -> Array:
     """Return the median (nodes, metrics) of the known samples; missing where none is known."""
-    valid = fpca.believed(block)
-    count = np.count_nonzero(valid, axis=1)[:, np.newaxis]
-    ordered = np.sort(np.where(valid, block, np.nan), axis=1)  # missing values come last
-    lower = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=1)
-    upper = np.take_along_axis(ordered, np.minimum(count // 2, block.shape[1] - 1), axis=1)
-    median: Array = (0.5 * (lower + upper))[:, 0]
+    by_metric = np.array(block.transpose(0, 2, 1), order="C")
+    valid = fpca.believed(by_metric)
+    by_metric[~valid] = np.nan
+    by_metric.sort(axis=2)  # missing values come last
+    count = np.count_nonzero(valid, axis=2)
+    node, metric = np.ogrid[: count.shape[0], : count.shape[1]]
+    lower = by_metric[node, metric, np.maximum(count - 1, 0) // 2]
+    upper = by_metric[node, metric, np.minimum(count // 2, by_metric.shape[2] - 1)]
+    median: Array = 0.5 * (lower + upper)
     return median
 
 

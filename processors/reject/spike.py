@@ -41,12 +41,10 @@ def update(
     Returns:
         The state, and 1, -1 or 0 for a spike up, a spike down and none, in the shape of `projections`.
     """
-    series = zscore.State(state.filtered.reshape(-1, state.filtered.shape[2]))
-    values = projections.reshape(-1, 1)
-    moved, marks = zscore.update(series, values, threshold=threshold, influence=influence)
-    mean = np.add.accumulate(series.filtered, axis=1)[:, -1:] / series.filtered.shape[1]
+    series, values = state.filtered.reshape(-1, state.filtered.shape[2]), projections.reshape(-1)
+    moved, marks, mean = zscore.step(series, values, threshold=threshold, influence=influence)
     spikes = np.where(np.abs(values - mean) > floor, marks, np.int8(0))
-    return State(moved.filtered.reshape(state.filtered.shape)), spikes.reshape(projections.shape)
+    return State(moved.reshape(state.filtered.shape)), spikes.reshape(projections.shape)
 
 
 def judged(state: State) -> npt.NDArray[np.bool_]:
@@ -62,5 +60,9 @@ def follow(state: State, source: npt.NDArray[np.intp], kept: npt.NDArray[np.bool
         source: (nodes, directions), the old place of each direction.
         kept: (nodes, directions), whether it is still the same direction.
     """
-    moved = np.take_along_axis(state.filtered, source[:, :, np.newaxis], axis=1)
-    return State(np.where(kept[:, :, np.newaxis], moved, np.nan))
+    filtered = state.filtered.copy()
+    # Most directions stay where they are, so only the others are moved.
+    node, place = np.nonzero(kept & (source != np.arange(source.shape[1])))
+    filtered[node, place] = state.filtered[node, source[node, place]]
+    filtered[~kept] = np.nan
+    return State(filtered)

@@ -46,17 +46,44 @@ def update(state: State, samples: Array, *, threshold: float, influence: float) 
     spikes = np.zeros(samples.shape, dtype=np.int8)
     for index in range(samples.shape[1]):
         sample = samples[:, index]
-        mean = _mean(filtered)
-        deviation = _mean((filtered - mean[:, np.newaxis]) ** 2) ** 0.5
-        spike = np.abs(sample - mean) > threshold * deviation
-        spikes[:, index] = np.where(spike, np.sign(sample - mean), 0.0)
-        damped = np.where(spike, influence * sample + (1 - influence) * filtered[:, -1], sample)
-        moved = np.concatenate((filtered[:, 1:], damped[:, np.newaxis]), axis=1)
-        filtered = np.where(np.isnan(sample)[:, np.newaxis], filtered, moved)
+        filtered, spikes[:, index], _ = step(filtered, sample, threshold=threshold, influence=influence)
     return State(filtered), spikes
 
 
+def step(
+    filtered: Array, sample: Array, *, threshold: float, influence: float
+) -> tuple[Array, npt.NDArray[np.int8], Array]:
+    """Mark the spikes among one sample of each series.
+
+    Args:
+        filtered: (series, lag), as in the state.
+        sample: (series,); NaN = missing.
+        threshold: Standard deviations beyond which it is a spike.
+        influence: Weight of a spike in the filtered series, 0..1.
+
+    Returns:
+        The filtered values after it, the marks (series,), and the mean (series,) that it was held against.
+    """
+    by_age = np.array(filtered.T, order="C")  # always a copy, changed below
+    mean = _mean(by_age)
+    by_age -= mean
+    np.multiply(by_age, by_age, out=by_age)
+    deviation = _mean(by_age) ** 0.5
+    away = sample - mean
+    spike = np.abs(away) > threshold * deviation
+    moved = np.empty_like(filtered)
+    moved[:, :-1] = filtered[:, 1:]
+    moved[:, -1] = np.where(spike, influence * sample + (1 - influence) * filtered[:, -1], sample)
+    missing = np.flatnonzero(np.isnan(sample))
+    moved[missing] = filtered[missing]
+    return moved, np.where(spike, np.sign(away), 0.0).astype(np.int8), mean
+
+
 def _mean(values: Array) -> Array:
-    # An accumulated sum adds in one order always; a plain one may depend on how many series there are.
-    mean: Array = np.add.accumulate(values, axis=1)[:, -1] / values.shape[1]
-    return mean
+    """Return the means (series,) of values (lag, series)."""
+    # One row after the other, so the order of the sum never depends on how many series there are.
+    total: Array = values[0].copy()
+    for row in values[1:]:
+        total += row
+    total /= len(values)
+    return total

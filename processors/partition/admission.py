@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from processors.decode import Block, Item, Summary
+from processors.decode import Block, Head, Item, Summary
 from processors.estimation import churn, size
 from processors.estimation.churn import Windows
 from processors.estimation.size import Capacity
@@ -24,6 +24,7 @@ from schemas.sections.estimation import Estimate
 
 _SECOND_US = 1_000_000
 _FORGET_SECONDS = 3600
+_BLOCKS = (Block, Summary)
 
 
 @dataclass(slots=True)
@@ -59,7 +60,7 @@ class Admission:
 
     def admit(self, item: Item, second: int) -> Entry | Tally | None:
         """Return what is to be folded of a message that comes in an event second of the partition, if anything."""
-        if isinstance(item, Block | Summary):
+        if isinstance(item, _BLOCKS):
             return self._block(item, second)
         if isinstance(item, ContainerEvent):
             self._event(item)
@@ -72,6 +73,15 @@ class Admission:
         elif isinstance(item, PodFacts) and item.node != UNBOUND:
             self._facts.learn(item)
         return None
+
+    def believed(self, block: Block, second: int) -> Block | None:
+        """Return a block with the time and size that `admit` gives it, without what else an entry says; None: too late.
+
+        Call either for a node's blocks.
+        """
+        arrived = self._arrived(block, second)
+        counted = None if arrived is None else self._believed(arrived)[0]
+        return counted if isinstance(counted, Block) else None
 
     def possible(self, block: PodUsageBlock) -> PodUsageBlock:
         """Return a block in which pods take no more than their node has; of an unknown one, than any node can have."""
@@ -133,8 +143,16 @@ class Admission:
         self.ignored = dumped["ignored"]
 
     def _block(self, block: Block | Summary, second: int) -> Entry | None:
-        """Admit a block, with its time corrected, if nothing newer of its node was folded."""
+        """Admit a block if nothing newer of its node was folded."""
+        arrived = self._arrived(block, second)
+        return None if arrived is None else self._entry(arrived)
+
+    def _arrived(self, block: Block | Summary, second: int) -> Block | Summary | None:
+        """Return a block with its time corrected, if nothing newer of its node was folded."""
         record, boot = self._records.get(block.message.node), cut(block.message.boot)
+        if record is not None and isinstance(block, Block) and _goes_on(record, block.message, boot, second):
+            record.arrival, record.heard = arrival.ahead(record.arrival, block.message.seq), second
+            return block
         timed = True
         if isinstance(block, Summary):
             # A new boot has another clock. A block of the boot before needs none: it is late.
@@ -167,8 +185,13 @@ class Admission:
         at_us = clock.at_of(clocks, head.seq, head.at_us)
         if at_us != head.at_us:
             block = block._replace(message=head._replace(at_us=at_us))
+        return block
+
+    def _entry(self, block: Block | Summary) -> Entry:
+        """Return a block that has arrived, with what else is known of its node."""
         block, oversized = self._believed(block)
-        faults = _faults(arrived, clocks)
+        head, node = block.message, block.message.node
+        faults = _faults(self._records[node])
         allocatable = self._allocatable.get(node)
         if node not in self._windows:
             return Entry(node, block, False, faults, allocatable, oversized)
@@ -240,7 +263,17 @@ class Admission:
         return False
 
 
-def _faults(arrived: Arrival, clocks: Clock) -> Faults | None:
+def _goes_on(record: _Record, head: Head, boot: str, second: int) -> bool:
+    """Tell whether a block comes behind the newest one and leaves the clock as it is, as nearly every block does."""
+    arrived, clocks = record.arrival, record.clock
+    ahead = boot == arrived.boot and head.seq > arrived.seq
+    return ahead and clocks is not None and clock.is_still(clocks, head.seq, head.at_us, second)
+
+
+def _faults(record: _Record) -> Faults | None:
+    arrived, clocks = record.arrival, record.clock
+    if clocks is None:
+        return None
     error_us = clock.error_us(clocks)
     if arrived.missing or arrived.doubled or arrived.late or clocks.jumps or error_us is not None:
         return Faults(arrived.doubled, arrived.late, arrived.missing, clocks.jumps, error_us, arrived.shared)

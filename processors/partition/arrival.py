@@ -90,7 +90,7 @@ def update(
     if boot not in (arrival.boot, arrival.before):
         return _begun(arrival, boot, seq), True
     if boot == arrival.boot and seq > arrival.seq:
-        return _ahead(arrival, seq), True
+        return ahead(arrival, seq), True
     after = _left_out(arrival, boot, seq)
     if boot == arrival.boot and not apart and not arrival.left < seq < arrival.begin:
         return after._replace(row=0), False
@@ -110,13 +110,16 @@ def _begun(arrival: Arrival, boot: str, seq: int) -> Arrival:
     )
 
 
-def _ahead(arrival: Arrival, seq: int) -> Arrival:
-    ahead = seq - arrival.seq
-    seen = (arrival.seen << ahead | 1) & _ALL if ahead < SPAN else 1
-    missing = min(arrival.missing + ahead - 1, _MOST)
+def ahead(arrival: Arrival, seq: int) -> Arrival:
+    """Record one block that is to be folded: it is of the newest boot, and newer than its newest block."""
     # Every block comes here, and `_replace` takes four times as long.
-    boot, newest, first, _, before, doubled, late, _, left, begin, _, *line = arrival
-    left, begin = (newest, seq) if ahead > SPAN else (left, begin)
+    boot, newest, first, seen, before, doubled, late, missing, left, begin, _, *line = arrival
+    step = seq - newest
+    if step == 1:
+        return Arrival(boot, seq, first, (seen << 1 | 1) & _ALL, before, doubled, late, missing, left, begin, 0, *line)
+    seen = (seen << step | 1) & _ALL if step < SPAN else 1
+    missing = min(missing + step - 1, _MOST)
+    left, begin = (newest, seq) if step > SPAN else (left, begin)
     return Arrival(boot, seq, first, seen, before, doubled, late, missing, left, begin, 0, *line)
 
 

@@ -72,6 +72,17 @@ def update(clock: Clock | None, seq: int, at_us: int, second: int) -> Clock:
     return after._replace(apart_us=apart, steady=1)
 
 
+def is_still(clock: Clock, seq: int, at_us: int, second: int) -> bool:
+    """Tell whether `update` with these would change nothing, and the block's time is right; False: it may be so.
+
+    >>> is_still(Clock(offset_us=500_000_000), 7, 507_000_250, 507), is_still(Clock(offset_us=0), 7, 9_000_000, 9)
+    (True, False)
+    """
+    if not second or clock.held or clock.steady or abs(at_us - second * _SECOND_US) > FAR_US:
+        return False
+    return abs(at_us - seq * _SECOND_US - clock.offset_us) <= _STILL_US
+
+
 def _jumped(clock: Clock, offset: int) -> Clock:
     if clock.held and abs(offset - clock.reported_us) <= TOLERANCE_US:
         if clock.held + 1 >= HELD:

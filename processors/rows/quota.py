@@ -8,7 +8,6 @@ is decided here follows from the messages in stream order, so a replay decides t
 from collections.abc import Iterable
 from typing import Any
 
-from schemas.messages.base import Message
 from schemas.messages.facts import UNBOUND, NodeFacts
 from schemas.sections.service import Process
 
@@ -46,10 +45,10 @@ class NodeQuota:
 
         What is of no node, as the global model, always is.
         """
-        # A model has no attribute that it does not declare, and to find that out takes it a microsecond.
-        block = item if isinstance(item, Message) else getattr(item, "message", item)
-        node: str | None = getattr(block, "node", None)
-        if isinstance(item, NodeFacts):
+        # A block is a tuple. To ask a message for an attribute that it does not declare takes a microsecond.
+        is_block = isinstance(item, tuple)
+        node: str | None = getattr(getattr(item, "message", None) if is_block else item, "node", None)
+        if not is_block and isinstance(item, NodeFacts):
             if not item.deleted and item.node not in self._with_facts and len(self._with_facts) >= _MOST_KNOWN:
                 return self._refuse(item.node)
             if item.deleted:

@@ -7,6 +7,7 @@ what predictions do is done when half a minute has ended.
 """
 
 import argparse
+import gc
 import hashlib
 import json
 import time
@@ -95,6 +96,8 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Print one line of JSON for each number of nodes."""
     asked = arguments()
+    gc.freeze()
+    gc.set_threshold(50_000)  # as every service does
     for nodes in asked.nodes:
         own, predictions = measure(nodes, asked.seconds, asked.noise, asked.parts)
         result = {

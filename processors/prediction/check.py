@@ -116,7 +116,7 @@ def slots(checks: Sequence[Check]) -> Rows:
     return np.array([row.slot for check in checks for row in check.pods], dtype=np.intp)
 
 
-def pods(checks: Sequence[Check], at_us: Times, statistics: statistic.State, settings: Predict) -> peaks.Pods:
+def pods(checks: Sequence[Check], at_us: Times, statistics: statistic.Past, settings: Predict) -> peaks.Pods:
     """Return the pods of some nodes.
 
     Args:

@@ -16,14 +16,13 @@ import numpy as np
 from pydantic import ValidationError
 
 from processors import decode
-from processors.decode import Block, Head
+from processors.decode import Block
 from processors.forecast import workload
 from processors.forecast.sums import Sum, Sums, Workload
 from processors.partition import output, plan
 from processors.partition.admission import Admission
 from processors.partition.arrival import Marks
 from processors.partition.output import Output
-from processors.partition.plan import Entry
 from processors.prediction import checkpoint, rejects, window
 from processors.prediction.check import Check, due
 from processors.prediction.histogram.exchange import Koordinator
@@ -106,10 +105,10 @@ class PredictionPartition:
         for item in items:
             if isinstance(item, Block):
                 used = next(usage)
-                admitted = self.quota.admits(item, self._watermark.second)
-                entry = self._admission.admit(item, self._watermark.second) if admitted else None
-                if isinstance(entry, Entry) and isinstance(entry.block, Block):
-                    outputs += self._block(entry.block, used)
+                second = self._watermark.second
+                block = self._admission.believed(item, second) if self.quota.admits(item, second) else None
+                if block is not None:
+                    outputs += self._block(block, used)
             elif not self.quota.admits(item, self._watermark.second):
                 continue
             elif isinstance(item, PodUsageBlock):
@@ -145,24 +144,30 @@ class PredictionPartition:
 
     def _block(self, block: Block, usage: tuple[float | None, float | None]) -> list[Output]:
         head = block.message
-        outputs = self._flush() if head.node in self._pending else []
-        outputs += self._advance(head, block.message_index)
+        node, predict = head.node, self.settings.predict
+        outputs = self._flush() if node in self._pending else []
+        watermark = self._watermark.seen(head.at_us // 1_000_000, node)
+        if watermark is not self._watermark:
+            outputs += self._advance(watermark, block.message_index)
         at_us = head.at_us + head.step_us * (head.samples - 1)
-        last_window, last_check = self._windows.get(head.node), self._last_checks.get(head.node)
-        check = due(at_us, last_window, last_check, lambda: self._pods.of(head.node), self.settings.predict)
-        self._open(head.node, at_us)
-        self._pending[head.node] = _Pending(block, self._nodes.slot(head), at_us, check)
+        second, window_now, check = at_us // 1_000_000, self._windows.get(node), None
+        number, check_number = second // predict.update_seconds, second // predict.check_seconds
+        if window_now is None or window_now.number != number or self._last_checks.get(node) != check_number:
+            check = due(at_us, window_now, self._last_checks.get(node), lambda: self._pods.of(node), predict)
+            self._last_checks[node] = check_number
+            if window_now is None or window_now.number != number:
+                window_now = self._windows[node] = Window(number)
+        self._pending[node] = _Pending(block, self._nodes.slot(node), at_us, check)
         cpu, memory = usage
-        self._windows[head.node].node.add(
+        window_now.node.add(
             None if cpu is None else cpu * head.cpus, None if memory is None else memory * head.memory_bytes
         )
         return outputs
 
-    def _advance(self, head: Head, message_index: int) -> list[Output]:
+    def _advance(self, watermark: plan.Watermark, message_index: int) -> list[Output]:
         """Move the partition's event time on; at the end of a window put in force what was learned in it."""
-        before = self._watermark.second
-        self._watermark = self._watermark.seen(head.at_us // 1_000_000, head.node)
-        now, every = self._watermark.second, self.settings.predict.update_seconds
+        before, self._watermark = self._watermark.second, watermark
+        now, every = watermark.second, self.settings.predict.update_seconds
         if now == before:
             return []
         outputs: list[Output] = []
@@ -202,14 +207,6 @@ class PredictionPartition:
             self.withheld += 1
             return []
 
-    def _open(self, name: str, at_us: int) -> None:
-        """Note when a node was checked, and begin the window of this time if it has not begun."""
-        predict, second = self.settings.predict, at_us // 1_000_000
-        self._last_checks[name] = second // predict.check_seconds
-        number, last_window = second // predict.update_seconds, self._windows.get(name)
-        if last_window is None or last_window.number != number:
-            self._windows[name] = Window(number)
-
     def _flush(self) -> list[Output]:
         """Work on the blocks that wait."""
         pending, self._pending = list(self._pending.values()), {}
@@ -227,13 +224,13 @@ class PredictionPartition:
     def _predictions(self, checked: Sequence[_Pending]) -> list[Output]:
         if not checked:
             return []
-        names = [pending.block.message.node for pending in checked]
+        heads = [pending.block.message for pending in checked]
         slots = np.array([pending.slot for pending in checked], dtype=np.intp)
         checks = [pending.check for pending in checked if pending.check is not None]
         self._nodes.extend(self._pods.slots)
         outputs: list[Output] = []
-        for index, fields in self._nodes.predict(names, slots, checks, self.settings.predict):
-            subject = self._names.node("prediction", names[index])
+        for index, fields in self._nodes.predict(heads, slots, checks, self.settings.predict):
+            subject = self._names.node("prediction", heads[index].node)
             outputs += self._publish(subject, Prediction, fields, checked[index].block.message_index)
         return outputs
 

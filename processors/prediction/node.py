@@ -113,16 +113,15 @@ class Nodes:
         self.extend(slot + 1)
         table.put(self._pods, np.array([slot]), own)
 
-    def slot(self, head: Head) -> int:
-        """Return the slot of a node, and take note of its size."""
-        slot = self._slots.get(head.node)
+    def slot(self, node: str) -> int:
+        """Return the slot of a node."""
+        slot = self._slots.get(node)
         if slot is None:
-            slot = self._slots[head.node] = len(self._slots)
+            slot = self._slots[node] = len(self._slots)
             if slot >= len(self._state.windows):
                 more = max(16, slot)
                 self._state = table.extend(self._state, self._empty(more))
                 self._groups = table.extend(self._groups, statistic.init(more * group.COUNT))
-        self._state.sizes[slot] = head.cpus, head.memory_bytes
         return slot
 
     def extend(self, pods: int) -> None:
@@ -131,20 +130,20 @@ class Nodes:
             self._pods = table.extend(self._pods, statistic.init(max(64, short, pods // 2)))
 
     def predict(
-        self, names: Sequence[str], slots: Rows, checks: Sequence[Check], settings: Predict
+        self, heads: Sequence[Head], slots: Rows, checks: Sequence[Check], settings: Predict
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Fold windows that have ended, predict, and yield index and fields of what is to be published."""
+        """Fold windows that have ended, predict, yield index and fields to publish; heads are of the newest blocks."""
+        self._state.sizes[slots] = [(head.cpus, head.memory_bytes) for head in heads]
         self._turn(statistic.half_lives(settings))
         at_us = np.array([each.at_us for each in checks], dtype=np.int64)
         ended = [index for index, each in enumerate(checks) if each.closed is not None]
         closed = [window for each in checks if (window := each.closed) is not None]
         usage = self._close(slots[ended], closed, at_us[ended], settings) if ended else np.zeros((0, 2))
-        state, capacity = self._state, self.allocatable.of(names, self._state.sizes[slots])
-        pods = check.pods(checks, at_us, table.take(self._pods, check.slots(checks)), settings)
-        result = peaks.predict(self._nodes(slots, capacity), pods, settings)
+        state, capacity = self._state, self.allocatable.of([head.node for head in heads], self._state.sizes[slots])
+        pods = check.pods(checks, at_us, statistic.read(self._pods, check.slots(checks), settings), settings)
+        result = peaks.predict(self._nodes(slots, capacity, settings), pods, settings)
         if ended:
-            peak = result.peaks[ended, group.NODE]
-            self._score(slots[ended], usage, peak, capacity[ended], at_us[ended], settings)
+            self._score(slots[ended], usage, result.peaks[ended, group.NODE], capacity[ended], at_us[ended], settings)
         last = table.take(state.slew, slots)
         lent = slew.update(last, result.mid, capacity, at_us, settings.mid_rise, self._params.gap_seconds)
         table.put(self._state.slew, slots, lent)
@@ -159,7 +158,8 @@ class Nodes:
         violation = np.where(settings.model == "calibrated", stated, np.nan)
         scored = accuracy.summary(state.accuracy._replace(sums=table.take(state.accuracy.sums, slots)))
         fields = report.ReportFields(at_us, capacity, violation, scored, windows)
-        return report.fields(np.flatnonzero(reason >= 0).tolist(), names, result, fields, reason, settings)
+        due, nodes = np.flatnonzero(reason >= 0).tolist(), [head.node for head in heads]
+        return report.fields(due, nodes, result, fields, reason, settings)
 
     def _turn(self, half_lives: tuple[float, float]) -> None:
         """Let all statistics fade with these half-lives from here on."""
@@ -207,7 +207,7 @@ class Nodes:
         scored = accuracy.update(old, usage, predicted, limit, at_us, params=params)
         table.put(self._state.accuracy, slots, scored)
 
-    def _nodes(self, slots: Rows, capacity: Array) -> peaks.Nodes:
+    def _nodes(self, slots: Rows, capacity: Array, settings: Predict) -> peaks.Nodes:
         shape, recent = (len(slots), group.COUNT, 2), self._state.recent[slots]
         rows = adaptive.read(self._state.calibrated, self._state.adaptive, slots)
         spread = adaptive.spread(*rows, self._calibration.in_force, params=self._params)
@@ -215,7 +215,7 @@ class Nodes:
         count, sums = is_known.sum(axis=1), np.where(is_known, recent, 0.0).sum(axis=1)
         mean = np.divide(sums, count, out=np.full_like(sums, np.nan), where=count > 0)
         return peaks.Nodes(
-            statistics=table.take(self._groups, group.rows(slots)),
+            statistics=statistic.read(self._groups, group.rows(slots), settings),
             capacity=self._state.sizes[slots],
             allocatable=capacity,
             usage=mean[:, 0],

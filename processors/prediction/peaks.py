@@ -41,7 +41,7 @@ class Pods(NamedTuple):
     exclusive: NDArray[np.bool_]
     ending: NDArray[np.bool_]
     cold: NDArray[np.bool_]
-    statistics: statistic.State
+    statistics: statistic.Past
 
 
 class Nodes(NamedTuple):
@@ -56,7 +56,7 @@ class Nodes(NamedTuple):
         spread: (nodes, groups, resources) what the calibrated model's peaks are made of.
     """
 
-    statistics: statistic.State
+    statistics: statistic.Past
     capacity: Array
     allocatable: Array
     usage: Array
@@ -88,7 +88,7 @@ class Result(NamedTuple):
 
 def predict(nodes: Nodes, pods: Pods, settings: Predict) -> Result:
     """Return everything that is predicted of some nodes."""
-    evidence = _evidence(nodes, pods, settings)
+    evidence = _evidence(nodes, pods)
     predicted = registry.peaks(evidence, settings)
     peaks = _whole_where_unknown(predicted, nodes.capacity)
     node = _node(nodes, pods, evidence, settings)
@@ -127,9 +127,9 @@ def _whole_where_unknown(peaks: Array, capacity: Array) -> Array:
     return np.where(is_unknown & one_is_known, capacity[:, None, None, :], peaks)
 
 
-def _evidence(nodes: Nodes, pods: Pods, settings: Predict) -> Evidence:
+def _evidence(nodes: Nodes, pods: Pods) -> Evidence:
     shape = len(nodes.capacity), group.COUNT, 2
-    percentile = statistic.percentile(nodes.statistics, settings).reshape(shape)
+    percentile = nodes.statistics.percentile.reshape(shape)
     has_pods = np.bincount(pods.node, minlength=len(percentile)) > 0
     return Evidence(
         size=nodes.capacity,
@@ -141,7 +141,7 @@ def _evidence(nodes: Nodes, pods: Pods, settings: Predict) -> Evidence:
         pods=protocol.Pods(
             row=group.row(pods.node, pods.priority),
             request=pods.request,
-            percentile=statistic.percentile(pods.statistics, settings),
+            percentile=pods.statistics.percentile,
             moments=pods.statistics.moments,
         ),
     )

@@ -138,11 +138,10 @@ def fold(
     for waiting in blocks:
         by_length.setdefault(waiting[0].message.samples, []).append(waiting)
     for same in by_length.values():
-        rows = np.array([row for _, row, _ in same], dtype=np.intp)
-        at_us = np.array([last_us for _, _, last_us in same])
-        values = decode.samples([block for block, _, _ in same])
-        output, since, due = update(state, rows, values, at_us, settings, shared)
-        heads = [block.message for block, _, _ in same]
+        same_blocks, slots, times = zip(*same, strict=True)
+        rows, at_us = np.array(slots, dtype=np.intp), np.array(times)
+        output, since, due = update(state, rows, decode.samples(same_blocks), at_us, settings, shared)
+        heads = [block.message for block in same_blocks]
         for index, published in fields(np.flatnonzero(due).tolist(), heads, at_us, output, since, settings):
             yield same[index][0].message_index, published
 

@@ -104,16 +104,16 @@ def fields(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield index and fields of the `Prediction` of some nodes, where the chosen model predicts anything yet."""
     chosen = PEAK_MODELS.index(settings.model)
-    by_group, assumed = _rounded(result.peaks), result.assumed.tolist()
+    rows = [row for row in rows if not np.isnan(result.peaks[row, group.NODE, chosen]).any()]
+    by_group, assumed = _rounded(result.peaks[rows]), result.assumed[rows].tolist()
     pairs = {
-        name: _rounded(getattr(result, name)).tolist() for name in ("requested", "unpredicted", "reclaimable", "batch")
+        name: _rounded(getattr(result, name)[rows]).tolist()
+        for name in ("requested", "unpredicted", "reclaimable", "batch")
     }
-    lent, capacity = _rounded(result.mid).tolist(), _rounded(more.capacity).tolist()
+    lent, capacity = _rounded(result.mid[rows]).tolist(), _rounded(more.capacity[rows]).tolist()
     listed: list[Any] = by_group.tolist()
     is_known: list[Any] = np.logical_not(np.isnan(by_group).any(axis=3)).tolist()
-    for row in rows:
-        if not is_known[row][group.NODE][chosen]:
-            continue
+    for place, row in enumerate(rows):
         violation = more.violation[row]
         yield (
             row,
@@ -122,23 +122,23 @@ def fields(
                 "at_us": int(more.at_us[row]),
                 "horizon_seconds": float(settings.horizon_seconds),
                 "model": settings.model,
-                "peak": _resources(listed[row][group.NODE][chosen]),
-                "assumed": [name for name, is_assumed in zip(RESOURCES, assumed[row], strict=True) if is_assumed]
+                "peak": _resources(listed[place][group.NODE][chosen]),
+                "assumed": [name for name, is_assumed in zip(RESOURCES, assumed[place], strict=True) if is_assumed]
                 or None,
                 "violation": None if np.isnan(violation) else float(np.round(violation, _SHARES)),
                 "peaks": {
                     group: {
-                        model: _resources(listed[row][number_of_group][number])
+                        model: _resources(listed[place][number_of_group][number])
                         for number, model in enumerate(PEAK_MODELS)
-                        if is_known[row][number_of_group][number]
+                        if is_known[place][number_of_group][number]
                     }
                     for number_of_group, group in enumerate(GROUPS)
-                    if any(is_known[row][number_of_group])
+                    if any(is_known[place][number_of_group])
                 },
-                "capacity": _resources(capacity[row]),
-                **{name: _resources(values[row]) for name, values in pairs.items()},
+                "capacity": _resources(capacity[place]),
+                **{name: _resources(values[place]) for name, values in pairs.items()},
                 "formula": settings.formula,
-                "mid": {formula: _resources(lent[row][number]) for number, formula in enumerate(FORMULAS)},
+                "mid": {formula: _resources(lent[place][number]) for number, formula in enumerate(FORMULAS)},
                 "accuracy": _accuracies(more.accuracy, row),
                 "windows": int(more.windows[row]),
                 "reason": REASONS[reason[row]],

@@ -32,6 +32,13 @@ class State(NamedTuple):
     moments: mean_and_deviation.State
 
 
+class Past(NamedTuple):
+    """What is read of some rows: percentiles (rows, resources), NaN where nothing was seen, and moments."""
+
+    percentile: Array
+    moments: mean_and_deviation.State
+
+
 def init(rows: int) -> State:
     """Return the statistics of rows never seen."""
     cpu, memory = (histogram.init(rows, options, _WEIGHT) for options in (_CPU, _MEMORY))
@@ -125,11 +132,23 @@ def _narrow(part: histogram.State) -> histogram.State:
     return part._replace(weights=weights, total=part.total * factor)
 
 
-def percentile(state: State, settings: Predict) -> Array:
-    """Return the percentiles (rows, resources) that settings ask for; NaN where nothing was seen."""
-    cpu = histogram.percentile(state.cpu, [settings.percentile_cpu], options=_CPU)
-    memory = histogram.percentile(state.memory, [settings.percentile_memory], options=_MEMORY)
-    return np.concatenate((cpu, memory), axis=1)
+def read(state: State, rows: NDArray[np.intp], settings: Predict) -> Past:
+    """Return what is read of some rows; their histograms are not copied where nothing was seen."""
+    columns = [
+        _percentile(part, rows, fraction, options)
+        for part, fraction, options in (
+            (state.cpu, settings.percentile_cpu, _CPU),
+            (state.memory, settings.percentile_memory, _MEMORY),
+        )
+    ]
+    return Past(np.stack(columns, axis=1), table.take(state.moments, rows))
+
+
+def _percentile(part: histogram.State, rows: NDArray[np.intp], fraction: float, options: bucket.Options) -> Array:
+    values = np.full(len(rows), np.nan)
+    seen = np.flatnonzero(part.total[rows])
+    values[seen] = histogram.percentile(table.take(part, rows[seen]), [fraction], options=options)[:, 0]
+    return values
 
 
 def dump(state: State, prefix: str) -> dict[str, NDArray[Any]]:

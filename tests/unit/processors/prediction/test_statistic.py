@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from processors.decode import Head
 from processors.prediction import statistic
 from processors.prediction.histogram import bucket, histogram
 from processors.prediction.node import Nodes
@@ -55,7 +54,7 @@ def test_a_node_takes_at_most_30_kb_and_a_pod_2_kb(kind: str, most: int) -> None
     nodes = Nodes(Settings())
     count = 64
     for number in range(count):
-        nodes.slot(Head(f"node-{number}", "boot", 1, 0, 10**6, 8, 1 << 34, (), 1))
+        nodes.slot(f"node-{number}")
     nodes.extend(count)
     kept = (nodes._state, nodes._groups) if kind == "node" else (nodes._pods,)
     size = sum(part.nbytes for state in kept for part in table.flatten(state).values())

@@ -45,6 +45,15 @@ def create(directory: Path) -> Path:
     return path
 
 
+def version(directory: Path) -> tuple[int, int] | None:
+    """Return what changes whenever `create` has created the views again; None: it never has."""
+    try:
+        status = (directory / FILE).stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 def connect(directory: Path, *, restricted: bool = False, writable: Path | None = None) -> duckdb.DuckDBPyConnection:
     """Return an in-memory connection with the same views over the folder's current path.
 

@@ -39,17 +39,28 @@ def run(settings: Settings) -> int:
 
 
 class Folder:
-    """The history in a folder; each statement has a connection of its own, so none waits for another."""
+    """The history in a folder.
+
+    To create the views takes ten times as long as to answer most questions with them, so statements that only select
+    share one database; each has a cursor of its own, and none waits for another. A statement that may change the
+    database (`CREATE`, `SET`) gets its own, which ends with it.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Name the folder; it may come later."""
         self._directory = directory
+        self._creating = threading.Lock()
+        self._database: tuple[tuple[int, int], duckdb.DuckDBPyConnection] | None = None
 
     def query(self, statement: str, *, rows: int, seconds: float) -> Answer:
         """Execute one statement that only reads; see `sinks.dashboard.history`."""
         try:
-            with view.connect(self._directory, restricted=True) as connection:
-                return _answered(connection, statement, rows, seconds)
+            with self._shared() as connection:
+                parsed = _parsed(connection, statement)
+                if parsed.type is duckdb.StatementType.SELECT:
+                    return _answered(connection, parsed, rows, seconds)
+            with self._created() as connection:
+                return _answered(connection, parsed, rows, seconds)
         except FileNotFoundError as error:
             raise Unanswerable(str(error)) from error
         except duckdb.InterruptException:
@@ -59,20 +70,38 @@ class Folder:
         except (duckdb.Error, TypeError) as error:
             raise Unanswerable(str(error)) from error
 
+    def _shared(self) -> duckdb.DuckDBPyConnection:
+        """Return a cursor of the shared database; of one of its own where the folder has no file of views."""
+        version = view.version(self._directory)
+        if version is None:
+            return self._created()
+        with self._creating:
+            if self._database is None or self._database[0] != version:
+                self._database = version, self._created()  # open cursors keep the database before it
+            return self._database[1].cursor()
 
-def _answered(connection: duckdb.DuckDBPyConnection, statement: str, rows: int, seconds: float) -> Answer:
+    def _created(self) -> duckdb.DuckDBPyConnection:
+        connection = view.connect(self._directory, restricted=True)
+        connection.execute(f"SET memory_limit = '{_MEMORY}'")
+        return connection
+
+
+def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> duckdb.Statement:
     parsed = connection.extract_statements(statement)
     if len(parsed) != 1:
         raise Unanswerable(f"one statement is answered at a time; this text has {len(parsed)}")
     sandbox.check(parsed[0])
-    connection.execute(f"SET memory_limit = '{_MEMORY}'")
+    return parsed[0]
+
+
+def _answered(connection: duckdb.DuckDBPyConnection, parsed: duckdb.Statement, rows: int, seconds: float) -> Answer:
     timer = threading.Timer(seconds, connection.interrupt)
     timer.start()
     try:
         try:
-            result = connection.execute(parsed[0].query)
+            result = connection.execute(parsed.query)
         except duckdb.IOException:  # compaction has just replaced a file that the query had listed
-            result = connection.execute(parsed[0].query)
+            result = connection.execute(parsed.query)
         names = plain.distinct([column[0] for column in result.description or ()])
         fetched = result.fetchmany(rows + 1)
     finally:

@@ -1,0 +1,58 @@
+"""What the dashboard's questions to the history see of each other, and of a history that is created again."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from schemas.subject import Names
+from sinks.dashboard.history import Unanswerable
+from sinks.history import view
+from spazio.service.composition.dashboard import Folder
+from tests.support.history import record
+from tests.support.pages import rows
+
+NAMES = Names()
+
+
+def ask(folder: Folder, statement: str) -> list[list[object]]:
+    return [list(row) for row in folder.query(statement, rows=10, seconds=5).rows]
+
+
+def write(folder: Path, count: int) -> None:
+    record(folder, [(NAMES.node("availability", row.node), row) for row in rows(count)])
+
+
+def test_no_statement_changes_what_another_one_sees(tmp_path: Path) -> None:
+    write(tmp_path, 3)
+    folder = Folder(tmp_path)
+    assert ask(folder, "SELECT count(*) FROM node_now") == [[3]]
+    threads = ask(folder, "SELECT current_setting('threads')")
+    for changing in ("DROP VIEW node_now", "CREATE TABLE mine AS SELECT 1", "SET threads = 77"):
+        folder.query(changing, rows=1, seconds=5)
+    assert ask(folder, "SELECT count(*) FROM node_now") == [[3]]
+    assert ask(folder, "SELECT current_setting('threads')") == threads
+    with pytest.raises(Unanswerable, match="mine does not exist"):
+        ask(folder, "FROM mine")
+
+
+def test_views_that_are_created_again_are_used_at_the_next_question(tmp_path: Path) -> None:
+    write(tmp_path, 3)
+    shutil.rmtree(tmp_path / "rejects")  # as in a folder of an older version
+    folder = Folder(tmp_path)
+    with pytest.raises(Unanswerable, match="rejects does not exist"):
+        ask(folder, "SELECT count(*) FROM rejects")
+    view.create(tmp_path)
+    assert ask(folder, "SELECT count(*) FROM rejects") == [[0]]
+
+
+def test_a_folder_that_comes_later_or_goes_is_noticed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "history")
+    with pytest.raises(Unanswerable, match="holds no history"):
+        ask(folder, "SELECT 1")
+    write(tmp_path / "history", 2)
+    assert ask(folder, "SELECT count(*) FROM node_now") == [[2]]
+    (tmp_path / "history").rename(tmp_path / "away")
+    with pytest.raises(Unanswerable, match="holds no history"):
+        ask(folder, "SELECT 1")
+    assert ask(Folder(tmp_path / "away"), "SELECT count(*) FROM node_now") == [[2]]

@@ -1,8 +1,8 @@
 """What the dashboard costs, and how fast its pages are: `python -m benchmarks.whole.dashboard [NODES] [SECONDS]`.
 
-First `spazio up --nodes NODES` runs with everything on: the dashboard's share of a core without a page, and with
-three pages open (two of the cluster, one of a node). Then, where Chromium is installed, a page opens
-with 5,000 nodes: the time until all are shown, and the longest task while it is scrolled and updated.
+First `spazio up --nodes NODES` runs with everything on: the dashboard's share of a core without a page, and, where
+Chromium is installed, with three pages open, live and with their questions to the history, of two different threes.
+Then a page opens with 5,000 nodes: the time until all are shown, and the longest task while it is scrolled and updated.
 """
 
 import argparse
@@ -11,11 +11,11 @@ import json
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 from playwright.async_api import async_playwright
 
 from benchmarks.agent import cpu_seconds, resident_bytes
@@ -29,6 +29,7 @@ from tests.support.dashboard.pages import cache, rows, served
 
 _WARM_SECONDS = 20.0
 _NODES = 5000
+_VIEWED = (("cluster", "cluster", "node/sim-00000"), ("predictions", "placement", "pipeline"))
 _SCROLLS, _SCROLL_SECONDS = 40, 0.1
 _TASKS = """() => { window.tasks = []; new PerformanceObserver((list) => window.tasks.push(
   ...list.getEntries().map((entry) => entry.duration))).observe({type: 'longtask', buffered: true}); }"""
@@ -40,32 +41,46 @@ async def _share(pid: int, seconds: float) -> float:
     return round((cpu_seconds(pid) - before) / (time.monotonic() - began), 4)
 
 
-async def _read(session: aiohttp.ClientSession, address: str) -> None:
-    async with session.get(address, timeout=aiohttp.ClientTimeout(total=None)) as answer:
-        async for _ in answer.content.iter_any():
-            pass
+async def _viewed(chromium: str, address: str, paths: Sequence[str], pid: int, seconds: float) -> float:
+    """Return the dashboard's share of a core while these pages are open, from before they open."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        pages = [await browser.new_page() for _ in paths]
+
+        async def look() -> None:
+            for page, path in zip(pages, paths, strict=True):
+                await page.goto(f"{address}/#/{path}")
+
+        share, _ = await asyncio.gather(_share(pid, seconds), look())
+        await browser.close()
+    return share
 
 
-async def cost(settings: Settings, seconds: float) -> dict[str, Any]:
-    """Return the dashboard's shares of a core, and its memory, beside a running `spazio up`."""
+async def cost(settings: Settings, seconds: float) -> None:
+    """Print the dashboard's shares of a core, and its memory, beside a running `spazio up`."""
     await asyncio.sleep(_WARM_SECONDS)
     running = addresses.read(settings)
     pid, address = running["pids"]["dashboard"], running["dashboard"].rstrip("/")
-    alone = await _share(pid, seconds)
-    async with aiohttp.ClientSession() as session:
-        pages = ("cluster", "cluster", "node/sim-00000")
-        reading = [asyncio.create_task(_read(session, f"{address}/api/{page}")) for page in pages]
-        await asyncio.sleep(5)
-        watched = await _share(pid, seconds)
-        for task in reading:
-            task.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
-    return {"core_share_alone": alone, "core_share_three_pages": watched, "resident_bytes": resident_bytes(pid)}
+    _print(pages=(), core_share=await _share(pid, seconds), resident_bytes=resident_bytes(pid))
+    chromium = _chromium()
+    if chromium is None:
+        return
+    for paths in _VIEWED:
+        share = await _viewed(chromium, address, paths, pid, seconds)
+        _print(pages=paths, core_share=share, resident_bytes=resident_bytes(pid))
+
+
+def _print(**measured: object) -> None:
+    print(json.dumps(measured), flush=True)
+
+
+def _chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 async def browse(folder: Path) -> dict[str, Any]:
     """Open the cluster page with many nodes in Chromium; empty: there is none."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    program = _chromium()
     if program is None:
         return {}
     nats = NatsServer(folder)
@@ -111,10 +126,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = all_settings.load({"data_dir": str(Path(folder) / "data")}, environ={})
         with running(settings, given.nodes, ["--dashboard-port", "0"]):
-            costs = asyncio.run(cost(settings, given.seconds))
+            asyncio.run(cost(settings, given.seconds))
     with tempfile.TemporaryDirectory() as folder:
-        costs |= asyncio.run(browse(Path(folder)))
-    print(json.dumps({"nodes": given.nodes, **costs}, indent=2))
+        _print(**asyncio.run(browse(Path(folder))))
 
 
 if __name__ == "__main__":

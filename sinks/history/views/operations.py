@@ -1,4 +1,4 @@
-"""Views for operators: room of the cluster, full machines, what predictions were worth, placements, churn."""
+"""Views for operators: room of the cluster, full machines, worth of predictions and forecasts, placements, churn."""
 
 from typing import NamedTuple
 
@@ -46,6 +46,19 @@ SELECT horizon_seconds, of_model.model AS model, count(*) AS nodes, sum(of_model
 FROM models GROUP BY ALL
 """
 
+# Of workloads that had a forecast in the newest hours, since each forecast carries what those before it were worth.
+_FORECAST_ACCURACY = """
+CREATE VIEW forecast_accuracy AS
+WITH newest AS (
+    SELECT namespace, kind, workload, arg_max(model, at_us) AS chosen, arg_max(accuracy, at_us) AS accuracy
+    FROM forecasts JOIN recent_hours USING (date, hour) GROUP BY namespace, kind, workload
+), models AS (SELECT namespace, kind, workload, chosen, unnest(accuracy) AS of_model FROM newest)
+SELECT namespace, kind, workload, of_model.model AS model, of_model.model = chosen AS chosen,
+    of_model.settled AS settled, of_model.violations AS violations, of_model.severity AS severity,
+    of_model.overprovision AS overprovision
+FROM models
+"""
+
 _PLACEMENTS = """
 CREATE VIEW placements AS
 SELECT time, date, hour, namespace, name, workload, outcome, node, guaranteed, feasible, nodes,
@@ -81,6 +94,7 @@ VIEWS = (
     View("availability", frozenset({"cpu_used", "cpu_saturation", "usage_memory"}), _CLUSTER_ROOM),
     View("availability", frozenset({"cpu_used"}), _SATURATION_EPISODES),
     View("predictions", frozenset({"accuracy"}), _PREDICTION_ACCURACY),
+    View("forecasts", frozenset({"accuracy"}), _FORECAST_ACCURACY),
     View("decisions", frozenset({"ranked", "refused", "workload"}), _PLACEMENTS),
     View("decisions", frozenset({"bound", "breaks"}), _LEDGER),
     View("containers", frozenset({"workload"}), _CHURN),

@@ -1,6 +1,5 @@
 """The numbers of every page are those of the bus and of SQL at the same instant."""
 
-import asyncio
 import json
 import time
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 from nats.aio.client import Client
-from playwright.async_api import Browser, Locator, Page, Route, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from schemas import codec
 from schemas.messages.base import Message
@@ -20,7 +19,7 @@ from sinks.history import view
 from tests.support.dashboard.browsing import CHROMIUM, opened
 from tests.support.dashboard.pages import cache, rows, served
 from tests.support.history import record
-from tests.support.processors import predicted
+from tests.support.processors import predicted, telemetry
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,6 +37,9 @@ def messages() -> list[tuple[str, Message]]:
         name: ClassSum(pods=pods, cpu=pods * 0.125, memory=pods * 2**28, running=pods + 0.5)
         for name, pods in (("shop/web", 40.0), ("batch/report", 8.0))
     }
+    for workload in ("web", "report"):
+        forecast = predicted.forecast(namespace="shop", workload=workload, at_us=now_us)
+        reports.append((NAMES.of("forecast", "shop", workload), forecast))
     model = Model(scope="global", at_us=now_us, features=["cpu"], moment=[4], nodes=30, pods=48, cost=[6], classes=sums)
     reports.append((NAMES.model, model))
     for number in range(4):
@@ -52,8 +54,8 @@ def messages() -> list[tuple[str, Message]]:
             at_us=now_us + number,
             outcome="placed",
             node=f"node-{number:05d}",
-            mode="argmax",
-            guaranteed=True,
+            mode="shadow",
+            guaranteed=False,
             workload="shop/web",
             strategies={"room": 1.0},
             nodes=30,
@@ -62,6 +64,8 @@ def messages() -> list[tuple[str, Message]]:
             ranked=[],
             refusals=[],
             seconds=0.001,
+            bound="node-00007" if number else f"node-{number:05d}",
+            breaks=["no room"] if number == 1 else [],
         )
         reports.append((NAMES.of("decision", "shop", decision.name), decision))
     return reports
@@ -122,6 +126,36 @@ async def test_the_cluster_and_its_nodes(browser: Browser, client: Client, setti
         assert await shown(table(page, "Reject signal by node"), 0, 1) == rejects
 
 
+async def test_a_node(browser: Browser, client: Client, settings: Settings) -> None:
+    reports = [(subject, message) for subject, message in messages() if getattr(message, "node", "") == "node-00001"]
+    block = telemetry.block("node-00001", 0, cpu_util=0.5).model_copy(update={"at_us": round(time.time() * 1e6)})
+    reports.append((NAMES.node("samples", "node-00001"), block))
+    record(settings.history_dir, reports)
+    ask = Asked(settings.history_dir)
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "node/node-00001?range=300")).page
+        await expect(page.locator(".note", has_text="Waiting for this node")).to_be_visible()
+        for subject, message in reports:
+            await client.publish(subject, codec.encode(message))
+        ((lower, available, upper, used, saturation, pods),) = ask(
+            "SELECT lower, available, upper, cpu_used, cpu_saturation, pods FROM node_now"
+        )
+        facts = page.locator(".facts dd")
+        numbers = [whole(lower), f"{available:.1f}", f"{upper:.1f}"]
+        for at, text in enumerate([*numbers, "memory", percent(used), percent(saturation), whole(pods)]):
+            await expect(facts.nth(at)).to_have_text(text)
+        (rejects,) = ask("SELECT CASE WHEN reject THEN 'no, for' ELSE 'yes' END FROM rejects")
+        await expect(page.locator(".facts div", has_text="Takes new work").locator("dd")).to_contain_text(rejects[0])
+        async with page.expect_download() as download:
+            await page.get_by_role("button", name="Save as CSV").click()
+        lines = (await (await download.value).path()).read_text().splitlines()
+        column = lines[0].split(",").index("cpu_util")
+        (mean,) = ask("SELECT avg(cpu_util) FROM samples WHERE cpu_util IS NOT NULL")
+        of_page = [float(line.split(",")[column]) for line in lines[1:] if line.split(",")[column]]
+        assert of_page
+        assert sum(of_page) / len(of_page) == pytest.approx(mean[0])
+
+
 async def test_what_was_learned_decided_and_predicted(browser: Browser, client: Client, settings: Settings) -> None:
     reports = messages()
     record(settings.history_dir, reports)
@@ -143,6 +177,10 @@ async def test_what_was_learned_decided_and_predicted(browser: Browser, client: 
             (f"{namespace}/{name}", node, f"{feasible} of {nodes}")
             for namespace, name, node, feasible, nodes in decided
         ]
+        judged = ask("SELECT namespace, pods, agreed, without_room, broken FROM ledger")
+        assert await shown(table(page, "Shadow mode by week"), 1, 2, 3, 4, 5) == [
+            (namespace, *map(whole, counts)) for namespace, *counts in judged
+        ]
         await page.goto(f"{address}/#/predictions")
         ((model_name, nodes, settled, violations),) = ask(
             "SELECT model, nodes, settled, violations FROM prediction_accuracy WHERE settled > 0"
@@ -152,6 +190,17 @@ async def test_what_was_learned_decided_and_predicted(browser: Browser, client: 
         ]
         ((count,),) = ask("SELECT count(DISTINCT node) FROM predictions")
         assert await shown(table(page, "Predictions in force"), 3) == [(whole(count),)]
+        forecasts = ask("SELECT workload, pods, current_cpu, forecast_cpu, desired FROM forecasts ORDER BY workload")
+        assert sorted(await shown(table(page, "Forecasts"), 0, 1, 2, 4, 8)) == [
+            (f"shop/{workload}", whole(pods), f"{current:.2f}", f"{then:.2f}", whole(desired))
+            for workload, pods, current, then, desired in forecasts
+        ]
+        ((exceeded, beyond, unused, workloads),) = ask(
+            "SELECT avg(violations), avg(severity), avg(overprovision), count(*) FROM forecast_accuracy"
+        )
+        assert await shown(table(page, "Accuracy of forecasts"), 0, 1, 3, 4, 5) == [
+            ("linear (chosen)", whole(workloads), percent(exceeded), percent(beyond), percent(unused))
+        ]
 
 
 async def test_the_pipeline_and_sql(browser: Browser, client: Client, settings: Settings) -> None:
@@ -176,35 +225,3 @@ async def test_the_pipeline_and_sql(browser: Browser, client: Client, settings: 
         assert await shown(table(page, "Answer"), 0, 1, 2) == [
             tuple(json.dumps(value).strip('"').removesuffix(".0") for value in row) for row in ask(statement)
         ]
-
-
-async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
-    browser: Browser, client: Client, settings: Settings
-) -> None:
-    record(settings.history_dir, messages())
-    newer_shown = asyncio.Event()
-    held: list[Route] = []
-
-    async def first_is_late(route: Route) -> None:
-        held.append(route)
-        if route is held[0]:
-            await newer_shown.wait()
-        await route.continue_()
-
-    async with served(client, settings) as address:
-        page = (await opened(browser, address, "pipeline")).page
-        await expect(page.get_by_role("heading", level=1)).to_be_visible()
-        await page.route("**/api/query", first_is_late)
-        await page.goto(f"{address}/#/sql")
-        await expect(page.get_by_label("SQL", exact=True)).not_to_have_value("")  # its first question is asked
-        await page.get_by_label("SQL", exact=True).fill("SELECT 7 AS seven")
-        await page.get_by_role("button", name="Run").click()
-        status = page.get_by_role("status").last
-        await expect(status).to_contain_text("1 rows in")
-        async with page.expect_response(lambda response: response.request == held[0].request) as late:
-            newer_shown.set()
-        await (await late.value).finished()
-        await page.evaluate("() => new Promise(requestAnimationFrame)")
-        assert len(held) == 2
-        await expect(status).to_contain_text("1 rows in")
-        assert await shown(table(page, "Answer"), 0) == [("7",)]

@@ -1,12 +1,13 @@
 """The SQL page in a real Chromium: questions that come with it, one's own, tables, and CSV."""
 
+import asyncio
 import csv
 import json
 from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -109,3 +110,35 @@ async def test_the_tables_are_listed_with_their_columns_and_can_be_looked_into(
         await watched.page.get_by_role("button", name="node_now", exact=True).click()
         await expect(answer(watched.page)).to_have_count(3)
         assert watched.complaints == []
+
+
+async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    record(settings.history_dir, [(NAMES.node("availability", row.node), row) for row in rows(3)])
+    newer_shown = asyncio.Event()
+    held: list[Route] = []
+
+    async def first_is_late(route: Route) -> None:
+        held.append(route)
+        if route is held[0]:
+            await newer_shown.wait()
+        await route.continue_()
+
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "pipeline")).page
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        await page.route("**/api/query", first_is_late)
+        await page.goto(f"{address}/#/sql")
+        await expect(page.get_by_label("SQL", exact=True)).not_to_have_value("")  # its first question is asked
+        await page.get_by_label("SQL", exact=True).fill("SELECT 7 AS seven")
+        await page.get_by_role("button", name="Run").click()
+        status = page.get_by_role("status").last
+        await expect(status).to_contain_text("1 rows in")
+        async with page.expect_response(lambda response: response.request == held[0].request) as late:
+            newer_shown.set()
+        await (await late.value).finished()
+        await page.evaluate("() => new Promise(requestAnimationFrame)")
+        assert len(held) == 2
+        await expect(status).to_contain_text("1 rows in")
+        await expect(answer(page).locator("td")).to_have_text(["7"])

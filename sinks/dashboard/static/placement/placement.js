@@ -2,12 +2,13 @@
 
 import { h, note, replace, shortened, table } from "../base/dom.js";
 import { age, amount, moment, now, quoted, whole } from "../base/format.js";
+import * as shadow from "./shadow.js";
 import * as story from "./story.js";
 import { Unreachable, get, repeat, rows } from "../base/stream.js";
 
 const NEWEST = 2000; // decisions that the filter sees
 const SHOWN = 100;
-const WINDOW = `(SELECT at_us, namespace, name, workload, outcome, node, guaranteed, note, nodes, feasible, refused, ranked FROM decisions ORDER BY at_us DESC LIMIT ${NEWEST})`;
+const WINDOW = `(SELECT at_us, namespace, name, workload, outcome, node, guaranteed, note, nodes, feasible, refused, ranked, mode, bound, breaks FROM decisions ORDER BY at_us DESC LIMIT ${NEWEST})`;
 
 export function open(main, context) {
   if (context.argument) return story.open(main, context);
@@ -18,6 +19,7 @@ export function open(main, context) {
   const seen = h("p", { class: "quiet" });
   const body = h("div", {});
   const held = h("div", {});
+  const judged = h("div", {});
   const box = h("input", { type: "search", placeholder: "pod, namespace, class or node", "aria-label": "Filter decisions", value: text, oninput: (event) => {
     text = event.target.value;
     keep({ q: text });
@@ -25,7 +27,7 @@ export function open(main, context) {
     timer = setTimeout(load, 300);
   } });
   replace(main, h("h1", {}, "Placement"), h("p", { class: "quiet" }, "What the extender answered kube-scheduler, newest first. `spazio explain` asks the same for a pod that does not exist yet."),
-    h("div", { class: "controls" }, box), seen, body, h("h2", {}, "Reservations"), held);
+    h("div", { class: "controls" }, box), seen, body, h("h2", {}, "Reservations"), held, judged);
 
   async function load() {
     const turn = ++asked;
@@ -57,7 +59,16 @@ export function open(main, context) {
     }
   }
 
-  const ends = [repeat(load, 5), repeat(loadReservations, 5)];
+  async function loadLedger() {
+    try {
+      replace(judged, shadow.ledger(await shadow.load()));
+    } catch (error) {
+      if (error instanceof Unreachable) report("disconnected");
+      else replace(judged, note("error", "The history does not answer", error.message));
+    }
+  }
+
+  const ends = [repeat(load, 5), repeat(loadReservations, 5), repeat(loadLedger, 60)];
   return {
     close() {
       for (const end of ends) end();
@@ -82,7 +93,13 @@ function decisions(found, go) {
 function why(row) {
   const best = (row.ranked ?? []).slice(0, 3).map((each) => `${each.node} ${amount(each.score)} (room ${amount(each.room)})`).join(", ");
   const refused = Object.entries(row.refused ?? {}).map(([reason, count]) => `${reason}: ${count}`).join("; ");
-  return [row.note, best, refused].filter(Boolean).join(" · ");
+  return [row.mode === "shadow" ? inShadow(row) : "", row.note, best, refused].filter(Boolean).join(" · ");
+}
+
+// What the scheduler did without us, and what the policy says to that.
+function inShadow(row) {
+  if (!row.bound) return "shadow: not bound yet";
+  return `shadow: the scheduler chose ${row.bound}${row.breaks?.length ? `, which the policy refuses: ${row.breaks.join("; ")}` : ""}`;
 }
 
 function reservations(list, go) {

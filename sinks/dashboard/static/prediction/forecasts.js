@@ -1,14 +1,17 @@
-// Forecasts of workloads: the newest of each, and of one its usage with what was forecast for the same time.
+// Forecasts of workloads: the newest of each, how right earlier ones were, and of one its usage with what was forecast for
+// the same time.
 
 import { Chart } from "../chart/chart.js";
 import { h, table } from "../base/dom.js";
-import { age, amount, bytes, moment, now, quoted, whole } from "../base/format.js";
+import { age, amount, bytes, moment, now, percent, quoted, whole } from "../base/format.js";
 import { step } from "../chart/line.js";
 import { rows } from "../base/stream.js";
 
 const SECONDS = 21600;
 const KEY = "namespace, kind, workload";
 export const NEWEST = `SELECT * FROM (SELECT at_us, ${KEY}, pods, current_cpu, forecast_cpu, current_memory, forecast_memory, horizon_seconds, model, desired FROM forecasts WHERE date >= current_date - 1 QUALIFY row_number() OVER (PARTITION BY ${KEY} ORDER BY at_us DESC) = 1) ORDER BY forecast_cpu DESC LIMIT 100`;
+
+export const WORTH = "SELECT model, count(*) AS workloads, sum(f.settled) AS settled, sum(f.violations * f.settled) / sum(f.settled) AS violations, sum(f.severity * f.settled) / sum(f.settled) AS severity, sum(f.overprovision * f.settled) / sum(f.settled) AS overprovision, bool_or(f.chosen) AS chosen FROM forecast_accuracy AS f WHERE f.settled > 0 GROUP BY model ORDER BY severity, model";
 
 export const keyOf = (row) => [row.namespace, row.kind ?? "", row.workload].join("/");
 
@@ -20,6 +23,18 @@ export function forecastTable(found, choose) {
     { title: "Memory now", number: true, of: (row) => bytes(row.current_memory) }, { title: "Memory then", number: true, of: (row) => bytes(row.forecast_memory) },
     { title: "Model", of: (row) => row.model }, { title: "Replicas wanted", number: true, of: (row) => whole(row.desired) }, { title: "Made", of: (row) => moment(row.at_us) },
   ], found, { caption: "Forecasts" });
+}
+
+// How right earlier forecasts were, by model; a workload counts by its forecasts whose horizon has passed.
+export function worthTable(found) {
+  if (!found.length) return h("p", { class: "quiet" }, "How right they are is not known yet: no forecast's horizon has passed.");
+  return [h("p", { class: "quiet" }, "How right earlier forecasts were. A forecast is of one time, not a peak, so about half are exceeded under level load."), table([
+    { title: "Model", of: (row) => (row.chosen ? `${row.model} (chosen)` : row.model) }, { title: "Workloads", number: true, of: (row) => whole(row.workloads) },
+    { title: "Settled", number: true, help: "forecasts whose horizon has passed; older ones count less", of: (row) => amount(row.settled) },
+    { title: "Exceeded", number: true, help: "share of forecasts that usage exceeded", of: (row) => percent(row.violations) },
+    { title: "Used beyond", number: true, help: "mean share of the usage that was not forecast", of: (row) => percent(row.severity) },
+    { title: "Not used", number: true, help: "mean share of the forecast that was not used", of: (row) => percent(row.overprovision) },
+  ], found, { caption: "Accuracy of forecasts" })];
 }
 
 // Steps of the last hours of one workload: {t, used, forecast, horizon}, used in cores at t, forecast at t for t + horizon.

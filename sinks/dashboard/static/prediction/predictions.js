@@ -1,7 +1,7 @@
 // Predictions: how often each model's peaks were exceeded against what it states and saves, and forecasts of workloads.
 
 import { h, note, replace, shortened, table } from "../base/dom.js";
-import { ForecastChart, NEWEST, forecastTable, keyOf } from "./forecasts.js";
+import { ForecastChart, NEWEST, WORTH, forecastTable, keyOf, worthTable } from "./forecasts.js";
 import { age, percent, whole } from "../base/format.js";
 import { scatter } from "../chart/scatter.js";
 import { Unreachable, repeat, rows } from "../base/stream.js";
@@ -20,19 +20,21 @@ export function open(main, { report, search, keep }) {
   const charts = h("div", { class: "plots" });
   const body = h("div", {});
   const forecasts = h("div", {});
+  const worth = h("div", {});
   const place = h("figure", { class: "wide", hidden: true });
   const line = new ForecastChart(place);
-  replace(main, h("h1", {}, "Predictions"), charts, body, h("h2", {}, "Forecasts of workloads"), forecasts, place);
+  replace(main, h("h1", {}, "Predictions"), charts, body, h("h2", {}, "Forecasts of workloads"), forecasts, place, worth);
   replace(body, note("wait", "Asking the history…", ""));
 
   async function load() {
     try {
-      const [accuracy, calibration, stated, newest] = await Promise.all([ACCURACY, CALIBRATION, STATED, NEWEST].map(rows));
+      const [accuracy, calibration, stated, newest, right] = await Promise.all([ACCURACY, CALIBRATION, STATED, NEWEST, WORTH].map(rows));
       report("live");
       const settled = accuracy.filter((row) => row.settled > 0);
       replace(charts, settled.length ? frontier(settled) : null, calibration.length ? calibrated(calibration) : null);
       replace(body, shortened(accuracy, calibration, stated, newest), accuracyTable(settled), h("h2", {}, "In force now"), statedTable(stated));
       replace(forecasts, forecastTable(newest, choose));
+      replace(worth, newest.length ? worthTable(right) : null);
       if (!newest.some((row) => keyOf(row) === workload)) workload = newest.length ? keyOf(newest[0]) : "";
       await draw();
     } catch (error) {

@@ -14,7 +14,7 @@ from processors.partition.partition import Partition
 from schemas import codec
 from schemas.messages.base import Message
 from schemas.messages.placement import Decision
-from schemas.messages.prediction import Accuracy
+from schemas.messages.prediction import Accuracy, ForecastAccuracy
 from schemas.settings import load
 from sinks.history import view
 from sinks.history.writer import Writer
@@ -23,7 +23,7 @@ from tests.support import command_line
 from tests.support.extender.placement import report
 from tests.support.history import append
 from tests.support.processors import telemetry
-from tests.support.processors.predicted import prediction
+from tests.support.processors.predicted import forecast, prediction
 from tests.support.processors.telemetry import NAMES, stored
 from tests.support.project import documents
 
@@ -118,6 +118,22 @@ def test_accuracy_is_of_the_newest_prediction_of_each_node_weighed_by_what_has_s
     )
     assert (nodes, settled, savings) == (3, 30.0, 0.5)
     assert violations == pytest.approx(0.3)
+
+
+def test_accuracy_of_forecasts_is_that_of_the_newest_one_of_each_workload_that_has_any(tmp_path: Path) -> None:
+    def made(workload: str, at_us: int, **violations: float) -> tuple[str, bytes]:
+        accuracy = {
+            model: ForecastAccuracy(violations=share, severity=0.1, overprovision=0.2, settled=4.0)
+            for model, share in violations.items()
+        }
+        message = forecast(workload=workload, at_us=START_US + at_us, accuracy=accuracy or None)
+        return NAMES.of("forecast", message.namespace, workload), codec.encode(message)
+
+    folder = history(
+        tmp_path, [made("w", 1, linear=0.9, last=0.9), made("w", 2, linear=0.25, last=0.5), made("w", 3), made("v", 4)]
+    )
+    result = "SELECT workload, model, chosen, violations, settled FROM forecast_accuracy ORDER BY ALL"
+    assert query(folder, result) == [("w", "last", False, 0.5, 4.0), ("w", "linear", True, 0.25, 4.0)]
 
 
 def test_the_ledger_states_by_week_how_often_the_scheduler_broke_the_policy(

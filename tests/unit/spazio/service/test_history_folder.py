@@ -9,8 +9,8 @@ from schemas.subject import Names
 from sinks.dashboard.history import Unanswerable
 from sinks.history import view
 from spazio.service.composition.dashboard import Folder
+from tests.support.dashboard.pages import rows
 from tests.support.history import record
-from tests.support.pages import rows
 
 NAMES = Names()
 

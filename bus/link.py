@@ -75,7 +75,9 @@ class Connection(Tapped):
 
     def abort(self) -> None:
         """Drop the connection now. Closing it would first wait for a hanging server to accept the buffered data."""
-        writer = getattr(self._transport, "_io_writer", None)
+        # This is the socket below TLS. The TLS transport of Python 3.11.2 (Debian 12) raises an exception if it is
+        # aborted a second time, after the client has closed it, and no attempt to connect would get further.
+        writer = getattr(self._transport, "_bare_io_writer", None)
         if writer is not None:
             writer.transport.abort()
 

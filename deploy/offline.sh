@@ -30,7 +30,7 @@ fi
 
 if missing "$base"; then
   # Containers need no manuals.
-  mmdebstrap --quiet --variant=minbase --include=python3,python3-venv \
+  mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,openssl \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' bookworm - | docker import - "$base"
 fi

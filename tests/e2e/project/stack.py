@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -59,7 +60,7 @@ class Stack:
     """
 
     def __init__(self, address: str, history: Path, nats_port: int, http_port: int) -> None:
-        self.history, self.url, self.page = history, f"nats://127.0.0.1:{nats_port}", f"http://127.0.0.1:{http_port}"
+        self.history, self.url, self.page = history, f"tls://127.0.0.1:{nats_port}", f"http://127.0.0.1:{http_port}"
         self._environ = {
             "DOCKER_HOST": address,
             "COMPOSE_PROJECT_NAME": PROJECT,
@@ -110,13 +111,13 @@ class Stack:
         """Kill a container's first process, as a crash or a lack of memory does; `docker kill` means stop."""
         os.kill(self.inspect(service)["State"]["Pid"], signal.SIGKILL)
 
-    def reader(self) -> Path:
-        """Return a reader's credential, taken out of the stack as a user does."""
-        file = self.history.with_name("reader.creds")
+    def taken(self, stored: str) -> Path:
+        """Return a file of the volume of keys, taken out of the stack as a user does."""
+        file = self.history.with_name(stored.replace("/", "-"))
         if not file.exists():
             file.touch(mode=0o600)
-            stored = "/credentials/keys/roles/reader.creds"
-            file.write_text(self.compose("run", "--rm", "-T", "--entrypoint", "cat", "credentials", stored))
+            path = f"/credentials/keys/{stored}"
+            file.write_text(self.compose("run", "--rm", "-T", "--entrypoint", "cat", "credentials", path))
         return file
 
     def cached(self) -> dict[str, Any]:
@@ -128,7 +129,8 @@ class Stack:
                 connect_timeout=2,
                 allow_reconnect=False,
                 error_cb=_quiet,
-                user_credentials=str(self.reader()),
+                user_credentials=str(self.taken("roles/reader.creds")),
+                tls=ssl.create_default_context(cafile=self.taken("tls/nats/ca.crt")),
                 inbox_prefix=b"_INBOX_reader",
             )
             try:

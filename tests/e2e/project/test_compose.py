@@ -1,9 +1,12 @@
 """`docker-compose up` as a user runs it: real engine, real images, real containers; nothing is pulled."""
 
+import http.client
 import re
 import socket
+import ssl
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -130,20 +133,63 @@ def test_each_service_has_its_own_credential_and_nobody_else_the_keys(running: S
     names = volumes("credentials")
     keys = f"{PROJECT}_keys"
     assert keys in names
-    program = "import glob, os; print(os.listdir('/etc/spazio'), glob.glob('/credentials/*/*'))"
+    program = "import glob, os; print(sorted(os.listdir('/etc/spazio')), glob.glob('/credentials/*/*'))"
+    handed = {
+        "extender": ["ca.crt", "clients.crt", "nats.creds", "server.crt", "server.key"],
+        "dashboard": ["ca.crt", "nats.creds", "server.crt", "server.key", "token"],
+    }
     for service in set(SERVICES) - {"nats"}:
         assert volumes(service) & names == {f"{PROJECT}_{service}-credentials"}
-        assert running.compose("exec", "-T", service, "python", "-c", program) == "['nats.creds'] []"
-    assert volumes("nats") & names == {f"{PROJECT}_nats-accounts"}
+        assert (
+            running.compose("exec", "-T", service, "python", "-c", program)
+            == f"{handed.get(service, ['ca.crt', 'nats.creds'])} []"
+        )
+    assert volumes("nats") & names == {f"{PROJECT}_nats-accounts", f"{PROJECT}_nats-tls"}
 
 
-def test_nobody_without_a_credential_gets_in(running: Stack) -> None:
-    port = int(running.url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as link, link.makefile("rwb") as file:
-        assert file.readline().startswith(b"INFO ")
-        file.write(b'CONNECT {"verbose":false}\r\nPING\r\n')
-        file.flush()
-        assert file.readline() == b"-ERR 'Authorization Violation'\r\n"
+def test_nobody_without_tls_or_without_a_credential_gets_in(running: Stack) -> None:
+    port, hello = int(running.url.rpartition(":")[2]), b'CONNECT {"verbose":false}\r\nPING\r\n'
+    context = ssl.create_default_context(cafile=running.taken("tls/nats/ca.crt"))
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as link:
+        assert b'"tls_required":true' in link.recv(1 << 16)
+        with context.wrap_socket(link, server_hostname="127.0.0.1") as secure:
+            secure.sendall(hello)
+            assert secure.makefile("rb").readline() == b"-ERR 'Authorization Violation'\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as link:
+        link.recv(1 << 16)
+        link.sendall(hello)
+        with suppress(ConnectionError):  # bytes that are no handshake end the connection
+            assert b"PONG" not in link.makefile("rb").read()
+
+
+def test_extender_and_dashboard_speak_tls_and_ask_who_it_is_once_they_leave_the_host(running: Stack) -> None:
+    running.compose("-f", "docker-compose.yml", "-f", "deploy/published.yml", "up", "-d", "extender", "dashboard")
+
+    def ask(service: str, inner: int, path: str, *, known: bool) -> int:
+        """Return the status of an answer; 0: there is none."""
+        ((bound, *_),) = [
+            bindings
+            for port, bindings in running.inspect(service)["NetworkSettings"]["Ports"].items()
+            if port == f"{inner}/tcp"
+        ]
+        context = ssl.create_default_context(cafile=running.taken(f"tls/{service}/ca.crt"))
+        if known:
+            own = [running.taken(f"tls/{service}/client.{kind}") for kind in ("crt", "key")]
+            context.load_cert_chain(own[0], own[1])
+        link = http.client.HTTPSConnection("127.0.0.1", int(bound["HostPort"]), timeout=5, context=context)
+        try:
+            link.request("GET", path)
+            return link.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return 0
+        finally:
+            link.close()
+
+    secret = running.taken("dashboard.token").read_text().strip()
+    until(lambda: ask("dashboard", 8802, f"/?token={secret}", known=False) == 303, 60, "the dashboard")
+    assert ask("dashboard", 8802, "/", known=False) == 401
+    until(lambda: ask("extender", 8800, "/", known=True), 60, "the extender")
+    assert ask("extender", 8800, "/", known=False) == 0
 
 
 def test_what_was_issued_stays_when_the_stack_is_started_again(running: Stack) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]
 
 from bus import layout, server
+from schemas import settings as all_settings
 from schemas.settings import Settings
 
 ROOT = Path(__file__).parents[4]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+TLS = "tls { cert_file"  # begins the line of the certificate, which is another one for each server
 
 
 def pins(name: str) -> dict[str, str]:
@@ -38,7 +40,7 @@ def test_images_are_built_from_every_package_of_the_project_and_nothing_else() -
 
 
 def test_the_server_of_the_stack_is_configured_as_the_embedded_one(tmp_path: Path) -> None:
-    own = {"server_name", "listen", "http", "store_dir", "max_file_store", "include accounts/accounts.conf"}
+    own = {"server_name", "listen", "http", "store_dir", "max_file_store", "include accounts/accounts.conf", TLS}
     embedded = server.write_config(Settings.model_validate({"data": {"dir": tmp_path}}), 4222).read_text()
     deployed = (ROOT / "deploy/nats.conf").read_text()
     shared = [{line for line in lines(text) if line.partition(":")[0] not in own} for text in (embedded, deployed)]
@@ -49,7 +51,7 @@ def test_the_hub_is_configured_as_the_server_of_the_stack_and_hub_and_leaf_are_c
     stack, hub, leaf = (
         (ROOT / "deploy" / name).read_text() for name in ("nats.conf", "nats-hub.conf", "nats-leaf.conf")
     )
-    own = {"server_name", "listen", "http"}
+    own = {"server_name", "listen", "http", TLS}
     common = {line for line in lines(stack) if line.partition(":")[0] not in own and not line.startswith("include")}
     assert common <= lines(hub)
     assert "include credentials/server.conf" in lines(hub)
@@ -100,15 +102,26 @@ def test_each_service_of_the_stack_has_its_own_credential_and_only_one_sees_the_
         for name, service in services.items()
     }
     assert [name for name, volumes in mounted.items() if "keys" in volumes] == ["credentials"]
-    assert mounted["nats"] == {"nats-accounts": ["/etc/nats/accounts", "ro"], "nats": ["/data"]}
+    assert mounted["nats"] == {
+        "nats-accounts": ["/etc/nats/accounts", "ro"],
+        "nats-tls": ["/etc/nats/tls", "ro"],
+        "nats": ["/data"],
+    }
+    assert services["nats"]["group_add"] == ["10002"]
     clients = services.keys() - {"credentials", "nats"}
     for name in clients:
         assert mounted[name] == {f"{name}-credentials": ["/etc/spazio", "ro"]}
         assert "10002" in services[name]["group_add"]
-    handed = {volume.removesuffix("-credentials") for volume in mounted["credentials"]} - {"keys", "nats-accounts"}
+    handed = {volume.removesuffix("-credentials") for volume in mounted["credentials"]} - {
+        "keys",
+        "nats-accounts",
+        "nats-tls",
+    }
     assert handed == clients
     for volume, (folder, *_) in mounted["credentials"].items():
-        role = {"keys": "keys", "nats-accounts": "server"}.get(volume, volume.removesuffix("-credentials"))
+        role = {"keys": "keys", "nats-accounts": "server", "nats-tls": "tls"}.get(
+            volume, volume.removesuffix("-credentials")
+        )
         assert folder == f"/credentials/{role}"
     for name in services.keys() - {"credentials"}:
         assert services[name]["depends_on"]["credentials"] == {"condition": "service_completed_successfully"}
@@ -119,3 +132,21 @@ def test_each_service_of_the_stack_has_its_own_credential_and_only_one_sees_the_
     assert folders is not None
     assert script is not None
     assert set(folders[1].split()) == clients == set(script[1].split()) | {"agent"}
+
+
+def test_what_leaves_this_host_speaks_tls_and_asks_who_it_is() -> None:
+    services = yaml.safe_load((ROOT / "deploy/published.yml").read_text())["services"]
+    published = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    anonymous = {name for name, each in published.items() if "ALLOW_ANONYMOUS" in str(each.get("environment"))}
+    assert services.keys() == anonymous
+    script = (ROOT / "deploy/credentials.sh").read_text()
+    for name, service in services.items():
+        given = published[name]["environment"] | service["environment"]
+        assert given[f"SPAZIO_{name.upper()}_ALLOW_ANONYMOUS"] == "false"
+        settings = all_settings.load({}, environ={key: value for key, value in given.items() if "$" not in value})
+        own = getattr(settings, name)
+        files = [path for path in own.model_dump().values() if isinstance(path, Path)]
+        assert len(files) == 3
+        for path in files:
+            assert path.parent == Path("/etc/spazio")
+            assert re.search(rf'^ *hand \S+ "?(\$role|{name})"? {path.name} ', script, re.MULTILINE), path

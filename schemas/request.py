@@ -50,9 +50,9 @@ def narrowed(names: Names, role: str, subject: str) -> tuple[str, ...]:
     if subject == NEXT:
         every = [stored_name(store, names) for store in (*channel.stores(), CHECKPOINTS)]
         return tuple(each for kept in every for each in narrowed(names, role, f"{API}CONSUMER.MSG.NEXT.{kept}.*"))
-    head, _, name = subject.rpartition(".")
+    head, star, rest = subject.partition(".*")
     own = {f"{API}CONSUMER.{verb}.{kept}" for verb in ("CREATE", "MSG.NEXT") for kept in leased}
-    return tuple(f"{head}.{slot}" for slot in slots(role)) if name == "*" and head in own else (subject,)
+    return tuple(f"{head}.{slot}{rest}" for slot in slots(role)) if star and head in own else (subject,)
 
 
 def reading(names: Names, stores: Iterable[Store]) -> tuple[str, ...]:

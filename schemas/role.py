@@ -55,6 +55,7 @@ class Role:
         within_nodes: It belongs to the account of nodes.
         apart: It has an account of its own, which imports from that of the streams what it may publish and hear.
         tools: Other NATS tools use it too, so requests to the JetStream API keep their subjects in its account.
+        unbound: It may create consumers of any name on streams of leases too, and use those of others.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Role:
     within_nodes: bool = False
     apart: bool = False
     tools: bool = False
+    unbound: bool = False
 
     def allowed(self, names: Names) -> Grant:
         """Return what it may do under a prefix, by the subjects of its account."""
@@ -216,11 +218,21 @@ def _dashboard(names: Names) -> Grant:
 
 
 def _reader(names: Names) -> Grant:
-    # Clients give consumers names. On the streams of leases such a consumer could replace one.
-    named = [f"CONSUMER.CREATE.{request.stored_name(store, names)}.>" for store in _free()]
-    requests = (request.NEXT, *request.api("CONSUMER.CREATE.*", *named))
-    heard = (_inbox(READER), f"{INBOX}.>", names.of(">"), "$KV.>")
-    return Grant((*_looking(names), *requests, "$JS.FC.>", "$JS.ACK.>"), heard)
+    free = [request.stored_name(store, names) for store in _free()]
+    leased = [request.stored_name(store, names) for store in request.LEASED]
+    nameless = [*free, request.stored_name(request.CHECKPOINTS, names)]
+    # Clients give consumers names and filters. On the streams of leases only the names of slots lead anywhere.
+    named = (*(f"{kept}.>" for kept in free), *(f"{kept}.{rest}" for kept in leased for rest in ("*", "*.>")))
+    requests = request.api(*(f"CONSUMER.CREATE.{each}" for each in (*nameless, *named)))
+    return Grant((*_tools(names), *requests, request.DELETE), _hearing(names))
+
+
+def _tools(names: Names) -> tuple[str, ...]:
+    return (*_looking(names), request.NEXT, "$JS.FC.>", "$JS.ACK.>")
+
+
+def _hearing(names: Names) -> tuple[str, ...]:
+    return (_inbox(READER), f"{INBOX}.>", names.of(">"), "$KV.>")
 
 
 def _free() -> list[Store]:
@@ -238,8 +250,9 @@ def _looking(names: Names) -> tuple[str, ...]:
 
 
 def _local(names: Names) -> Grant:
-    reading = _reader(names)
-    return Grant((*_telemetry(names), *reading.publish, *request.api("CONSUMER.CREATE.*.*.>")), reading.subscribe)
+    named = [f"CONSUMER.CREATE.{request.stored_name(store, names)}.>" for store in _free()]
+    requests = request.api("CONSUMER.CREATE.*", *named, "CONSUMER.CREATE.*.*.>")
+    return Grant((*_telemetry(names), *_tools(names), *requests), _hearing(names))
 
 
 def _service(grant: Callable[[Names], Grant]) -> Callable[[Names], Grant]:
@@ -273,4 +286,4 @@ ROLES: tuple[Role, ...] = (
 )
 
 # What `spazio up` gives to other programs of its own user: to read everything, and to publish what `spazio load` does.
-LOCAL_ROLE = Role(LOCAL, "other programs on the machine of `spazio up`", _local, apart=True, tools=True)
+LOCAL_ROLE = Role(LOCAL, "other programs on the machine of `spazio up`", _local, apart=True, tools=True, unbound=True)

@@ -55,7 +55,7 @@ class Accounts:
         sent = [
             self._import(MAIN, "service", subject) | {"local_subject": role.subject(subject)}
             for granted in self._sent[role.name]
-            for subject in ([granted] if role.tools else request.narrowed(self._names, role.name, granted))
+            for subject in ([granted] if role.unbound else request.narrowed(self._names, role.name, granted))
         ]
         heard = [self._import(MAIN, "stream", subject) for subject in self._heard[role.name]]
         for account in self._sent:

@@ -20,7 +20,7 @@ from bus.publishing.pipeline import Outgoing, Pipeline
 from bus.reading.lease import Lease
 from bus.reading.leased import LeasedReader
 from bus.reading.reader import Reader
-from schemas import role
+from schemas import request, role
 from tests.integration.bus.access.contract import STREAMS
 from tests.support.server.secured import NAMES, Secured, attacker
 
@@ -64,7 +64,7 @@ async def test_processors_fold_publish_lease_checkpoint_and_report(running: Secu
 async def test_a_stranger_s_consumer_with_the_name_of_a_lease_is_replaced(
     running: Secured, admin: Connection, caplog: pytest.LogCaptureFixture, *, push: bool
 ) -> None:
-    """The server takes a name in the request's body, so a reader, whose tools need that subject, can create one."""
+    """The server takes a name in the request's body, so who may use that subject, as programs of one machine, can."""
     name = f"taken-{push}"
     config = api.ConsumerConfig(
         name=name,
@@ -72,7 +72,7 @@ async def test_a_stranger_s_consumer_with_the_name_of_a_lease_is_replaced(
         deliver_subject="_INBOX_admin.nobody" if push else None,
     )
     body = json.dumps({"stream_name": NAMES.telemetry, "config": config.as_dict()}).encode()
-    thief = await attacker(running, "reader", "_INBOX_reader")
+    thief = await attacker(running, "local", "_INBOX_reader")
     answer = await thief.client.request(f"$JS.API.CONSUMER.CREATE.{NAMES.telemetry}", body, timeout=2)
     made = json.loads(answer.data)
     assert made["name"] == name
@@ -178,8 +178,10 @@ async def test_the_library_s_own_calls_read_everything_with_a_reader_s_credentia
     assert (await bucket.get("n1")).value == b"{}"
     if name == "local":
         pulling = await js.pull_subscribe("spazio.part.*.samples.*", stream="SPAZIO_TELEMETRY")
-    else:  # a consumer with a name could replace that of a lease
-        config = api.ConsumerConfig(filter_subject="spazio.part.*.samples.*", ack_policy=api.AckPolicy.NONE)
+    else:  # a consumer with another name could replace that of a lease
+        config = api.ConsumerConfig(
+            name=request.slots(name)[3], filter_subject="spazio.part.*.samples.*", ack_policy=api.AckPolicy.NONE
+        )
         made = await js.add_consumer("SPAZIO_TELEMETRY", config)
         pulling = await js.pull_subscribe_bind(made.name, stream="SPAZIO_TELEMETRY")
     assert (await pulling.fetch(1, timeout=5))[0].data

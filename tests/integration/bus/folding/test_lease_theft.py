@@ -76,7 +76,7 @@ async def test_a_consumer_that_a_stranger_has_changed_is_made_again_and_what_it_
                 await held.acquire()
                 async with LeasedReader(client, held) as reader:
                     assert [each.data for each in await reader.read()] == [b"1"]
-                    thief = await attacker(running, "reader", "_INBOX_reader")
+                    thief = await attacker(running, "local", "_INBOX_reader")
                     config = {**held._config, "filter_subjects": [NAMES.model]}
                     del config["durable_name"]
                     body = json.dumps({"stream_name": NAMES.telemetry, "config": config}).encode()
@@ -99,7 +99,7 @@ async def test_a_stranger_who_pulls_under_the_pin_of_a_lease_is_noticed_and_the_
         settings, before = running.settings("process"), leases.CONTENDED._value.get()
         async with connection.connect(settings, "process") as client, asyncio.TaskGroup() as group:
             await stream.ensure(client, settings)
-            thief = await attacker(running, "reader", "_INBOX_reader")
+            thief = await attacker(running, "local", "_INBOX_reader")
             working = [group.create_task(produce(client))]
             async with asyncio.timeout(30), lease_of(client) as held:
                 await held.acquire()

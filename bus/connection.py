@@ -201,7 +201,7 @@ async def probe(settings: Settings, name: str) -> AsyncIterator[Client]:
         BusError: The server refuses the connection; also OSError: no server answers.
         Refused: A file of the connection cannot be used.
     """
-    client = Client()
+    client = Connection()
     try:
         _, access = _access(settings)
         await client.connect(settings.nats_url, name=name, allow_reconnect=False, error_cb=_quiet, **access)

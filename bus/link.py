@@ -80,6 +80,10 @@ class Connection(Tapped):
         writer = getattr(self._transport, "_bare_io_writer", None)
         if writer is not None:
             writer.transport.abort()
+            stream = writer._protocol  # noqa: SLF001 # a writer offers no other way to it
+            if writer.transport.get_protocol() is not stream:
+                # TLS has taken its place, so it never hears of the loss; closing the client would wait for it for ever.
+                stream.connection_lost(None)
 
     async def _connect_to_server(self, s: Srv) -> None:
         # After an attempt that failed half way, the client keeps its socket, and a reader that would consume bytes of
@@ -89,6 +93,13 @@ class Connection(Tapped):
             self._reading_task.cancel()
         self.attempted = asyncio.get_running_loop().time()
         await super()._connect_to_server(s)
+
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            self.abort()  # before the client waits for the end of a handshake that was broken off
+            raise
 
     async def _attempt_reconnect(self) -> None:
         self.attempted = asyncio.get_running_loop().time()

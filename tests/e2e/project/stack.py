@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import nats
 import nats.errors
 
+from bus.link import Connection
 from schemas.subject import token
 from spazio.service.composition import machine
 from tests.e2e.pipeline import spazio
@@ -124,16 +124,17 @@ class Stack:
         """Return the node's row of the scheduler cache, asked for from outside; empty if there is none."""
 
         async def once() -> bytes | None:
-            client = await nats.connect(
-                self.url,
-                connect_timeout=2,
-                allow_reconnect=False,
-                error_cb=_quiet,
-                user_credentials=str(self.taken("roles/reader.creds")),
-                tls=ssl.create_default_context(cafile=self.taken("tls/nats/ca.crt")),
-                inbox_prefix=b"_INBOX_reader",
-            )
+            client = Connection()
             try:
+                await client.connect(
+                    self.url,
+                    connect_timeout=2,
+                    allow_reconnect=False,
+                    error_cb=_quiet,
+                    user_credentials=str(self.taken("roles/reader.creds")),
+                    tls=ssl.create_default_context(cafile=self.taken("tls/nats/ca.crt")),
+                    inbox_prefix=b"_INBOX_reader",
+                )
                 bucket = await client.jetstream(timeout=2).key_value("SPAZIO_AVAILABILITY")
                 return (await bucket.get(token(NODE))).value
             finally:

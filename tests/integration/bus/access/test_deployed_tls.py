@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from bus import connection, server
 from bus.connection import Refused
 from schemas.settings import Settings
-from tests.support.secured import Secured
+from tests.support.server.secured import Secured
 
 DEPLOY = Path(__file__).parents[4] / "deploy"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bus import connection
-from tests.support.secured import Secured
+from tests.support.server.secured import Secured
 
 CERTIFICATES = Path(__file__).parents[4] / "deploy" / "certificates.sh"
 

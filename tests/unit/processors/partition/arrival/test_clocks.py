@@ -1,9 +1,11 @@
 """Nodes whose wall clock jumps, drifts or is wrong, and nodes that fall silent."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from processors.partition import clock
-from processors.partition.clock import HELD, STEADY
+from processors.partition.clock import FAR_US, HELD, STEADY, Clock
 from processors.partition.partition import Partition
 from schemas import codec
 from schemas.messages.estimate import Blocks, Model
@@ -152,3 +154,28 @@ def test_no_second_that_the_schema_takes_stops_a_fold(seq: int) -> None:
     for output in outputs:
         codec.decode(type(output.message), codec.encode(output.message))
     assert rows(outputs, "good")
+
+
+CLOCKS = st.builds(
+    Clock,
+    offset_us=st.integers(-2000, 2000),
+    reported_us=st.integers(-2000, 2000),
+    held=st.sampled_from((0, 0, 0, 1)),
+    apart_us=st.integers(-2000, 2000),
+    steady=st.sampled_from((0, 0, 0, 1)),
+)
+
+
+@given(CLOCKS, st.integers(1, 1000), st.integers(-3000, 3000), st.sampled_from((0, 1, 59, 60, 61, 3600)))
+@example(Clock(0), 100, 0, 1)
+def test_a_clock_that_is_still_is_left_as_it_is_and_its_time_counts(
+    before: Clock, seq: int, off_us: int, ahead: int
+) -> None:
+    """The short way of nearly every block gives what the long one gives."""
+    at_us, second = seq * 1_000_000 + off_us, ahead and seq + ahead
+    if clock.is_still(before, seq, at_us, second):
+        assert clock.update(before, seq, at_us, second) == before
+        assert clock.at_of(before, seq, at_us) == at_us
+    else:
+        far = abs(at_us - second * 1_000_000) > FAR_US
+        assert not second or before.held or before.steady or far or clock.update(before, seq, at_us, second) != before

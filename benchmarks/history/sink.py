@@ -8,7 +8,6 @@ the roll-ups. The result has the share of a core by step, bytes by table, and th
 
 import argparse
 import cProfile
-import gc
 import json
 import multiprocessing
 import pstats
@@ -28,6 +27,7 @@ from sinks.history import layout, table, view
 from sinks.history.layout import HOUR_US
 from sinks.history.upkeep import compaction, rollup
 from sinks.history.writer import Writer
+from spazio.service.service import rest_collector
 
 _START_US = 1_763_596_800_000_000  # midnight
 _CREATED = "20251120T00000000000{}Z"
@@ -45,7 +45,7 @@ class Sink:
     """
 
     def __init__(self, folder: Path) -> None:
-        gc.set_threshold(50_000)  # as every service does
+        rest_collector()
         view.create(folder)
         self._folder = folder
         self._writers = [

@@ -7,7 +7,6 @@ what predictions do is done when half a minute has ended.
 """
 
 import argparse
-import gc
 import hashlib
 import json
 import time
@@ -23,6 +22,7 @@ from schemas import codec
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio.service.service import rest_collector
 
 PARTS = ("predict", "reject", "forecast")
 _START = 1_700_000_040  # a whole minute
@@ -96,8 +96,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Print one line of JSON for each number of nodes."""
     asked = arguments()
-    gc.freeze()
-    gc.set_threshold(50_000)  # as every service does
+    rest_collector()
     for nodes in asked.nodes:
         own, predictions = measure(nodes, asked.seconds, asked.noise, asked.parts)
         result = {

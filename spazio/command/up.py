@@ -107,7 +107,7 @@ class _Up:
         if not self._url:
             await self._start_server()
         # Producers come last, so that the start of the others is not measured as load of this machine.
-        await self._add_services({name for name in machine.NAMES if name not in machine.PRODUCERS}, _CONSUMERS_SECONDS)
+        await self._add_services({"process", *machine.SINKS}, _CONSUMERS_SECONDS)
         await self._add_services(set(machine.PRODUCERS), _START_SECONDS)
         if any(task.done() for task in self._tasks.values()):
             return  # `run` says which one cannot go on

@@ -56,6 +56,12 @@ class Context:
 Work = Callable[[Context], Awaitable[None]]
 
 
+def rest_collector() -> None:
+    """Let Python look for cycles seldom, as every service does; also for benchmarks of what services do."""
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
+
+
 def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> int:
     """Run a service until a signal arrives.
 
@@ -68,8 +74,7 @@ def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> i
     Returns:
         Exit status: 0 after a signal, 1 after a failure, 2 if settings or the environment prevent a start.
     """
-    gc.freeze()
-    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
+    rest_collector()
     logs.configure(settings.log, name)
     settings = addresses.admitted(settings, name)
     for warning in unknown_environment():

@@ -50,7 +50,7 @@ class Nodes(_Table):
         system_memory: Bytes likewise.
         reserved_cpu: Cores that are not allocatable.
         reserved_memory: Bytes that are not allocatable.
-        requested_cpu: Cores that pods of the system request; who goes by requests gives them to nobody else.
+        requested_cpu: Cores that pods of the system request, which count for schedulers that go by requests.
         requested_memory: Bytes likewise.
         pods: Most pods.
     """

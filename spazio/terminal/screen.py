@@ -14,7 +14,7 @@ from spazio.terminal import clean, latest, retention
 
 _FIRST_SECONDS = 8.0
 _LEARNING_SECONDS = 60.0
-_LEAST_SECONDS = 8.0  # by then the smoothing has forgotten the load of the dashboard's and the agent's first seconds
+_LEAST_SECONDS = 8.0  # by then the smoothing has forgotten the load of the agent's own start
 _LOOKED_BACK_SECONDS = 5.0
 _STEADY = 0.15  # relative: a number that still moves by more is not shown yet
 _EXAMPLE = "SELECT time, node, available, binding FROM availability ORDER BY time DESC LIMIT 5"

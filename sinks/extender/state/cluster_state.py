@@ -2,7 +2,7 @@
 
 If a node reports the pod's class, the room is the reported one. For any other class the cost is unknown: the pod's
 requests are a hint, with a wide tail if it states none, and where the node does not report its free resources, the room
-is that of a mean pod. Strategies filter by the lower bound and rank by the mean, for want of a bound by the mean alone.
+is that of a mean pod. Strategies filter by the lower bound, in the reference variant the mean, and rank by the mean.
 A node that falls silent keeps its last capacity for a while: pods that came since count, and pods that ended do not.
 """
 

@@ -3,7 +3,7 @@
 import copy
 import itertools
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from kube import answer
 from kube.api import Api
 from schemas.sections.measurement import Kube
 from sinks.extender import service
-from tests.e2e.kubernetes import control_plane as lab
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.output.floor import scaler
 from tests.e2e.kubernetes.output.writing import MANIFESTS, SCALERS, documents, install, until
@@ -109,14 +108,6 @@ REFUSED = (
         )
     ),
 )
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    if reason := lab.missing():
-        pytest.skip(reason)
-    with lab.control_plane(tmp_path_factory.mktemp("plane"), "--allow-privileged=true") as running:
-        yield running
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +10,6 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from spazio.credentials import command, node_secret
-from tests.e2e.kubernetes import control_plane as lab
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.output.writing import install, put, until
 from tests.e2e.kubernetes.rights.test_admission import pods
@@ -111,13 +109,9 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """One for all tests: each of them makes the Secrets anew."""
-    if reason := lab.missing():
-        pytest.skip(reason)
-    with lab.control_plane(tmp_path_factory.mktemp("plane")) as running:
-        yield running
+@pytest.fixture
+def plane(shared: ControlPlane) -> ControlPlane:
+    return shared
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,6 @@ from kube.api import Api
 from schemas.sections.measurement import Kube
 from schemas.settings import Settings
 from sinks.extender import service
-from tests.e2e.kubernetes import control_plane as lab
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.output.floor import asking, scaler
 from tests.e2e.kubernetes.output.test_output_full import MARKING, full, kept, lacking_room
@@ -80,14 +79,6 @@ def without(lacking: Rule) -> dict[str, Any]:
         if rule.role == lacking.role and rule != lacking
     ]
     return role
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    if reason := lab.missing():
-        pytest.skip(reason)
-    with lab.control_plane(tmp_path_factory.mktemp("plane")) as running:
-        yield running
 
 
 @pytest.fixture

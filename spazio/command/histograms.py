@@ -132,8 +132,10 @@ async def _stored(settings: Settings) -> AsyncIterator[tuple[Client, checkpoint.
     async with latest.dial(settings) as client:
         try:
             source = await stream.describe(client, names.telemetry)
-        except errors.BusError as error:
-            raise latest.Unreachable(f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up`") from error
+        except errors.NotFound:
+            raise latest.Unreachable(
+                f"{settings.nats_shown} has no stream {names.telemetry}: start `spazio up`"
+            ) from None
         store = checkpoint.Store(client, names.checkpoints, timeout_seconds=settings.nats.request_timeout_seconds)
         yield client, store, _outlooks(settings, store, source)
 

@@ -68,7 +68,7 @@ async def dial(settings: Settings) -> AsyncIterator[Connection]:
     """Connect for the length of a block.
 
     Raises:
-        Unreachable: No server answers, or it does not accept this user.
+        Unreachable: No server answers, it does not accept this user, or a request of the block failed.
     """
     try:
         async with asyncio.timeout(settings.nats.connect_timeout_seconds):
@@ -79,6 +79,11 @@ async def dial(settings: Settings) -> AsyncIterator[Connection]:
         raise Unreachable(str(error)) from error
     try:
         yield client
+    except errors.REQUEST_FAILED as error:
+        reason = (
+            str(error) if client.is_connected and str(error) else "it went away, or did not answer in time: try again"
+        )
+        raise Unreachable(f"{settings.nats_shown}: {reason}") from error
     finally:
         with contextlib.suppress(OSError):  # the server has gone without a goodbye
             await client.close()
@@ -95,8 +100,8 @@ async def follow(settings: Settings) -> AsyncIterator[Nodes]:
     async with dial(settings) as client:
         try:
             await client.jetstream().stream_info(f"KV_{bucket}")
-        except errors.BusError as error:
-            raise Unreachable(f"{settings.nats_shown} has no bucket {bucket}: start the cache sink ({error})") from None
+        except errors.NotFound:
+            raise Unreachable(f"{settings.nats_shown} has no bucket {bucket}: start the cache sink") from None
         reader = Reader(client, f"KV_{bucket}", [f"$KV.{bucket}.>"], newest=True)
         # Refused messages are deleted keys or those of other writers; the cache sink writes nothing else.
         async with Subscription(reader, subscription.of(Availability), subscription.ignore) as changes:

@@ -73,10 +73,8 @@ async def _rows(client: Client, settings: Settings) -> list[Row]:
     names = Names(settings.prefix)
     try:
         shards = (await stream.describe(client, names.telemetry)).partitions
-    except errors.BusError as error:
-        raise latest.Unreachable(
-            f"{settings.nats_shown} has no stream {names.telemetry}: `spazio up` ({error})"
-        ) from None
+    except errors.NotFound:
+        raise latest.Unreachable(f"{settings.nats_shown} has no stream {names.telemetry}: start `spazio up`") from None
     replicas = await worker_pool.replicas(client, settings.prefix)
     done = {part.split("-")[0] for replica in replicas for part in replica.parts}
     # Tasks that no replica does may be switched off there; settings here may differ.

@@ -76,6 +76,12 @@ class Up:
         rows: list[dict[str, Any]] = json.loads(answer.stdout)
         return rows
 
+    def is_fresh(self) -> bool:
+        """Tell whether `spazio top` shows a number of the last three seconds; the server may be away meanwhile."""
+        answer = self.run("top", "--once", "--json")
+        assert answer.returncode == 0 or "Traceback" not in answer.stderr, answer.stderr
+        return answer.returncode == 0 and any(row["age_seconds"] < 3 for row in json.loads(answer.stdout))
+
     def cached(self) -> dict[str, Any]:
         """Return this host's row of the scheduler cache; cheap, where starting a command would be load itself."""
 

@@ -73,7 +73,7 @@ def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tm
         lines = running.log.read_text()
         for name in (*SERVICES, "process-2", "nats"):
             assert re.search(rf'child\.ended.*"child": "{name}".*SIGKILL', lines), name
-        until(lambda: any(row["age_seconds"] < 3 for row in running.top()), 20, "fresh numbers")
+        until(running.is_fresh, 20, "fresh numbers")
         time.sleep(6)  # past one flush of the history, in real time since everything here is real
         gaps = (
             "SELECT max(seq) - min(seq) + 1 - count(DISTINCT seq) AS missing, "

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level, limit, slowdown
-from processors.workload.workloads import CHANGE_SHARE
+from processors.workload.reported import CHANGE_SHARE
 from schemas import codec, metric
 from schemas.messages.estimate import Availability
 from schemas.messages.telemetry import SampleBlock

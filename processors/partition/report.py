@@ -14,7 +14,7 @@ from processors.estimation.chain import RESOURCES, Result
 from processors.model import keyed_sum
 from processors.partition.plan import Faults
 from processors.workload.class_capacity import Room
-from processors.workload.workloads import CHANGE_SHARE
+from processors.workload.reported import CHANGE_SHARE
 from schemas import metric
 from schemas.messages.estimate import Blocks, ClassRoom
 from schemas.sections.estimation import Estimate
@@ -58,9 +58,9 @@ def update(
 ) -> tuple[State, NDArray[np.bool_]]:
     """Decide which nodes' availability is published.
 
-    At once on a change of pods, binding, mode or churn, of `change_pods` and 5 %, or where a class's room has moved;
-    else after `report_seconds`. Binding and mode are compared with those of the second before, so a change is
-    published once.
+    At once on a change of pods, binding, mode or churn, of `change_pods` and 5 %, or where a class's room has moved or
+    its cost has become known; else after `report_seconds`. Binding and mode are compared with those of the second
+    before, so a change is published once.
 
     Returns:
         The state after it, and (nodes,) True where a message is due.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from processors.rows import table
 from processors.rows.name_index import NameIndex
-from processors.workload import class_capacity, classes, cost, mix, totals, usage, voting
+from processors.workload import class_capacity, classes, cost, mix, reported, totals, usage, voting
 from processors.workload.class_capacity import Cluster, Nodes, Room
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
@@ -26,7 +26,6 @@ from schemas.settings import Settings
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-CHANGE_SHARE = 0.05  # of what was reported: less is within its noise, and waits for the next report
 _STRANGE = 4.0
 _LEAST_WEIGHT = 0.005  # of a class in the mix that is worth a word
 
@@ -43,7 +42,7 @@ class Workloads:
         self._index = NameIndex()
         self._slots: dict[str, dict[str, int]] = {}
         self._state = classes.init(0, estimate.classes)
-        self._reported = np.zeros((0, estimate.classes + MAXIMUM_CLASSES))
+        self._reported = reported.init(0, estimate.classes)
         self._cluster = _UNKNOWN
         self._priors = np.full((1, 2), np.nan)
         self._mix: dict[str, float] = {}  # of the cluster
@@ -52,11 +51,11 @@ class Workloads:
     def extend(self, nodes: int) -> None:
         """Make room for so many more nodes."""
         self._state = table.extend(self._state, classes.init(nodes, self._estimate.classes))
-        self._reported = np.concatenate((self._reported, np.full((nodes, self._reported.shape[1]), np.nan)))
+        self._reported = table.extend(self._reported, reported.init(nodes, self._estimate.classes))
 
     def keep(self, rows: Rows, gone: set[str]) -> None:
         """Keep these rows, in this order."""
-        self._state, self._reported = table.take(self._state, rows), self._reported[rows]
+        self._state, self._reported = table.take(self._state, rows), table.take(self._reported, rows)
         for node in gone:
             self._slots.pop(node, None)
 
@@ -70,13 +69,9 @@ class Workloads:
         self._cluster = voting.cluster_of(sums or {}, self._index.number)
         self._mix_cost = voting.cost_of_mix(self._mix, sums or {})
         self._priors = np.full((1, 2), np.nan)
-        if list(before) != self._cluster.label.tolist():
-            own, reported = self._estimate.classes, np.full_like(self._reported, np.nan)
-            reported[:, :own] = self._reported[:, :own]
-            for column, label in enumerate(self._cluster.label.tolist()):
-                if label in before:
-                    reported[:, own + column] = self._reported[:, own + before[label]]
-            self._reported = reported
+        labels = self._cluster.label.tolist()
+        if list(before) != labels:
+            self._reported = reported.adopt(self._reported, self._estimate.classes, before, labels)
 
     def learn(self, rows: Rows, tallies: Sequence[Tally], nodes: Nodes) -> None:
         """Take in one block of pod usage of each of some nodes."""
@@ -136,7 +131,7 @@ class Workloads:
             number = self._index.number(name)
             elsewhere = self._cluster.soaking[self._cluster.label == number]
             classes.clear(self._state, row, slot, number, float(elsewhere[0]) if elsewhere.size else 0.0)
-            self._reported[row, slot] = np.nan
+            reported.clear(self._reported, row, slot)
         for name in tally.sums:
             if name in slots:
                 yield slots[name], name
@@ -168,20 +163,12 @@ class Workloads:
         return np.concatenate((likely[state.label], elsewhere), axis=1)
 
     def moved(self, rows: Rows, room: Room) -> NDArray[np.bool_]:
-        """Return of which nodes (nodes,) a class's room has changed enough to be reported at once.
-
-        A class that is new on the node is; one that is new in the cluster waits for the next report of each node.
-        """
-        reported = self._reported[rows, : room.label.shape[1]]
-        least = np.maximum(self._estimate.change_pods, CHANGE_SHARE * reported)
-        changed = np.abs(room.available - reported) >= least
-        changed[:, : self._estimate.classes] |= np.isnan(reported[:, : self._estimate.classes])
-        return np.asarray(np.any((room.label >= 0) & changed, axis=1))
+        """Return of which nodes (nodes,) a class has changed enough to be reported at once."""
+        return reported.moved(self._reported, rows, room, self._estimate.classes, self._estimate)
 
     def tell(self, rows: Rows, room: Room, due: NDArray[np.bool_]) -> None:
         """Remember what is reported of those nodes (nodes,) that are due."""
-        reported = np.where(room.label >= 0, room.available, np.nan)
-        self._reported[rows[due], : reported.shape[1]] = reported[due]
+        reported.tell(self._reported, rows, room, due)
 
     def listed(self, index: int, room: Room) -> list[tuple[str, int]]:
         """Return names and columns of a node's classes: those with most pods first, here, then in the cluster."""
@@ -246,7 +233,7 @@ class Workloads:
             "slots": self._slots,
             "cluster": self._cluster.label.tolist(),
         }
-        return names, arrays | {"told": self._reported[rows]}
+        return names, arrays | reported.dump(table.take(self._reported, rows))
 
     def load(self, names: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Take over what `dump` returned.
@@ -257,7 +244,7 @@ class Workloads:
         self._index, self._slots = NameIndex(names["names"]), names["slots"]
         self._cluster = _UNKNOWN._replace(label=np.array(names["cluster"], dtype=np.int64))
         self._state = table.restore(classes.init(0, self._estimate.classes), arrays, "classes.")
-        (self._reported,) = table.restore((self._reported,), {"0": arrays["told"]} if "told" in arrays else {})
+        self._reported = reported.load(self._reported, arrays)
 
     def _cost(self, state: classes.State, reference: Array) -> Cost:
         """Weigh the nodes' own evidence and what is assumed: the cluster's cost of that class, else that of any pod."""

@@ -10,6 +10,9 @@ from schemas.messages.base import Count, Message, MessagePart, Microseconds, Nod
 # Workload classes in one message: a cluster has more workloads, but few take most of it.
 MAXIMUM_CLASSES = 64
 
+# Share of a cost that is assumed; above it, what such pods take counts as unknown.
+MOSTLY_ASSUMED = 0.7
+
 # Far beyond what a cluster can add up to; sums of such sums stay finite.
 Sum = Annotated[float, Field(ge=-1e60, le=1e60)]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kube import spot
 from kube.node import FULL
-from schemas.messages.estimate import Availability
+from schemas.messages.estimate import MOSTLY_ASSUMED, Availability
 from schemas.messages.facts import NodeFacts
 from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
@@ -31,7 +31,6 @@ from sinks.extender.state.unconfirmed import Unconfirmed
 _CONVERSION, _LEAST, _LATE_SECONDS = 100.0, 1e-9, 1.0
 # Columns that are NaN for a node without reports.
 _REPORTED = ("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "cores", "price", "peak:cpu", "peak:memory")
-_ASSUMED = 0.5  # share of the cost that is assumed; above it, no pod of the kind has been measured
 # One pod in ten takes more than this multiple of its stated requests, and of the stand-ins.
 _TAIL, _WIDE_TAIL = 1.64, 3.6
 _EMPTY: Mapping[str, str] = {}
@@ -210,7 +209,7 @@ class ClusterState:
             names=names,
             room=room + more,
             sure=sure + more,
-            unseen=(assumed > _ASSUMED) & (states != UNKNOWN) & ~np.isnan(room),
+            unseen=(assumed > MOSTLY_ASSUMED) & (states != UNKNOWN) & ~np.isnan(room),
             running=np.where(now_us - take["at"][rows] <= self._reported_us, running, 0.0),
             reserved=self._reserved(pod.workload, rows),
             binding=Taken(self._binding, rows),
@@ -238,7 +237,7 @@ class ClusterState:
         mean = self.rows["room"][rows]
         others = [mean, mean, np.zeros(len(rows))] if estimated.all() or self._always_mean else self._unknown(pod, rows)
         room, sure, assumed = (np.where(estimated, own, other) for own, other in zip(reported, others, strict=True))
-        sure = admitting_first(room, sure, assumed > _ASSUMED, pods, self.rows["usage"][rows])
+        sure = admitting_first(room, sure, assumed > MOSTLY_ASSUMED, pods, self.rows["usage"][rows])
         return room, sure, assumed, np.nan_to_num(pods)
 
     def _unknown(self, pod: Pod, rows: NDArray[np.intp]) -> list[Array]:

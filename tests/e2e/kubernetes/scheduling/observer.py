@@ -13,14 +13,13 @@ from nats.aio.client import Client
 from bus import stream
 from bus.reading.reader import Reader
 from schemas import codec
-from schemas.messages.estimate import Availability, ClassRoom
+from schemas.messages.estimate import MOSTLY_ASSUMED, Availability, ClassRoom
 from schemas.messages.placement import Decision
 from schemas.subject import Names
 from tests.e2e.kubernetes.control_plane import ControlPlane
 from tests.e2e.kubernetes.scheduling.verdict import NEVER, Pod, Record, Report
 
 NAMES = Names()
-_SURE_PRIOR = 0.5  # as long as a pod's cost is mostly assumed the mean is believed, then the lower bound
 
 
 def now_us() -> int:
@@ -125,7 +124,8 @@ class Observer:
 
 
 def _sure(own: ClassRoom) -> float:
-    return min(own.lower, 1.0) if (own.prior or 0.0) > _SURE_PRIOR else own.lower
+    # As long as a pod's cost is mostly assumed the mean is believed, then the lower bound.
+    return min(own.lower, 1.0) if (own.prior or 0.0) > MOSTLY_ASSUMED else own.lower
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from schemas import codec
+from schemas.messages.estimate import MOSTLY_ASSUMED
 from schemas.messages.placement import Decision
 from schemas.messages.prediction import Resources
 from sinks.extender.pod import parse
@@ -13,12 +14,12 @@ from tests.unit.sinks.extender.nodes import NAMES, seen
 
 
 def test_the_lower_bound_is_what_is_sure_and_the_mean_what_is_expected() -> None:
-    for prior, variant, sure in ((0.6, "default", 3.0), (0.1, "default", 3.0), (0.1, "carico", 5.0)):
+    for prior, variant, sure in ((0.8, "default", 3.0), (0.1, "default", 3.0), (0.1, "carico", 5.0)):
         replica = Replica(given(model_variant=variant), Clock())
         replica.cluster_state.report(report("a", START, 5.0, lower=3.0, prior=prior))
         result = seen(replica, ["a"])
         assert (result.room.tolist(), result.sure.tolist()) == ([5.0], [sure])
-        assert result.unseen.tolist() == [prior > 0.5]
+        assert result.unseen.tolist() == [prior > MOSTLY_ASSUMED]
 
 
 def test_a_class_that_nobody_has_seen_is_judged_by_its_requests_with_a_wide_tail() -> None:

@@ -1,0 +1,97 @@
+"""What was last reported of the classes of each node, and what is worth a report at once.
+
+A class whose cost was assumed and is measured now is: whoever places pods admits one of an unknown kind and waits for
+that, though the room may be as large as it was assumed to be.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.rows import table
+from processors.workload.class_capacity import Room
+from schemas.messages.estimate import MAXIMUM_CLASSES, MOSTLY_ASSUMED
+from schemas.sections.estimation import Estimate
+
+CHANGE_SHARE = 0.05  # of what was reported: less is within its noise, and waits for the next report
+
+
+class Reported(NamedTuple):
+    """By node and class: the node's slots first, then the cluster's classes.
+
+    Attributes:
+        room: (nodes, classes) pods that fit; NaN: nothing was reported.
+        known: (nodes, classes) True: most of the cost was measured.
+    """
+
+    room: NDArray[np.float64]
+    known: NDArray[np.bool_]
+
+
+def init(nodes: int, slots: int) -> Reported:
+    """Return the state of nodes of which nothing was reported."""
+    shape = (nodes, slots + MAXIMUM_CLASSES)
+    return Reported(np.full(shape, np.nan), np.zeros(shape, np.bool_))
+
+
+def clear(state: Reported, row: int, slot: int) -> None:
+    """Forget what was reported of a slot whose class changes, in place."""
+    state.room[row, slot], state.known[row, slot] = np.nan, False
+
+
+def adopt(state: Reported, slots: int, before: Mapping[int, int], labels: list[int]) -> Reported:
+    """Return the state with the cluster's classes in another order; `before` are their columns by label so far."""
+    adopted = init(len(state.room), slots)
+    for new, old in zip(adopted, state, strict=True):
+        new[:, :slots] = old[:, :slots]
+        for column, label in enumerate(labels):
+            if label in before:
+                new[:, slots + column] = old[:, slots + before[label]]
+    return adopted
+
+
+def moved(state: Reported, rows: NDArray[np.intp], room: Room, slots: int, params: Estimate) -> NDArray[np.bool_]:
+    """Return of which nodes (nodes,) a class has changed enough to be reported at once.
+
+    A class that is new on the node has; one that is new in the cluster waits for the next report of each node.
+
+    Args:
+        state: What was reported.
+        rows: The nodes.
+        room: What there is to report of them.
+        slots: Classes of the node's own.
+        params: The change of room that is worth a report.
+    """
+    width = room.label.shape[1]
+    reported, known = state.room[rows, :width], state.known[rows, :width]
+    least = np.maximum(params.change_pods, CHANGE_SHARE * reported)
+    changed = np.abs(room.available - reported) >= least
+    changed |= (room.assumed <= MOSTLY_ASSUMED) & ~known & ~np.isnan(reported)
+    changed[:, :slots] |= np.isnan(reported[:, :slots])
+    return np.asarray(np.any((room.label >= 0) & changed, axis=1))
+
+
+def tell(state: Reported, rows: NDArray[np.intp], room: Room, due: NDArray[np.bool_]) -> None:
+    """Remember what is reported of those nodes (nodes,) that are due, in place."""
+    label, width = room.label[due], room.label.shape[1]
+    state.room[rows[due], :width] = np.where(label >= 0, room.available[due], np.nan)
+    state.known[rows[due], :width] = (label >= 0) & (room.assumed[due] <= MOSTLY_ASSUMED)
+
+
+def dump(state: Reported) -> dict[str, NDArray[Any]]:
+    """Return the arrays by the names that checkpoints have for them."""
+    return {"told": state.room, "known": state.known}
+
+
+def load(template: Reported, arrays: Mapping[str, NDArray[Any]]) -> Reported:
+    """Take over what `dump` returned.
+
+    Earlier versions did not store what was known: it is then reported once more.
+
+    Raises:
+        ValueError: An array is missing or of another shape.
+    """
+    known = arrays.get("known", np.zeros(arrays["told"].shape, np.bool_)) if "told" in arrays else None
+    return table.restore(template, {} if known is None else {"room": arrays["told"], "known": known})

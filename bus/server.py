@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,15 +83,20 @@ def find() -> Program:
     )
 
 
-def free_port(first: int, *, option: str = "--nats-port") -> int:
+def free_port(first: int, *, option: str = "--nats-port", besides: Collection[int] = ()) -> int:
     """Return the first free loopback port from `first` on; 0 asks the kernel for any.
 
-    `option` is the command-line option, named in the error, that chooses another port.
+    Args:
+        first: The port that is wanted.
+        option: The command-line option, named in the error, that chooses another port.
+        besides: Ports that are given away, though nobody listens on them yet.
 
     Raises:
         Unusable: A hundred consecutive ports are in use.
     """
     for port in range(first, min(first + _PORTS_TRIED, 65_536)) if first else [0]:
+        if port in besides:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

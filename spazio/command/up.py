@@ -12,6 +12,8 @@ from pathlib import Path
 from bus import server
 from schemas import settings as all_settings
 from schemas.live import Live
+from schemas.sections.dashboard import Dashboard
+from schemas.sections.placement import Extender
 from schemas.settings import Settings, SettingsError
 from spazio.credentials import embedded
 from spazio.service import addresses, child, data_folder, logs, monitor, reload
@@ -73,10 +75,11 @@ class _Up:
         self._closing = False
         notes = (("extender", addresses.SCHEDULER), ("dashboard", addresses.DASHBOARD))
         self._notes = {name: self._folder / "run" / file for name, file in notes}
-        self._ports = {
-            name: own.model_copy(update={"port": server.free_port(own.port, option=f"--{name}-port")})
-            for name, own in (("extender", settings.extender), ("dashboard", settings.dashboard))
-        }
+        self._ports: dict[str, Extender | Dashboard] = {}
+        for name, own in (("extender", settings.extender), ("dashboard", settings.dashboard)):
+            given = [each.port for each in self._ports.values()]
+            port = server.free_port(own.port, option=f"--{name}-port", besides=given)
+            self._ports[name] = own.model_copy(update={"port": port})
 
     async def run(self) -> int:
         stop = asyncio.Event()
@@ -186,6 +189,7 @@ class _Up:
         self._tasks[recipe.name] = asyncio.create_task(made.run(), name=recipe.name)
 
     def _environ(self, name: str, replica: int) -> dict[str, str]:
+        self._write_settings()  # whatever has become of the file since
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
         offset = machine.port_offset(name, replica)
         http = monitor.beside(self._settings.http, offset) if offset else self._settings.http
@@ -200,16 +204,22 @@ class _Up:
         change = reload.again(self._live, _quiet)
         if change is None or not change.applied:
             return
-        try:
-            reload.write(self._live.current, self._folder / "run")
-        except OSError as error:
-            log.error("settings.write_failed", extra={"reason": str(error)})  # noqa: TRY400 # the reason is enough
+        if not self._write_settings():
             return
         for each in self._children.values():
             if each.name != "nats":
                 notifying = asyncio.create_task(_notify(each), name=f"notify {each.name}")
                 self._notifying.add(notifying)
                 notifying.add_done_callback(self._notifying.discard)
+
+    def _write_settings(self) -> bool:
+        """Write the file of settings that children read; tell whether that succeeded."""
+        try:
+            reload.write(self._live.current, self._folder / "run")
+        except OSError as error:
+            log.error("settings.write_failed", extra={"reason": str(error)})  # noqa: TRY400 # the reason is enough
+            return False
+        return True
 
     def _publish(self) -> None:
         """Write addresses.json."""

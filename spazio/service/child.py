@@ -74,6 +74,7 @@ class Child:
         self.name, self.pid, self.http = recipe.name, 0, ""
         self.restarts = self.hung = 0
         self.ready = asyncio.Event()
+        self._has_run = False
         self._recipe, self._changed, self._patience = recipe, changed, patience
         self._process: asyncio.subprocess.Process | None = None
 
@@ -81,7 +82,8 @@ class Child:
         """Keep the child running until cancelled.
 
         Raises:
-            Unstartable: It ended with status 2: settings or the environment must be fixed first.
+            Unstartable: It ended with status 2 before it was ever ready: settings or the environment must be fixed
+                first. What has run with them once is tried again, since others depend on it.
         """
         pause, loop = _FIRST_PAUSE, asyncio.get_running_loop()
         while True:
@@ -96,7 +98,7 @@ class Child:
             self.pid, self.http = 0, ""
             self.ready.clear()
             self._changed()
-            if status == _UNUSABLE:
+            if status == _UNUSABLE and not self._has_run:
                 raise Unstartable(f"{self.name} cannot start; see its message above")
             pause = _FIRST_PAUSE if loop.time() - began > _HEALTHY_SECONDS else min(pause * 2, _LONGEST_PAUSE)
             reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
@@ -107,6 +109,7 @@ class Child:
     async def _watch(self, pid: int) -> None:
         self._changed()
         self.http = await self._recipe.ready(pid)
+        self._has_run = True
         self.ready.set()
         self._changed()
         log.info("child.ready", extra={"child": self.name, "pid": pid})

@@ -66,6 +66,7 @@ def test_the_first_number_of_an_idle_machine_comes_soon_and_holds(tmp_path: Path
 def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tmp_path: Path) -> None:
     with up(tmp_path / "data", "--processors", "2") as running:
         until(running.is_cached, 10, "this host in the cache")
+        running.folder.joinpath("run", "settings.toml").write_text("[garbage")  # written anew with each start
         for name in (*SERVICES, "process-2", "nats"):
             old = running.pid(name)
             os.kill(old, signal.SIGKILL)

@@ -46,7 +46,8 @@ def test_without_any_usable_program_it_says_what_was_seen_and_what_to_do(
 def test_a_taken_port_gives_way_to_the_next_free_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert port < server.free_port(port) <= port + 100
+        assert port < (other := server.free_port(port)) <= port + 100
+        assert other < server.free_port(port, besides=[other]) <= port + 100
     assert server.free_port(0) > 0
 
 

@@ -1,0 +1,45 @@
+"""When a child that says it cannot start is given up, and when it is tried again."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from spazio.service.child import Child, Recipe, Unstartable
+
+# Starts once, says so, and refuses its settings from then on.
+ONCE = """
+import pathlib, sys
+ran = pathlib.Path(sys.argv[1])
+sys.exit(2) if ran.exists() else ran.touch()
+"""
+
+
+async def test_a_child_that_never_ran_and_refuses_its_settings_is_given_up() -> None:
+    async def never(pid: int) -> str:
+        await asyncio.Event().wait()
+        return str(pid)
+
+    with pytest.raises(Unstartable, match="mini cannot start"):
+        await Child(Recipe("mini", [sys.executable, "-c", "raise SystemExit(2)"], never), lambda: None).run()
+
+
+async def test_a_child_that_has_run_and_refuses_its_settings_later_is_tried_again(tmp_path: Path) -> None:
+    async def ran(pid: int) -> str:
+        del pid
+        while not (tmp_path / "ran").exists():  # noqa: ASYNC110 # files have no events
+            await asyncio.sleep(0.01)
+        return ""
+
+    running = Child(Recipe("mini", [sys.executable, "-c", ONCE, str(tmp_path / "ran")], ran), lambda: None)
+    task = asyncio.create_task(running.run())
+    try:
+        async with asyncio.timeout(20):
+            while running.restarts < 2 and not task.done():  # noqa: ASYNC110 # it counts and tells nobody
+                await asyncio.sleep(0.05)
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        await running.end(5)

@@ -1,5 +1,6 @@
 """Fixtures that several kinds of tests use: a real nats-server, and settings that point at it."""
 
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -28,6 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if test in begun:
                 item.add_marker(pytest.mark.slow)
             begun.add(test)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the thousands of collected tests out of every later collection of garbage: a tenth of the CPU time."""
+    gc.collect()
+    gc.freeze()
 
 
 class NatsServer(Natsd):

@@ -1,12 +1,12 @@
 """An exclusive lock on the folder of a history: two writers would store every row twice."""
 
-import fcntl
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bus.access import file_lock
 from schemas.settings import SettingsError
 
 FILE = ".lock"
@@ -27,17 +27,14 @@ def exclusive(directory: Path) -> Iterator[None]:
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / FILE).open("a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
+            file_lock.take(file)
+        except file_lock.Held as error:
+            holder = error.holder or "another process"
             raise Held(
                 [
                     f"history dir: {holder} writes history into {directory} already; "
                     "stop it, or choose another folder with --history-dir"
                 ]
             ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on host {socket.gethostname()}")
-        file.flush()
+        file_lock.sign(file, f"process {os.getpid()} on host {socket.gethostname()}")
         yield

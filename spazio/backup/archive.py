@@ -6,7 +6,6 @@ like one. Entries that the manifest does not name are remains of a copy that was
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
+
+from bus.access import file_lock
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -58,7 +59,7 @@ class Writer:
         self._path, self._partial = path, path.with_name(path.name + _PARTIAL)
         self._file = os.fdopen(os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file_lock.take(self._file)
         except OSError as error:
             self._file.close()
             raise Busy(f"another process writes {path}") from error

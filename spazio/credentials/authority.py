@@ -14,7 +14,6 @@ a lock file makes them take turns.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -23,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bus.access import private_file
+from bus.access import file_lock, private_file
 from schemas import role as roles
 from schemas.role import Grant, Role
 from schemas.subject import Names, token
@@ -56,7 +55,7 @@ def opened(folder: Path, names: Names) -> Iterator["Authority"]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
     with os.fdopen(os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        file_lock.take(lock, wait=True)
         authority = Authority(folder, names)
         yield authority
         authority.save()

@@ -5,14 +5,13 @@ everything. The file need not reach the disk: a crash of the kernel takes the cg
 boot is void. Only what the governor wrote is restored: a value that somebody else has set since is left alone.
 """
 
-import fcntl
 import json
 import logging
 import os
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from bus.access import private_file
+from bus.access import file_lock, private_file
 from spazio.governing import control
 
 log = logging.getLogger(__name__)
@@ -62,8 +61,8 @@ class Journal:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = os.open(file.with_name(f"{file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            file_lock.take(self._lock)
+        except file_lock.Held as error:
             os.close(self._lock)
             raise Busy(f"{file}: another governor runs on this node; two would fight over limits") from error
         self.entries = _load(file, boot)

@@ -1,6 +1,5 @@
 """The data folder belongs to one process at a time."""
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from bus.access import file_lock
 from schemas.settings import SettingsError
 
 
@@ -46,9 +46,7 @@ def own(folder: Path, min_free_bytes: int) -> Iterator[None]:
                 ]
             )
         try:
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
+            file_lock.sign(lock, str(os.getpid()))
         except OSError as error:
             raise SettingsError([f"data dir: {folder} cannot be written: {error.strerror}"]) from error
         yield
@@ -56,10 +54,11 @@ def own(folder: Path, min_free_bytes: int) -> Iterator[None]:
 
 def _lock(lock: IO[str], folder: Path) -> None:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.seek(0)
-        holder = lock.read().strip() or "unknown"
+        file_lock.take(lock)
+    except file_lock.Held as error:
+        holder = error.holder or "unknown"
         raise SettingsError(
             [f"data dir: {folder} is in use by process {holder}; stop it, or choose another with --data-dir"]
         ) from error
+    except OSError as error:
+        raise SettingsError([f"data dir: {folder} cannot be locked: {error.strerror}"]) from error

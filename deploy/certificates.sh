@@ -3,8 +3,8 @@
 #
 #   deploy/certificates.sh FOLDER NAME...      # names and addresses at which clients reach the server
 #
-# FOLDER then has ca.crt, by which clients recognize the server (and the server its clients); server.crt and server.key;
-# client.crt and client.key; and ca.key, which signs others and belongs on no server. Existing files are kept: to renew
+# FOLDER then has ca.crt, by which clients recognize the server (and the server its clients); server.crt and server.key, by
+# which the servers of a cluster also know each other; client.crt and client.key; and ca.key, which signs others and belongs on no server. Existing files are kept: to renew
 # one, remove it and run this again. DAYS says how long they are valid (825). Needs openssl, 1.1.1 or newer.
 set -eu
 [ $# -ge 2 ] || { echo "usage: $0 FOLDER NAME..." >&2; exit 2; }
@@ -45,5 +45,5 @@ if [ ! -e ca.crt ]; then
   openssl req -x509 -new -key ca.key -subj /O=spazio/CN=spazio-authority -days "$((days * 4))" -out ca.crt \
     -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign
 fi
-sign server serverAuth "subjectAltName=$alternatives"
+sign server serverAuth,clientAuth "subjectAltName=$alternatives"
 sign client clientAuth ""

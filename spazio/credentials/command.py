@@ -10,6 +10,7 @@ from schemas.subject import Names, is_node_name
 from spazio.credentials import authority, kubernetes
 from spazio.terminal import clean
 
+TLS = "tls/nats"
 _MOST_NODES = 100_000
 _RELOAD = "have every nats-server read it: nats-server --signal reload=PID, or kill -HUP PID"
 
@@ -90,10 +91,15 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
         if wanted.region:
             own.region(wanted.region, wanted.nodes, rotate=wanted.rotate)
         ended += own.retire() if wanted.retire else 0
-    made = kubernetes.manifest(server, files, nodes)
+    tls = folder / TLS
+    made = kubernetes.manifest(server, tls, files, nodes)
     private_file.replace(folder / "kubernetes.yaml", made.text)
     lines = [f"{folder}: {len(files)} roles, {len(nodes)} nodes; the streams are in account {own.account}"]
     lines += [f"kubernetes.yaml leaves out {name}, which no Secret can be named after" for name in made.left_out]
+    if not kubernetes.certified(tls):
+        lines.append(
+            f"kubernetes.yaml has no certificate of the server; for Kubernetes make it in {tls}, and run this again"
+        )
     if ended:
         lines.append(f"{ended} keys revoked")
     if wanted.rotate:

@@ -1,7 +1,8 @@
 """The credentials of a folder as Kubernetes objects: a Secret for each role and for each node, and the accounts.
 
 Agents are in a namespace of their own (`deploy/kubernetes/namespace.yaml`), with the Secrets of the nodes and that
-of the governor.
+of the governor. Each Secret also has the authority by which its owner recognizes the server, whose certificate is a
+Secret of its own.
 """
 
 import base64
@@ -11,9 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from spazio.credentials.node_secret import CREDENTIAL, secret_name
+from spazio.credentials.node_secret import AUTHORITY, CREDENTIAL, secret_name
 
 ACCOUNTS = "spazio-nats-accounts"
+TLS = "spazio-nats-tls"
+CERTIFICATE = ("server.crt", "server.key")
 SPACE, AGENTS = "spazio", "spazio-agents"
 _BESIDE_AGENTS = ("govern",)  # roles of what runs on nodes, in the namespace that may mount folders of the host
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -27,11 +30,13 @@ class Manifest(NamedTuple):
     left_out: list[str]
 
 
-def manifest(accounts: Path, roles: Mapping[str, Path], nodes: Mapping[str, Path]) -> Manifest:
+def manifest(accounts: Path, tls: Path, roles: Mapping[str, Path], nodes: Mapping[str, Path]) -> Manifest:
     """Return the objects.
 
     Args:
         accounts: The server's part.
+        tls: Folder with the certificate of the server and of its authority, as far as they are there. A server of
+            others has only an authority here, or none.
         roles: The credential of each role, by name.
         nodes: The credential of each node, by name.
 
@@ -40,17 +45,26 @@ def manifest(accounts: Path, roles: Mapping[str, Path], nodes: Mapping[str, Path
     """
     left_out = [name for name in nodes if not _NAME.fullmatch(secret_name(name))]
     objects = [_document("ConfigMap", ACCOUNTS, SPACE, {"accounts.conf": accounts.read_text()})]
+    certificate = {name: tls / name for name in CERTIFICATE}
+    authority = {AUTHORITY: tls / AUTHORITY} if (tls / AUTHORITY).exists() else {}
+    if certified(tls):
+        objects.append(_secret(TLS, SPACE, certificate | authority))
     for name, file in roles.items():
         space = AGENTS if name in _BESIDE_AGENTS else SPACE
-        objects.append(_secret(f"spazio-{name}-credentials", space, file))
+        objects.append(_secret(f"spazio-{name}-credentials", space, {CREDENTIAL: file} | authority))
     for name, file in nodes.items():
         if name not in left_out:
-            objects.append(_secret(secret_name(name), AGENTS, file))
+            objects.append(_secret(secret_name(name), AGENTS, {CREDENTIAL: file} | authority))
     return Manifest("---\n".join(objects), left_out)
 
 
-def _secret(name: str, space: str, file: Path) -> str:
-    data = {CREDENTIAL: base64.b64encode(file.read_bytes()).decode()}
+def certified(tls: Path) -> bool:
+    """Tell whether a folder has a certificate for the server."""
+    return all((tls / name).exists() for name in (*CERTIFICATE, AUTHORITY))
+
+
+def _secret(name: str, space: str, files: Mapping[str, Path]) -> str:
+    data = {key: base64.b64encode(file.read_bytes()).decode() for key, file in files.items()}
     return _document("Secret", name, space, data, kind="Opaque")
 
 

@@ -1,4 +1,6 @@
-"""`python -m spazio.credentials.node_secret FOLDER`: takes this node's credential from its Secret into a folder.
+"""`python -m spazio.credentials.node_secret FOLDER`: takes what this node's Secret has into a folder.
+
+That is its credential, and the authority by which it recognizes the server of the bus.
 
 Agents run it as their init container. Each node has a Secret, and no pod may read that of another node. RBAC knows no
 nodes, and admission, which knows the node of a pod's token, sees no reads. So the agents' account may not read
@@ -18,6 +20,7 @@ from pathlib import Path
 from bus.access import private_file
 
 CREDENTIAL = "nats.creds"
+AUTHORITY = "ca.crt"  # not there if the server has no TLS, or one of the authorities of the operating system
 _SECONDS = 10.0
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LONGEST = 3 << 20  # of an answer; a Secret has at most 1 MiB
@@ -33,7 +36,7 @@ def secret_name(node: str) -> str:
 
 
 def main(arguments: Sequence[str], account: Path = ACCOUNT, environ: Mapping[str, str] = os.environ) -> int:
-    """Write the credential in this node's Secret into a folder, and return the exit status.
+    """Write what this node's Secret has into a folder, and return the exit status.
 
     Args:
         arguments: The folder.
@@ -42,15 +45,16 @@ def main(arguments: Sequence[str], account: Path = ACCOUNT, environ: Mapping[str
     """
     (folder,) = map(Path, arguments)
     try:
-        private_file.replace(folder / CREDENTIAL, fetch(account, environ))
+        for name, content in fetch(account, environ).items():
+            private_file.replace(folder / name, content)
     except Unavailable as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def fetch(account: Path, environ: Mapping[str, str]) -> bytes:
-    """Return the credential in this node's Secret; arguments as those of `main`.
+def fetch(account: Path, environ: Mapping[str, str]) -> dict[str, bytes]:
+    """Return what this node's Secret has, by the names of files; arguments as those of `main`.
 
     Raises:
         Unavailable: The API server does not give it.
@@ -69,7 +73,9 @@ def fetch(account: Path, environ: Mapping[str, str]) -> bytes:
         content = json.loads(body)
         if status != http.HTTPStatus.OK:
             raise Unavailable(f"the API server refuses the Secret of {node}: {content['message']}")
-        return base64.b64decode(content["data"][CREDENTIAL])
+        data = content["data"]
+        names = [CREDENTIAL, *([AUTHORITY] if AUTHORITY in data else [])]
+        return {name: base64.b64decode(data[name]) for name in names}
     except (ValueError, KeyError, TypeError) as error:
         raise Unavailable(
             f"the Secret {secret_name(node)} lacks {CREDENTIAL} ({error!r}): apply kubernetes.yaml of "

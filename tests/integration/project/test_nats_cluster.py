@@ -5,6 +5,7 @@ import json
 import os
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -44,6 +45,7 @@ class Member:
             "0.0.0.0:8222", f"127.0.0.1:{self.monitor}"
         )
         text = text.replace("0.0.0.0:6222", f"127.0.0.1:{route}").replace("/data", str(folder / "data"))
+        text = text.replace("/etc/nats/tls", str(folder.parent / "keys" / "tls" / "nats"))
         (folder / "routes").mkdir(parents=True)
         (folder / "routes" / "routes.conf").write_text(routes)
         (folder / "accounts").mkdir()
@@ -67,9 +69,15 @@ def made_routes() -> str:
     return answer.stdout
 
 
+def certify(folder: Path) -> None:
+    """Make certificates for loopback; in a cluster they name the Services."""
+    subprocess.run([str(DEPLOY / "certificates.sh"), str(folder), "127.0.0.1"], check=True, capture_output=True)
+
+
 @pytest.fixture
 def members(tmp_path: Path) -> Iterator[list[Member]]:
     (tmp_path / "nodes").write_text("n1\n")
+    certify(tmp_path / "keys" / "tls" / "nats")
     command = [sys.executable, "-m", "spazio", "credentials", "--out", str(tmp_path / "keys")]
     subprocess.run([*command, "--nodes", str(tmp_path / "nodes")], check=True, capture_output=True)
     ports, routes = free_ports(9), made_routes()
@@ -108,7 +116,8 @@ async def test_three_servers_become_one_cluster_whose_streams_survive_the_loss_o
     by_name = {member.page("varz")["server_name"]: member for member in members}
     assert sorted(by_name) == ["spazio-nats-0", "spazio-nats-1", "spazio-nats-2"]
     client = await nats.connect(
-        [member.server.url for member in members],
+        [member.server.url.replace("nats://", "tls://") for member in members],
+        tls=ssl.create_default_context(cafile=str(tmp_path / "keys" / "tls" / "nats" / "ca.crt")),
         user_credentials=str(tmp_path / "keys" / "roles" / "admin.creds"),
         inbox_prefix=f"{role.INBOX}_admin",
     )
@@ -129,8 +138,29 @@ async def test_three_servers_become_one_cluster_whose_streams_survive_the_loss_o
     await client.close()
 
 
-def test_a_server_without_the_password_is_not_admitted(members: list[Member], tmp_path: Path) -> None:
+def refuse_uncertified(members: list[Member], folder: Path) -> None:
+    """Start a server that knows the password and has a certificate of another authority; expect its refusal."""
+    certify(folder / "other" / "keys" / "tls" / "nats")
+    accounts = (folder / "keys" / "server.conf").read_text()
+    (folder / "other" / "keys" / "server.conf").write_text(accounts)
+    stranger = Member(folder / "other" / "stranger", "uncertified", members[0].routes, free_ports(3))
+    stranger.server.start()
+    try:
+        deadline = time.monotonic() + 20
+        while "TLS route handshake error" not in stranger.server.log and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert "certificate signed by unknown authority" in stranger.server.log
+        named = {route["remote_name"] for member in members for route in member.page("routez")["routes"]}
+        assert "uncertified" not in named
+    finally:
+        stranger.server.kill()
+
+
+def test_a_server_without_the_password_or_the_certificate_is_not_admitted(
+    members: list[Member], tmp_path: Path
+) -> None:
     settled(members[0], size=3)
+    refuse_uncertified(members, tmp_path)
     (route,) = re.findall(r":(\d+)", members[0].server.config.read_text().partition("cluster {")[2])
     wrong = re.sub(r"spazio:\w+@127.0.0.1:\d+", f"spazio:wrong@127.0.0.1:{route}", members[0].routes)
     stranger = Member(tmp_path / "stranger", "stranger", wrong, free_ports(3))
@@ -149,7 +179,7 @@ def test_a_server_without_the_password_is_not_admitted(members: list[Member], tm
 
 def test_each_password_is_new_and_all_else_is_as_in_the_single_server() -> None:
     assert made_routes() != made_routes()
-    own = ("#", "server_name", "http", "max_file_store", "tls")  # TLS is that of docker-compose
+    own = ("#", "server_name", "http", "max_file_store")
     single = {line.strip() for line in SINGLE.splitlines()}
     assert {line for line in single if line and not line.startswith(own)} <= {
         line.strip() for line in CONFIG.splitlines()

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ SECRETS = "/api/v1/namespaces/spazio-agents/secrets"
 ACCOUNT = "/api/v1/namespaces/spazio-agents/serviceaccounts/spazio-agent/token"
 MESSAGE = "an agent may read the credential of its own node, by a patch as a dry run, and nothing else"
 NODES = ("n1", "n2.example")
+CERTIFICATES = Path(__file__).parents[4] / "deploy" / "certificates.sh"
 _number = itertools.count()
 
 
@@ -103,8 +105,10 @@ async def send(plane: ControlPlane, account: Path, attempt: Attempt) -> tuple[in
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Credentials of two nodes."""
+    """Credentials of two nodes, and the certificate of the server."""
     made = tmp_path / "credentials"
+    tls = made / "tls" / "nats"
+    subprocess.run([CERTIFICATES, tls, "spazio-nats.spazio.svc"], check=True, capture_output=True)
     command.issue(made, NAMES, command.Wanted(NODES))
     return made
 
@@ -140,7 +144,8 @@ async def test_an_agent_has_the_credential_of_its_node_and_another_that_of_its_o
     for each, name in ((agent, "n1"), (other, "n2_example")):
         assert await each.run() == 0
         files = {file.name: file for file in each.taken.iterdir()}
-        assert files.keys() == {"nats.creds"}
+        assert files.keys() == {"nats.creds", "ca.crt"}
+        assert files["ca.crt"].read_text() == (folder / "tls" / "nats" / "ca.crt").read_text()
         assert files["nats.creds"].read_text() == (folder / "nodes" / f"{name}.creds").read_text()
         assert all(file.stat().st_mode & 0o077 == 0 for file in files.values())
 

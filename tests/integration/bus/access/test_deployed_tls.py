@@ -1,4 +1,4 @@
-"""The server of docker-compose.yml speaks TLS only: services connect, and others are refused."""
+"""The servers of docker-compose.yml and of the manifests speak TLS only: services connect, and others are refused."""
 
 import asyncio
 import contextlib
@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from bus import connection, server
 from bus.connection import Refused
 from schemas.settings import Settings
+from tests.support.server.raw import eventually
 from tests.support.server.secured import Secured
 
 DEPLOY = Path(__file__).parents[4] / "deploy"
@@ -49,9 +50,18 @@ class Deployed(Secured):
         return f"tls://127.0.0.1:{self.port}"
 
 
-@pytest.fixture
-def deployed(tmp_path: Path) -> Iterator[Deployed]:
-    running = Deployed(tmp_path, (DEPLOY / "nats.conf").read_text())
+def configuration(where: str) -> str:
+    """Return the configuration of the server of compose, or of that of the manifests."""
+    if where == "compose":
+        return (DEPLOY / "nats.conf").read_text()
+    objects = yaml.safe_load_all((DEPLOY / "kubernetes" / "nats.yaml").read_text())
+    (text,) = (each["data"]["spazio.conf"] for each in objects if each["kind"] == "ConfigMap")
+    return str(text)
+
+
+@pytest.fixture(params=["compose", "kubernetes"])
+def deployed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Deployed]:
+    running = Deployed(tmp_path, configuration(request.param))
     running.start()
     try:
         yield running
@@ -85,7 +95,11 @@ async def test_a_client_without_tls_gets_nothing_although_it_has_a_credential(de
         # The server reads the first bytes as the beginning of a handshake, which they are not.
         with contextlib.suppress(ConnectionError):
             assert b"PONG" not in file.read()
-    assert "TLS handshake error" in deployed.log
+
+    async def logged() -> bool:
+        return "TLS handshake error" in deployed.log
+
+    await eventually(logged)
 
 
 async def test_a_client_that_knows_no_authority_does_not_trust_the_server(deployed: Deployed) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from schemas import role
 from schemas.channel import AGENT_KINDS
 from spazio.credentials import claims, command
 from tests.support.server.secured import NAMES
@@ -31,6 +32,33 @@ def test_each_node_has_a_secret_of_its_own_unless_none_can_have_its_name(tmp_pat
     assert [line for line in lines if "leaves out" in line] == [
         "kubernetes.yaml leaves out My_host, which no Secret can be named after"
     ]
+
+
+def test_every_secret_has_the_authority_of_the_server_and_one_its_certificate(tmp_path: Path) -> None:
+    lines = list(command.issue(tmp_path, NAMES, command.Wanted(["c"])))
+    assert [line for line in lines if "no certificate of the server" in line]
+    assert "spazio-nats-tls" not in objects(tmp_path)
+    tls = tmp_path / "tls" / "nats"
+    tls.mkdir(parents=True)
+    for name in ("ca.crt", "ca.key", "server.crt", "server.key", "client.key"):
+        (tls / name).write_text(name)
+    assert not [line for line in command.issue(tmp_path, NAMES, command.Wanted()) if "no certificate" in line]
+    made = objects(tmp_path)
+    names = ("ca.crt", "server.crt", "server.key")
+    assert made["spazio-nats-tls"]["data"] == {name: encoded(tls / name) for name in names}
+    assert made["spazio-nats-tls"]["metadata"]["namespace"] == "spazio"
+    secrets = [each for each in made.values() if "nats.creds" in each["data"]]
+    assert len(secrets) == len(role.ROLES) + 1
+    assert all(each["data"]["ca.crt"] == encoded(tls / "ca.crt") for each in secrets)
+    assert encoded(tls / "ca.key") not in (tmp_path / "kubernetes.yaml").read_text()
+
+
+def test_of_a_server_of_others_secrets_have_the_authority_alone(tmp_path: Path) -> None:
+    (tmp_path / "tls" / "nats").mkdir(parents=True)
+    (tmp_path / "tls" / "nats" / "ca.crt").write_text("theirs")
+    command.issue(tmp_path, NAMES, command.Wanted(["c"]))
+    assert objects(tmp_path)["spazio-node-c"]["data"].keys() == {"nats.creds", "ca.crt"}
+    assert "spazio-nats-tls" not in objects(tmp_path)
 
 
 def test_a_leaf_server_knows_the_nodes_and_is_told_of_revocations(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from processors.prediction.tier import priority
 from processors.prediction.tier.priority import Priority
 from schemas import settings as all_settings
 from schemas.messages.base import RELEASE
-from spazio.credentials import node_secret
+from spazio.credentials import kubernetes, node_secret
 
 ROOT = Path(__file__).parents[4]
 MANIFESTS = ROOT / "deploy" / "kubernetes"
@@ -108,8 +108,18 @@ def test_the_server_is_configured_as_the_one_of_the_stack() -> None:
         own = ("#", "server_name", "http")
         return {line for line in stripped if line and not line.startswith(own)}
 
-    certificate = "tls { cert_file: /etc/nats/tls/server.crt, key_file: /etc/nats/tls/server.key }"  # in compose only
-    assert shared(deployed) | {certificate} == shared((ROOT / "deploy" / "nats.conf").read_text())
+    assert shared(deployed) == shared((ROOT / "deploy" / "nats.conf").read_text())
+
+
+def test_clients_speak_tls_and_recognize_the_server_by_what_is_in_their_secret() -> None:
+    for settings in (thing["data"] for thing in things("ConfigMap") if thing["metadata"]["name"] == "spazio"):
+        assert settings["SPAZIO_NATS_URL"].startswith("tls://spazio-nats.spazio.svc:")
+        folder = settings["SPAZIO_NATS_CREDENTIALS"].removesuffix(f"/{node_secret.CREDENTIAL}")
+        assert settings["SPAZIO_NATS_CA"] == f"{folder}/{node_secret.AUTHORITY}"
+    (server,) = (volume for volume in PODS["nats"]["volumes"] if "projected" in volume)
+    (secret,) = (source["secret"] for source in server["projected"]["sources"] if "secret" in source)
+    assert (secret["name"], {item["key"] for item in secret["items"]}) == (kubernetes.TLS, set(kubernetes.CERTIFICATE))
+    assert {item["mode"] for item in secret["items"]} == {0o440}
 
 
 def test_only_the_agents_and_the_governor_have_a_privileged_namespace() -> None:

@@ -58,13 +58,13 @@ class Access:
                 else _text(403, f"{name or 'a request without a host'} is not this machine")
             )
         given = request.query.get("token")
-        if given is not None and hmac.compare_digest(given.encode(), self._token):
+        if given is not None and hmac.compare_digest(_bytes(given), self._token):
             answer = web.Response(status=303, headers={"Location": request.path})
             assert self._cookie is not None
             secure = self.context is not None
             answer.set_cookie(COOKIE, self._cookie, httponly=True, samesite="Strict", secure=secure, path="/")
             return answer
-        if hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), (self._cookie or "").encode()):
+        if hmac.compare_digest(_bytes(request.cookies.get(COOKIE, "")), (self._cookie or "").encode()):
             return None
         return _text(401, "open /?token=SECRET once, with the secret of dashboard.token_file")
 
@@ -118,4 +118,9 @@ def _context(settings: Dashboard) -> ssl.SSLContext | None:
 
 
 def _text(status: int, text: str) -> web.Response:
-    return web.Response(status=status, text=f"{text}\n")
+    return web.Response(status=status, body=_bytes(f"{text}\n"), content_type="text/plain", charset="utf-8")
+
+
+def _bytes(text: str) -> bytes:
+    """Return text of a request in UTF-8; bytes of it that were none come back as they were sent."""
+    return text.encode(errors="surrogateescape")

@@ -5,6 +5,7 @@ enforces. Nothing here changes any state but a connection's own.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import time
@@ -128,6 +129,10 @@ class Dashboard:
             REQUESTS.labels(path, str(error.status)).inc()
             error.headers.update(_HEADERS)
             raise
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            answer = web.Response(status=404, text="no file has a name of this length\n")
         REQUESTS.labels(path, str(answer.status)).inc()
         if not answer.prepared:
             answer.headers.update(_HEADERS)
@@ -213,7 +218,7 @@ async def _asked(request: web.Request, fields: dict[str, Any]) -> dict[str, Any]
     try:
         content = json.loads(await request.read())
         given = {name: content[name] for name in fields}
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError, ConnectionError):  # the last: the client is gone
         given = {}
     if not given or not all(isinstance(given[name], kind) for name, kind in fields.items()):
         return _json({"error": f"send JSON: {{{wanted}}}"}, status=400)

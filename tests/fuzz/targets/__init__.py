@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from tests.fuzz.session import Target
-from tests.fuzz.targets import containers, extender, messages, nodes, objects, tables, texts
+from tests.fuzz.targets import containers, extender, messages, nodes, objects, pages, tables, texts
 
 TARGETS: Mapping[str, Callable[[], Target]] = {
     "messages": messages.target,
@@ -16,4 +16,5 @@ TARGETS: Mapping[str, Callable[[], Target]] = {
     "replay": tables.target,
     "settings": texts.settings,
     "web": texts.web,
+    "pages": pages.target,
 }

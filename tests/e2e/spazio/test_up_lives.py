@@ -61,6 +61,27 @@ def test_the_first_number_of_an_idle_machine_comes_soon_and_holds(tmp_path: Path
         assert row["available"] == pytest.approx(expected, rel=0.25)
 
 
+def adds_up(running: Up) -> bool:
+    answer = running.run("doctor", "--flow", "--json")
+    return answer.returncode == 0 and not json.loads(answer.stdout)["faults"]
+
+
+def set_back(running: Up, copy: Path) -> None:
+    """Have the server come back with its storage as it was some seconds before, as after a loss of power."""
+    storage, server = running.folder / "nats" / "jetstream", running.pid("nats")
+    shutil.copytree(storage, copy)
+    time.sleep(3)  # real seconds of blocks, which are then lost
+    running.process.send_signal(signal.SIGSTOP)  # so that it starts the server only when the storage is back
+    try:
+        os.kill(server, signal.SIGKILL)
+        until(lambda: not alive(server), 5, "the server is dead")
+        shutil.rmtree(storage)
+        shutil.copytree(copy, storage)
+    finally:
+        running.process.send_signal(signal.SIGCONT)
+    until(partial(again, running, "nats", server), 15, "nats again")
+
+
 @pytest.mark.slow
 @pytest.mark.alone
 def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tmp_path: Path) -> None:
@@ -83,6 +104,13 @@ def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tm
         counted = running.sql(gaps)[0]
         assert counted["doubled"] == 0
         assert counted["missing"] <= 8  # the agent's own time down: a pause, a start, the rest of a second
+        until(lambda: adds_up(running), 10, "the ledger adds up after every kill")
+        set_back(running, tmp_path / "copy")
+        # The history has what the server lost; a reader that noticed goes on behind what both have.
+        noticed = re.compile(r"^spazio_stream_set_back_total\{[^}]*\} [1-9]", re.MULTILINE)
+        until(lambda: noticed.search(running.page("history", "/metrics")[1]), 20, "the history noticed the loss")
+        until(lambda: adds_up(running), 20, "the ledger adds up after a loss of power")
+        assert running.sql(gaps)[0]["doubled"] == 0
         pids = running.addresses["pids"]
         running.process.kill()
         running.process.wait()

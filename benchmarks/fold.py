@@ -170,6 +170,7 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
             "nats_estimates_max_bytes": str(8 << 30),
             "smoothing_publish": str(asked.smoothed).lower(),
             "process_nodes_max": str(nodes),
+            "process_shed": "false",  # all is there at once
             **predictions(enabled=asked.predictions),
         },
         environ={},

@@ -1,28 +1,38 @@
 """What a processor leaves out when its machine cannot keep up, so that availability stays fresh.
 
-A task that is behind and catches up, as after an outage, leaves nothing out: its rows stay exact. One that stays behind
-cannot keep up. Then, in this order, tasks that nothing waits for fold few of their batches, and the others fold the
-newest block of each node in a batch and leave out the older ones. Only blocks are left out, of which the next one says
-the same a second later; facts and events are always folded. What is left out is counted as skipped. Within a minute
-after the last delay everything is folded again.
+First goes what a node sends beyond anything that an agent has to say, as soon as availability is behind at all: the
+other nodes lose nothing by it. Everything else is left out of all nodes alike. A task that is behind and catches up, as
+after an outage, leaves nothing of it out: its rows stay exact. One that stays behind cannot keep up. Then, in this
+order, tasks that nothing waits for fold few of their batches, and the others fold the newest block of each node in a
+batch and leave out the older ones. Only blocks are left out, of which the next one says the same a second later; facts
+and events are always folded. What is left out is counted as flooded or skipped. Within a minute after the last delay
+everything is folded again.
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 
 from prometheus_client import Counter
 
 from bus.accounting.ledger import Account
+from bus.folding import flood
+from bus.folding.flood import Floods
 from bus.health import Health
 from bus.reading.progress import Received
 from bus.reading.reader import Reader
 from schemas.subject import kind_and_node
 
+log = logging.getLogger(__name__)
+
+_PRESSED_SECONDS = 1.0  # a busy processor that keeps up collects for at most 0.6 s
 _BEHIND_SECONDS = 3.0
 _PATIENT_BEHIND_SECONDS = 20.0
 _OBSERVED_SECONDS = 4.0
 _CATCHES_UP = 0.25  # seconds gained a second; less is not worth to wait for
 _CALM_SECONDS = 20.0
+_LOGGED_SECONDS = 60.0
+_NAMED = 5
 _THINNED = 4  # of so many batches a patient task folds one
 NONE, PREDICTIONS, BLOCKS = range(3)
 _PART = "overload"
@@ -46,6 +56,11 @@ def behind_seconds(messages: Sequence[Received], pending: int) -> float:
 
 
 SKIPPED = Counter("spazio_messages_skipped_total", "messages left out because the machine cannot keep up", ["part"])
+FLOODED = Counter(
+    "spazio_messages_flooded_total",
+    "messages left out while a processor was behind, of nodes that sent far more than an agent has to say",
+    ["part"],
+)
 
 
 class _Delay:
@@ -78,6 +93,7 @@ class Shedding:
     """What all tasks of a process leave out now.
 
     Attributes:
+        blocks: Kinds of which a later message says the same as the one before; empty: nothing is ever left out.
         level: `NONE`, `PREDICTIONS` or `BLOCKS`.
     """
 
@@ -85,13 +101,13 @@ class Shedding:
         """Begin without leaving anything out.
 
         Args:
-            blocks: Kinds of which a later message says the same as the one before; empty: nothing is ever left out.
+            blocks: As the attribute.
             clock: Returns seconds.
         """
-        self._blocks, self._clock = frozenset(blocks), clock
+        self.blocks, self._clock = frozenset(blocks), clock
         self._delays = {False: _Delay(_BEHIND_SECONDS), True: _Delay(_PATIENT_BEHIND_SECONDS)}
         self._batches: dict[str, int] = {}
-        self._last = 0.0
+        self._last, self._pressed = 0.0, -_CALM_SECONDS
         self.level = NONE
 
     @property
@@ -101,9 +117,11 @@ class Shedding:
 
     def observe(self, task: str, seconds: float, health: Health, *, patient: bool) -> None:
         """Take in how far a task is behind."""
-        if not self._blocks:
+        if not self.blocks:
             return
         now, before = self._clock(), self.level
+        if not patient and seconds > _PRESSED_SECONDS:
+            self._pressed = now
         if self._delays[patient].stays(task, seconds, now):
             self._last = now
             self.level = max(self.level, PREDICTIONS) if patient else min(self.level + 1, BLOCKS)
@@ -132,8 +150,12 @@ class Shedding:
         return [
             message
             for index, message in enumerate(messages)
-            if index in wanted or index == last or kind_and_node(message.subject)[0] not in self._blocks
+            if index in wanted or index == last or kind_and_node(message.subject)[0] not in self.blocks
         ]
+
+    def pressed(self) -> bool:
+        """Tell whether a task of availability was behind lately, so that floods are left out of all tasks."""
+        return bool(self.blocks) and self._clock() - self._pressed < _CALM_SECONDS
 
     def sheds(self, *, patient: bool) -> bool:
         """Tell whether tasks of this kind leave something out."""
@@ -147,6 +169,7 @@ class Thinning:
         """Describe the task; `account` is the one in which it counts messages."""
         self._shedding, self._task, self._patient = shedding, task, patient
         self._health, self._account = health, account
+        self._floods, self._logged = Floods(shedding.blocks), -_LOGGED_SECONDS
 
     async def thinned(self, reader: Reader, messages: list[Received]) -> list[Received]:
         """Return what is to be folded of messages that were read; while something is left out, read up to the newest.
@@ -156,12 +179,28 @@ class Thinning:
         """
         behind = behind_seconds(messages, reader.pending)
         self._shedding.observe(self._task, behind, self._health, patient=self._patient)
-        kept = self._kept(messages)
+        kept = self._kept(self._calm(messages))
         while self._shedding.sheds(patient=self._patient) and reader.pending > len(messages) and len(kept) < _MOST:
             messages = await reader.read(timeout_seconds=_READ_SECONDS)
             if not messages:
                 break
-            kept = self._kept(kept + messages)
+            kept = self._kept(kept + self._calm(messages))
+        return kept
+
+    def _calm(self, messages: list[Received]) -> list[Received]:
+        """Return messages that were read without what nodes have flooded the task with, if processors are behind."""
+        nodes = self._floods.beyond(messages)
+        if not nodes or not self._shedding.pressed():
+            return messages
+        kept, flooded = flood.without(messages, nodes, self._shedding.blocks)
+        if left_out := len(messages) - len(kept):
+            FLOODED.labels(self._task).inc(left_out)
+            self._account.receive(left_out)
+            self._account.add("flooded", left_out)
+            if (now := time.monotonic()) - self._logged >= _LOGGED_SECONDS:
+                self._logged = now
+                names = ",".join(sorted(flooded)[:_NAMED])
+                log.warning("node.flooding", extra={"part": self._task, "nodes": names, "left_out": left_out})
         return kept
 
     def _kept(self, messages: Sequence[Received]) -> list[Received]:

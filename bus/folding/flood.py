@@ -1,0 +1,68 @@
+"""Which nodes send far more than an agent has to say, so that this is left out before anything of other nodes.
+
+Each node has a credit of messages: what an agent sends at once after an outage of ten minutes, and then several times
+as many a second as agents send. It is counted in the server's time, so that messages that waited long are no flood.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Sequence
+
+from bus.reading.progress import Received
+from schemas.subject import kind_and_node
+
+_BURST = 2_400.0  # an agent keeps 600 blocks of each of its kinds while the server is away
+_PER_SECOND = 20.0
+_NODES = 4096  # whose messages are counted; a new one begins with a whole credit
+
+
+class Floods:
+    """The credit of each node whose messages a task reads."""
+
+    def __init__(self, kinds: Collection[str]) -> None:
+        """Start with a whole credit for every node; messages of these kinds count."""
+        self._kinds = kinds
+        self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def beyond(self, messages: Sequence[Received]) -> set[str]:
+        """Count messages that were read; return the nodes of which more came than their credit."""
+        sent: Counter[str] = Counter()
+        for subject, count in Counter(message.subject for message in messages).items():
+            kind, node = kind_and_node(subject)
+            if kind in self._kinds:
+                sent[node] += count
+        if not messages:
+            return set()
+        first_us, last_us = messages[0].stored_us, messages[-1].stored_us
+        return {node for node, count in sent.items() if self._spend(node, count, first_us, last_us)}
+
+    def _spend(self, node: str, count: int, first_us: int, last_us: int) -> bool:
+        left, at_us = self._left.pop(node, (_BURST, first_us))
+        left += max(0, last_us - at_us) / 1e6 * _PER_SECOND - count
+        self._left[node] = min(_BURST, max(0.0, left)), max(last_us, at_us)
+        if len(self._left) > _NODES:
+            self._left.popitem(last=False)
+        return left < 0
+
+
+def without(
+    messages: Sequence[Received], nodes: Collection[str], kinds: Collection[str]
+) -> tuple[list[Received], set[str]]:
+    """Leave out what nodes have flooded a task with; the newest message of each subject stays, and the last of all.
+
+    Args:
+        messages: In stream order.
+        nodes: Nodes that flood.
+        kinds: Kinds of which a later message says the same as the one before.
+
+    Returns:
+        What stays, and the nodes of which something was left out.
+    """
+    newest = {message.subject: index for index, message in enumerate(messages)}
+    last, kept, flooded = len(messages) - 1, list[Received](), set[str]()
+    for index, message in enumerate(messages):
+        kind, node = kind_and_node(message.subject)
+        if node in nodes and kind in kinds and index not in (newest[message.subject], last):
+            flooded.add(node)
+        else:
+            kept.append(message)
+    return kept, flooded

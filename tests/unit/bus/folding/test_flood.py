@@ -1,0 +1,110 @@
+"""A node that sends far more than an agent does is thinned before anything of other nodes, and only under load."""
+
+import asyncio
+import logging
+
+import pytest
+
+from bus.accounting import ledger
+from bus.accounting.ledger import Account
+from bus.folding.flood import Floods, without
+from bus.folding.shedding import Shedding, Thinning
+from bus.health import Health
+from bus.reading.progress import Received
+
+SECOND_US = 1_000_000
+KINDS = ("samples", "pods", "edge")
+
+
+def sent(node: str, count: int, at_second: float = 1, kind: str = "samples") -> list[Received]:
+    return [Received(f"spazio.part.0.{kind}.{node}", 1, b"", round(at_second * SECOND_US))] * count
+
+
+def test_an_agent_that_sends_all_it_has_kept_over_an_outage_does_not_flood() -> None:
+    floods = Floods(KINDS)
+    backlog = [message for kind in KINDS for message in sent("n1", 600, 5, kind)]
+    assert floods.beyond(backlog) == set()
+    assert floods.beyond(sent("n1", 10_000, 5, "containers")) == set(), "events are no blocks"
+    for second in range(6, 60):
+        assert floods.beyond([message for kind in KINDS for message in sent("n1", 1, second, kind)]) == set()
+
+
+def test_messages_that_waited_long_are_no_flood_however_many_are_read_at_once() -> None:
+    day = [message for second in range(3600) for message in sent("n1", 3, second)]
+    assert Floods(KINDS).beyond(day) == set()
+
+
+def test_a_node_that_sends_a_thousand_a_second_floods_after_seconds_until_it_has_stopped_for_a_while() -> None:
+    floods = Floods(KINDS)
+    named = [floods.beyond([*sent("bad", 1000, second), *sent("n1", 2, second)]) for second in range(10)]
+    assert named[:2] == [set(), set()]
+    assert named[3:] == [{"bad"}] * 7
+    assert floods.beyond(sent("bad", 1000, 40)) == {"bad"}
+    assert floods.beyond(sent("bad", 1000, 140)) == set()
+
+
+def test_the_credits_of_names_without_end_take_bounded_memory() -> None:
+    floods = Floods(KINDS)
+    for number in range(10_000):
+        floods.beyond(sent(f"n{number}", 1))
+    assert len(floods._left) == 4096
+
+
+def test_of_a_flood_the_newest_of_each_kind_stays_and_everything_of_other_nodes_and_kinds() -> None:
+    messages = [
+        *sent("bad", 3), *sent("n1", 2), *sent("bad", 2, kind="pods"), *sent("bad", 2, kind="containers"),
+        *sent("n1", 2), *sent("bad", 1), *sent("n2", 1),
+    ]  # fmt: skip
+    kept, flooded = without(messages, {"bad"}, KINDS)
+    subjects = [message.subject.split(".", 3)[3] for message in kept]
+    assert subjects == [
+        "samples.n1", "samples.n1", "pods.bad", "containers.bad", "containers.bad", "samples.n1", "samples.n1",
+        "samples.bad", "samples.n2",
+    ]  # fmt: skip
+    assert flooded == {"bad"}
+    assert without(sent("bad", 2) + sent("n1", 1), {"n2"}, KINDS)[1] == set()
+
+
+class Waiting:
+    """A reader that has no further messages."""
+
+    pending = 0
+
+    async def read(self, **_: float) -> list[Received]:
+        return []
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_a_flood_is_left_out_while_availability_is_behind_and_counted_so_that_the_ledger_adds_up(
+    patient: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = [100.0]
+    account = Account("process", "S")
+    shedding = Shedding(KINDS, lambda: clock[0])
+    thinning = Thinning(shedding, "0", Health(), account, patient=patient)
+    batch = [*sent("bad", 3000), *sent("n1", 2)]
+
+    def thinned() -> int:
+        kept = asyncio.run(thinning.thinned(Waiting(), list(batch)))  # type: ignore[arg-type] # all it asks for
+        account.receive(len(kept))
+        account.add("folded", len(kept))
+        return len(kept)
+
+    with caplog.at_level(logging.WARNING):
+        assert thinned() == 3002, "nothing is behind"
+        shedding.observe("1", 1.5, Health(), patient=False)
+        assert thinned() == 3
+        assert [record.__dict__["nodes"] for record in caplog.records] == ["bad"]
+        clock[0] += 21
+        assert thinned() == 3002
+    statement = account.statement()
+    assert statement.outcomes == {"folded": 6007, "flooded": 2999}
+    assert ledger.faults(statement) == []
+
+
+def test_a_replay_that_leaves_nothing_out_folds_floods_too() -> None:
+    shedding = Shedding(())
+    shedding.observe("1", 100, Health(), patient=False)
+    thinning = Thinning(shedding, "0", Health(), Account("process", "S"), patient=False)
+    batch = sent("bad", 5000)
+    assert len(asyncio.run(thinning.thinned(Waiting(), batch))) == 5000  # type: ignore[arg-type] # all it asks for

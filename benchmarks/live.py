@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 from nats.aio.client import Client
-from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+from nats.js.api import ConsumerInfo
 
 from benchmarks import fold
 from benchmarks.agent import cpu_seconds, process, resident_bytes
 from bus import connection, server, stream
+from bus.reading.reader import Reader
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -50,25 +50,14 @@ async def delays(client: Client, names: Names, since_us: int) -> list[float]:
     A block is sent when its last sample is a step old; excludes rows of blocks before `since_us`.
     """
     seconds: list[float] = []
-    whole = asyncio.Event()
-
-    async def take(message: Msg) -> None:
-        if not message.metadata.num_pending:
-            whole.set()  # later messages are live ones
-        if message.subject.startswith("$KV."):
-            at_us = json.loads(message.data)["at_us"]
-            stored_us = int(message.reply.split(".")[-2]) / 1000
-            if at_us >= since_us:
-                seconds.append((stored_us - at_us - _STEP_US) / 1e6)
-
     bucket = f"KV_{names.availability_bucket}"
-    config = ConsumerConfig(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, ack_policy=AckPolicy.NONE)
-    following = await client.jetstream().subscribe(
-        f"$KV.{names.availability_bucket}.>", stream=bucket, config=config, cb=take
-    )
-    async with asyncio.timeout(_CACHE_SECONDS):
-        await whole.wait()
-    await following.unsubscribe()
+    end = (await stream.describe(client, bucket)).last
+    async with Reader(client, bucket, [f"$KV.{names.availability_bucket}.>"], newest=True) as reader:
+        while reader.position < end and (rows := await reader.read(timeout_seconds=_CACHE_SECONDS)):
+            for row in rows:
+                at_us = json.loads(row.data)["at_us"] if row.data else 0
+                if at_us >= since_us:
+                    seconds.append((row.stored_us - at_us - _STEP_US) / 1e6)
     return seconds
 
 

@@ -122,7 +122,7 @@ async def observe(settings: Settings, seconds: float, pids: dict[str, int], *, d
     names = Names(settings.prefix)
     before = {name: resident_bytes(pid) for name, pid in pids.items()}
     used = {name: cpu_seconds(pid) for name, pid in pids.items()}
-    flooding = asyncio.create_task(_flooded(settings, seconds)) if dirty else None
+    flooding = asyncio.create_task(flooded(settings, seconds)) if dirty else None
     async with connection.connect(settings, "benchmark") as client:
         first = (await stream.describe(client, names.telemetry)).last
         began, taken = time.monotonic(), list[float]()
@@ -150,7 +150,7 @@ async def observe(settings: Settings, seconds: float, pids: dict[str, int], *, d
     }
 
 
-async def _flooded(settings: Settings, seconds: float) -> int:
+async def flooded(settings: Settings, seconds: float) -> int:
     """Flood from a process of its own, as another machine would."""
     flags = [sys.executable, "-m", "benchmarks.garbage", "--flood", str(seconds)]
     environ = {**os.environ, **all_settings.environment(settings)}

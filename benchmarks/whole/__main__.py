@@ -84,17 +84,17 @@ async def observe(settings: Settings, seconds: float) -> dict[str, Any]:
 
         following = await client.subscribe(names.of("availability", "*"), cb=take)
         pids: dict[str, int] = addresses.read(settings)["pids"]
-        before, stored, counts, waiting = (
+        before, stored, counted, waiting = (
             {name: cpu_seconds(pid) for name, pid in pids.items()},
             await _stored(client, names),
-            _counts(settings),
+            counts(settings, _COUNTED),
             await _waiting(client, names),
         )
         began = time.monotonic()
         await asyncio.sleep(seconds)
         elapsed = time.monotonic() - began
         shares = {name: round((cpu_seconds(pid) - before[name]) / elapsed, 3) for name, pid in pids.items()}
-        added = {name: value - counts.get(name, 0.0) for name, value in _counts(settings).items()}
+        added = {name: value - counted[name] for name, value in counts(settings, _COUNTED).items()}
         streams = {name: value - stored[name] for name, value in (await _stored(client, names)).items()}
         waiting_then = await _waiting(client, names)
         await following.unsubscribe()
@@ -122,7 +122,7 @@ async def _waiting(client: Client, names: Names) -> int:
     return sum(info.num_pending or 0 for info in await client.jetstream().consumers_info(names.telemetry))
 
 
-def _flow(settings: Settings) -> int:
+def flow(settings: Settings) -> int:
     """Return the exit status of `spazio doctor --flow`: 0 if what was published, read and stored adds up."""
     command = [sys.executable, "-m", "spazio", "doctor", "--flow", "--data-dir", str(settings.data.dir)]
     return subprocess.run(command, capture_output=True, check=False, timeout=120).returncode
@@ -137,8 +137,8 @@ async def sizes(settings: Settings) -> dict[str, float]:
     return {name: round(state.bytes / max(1, state.messages)) for name, state in states.items()}
 
 
-def _counts(settings: Settings) -> dict[str, float]:
-    """Return the sums of what the services count."""
+def counts(settings: Settings, metrics: Mapping[str, str]) -> dict[str, float]:
+    """Return the sums over all services of metrics, by the names that they are to have."""
     total: dict[str, float] = defaultdict(float)
     for name in addresses.read(settings)["pids"].keys() - {"nats", "up"}:
         address = json.loads((settings.data.dir / "run" / f"{name}.json").read_text())["http"]
@@ -146,7 +146,7 @@ def _counts(settings: Settings) -> dict[str, float]:
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
                 total[sample.name] += sample.value
-    return {name: total[metric] for name, metric in _COUNTED.items()}
+    return {name: total[metric] for name, metric in metrics.items()}
 
 
 def measure(nodes: int, seconds: float, options: list[str]) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def measure(nodes: int, seconds: float, options: list[str]) -> dict[str, Any]:
         with running(settings, nodes, options) as log:
             result = asyncio.run(observe(settings, seconds))
             result["resident_bytes_in_all"] = sum(result["resident_bytes"].values())
-            result["flow_status"] = _flow(settings)
+            result["flow_status"] = flow(settings)
             result["bytes_a_message"] = asyncio.run(sizes(settings))
             data = settings.data.dir
             result["disk_bytes"] = {

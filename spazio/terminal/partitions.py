@@ -22,6 +22,11 @@ from spazio.terminal import clean, latest
 
 _REFRESH_SECONDS = 1.0
 _ASKED_SECONDS = 2.0
+_WORDS = {
+    processing.AGGREGATE: "global model",
+    processing.FEDERATION: "reject directions",
+    processing.FORECAST: "forecasts",
+}
 
 
 class Row(NamedTuple):
@@ -101,6 +106,20 @@ async def _is_idle(client: Client, names: Names, part: str) -> bool:
     return bool(state["num_pending"] == 0 and state["num_waiting"] > 0)
 
 
+def words(part: str) -> str:
+    """Return what a part is of, as tables show it.
+
+    >>> words("4"), words("outlook-4"), words("aggregate")
+    ('partition 4', 'predictions 4', 'global model')
+    """
+    kind, _, number = part.partition("-")
+    if part.isdigit():
+        return f"partition {part}"
+    if kind == processing.PREDICTION and number:
+        return f"predictions {number}"
+    return _WORDS.get(part, part)
+
+
 def _row(part: str, replica: worker_pool.Replica, report: dict[str, Any]) -> Row:
     counts: dict[str, Any] = {name: report.get(name) for name in ("nodes", "sequence", "lag", "since_us")}
     return Row(part, replica.identity, replica.host, int(replica.pid), replica.version, **counts)
@@ -115,12 +134,12 @@ def _table(rows: list[Row]) -> Table:
     for row in rows:
         if row.owner is None:
             host = Text("no messages", style="dim") if row.idle else Text("nobody", style="bold red")
-            made.add_row(_text(row.part), host)
+            made.add_row(_text(words(row.part)), host)
             continue
         held = "" if row.since_us is None else f"{max(0.0, time.time() - row.since_us / 1e6):.0f} s"
         lag = Text("" if row.lag is None else clean.text(row.lag), style="yellow" if row.lag else "")
         nodes = "" if row.nodes is None else f"{row.nodes}"
-        cells = map(_text, (row.part, row.host, row.pid, row.version, nodes))
+        cells = map(_text, (words(row.part), row.host, row.pid, row.version, nodes))
         made.add_row(*cells, lag, _text(row.sequence), held)
     return made
 

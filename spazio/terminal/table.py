@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from processors.workload import pod_class
 from schemas.messages.estimate import Availability
 from sinks import cluster
 from spazio.terminal import clean
@@ -113,7 +114,7 @@ def _begin(names: list[str], most: int | None, selected: str) -> int:
 def classes(totals: list[cluster.Total], width: int, most: int | None = None) -> Table:
     """Return the table of workload classes over all nodes, with at most so many rows."""
     columns: list[_Column[cluster.Total]] = [
-        _Column("class", lambda total: _name(total.workload), left=True),
+        _Column("class", lambda total: _name(workload(total.workload)), left=True),
         _Column("fits", lambda total: _fits(f"{total.available:.0f}", total.available)),
         _Column("90 %", lambda total: f"≥{total.lower:.0f}"),
         _Column("pods", lambda total: f"{total.pods}"),
@@ -155,6 +156,15 @@ def _table(
     return made
 
 
+def workload(name: str) -> str:
+    """Return the name of a class as it is shown.
+
+    >>> workload("shop/web"), workload("-")
+    ('shop/web', 'unknown class')
+    """
+    return "unknown class" if name == pod_class.UNNAMED else name
+
+
 def _name(text: str) -> Text:
     return Text(clean.text(text), no_wrap=True, overflow="ellipsis")
 
@@ -168,7 +178,7 @@ def _mix(row: Availability) -> Text:
     if not row.mix:
         return Text("reference" if row.pods == 0 else "mean pod", style="dim")
     name, weight = max(row.mix.items(), key=lambda item: item[1])
-    return _name(f"{name} {weight:.0%}")
+    return _name(f"{workload(name)} {weight:.0%}")
 
 
 def _churn(row: Availability, now: float) -> Text:

@@ -1,7 +1,7 @@
 // Pipeline: streams and for how long they hold, who folds what, what became of every message, dead letters.
 
 import { h, note, replace, table } from "./base/dom.js";
-import { age, bytes, moment, now, whole } from "./base/format.js";
+import { age, bytes, moment, now, part as words, whole } from "./base/format.js";
 import { get, repeat } from "./base/stream.js";
 
 export function open(main, { report }) {
@@ -60,7 +60,7 @@ export function open(main, { report }) {
 
   function owners(parts) {
     return table([
-      { title: "Part", of: (row) => row.name }, { title: "Host", of: (row) => row.host }, { title: "Process", of: (row) => String(row.pid) },
+      { title: "Part", of: (row) => h("span", { title: row.name }, words(row.name)) }, { title: "Host", of: (row) => row.host }, { title: "Process", of: (row) => String(row.pid) },
       { title: "Nodes", number: true, of: (row) => whole(row.nodes) }, { title: "Lag", number: true, of: (row) => h("span", { class: row.lag > 2000 ? "bad" : undefined }, whole(row.lag)) },
       { title: "Held for", number: true, of: (row) => age(now() / 1000 - row.since_us / 1e6) },
     ], parts, { caption: "Parts and their owners" });

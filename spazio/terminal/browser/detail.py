@@ -83,7 +83,12 @@ def _classes(row: Availability, most: int) -> RenderableType:
     made = Table("class", "fits", "at least", "binds", "pods", box=box.SIMPLE_HEAD, pad_edge=False)
     ordered = sorted(row.classes.items(), key=lambda item: (-item[1].pods, item[0]))
     for name, room in ordered[:most]:
-        cells = (clean.text(name), f"{room.available:.1f}", f"{room.lower:.0f}", clean.text(room.binding))
+        cells = (
+            clean.text(table.workload(name)),
+            f"{room.available:.1f}",
+            f"{room.lower:.0f}",
+            clean.text(room.binding),
+        )
         made.add_row(*map(Text, cells), f"{room.pods}")
     if len(ordered) > most:
         made.caption = f"{len(ordered) - most} more"

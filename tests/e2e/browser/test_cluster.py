@@ -78,10 +78,12 @@ async def test_a_node_most_of_whose_cost_is_assumed_is_learning(
     browser: Browser, client: Client, settings: Settings
 ) -> None:
     given = [row.model_copy(update={"prior": prior}) for row, prior in zip(rows(3), (0.2, 0.5, 1.0), strict=True)]
+    given[0] = given[0].model_copy(update={"classes": {"-": (given[0].classes or {})["shop/web"]}})
     await cache(client, given)
     async with served(client, settings) as address:
         page = (await opened(browser, address, "cluster")).page
         await expect(page.locator(".card small").first).to_have_text("all report, 2 learning")
+        await expect(page.get_by_role("region", name="Workload classes")).to_contain_text("unknown class")
         await page.get_by_label("Filter nodes").fill("learning:yes")
         listed = page.locator("main table").last.locator("tbody tr")
         await expect(listed).to_have_count(2)

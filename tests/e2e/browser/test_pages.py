@@ -99,7 +99,10 @@ async def test_a_node_is_shown_live(browser: Browser, client: Client, settings: 
         await client.publish(names.node("availability", "n1"), codec.encode(row.model_copy(update={"lower": 17.0})))
         await expect(watched.page.locator(".facts dd").first).to_have_text("17")
         await expect(watched.page.locator(".note", has_text="Waiting for this node")).to_have_count(0)
-        assert await watched.page.locator("figure canvas").count() == 10
+        assert await watched.page.locator("figure canvas").count() == 11
+        figure = watched.page.locator("figure", has=watched.page.locator(".u-title", has_text="Pods that fit"))
+        newest = figure.locator(".u-series", has_text="at least").locator(".u-value")
+        await expect(newest).to_have_text("17.0")  # without a pointer over the chart
         assert watched.complaints == []
 
 

@@ -36,6 +36,20 @@ export function age(seconds) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
+// A label of an axis without the zeros that say nothing: "0.200" is 0.2, "0.0 %" is 0 %.
+export const trimmed = (text) => text.replace(/(\.\d*?)0+(?=\s|$)/, "$1").replace(/\.(?=\s|$)/, "");
+
+// A class by name; "-" is that of pods whose class is not known.
+export const workload = (name) => (name === "-" ? "unknown class" : name);
+
+// A part of the processors' work in words: "outlook-4" makes the predictions of partition 4.
+export function part(name) {
+  const [kind, number] = name.split("-");
+  if (/^\d+$/.test(name)) return `partition ${name}`;
+  if (kind === "outlook") return `predictions ${number}`;
+  return { aggregate: "global model", federation: "reject directions", forecast: "forecasts" }[name] ?? name;
+}
+
 // What runs out first, in words.
 export const resource = (name) => ({ cpu: "CPU", memory: "memory", pods: "pod limit" })[name] ?? name;
 

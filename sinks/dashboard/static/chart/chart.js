@@ -1,15 +1,18 @@
 // Charts over time by uPlot: one range for all of a page, shaded churn, stacked areas.
 
+import { trimmed } from "../base/format.js";
+
 const COLOURS = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
+const POWERS_OF_TWO = Array.from({ length: 60 }, (_, power) => 2 ** power); // between labels of bytes
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 // Labels of the time axis: with seconds where they differ, with the day where it changes.
 function times(_, splits) {
-  const short = splits.length > 1 && splits[1] - splits[0] < 60;
+  const seconds = splits.length > 1 && splits[1] - splits[0] < 60;
   return splits.map((at, index) => {
     const date = new Date(at * 1000);
-    const text = date.toLocaleTimeString("en-GB", short ? {} : { hour: "2-digit", minute: "2-digit" });
+    const text = date.toLocaleTimeString("en-GB", seconds ? {} : { hour: "2-digit", minute: "2-digit" });
     const before = index ? new Date(splits[index - 1] * 1000) : date;
     return before.getDate() === date.getDate() ? text : `${text}\n${date.toLocaleDateString("en-GB")}`;
   });
@@ -17,9 +20,9 @@ function times(_, splits) {
 
 export class Chart {
   // series: [{label, colour, width, dash, fill, band, points}]; band names the series below it.
-  constructor(element, { title, series, format, height = 170, min, max, floor = 1e-6, stacked = false, shade = () => [], brush }) {
+  constructor(element, { title, series, format, height = 170, min, max, floor = 1e-6, binary = false, stacked = false, shade = () => [], brush }) {
     this.element = element;
-    this.options = { title, series, format, height, min, max, floor, stacked, shade, brush };
+    this.options = { title, series, format, height, min, max, floor, binary, stacked, shade, brush };
     this.data = [[], ...series.map(() => [])];
     this.range = null;
     this.build();
@@ -27,14 +30,14 @@ export class Chart {
 
   build() {
     this.plot?.destroy();
-    const { title, series, format, height, min, max, floor, stacked, shade, brush } = this.options;
+    const { title, series, format, height, min, max, floor, binary, stacked, shade, brush } = this.options;
     const axis = { stroke: style("quiet"), grid: { stroke: style("line"), width: 1 }, ticks: { stroke: style("line"), width: 1 }, font: "11px system-ui" };
     this.plot = new uPlot({
-      title, height, width: Math.max(200, this.element.clientWidth), padding: [null, 24, null, null],
+      title, height, width: Math.max(200, this.element.clientWidth), padding: [null, 36, null, null],
       legend: { live: true },
       cursor: { sync: { key: "spazio" }, drag: { x: true, y: false, setScale: false }, points: { size: 5 } },
       scales: { x: { time: true, range: (_, low, high) => this.range ?? [low, high] }, y: { range: (_, low, high) => [min ?? Math.min(0, low ?? 0), max ?? Math.max((high ?? 0) * 1.08, floor)] } },
-      axes: [{ ...axis, space: 70, size: 34, values: times }, { ...axis, size: 72, values: (_, values) => values.map((value) => format(value)) }],
+      axes: [{ ...axis, space: 70, size: 34, values: times }, { ...axis, size: 72, values: (_, values) => values.map((value) => trimmed(format(value))), ...(binary ? { incrs: POWERS_OF_TWO } : {}) }],
       series: [{ value: (_, at) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) }, ...series.map((each, at) => ({
         label: each.label,
         stroke: style(each.colour ?? COLOURS[at % COLOURS.length]),
@@ -49,6 +52,7 @@ export class Chart {
         ? series.slice(1).map((_, at) => ({ series: [at + 2, at + 1] }))
         : series.flatMap((each, at) => (each.band === undefined ? [] : [{ series: [at + 1, each.band + 1], fill: `${style(each.colour ?? "c1")}22` }])),
       hooks: {
+        setCursor: [() => this.newest()],
         drawClear: [(plot) => this.shade(plot, shade())],
         setSelect: [(plot) => {
           if (plot.select.width < 5 || !brush) return;
@@ -87,6 +91,14 @@ export class Chart {
     this.data = data;
     this.range = range;
     this.plot.setData(this.drawn(), true);
+    this.newest();
+  }
+
+  // While no pointer is over a chart, its legend shows the newest value of each series.
+  newest() {
+    if (!this.plot || this.plot.cursor.left >= 0 || !this.data[0].length) return;
+    const visible = (at) => !this.range || (this.data[0][at] >= this.range[0] && this.data[0][at] <= this.range[1]);
+    this.plot.setLegend({ idxs: this.data.map((column) => column.findLastIndex((value, at) => value !== null && value !== undefined && visible(at))).map((at) => (at < 0 ? null : at)) }, false);
   }
 
   size() {

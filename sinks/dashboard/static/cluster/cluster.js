@@ -2,7 +2,7 @@
 
 import { classTable, nodeTable, totalCards } from "./tables.js";
 import { h, note, replace } from "../base/dom.js";
-import { age, amount, now, percent, resource, whole } from "../base/format.js";
+import { age, amount, now, percent, resource, whole, workload } from "../base/format.js";
 import { Grid, binsOf, isShare } from "./grid.js";
 import { Cluster, LABEL, isLearning, matcher, spread } from "./nodes.js";
 import { follow, saveRecording } from "../base/stream.js";
@@ -104,7 +104,7 @@ export function open(main, { search, report, go, keep, about }) {
   function paint(nodes) {
     const plan = view.count ? spread(cluster, nodes.filter((node) => !stale(node)), view.name, view.count) : { placed: new Map(), missing: 0 };
     grid.paint({ value, text: label, stale, learning: isLearning, selected: view.selected, marked: plan.placed, measure: view.measure });
-    const pods = view.name ? `pods of ${view.name}` : "pods of the mix";
+    const pods = view.name ? `pods of ${workload(view.name)}` : "pods of the mix";
     answer.hidden = !view.count;
     answer.textContent = !view.count ? "" : plan.missing
       ? `${view.count - plan.missing} of ${view.count} ${pods} fit, on ${plan.placed.size} nodes; ${plan.missing} do not fit by the lower bounds.`
@@ -125,7 +125,7 @@ export function open(main, { search, report, go, keep, about }) {
   }
 
   function drawSelects() {
-    const names = [...cluster.classes].sort().map((name) => [name, name]);
+    const names = [...cluster.classes].sort().map((name) => [name, workload(name)]);
     options(classSelect, [["", "the mix"], ...names], view.name);
     options(groupSelect, [...GROUPS, ...cluster.labels.map((label) => [LABEL + label, `label ${label}`])], view.by);
   }

@@ -1,6 +1,6 @@
 // The nodes of the cluster as the pages know them, kept from the events of /api/cluster.
 
-import { resource } from "../base/format.js";
+import { resource, workload } from "../base/format.js";
 
 export const LABEL = "label:"; // before the name of a label by which nodes are grouped
 const LABEL_VALUES = 40; // of a label with more, most groups would be one node
@@ -67,7 +67,7 @@ export class Cluster {
     if (by === "zone") return facts?.zone || "no zone";
     if (by === "type") return facts?.type || "no type";
     if (by === "binding") return `${resource(node.binding)} runs out first`;
-    if (by === "class") return this.largest(node) ?? "no class";
+    if (by === "class") return workload(this.largest(node) ?? "no class");
     if (by.startsWith(LABEL)) return facts?.labels?.[by.slice(LABEL.length)] ?? `no ${by.slice(LABEL.length)}`;
     return "";
   }

@@ -1,7 +1,7 @@
 // The numbers of the cluster: totals as cards, workload classes and nodes as tables.
 
 import { h, table } from "../base/dom.js";
-import { age, amount, bytes, now, percent, resource, whole } from "../base/format.js";
+import { age, amount, bytes, now, percent, resource, whole, workload } from "../base/format.js";
 import { isLearning } from "./nodes.js";
 
 const MOST_ROWS = 200;
@@ -29,7 +29,7 @@ function stranded(title, sums, name, format) {
 export function classTable(rows) {
   if (!rows.length) return h("p", { class: "quiet" }, "No workload class is known yet; pods without a class count as the mix.");
   return table([
-    { title: "Class", of: (row) => row.workload },
+    { title: "Class", of: (row) => workload(row.workload) },
     { title: "Running", number: true, of: (row) => whole(row.pods) },
     { title: "Fit, at least", number: true, help: "sum of the nodes' lower bounds", of: (row) => whole(row.lower) },
     { title: "Expected", number: true, help: "whole pods on each node", of: (row) => whole(row.available) },

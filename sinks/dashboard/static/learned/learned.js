@@ -3,7 +3,7 @@
 import { Chart } from "../chart/chart.js";
 import { h, note, replace, shortened, table } from "../base/dom.js";
 import { components } from "./eigen.js";
-import { age, amount, bytes, moment, now, percent, whole } from "../base/format.js";
+import { age, amount, bytes, moment, now, percent, whole, workload } from "../base/format.js";
 import { LARGEST, REST } from "../chart/stack.js";
 import { Unreachable, get, repeat, rows } from "../base/stream.js";
 
@@ -62,7 +62,7 @@ export function open(main, { report, go }) {
     }
     chart?.close();
     replace(place);
-    chart = names.length ? new Chart(place, { title: "", height: 220, format: (value) => amount(value, 3), series: names.map((name) => ({ label: name ?? REST })) }) : null;
+    chart = names.length ? new Chart(place, { title: "", height: 220, format: (value) => amount(value, 3), series: names.map((name) => ({ label: name === null ? REST : workload(name) })) }) : null;
     if (!chart) replace(place, h("p", { class: "quiet" }, "The history has no models of the last hour."));
     chart?.set([times, ...columns], null);
   }
@@ -119,7 +119,7 @@ function classes(model) {
   if (!list.length) return h("p", { class: "quiet" }, "No class is known yet: pods have not been measured.");
   const a = (of) => ([, sum]) => (sum.pods > 0 ? of(sum) : null);
   return table([
-    { title: "Class", of: ([name]) => name }, { title: "Running", number: true, of: ([, sum]) => amount(sum.running ?? sum.pods) },
+    { title: "Class", of: ([name]) => workload(name) }, { title: "Running", number: true, of: ([, sum]) => amount(sum.running ?? sum.pods) },
     { title: "CPUs a pod", number: true, of: a((sum) => amount(sum.cpu / sum.pods, 3)) }, { title: "Memory a pod", number: true, of: a((sum) => bytes(sum.memory / sum.pods)) },
     { title: "Soaking", number: true, help: "share of its pods whose threads are always runnable", of: a((sum) => percent((sum.soaking ?? 0) / sum.pods)) },
     { title: "Next pod", number: true, help: "probability that the next pod is of the class, mean of the nodes", of: ([, sum]) => (model.voting ? percent((sum.votes ?? 0) / model.voting) : "–") },

@@ -10,7 +10,8 @@ const RAW = { label: "raw", colour: "raw", width: 1 };
 const SMOOTH = { label: "smoothed", colour: "c1", width: 2 };
 const PEAK = { label: "predicted peak", colour: "c2", width: 1.5, dash: [6, 4] };
 const ROOM = [{ label: "at most", colour: "band", width: 1, band: 1 }, { label: "at least", colour: "band", width: 1 }, { label: "expected", colour: "c1", width: 2 }];
-const SIGNAL = [{ label: "signal", colour: "c1" }, { label: "cost", colour: "c2" }, { label: "capacity", colour: "c3" }];
+const SIGNAL = [{ label: "signal", colour: "c1" }];
+const COST = [{ label: "cost", colour: "c2" }, { label: "capacity", colour: "c3" }];
 const SCORE = [{ label: "score", colour: "c1", width: 2 }, { label: "threshold", colour: "c2", dash: [6, 4] }];
 
 export class NodeCharts {
@@ -28,9 +29,10 @@ export class NodeCharts {
     this.measured("CPU pressure", "cpu_pressure", percent, { floor: 0.05 });
     this.measured("Memory in use", "memory_util", percent, { max: 1.02 }, (row) => row.peak_memory / (data.machine.memory_bytes ?? row.capacity_memory));
     this.measured("Disk in use", "disk_util", percent, { floor: 0.05 });
-    this.measured("Network", "net_bytes", (value) => `${bytes(value)}/s`);
+    this.measured("Network", "net_bytes", (value) => `${bytes(value)}/s`, { binary: true });
     this.measured("Runnable threads", "procs_running", (value) => amount(value, 0));
-    this.add("Signal, and cost of one pod", (value) => amount(value, 3), SIGNAL, ({ estimate }) => estimated(estimate, "signal", "cost", "capacity"));
+    this.add("Signal", (value) => amount(value, 3), SIGNAL, ({ estimate }) => estimated(estimate, "signal"));
+    this.add("Capacity, and cost of one pod", (value) => amount(value, 3), COST, ({ estimate }) => estimated(estimate, "cost", "capacity"));
     this.add("Reject signal", percent, SCORE, ({ rejecting }) => [rejecting.times, rejecting.values[0], rejecting.values[1]], { max: 1.02, shade: () => this.rejecting });
   }
 

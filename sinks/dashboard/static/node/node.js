@@ -114,7 +114,7 @@ function facts({ newest: { availability, reject }, machine, predictions }) {
   if (machine.cpus) found.push(["Machine", `${machine.cpus} CPUs, ${bytes(machine.memory_bytes)}`]);
   if (reject) found.push(["Takes new work", reject.reject ? `no, for ${age((now() * 1000 - reject.since_us) / 1e6)}` : "yes"]);
   const prediction = predictions.at(-1);
-  if (prediction) found.push([`Peak within ${age(prediction.horizon_seconds)}`, prediction.violation >= 1 ? "not known until one has settled"
+  if (prediction) found.push([`Peak within ${age(prediction.horizon_seconds)}`, prediction.violation >= 1 ? "not known yet"
     : `${amount(prediction.peak_cpu, 2)} CPUs, ${bytes(prediction.peak_memory)}`]);
   return found;
 }

@@ -89,7 +89,7 @@ function accuracyTable(settled) {
   const title = h("h2", {}, "Peaks: stated and seen");
   if (!settled.length) return [title, note("wait", "Nothing has settled yet", "A prediction settles when its horizon has passed: an hour, six hours or a day after it was made.")];
   return [title, table([
-    { title: "Horizon", number: true, of: (row) => age(row.horizon_seconds) }, { title: "Model", of: (row) => row.model }, { title: "Nodes", number: true, of: (row) => whole(row.nodes) },
+    { title: "Horizon", of: (row) => age(row.horizon_seconds) }, { title: "Model", of: (row) => row.model }, { title: "Nodes", number: true, of: (row) => whole(row.nodes) },
     { title: "Settled", number: true, help: "predictions whose horizon has passed", of: (row) => whole(row.settled) },
     { title: "Seen above the peak", number: true, of: (row) => percent(row.violations) }, { title: "Saved against requests", number: true, of: (row) => percent(row.savings) },
   ], settled, { caption: "Accuracy by model" })];
@@ -98,7 +98,7 @@ function accuracyTable(settled) {
 function statedTable(stated) {
   if (!stated.length) return h("p", { class: "quiet" }, "None yet.");
   return table([
-    { title: "Horizon", number: true, of: (row) => age(row.horizon_seconds) }, { title: "Model", of: (row) => row.model }, { title: "States", number: true, help: "share of times above the peak", of: (row) => (row.violation >= 1 ? "nothing yet" : percent(row.violation)) },
+    { title: "Horizon", of: (row) => age(row.horizon_seconds) }, { title: "Model", of: (row) => row.model }, { title: "States", number: true, help: "share of times above the peak", of: (row) => (row.violation >= 1 ? "nothing yet" : percent(row.violation)) },
     { title: "Nodes", number: true, of: (row) => whole(row.nodes) },
   ], stated, { caption: "Predictions in force" });
 }

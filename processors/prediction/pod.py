@@ -6,7 +6,7 @@ forgotten when it was not used for a while. Where there is no Kubernetes a conta
 """
 
 from collections.abc import Container, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from processors.prediction.tier import pod_sum, priority
@@ -242,7 +242,12 @@ class Pods:
 
     def dump(self) -> dict[str, list[dict[str, Any]]]:
         """Return everything as JSON types."""
-        return {node: [asdict(pod) for pod in self.of(node).values()] for node in self._nodes}
+        # As `dataclasses.asdict`, which copies every value and takes ten times as long.
+        names = [field.name for field in fields(Pod)]
+        return {
+            node: [{name: getattr(pod, name) for name in names} for pod in self.of(node).values()]
+            for node in self._nodes
+        }
 
     def load(self, dumped: dict[str, list[dict[str, Any]]], slots: int, made: dict[str, int]) -> None:
         """Take over what `dump` returned.

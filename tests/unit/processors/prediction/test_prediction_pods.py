@@ -1,9 +1,14 @@
 """Pods that are young, known by their workload, over or gone; and how long they and their nodes are remembered."""
 
+from dataclasses import asdict
+
 import pytest
 
+from processors.prediction.pod import Pods
+from processors.rows.quota import NodeQuota
 from schemas.messages.prediction import Prediction, Resources
 from schemas.sections.prediction import PEAK_MODELS
+from schemas.sections.service import Process
 from tests.support.processors import telemetry
 from tests.support.processors.telemetry import block, stored
 from tests.unit.processors.prediction.fold.recordings import BEGIN, Stream, node_facts
@@ -175,3 +180,12 @@ def test_pods_that_are_told_before_any_block_are_known_with_the_first_window() -
         own = second_of(second, ["p"])
         messages += own if second >= 25 else own[1:]
     assert by_second(messages)[30].requested.cpu == 1.0
+
+
+def test_a_pod_is_dumped_with_all_its_fields() -> None:
+    pods = Pods(NodeQuota(Process()))
+    usage = telemetry.usage("n", BEGIN, [{"pod": "used", "cpu_cores": 0.25, "memory_bytes": 5e8}], seq=0)
+    assert [pod.uid for pod, _, _ in pods.use(usage, 5)] == ["used"]
+    pods.learn(telemetry.facts("n", "known", "shop/web", 1, requests={"cpu": 1.0}), 6)
+    assert pods.dump() == {"n": [asdict(pod) for pod in pods.of("n").values()]}
+    assert len(pods.dump()["n"]) == 2

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import nats.errors
+from nats.aio import client as library
 from nats.aio.client import Srv
 from nats.aio.msg import Msg
 from prometheus_client import Counter
@@ -18,10 +19,15 @@ from prometheus_client import Counter
 from bus.access import refusal
 from bus.access.credential import Credential
 from bus.access.refusal import Denials
+from bus.reading import tap
 from bus.reading.tap import Parser, Tapped
 from schemas import role
 
 log = logging.getLogger(__name__)
+
+# The client's own 32 KiB are an eighth of what the event loop reads at once: it would stop the transport after each
+# reading, and start it again when it has parsed the eighth piece.
+library.DEFAULT_BUFFER_SIZE = tap.PIECE_BYTES
 
 _REPLIES = (role.INBOX, role.ACROSS, "$JS.ACK.", "$JS.FC.")  # all but inboxes are what the server itself names
 

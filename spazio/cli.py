@@ -123,9 +123,7 @@ def process(settings: Settings) -> int:
     """Fold telemetry into availability."""
     from spazio.service import processing, service
 
-    return service.run(
-        "process", settings, lambda context: processing.run(context.client, context.live, context.health)
-    )
+    return service.run("process", settings, processing.serve)
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """`spazio sink NAME`: the commands that run one sink as a service."""
 
 import os
+from collections.abc import Awaitable
 
 import typer
 
@@ -9,6 +10,7 @@ from spazio.option import PIPELINE, with_settings
 
 app = typer.Typer(help="Run one sink as a service.", no_args_is_help=True)
 
+_REST_SECONDS = 0.02  # for which the history leaves small pieces of data to the kernel, so that they become large ones
 _NICENESS = 5  # of the history: its rows can wait in the streams, while placement waits for the other services
 
 
@@ -30,7 +32,12 @@ def history(settings: Settings) -> int:
     from spazio.service import service
 
     os.nice(_NICENESS)
-    return service.run("history", settings, lambda context: sink.run(context.client, context.live, context.health))
+
+    def work(context: service.Context) -> Awaitable[None]:
+        context.client.rest_seconds = _REST_SECONDS
+        return sink.run(context.client, context.live, context.health)
+
+    return service.run("history", settings, work)
 
 
 @app.command()

@@ -31,6 +31,7 @@ from schemas.subject import Names
 from spazio.service import folding
 from spazio.service.folding import ProcessorFold
 from spazio.service.liveness import loop_guard
+from spazio.service.service import Context
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,14 @@ AGGREGATE, FEDERATION, FORECAST, PREDICTION = "aggregate", "federation", "foreca
 _BLOCKS = ("samples", "pods", "edge")
 # Longest time for which a fold keeps the event loop from reading; Python's default is 5 ms.
 _SWITCH_SECONDS = 0.001
+# For which data from the server may wait, which is little beside the time for which messages are collected.
+_REST_SECONDS = 0.01
+
+
+async def serve(context: Context) -> None:
+    """Do the tasks with a connection that nothing else uses."""
+    context.client.rest_seconds = _REST_SECONDS
+    await run(context.client, context.live, context.health)
 
 
 async def run(client: Client, live: Live, health: Health) -> None:

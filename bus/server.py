@@ -5,6 +5,7 @@ The program is the one on PATH if its version suffices, else the one inside the 
 
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -20,6 +21,7 @@ from schemas.settings import Settings
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 _PORTS_TRIED = 100
+_ANY_PORT = range(15_000, 32_768)  # outgoing connections have those from 32,768 on
 _SPARE_BYTES = 2 << 30  # for streams of another prefix, as a replay makes them
 # After this line of its log the server refuses a stream, even with space on the disk, until it is started again.
 WRITE_FAILED = b"Critical write error"
@@ -84,7 +86,10 @@ def find() -> Program:
 
 
 def free_port(first: int, *, option: str = "--nats-port", besides: Collection[int] = ()) -> int:
-    """Return the first free loopback port from `first` on; 0 asks the kernel for any.
+    """Return the first free loopback port from `first` on; 0: any.
+
+    Any port is one below those that the kernel gives to outgoing connections. One of these could be taken before the
+    service listens on it.
 
     Args:
         first: The port that is wanted.
@@ -94,7 +99,8 @@ def free_port(first: int, *, option: str = "--nats-port", besides: Collection[in
     Raises:
         Unusable: A hundred consecutive ports are in use.
     """
-    for port in range(first, min(first + _PORTS_TRIED, 65_536)) if first else [0]:
+    ports = range(first, min(first + _PORTS_TRIED, 65_536)) if first else random.sample(_ANY_PORT, _PORTS_TRIED)
+    for port in ports:
         if port in besides:
             continue
         with socket.socket() as probe:
@@ -103,8 +109,9 @@ def free_port(first: int, *, option: str = "--nats-port", besides: Collection[in
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return int(probe.getsockname()[1])
-    raise Unusable(f"ports {first} to {first + _PORTS_TRIED - 1} are all in use: choose another with {option}")
+            return port
+    tried = f"ports {first} to {first + _PORTS_TRIED - 1}" if first else f"{_PORTS_TRIED} ports that were tried"
+    raise Unusable(f"{tried} are all in use: choose another with {option}")
 
 
 def write_config(settings: Settings, port: int, accounts: Path | None = None) -> Path:

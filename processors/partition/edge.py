@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from processors import decode
+from processors.decode import Block
 from processors.estimation.state import RESOURCES, State
 from processors.model import keyed_sum
 from processors.partition.partition import Partition
 from schemas import codec
 from schemas.messages.base import VERSION
-from schemas.messages.telemetry import EdgeBlock, SampleBlock
+from schemas.messages.telemetry import EdgeBlock
 from schemas.sections.estimation import FEATURES
 from schemas.settings import Settings
 from schemas.subject import Names, token
@@ -56,9 +58,10 @@ class Edge:
         self._always = settings.estimate_form.startswith("kalman")
 
     def event(self, payload: bytes) -> None:
-        """Fold a `ContainerEvent`."""
+        """Fold a `ContainerEvent`; ignore what is none."""
+        events, _ = self._decode(self._subjects["containers"], payload)
         for partition in (self._partition, self._centre):
-            partition.fold([(self._subjects["containers"], payload)])
+            partition.fold_decoded(events)
 
     def adopt(self, payload: bytes) -> None:
         """Take over the global `Model`.
@@ -66,10 +69,11 @@ class Edge:
         Raises:
             codec.Refused: It is not one.
         """
+        models, refused = self._decode(self._model_subject, payload)
+        if refused:
+            raise codec.Refused(refused[0][1])
         for partition in (self._partition, self._centre):
-            _, refusals = partition.fold([(self._model_subject, payload)])
-            if refusals:
-                raise codec.Refused(refusals[0].reason)
+            partition.fold_decoded(models)
 
     def block(self, payload: bytes) -> bytes | None:
         """Fold a `SampleBlock` and return the `EdgeBlock` in its place; None: it is not newer than the last.
@@ -77,13 +81,15 @@ class Edge:
         Raises:
             codec.Refused: It is not one, or has numbers out of range.
         """
-        block, before = codec.decode(SampleBlock, payload), self._partition.state(self._node)
-        _, refusals = self._partition.fold([(self._subjects["samples"], payload)])
-        if refusals:
-            raise codec.Refused(refusals[0].reason)
+        blocks, refused = self._decode(self._subjects["samples"], payload)
+        if refused:
+            raise codec.Refused(refused[0][1])
+        before = self._partition.state(self._node)
+        self._partition.fold_decoded(blocks)
         after = self._partition.state(self._node)
         if after is None or (before is not None and before.at_us[0] == after.at_us[0]):
             return None
+        (block,) = (item for item in blocks if isinstance(item, Block))
         encoded = _encode(self._fields(block, after, before)).encode()
         self._centre.fold([(self._subjects["edge"], encoded)])
         return encoded
@@ -105,26 +111,30 @@ class Edge:
             raise ValueError(f"state is not of node {self._node}")
         self._partition, self._centre = both
 
-    def _fields(self, block: SampleBlock, state: State, before: State | None) -> dict[str, Any]:
+    def _decode(self, subject: str, payload: bytes) -> tuple[list[decode.Item], list[tuple[int, str]]]:
+        return decode.messages([(subject, payload)], self._model_subject)
+
+    def _fields(self, block: Block, state: State, before: State | None) -> dict[str, Any]:
         """Return the fields of a block, without those at their defaults or as last sent."""
-        fields: dict[str, Any] = {"v": VERSION, "node": block.node, "boot": block.boot, "seq": block.seq}
-        if block.step_us != EdgeBlock.model_fields["step_us"].default:
-            fields["step_us"] = block.step_us
+        head = block.message
+        fields: dict[str, Any] = {"v": VERSION, "node": head.node, "boot": head.boot, "seq": head.seq}
+        if head.step_us != EdgeBlock.model_fields["step_us"].default:
+            fields["step_us"] = head.step_us
         fields["usage"] = _usage(dict(zip(self._partition.features, state.usage[0].tolist(), strict=True)))
-        if (pods := _last(block, "pods")) is not None:
-            fields["pods"] = round(pods)
+        if (pods := _measured(block, "pods")).size:
+            fields["pods"] = round(float(pods[-1]))
         if waiting := round(float(state.waiting[0]), _WAITING_DECIMALS):
             fields["waiting"] = waiting
         if not math.isnan(cores := float(state.running[0])):
             fields["cores"] = _short(round(cores, _CORES_DECIMALS))
-        pressure = any(value is not None for value in _column(block, "cpu_pressure"))
-        size = {"cpus": block.cpus, "memory_bytes": block.memory_bytes, "pressure": pressure}
-        sized = size != self._size or block.seq - self._sized_seq >= self._settings.edge.model_seconds
-        offset = block.at_us - block.seq * 1_000_000
+        pressure = bool(_measured(block, "cpu_pressure").size)
+        size = {"cpus": head.cpus, "memory_bytes": head.memory_bytes, "pressure": pressure}
+        sized = size != self._size or head.seq - self._sized_seq >= self._settings.edge.model_seconds
+        offset = head.at_us - head.seq * 1_000_000
         if sized or abs(offset - self._offset_us) > _CLOCK_US:
-            fields["at_us"], self._offset_us = block.at_us, offset
+            fields["at_us"], self._offset_us = head.at_us, offset
         if sized:
-            fields["size"], self._size, self._sized_seq = size, size, block.seq
+            fields["size"], self._size, self._sized_seq = size, size, head.seq
         if sized or self._always or self._astray(before):
             fields["moment"] = self._triangle(state.moment[0])
         return fields
@@ -173,11 +183,7 @@ def _short(value: float) -> float:
     return int(value) if value in (0.0, 1.0) else value
 
 
-def _column(block: SampleBlock, metric: str) -> list[float | None]:
-    if metric not in block.metrics:
-        return []
-    return block.values[block.metrics.index(metric) :: len(block.metrics)]
-
-
-def _last(block: SampleBlock, metric: str) -> float | None:
-    return next((value for value in reversed(_column(block, metric)) if value is not None), None)
+def _measured(block: Block, metric: str) -> Array:
+    """Return the samples of a metric that are not missing."""
+    column = decode.samples([block])[0, :, decode.COLUMNS[metric]]
+    return column[~np.isnan(column)]

@@ -79,8 +79,12 @@ class Partition:
             What to publish, in the order of the messages that it came of, and what could not be used. Folding the same
             messages in other groups gives the same outputs in the same order.
         """
-        outputs: list[Output] = []
         items, refused = decode.messages(messages, self._names.model, leave=self._memo)
+        return self.fold_decoded(items), [InvalidMessage(index, reason) for index, reason in refused]
+
+    def fold_decoded(self, items: Sequence[decode.Item]) -> list[Output]:
+        """Fold valid messages in stream order; return what to publish."""
+        outputs: list[Output] = []
         state = self._state
         for step, watermark in plan.steps(items, state.watermark, self._admit):
             if isinstance(step, plan.Fold):
@@ -92,7 +96,7 @@ class Partition:
             else:
                 state.adopt(step.model)
             state.watermark = watermark
-        return outputs, [InvalidMessage(index, reason) for index, reason in refused]
+        return outputs
 
     def _admit(self, item: decode.Item, second: int) -> plan.Entry | Tally | None:
         """Return what is to be folded of a message; nothing of a node that may have no state."""

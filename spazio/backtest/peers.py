@@ -1,8 +1,8 @@
 """What others predict, for every time of a whole day at once: N-sigma, RC-like, their maximum, Borg-default.
 
-The definitions are those of Google's simulator (`tests.support.processors.simulator`), which takes one snapshot after
-another; here all machines are there all day and each requests one core, so whole days can be computed as arrays. The
-grids are wide on purpose: no peer should lose because its best setting was not tried.
+The definitions are those of Google's simulator (googleinterns/cluster-resource-forecast), which takes one snapshot
+after another; here all machines are there all day and each requests one core, so whole days can be computed as arrays.
+The grids are wide on purpose: no peer should lose because its best setting was not tried.
 """
 
 from collections.abc import Iterator

@@ -116,7 +116,7 @@ def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
         part[node, slot] = 0.0
 
 
-def follow(state: State, soaking: NDArray[np.int64]) -> State:
+def adopt_soaking(state: State, soaking: NDArray[np.int64]) -> State:
     """Return the state with these labels as soaking classes where a node has run them for some seconds at most.
 
     Pods may end before a node can tell by itself, which takes four seconds of one of them; the cluster can tell.

@@ -112,7 +112,7 @@ class Workloads:
         used = np.minimum(block.used, size[:, None, :])
         block = block._replace(used=used)
         soaking = self._cluster.label[self._cluster.soaking > classes.SOAKING]
-        before = classes.follow(table.take(self._state, rows), soaking)
+        before = classes.adopt_soaking(table.take(self._state, rows), soaking)
         hold = nodes.churn & self._estimate.hold_in_churn
         after = classes.update(before, block, nodes.full, hold, memory=self._estimate.memory_seconds)
         table.put(self._state, rows, after)

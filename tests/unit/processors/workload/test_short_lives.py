@@ -43,8 +43,8 @@ def test_a_node_takes_a_class_for_what_it_is_elsewhere_until_it_has_run_it_for_l
     held: float, label: int, expected: float
 ) -> None:
     state = watched(0.2, held)._replace(label=np.full((1, 1), label, dtype=np.int64))
-    followed = classes.follow(state, np.array([0], dtype=np.int64))
-    assert followed.kind[0, 0] == expected
+    adopted = classes.adopt_soaking(state, np.array([0], dtype=np.int64))
+    assert adopted.kind[0, 0] == expected
     assert state.kind[0, 0] == 0.2
 
 

@@ -10,6 +10,7 @@ So how messages are grouped changes nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,13 +151,11 @@ class PredictionPartition:
         if watermark is not self._watermark:
             outputs += self._advance(watermark, block.message_index)
         at_us = head.at_us + head.step_us * (head.samples - 1)
-        second, window_now, check = at_us // 1_000_000, self._windows.get(node), None
-        number, check_number = second // predict.update_seconds, second // predict.check_seconds
-        if window_now is None or window_now.number != number or self._last_checks.get(node) != check_number:
-            check = due(at_us, window_now, self._last_checks.get(node), lambda: self._pods.of(node), predict)
-            self._last_checks[node] = check_number
-            if window_now is None or window_now.number != number:
-                window_now = self._windows[node] = Window(number)
+        second, window_now = at_us // 1_000_000, self._windows.get(node)
+        check = due(at_us, window_now, self._last_checks.get(node), partial(self._pods.of, node), predict)
+        self._last_checks[node] = second // predict.check_seconds
+        if window_now is None or window_now.number != second // predict.update_seconds:
+            window_now = self._windows[node] = Window(second // predict.update_seconds)
         self._pending[node] = _Pending(block, self._nodes.slot(node), at_us, check)
         cpu, memory = usage
         window_now.node.add(

@@ -94,7 +94,7 @@ def free_port(first: int, *, option: str = "--nats-port", besides: Collection[in
     Args:
         first: The port that is wanted.
         option: The command-line option, named in the error, that chooses another port.
-        besides: Ports that are given away, though nobody listens on them yet.
+        besides: Ports that are reserved for other services, which do not listen on them yet.
 
     Raises:
         Unusable: A hundred consecutive ports are in use.

@@ -25,13 +25,13 @@ class Floods:
 
     def beyond(self, messages: Sequence[Received]) -> set[str]:
         """Count messages that were read; return the nodes of which more came than their credit."""
+        if not messages:
+            return set()
         sent: Counter[str] = Counter()
         for subject, count in Counter(message.subject for message in messages).items():
             kind, node = kind_and_node(subject)
             if kind in self._kinds:
                 sent[node] += count
-        if not messages:
-            return set()
         first_us, last_us = messages[0].stored_us, messages[-1].stored_us
         return {node for node, count in sent.items() if self._spend(node, count, first_us, last_us)}
 
@@ -44,10 +44,15 @@ class Floods:
         return left < 0
 
 
+def newest(messages: Sequence[Received]) -> set[int]:
+    """Return the indexes of the newest message of each subject; the last of all is one of them."""
+    return set({message.subject: index for index, message in enumerate(messages)}.values())
+
+
 def without(
     messages: Sequence[Received], nodes: Collection[str], kinds: Collection[str]
 ) -> tuple[list[Received], set[str]]:
-    """Leave out what nodes have flooded a task with; the newest message of each subject stays, and the last of all.
+    """Leave out what nodes have flooded a task with; the newest message of each subject stays.
 
     Args:
         messages: In stream order.
@@ -57,11 +62,10 @@ def without(
     Returns:
         What stays, and the nodes of which something was left out.
     """
-    newest = {message.subject: index for index, message in enumerate(messages)}
-    last, kept, flooded = len(messages) - 1, list[Received](), set[str]()
+    stays, kept, flooded = newest(messages), list[Received](), set[str]()
     for index, message in enumerate(messages):
         kind, node = kind_and_node(message.subject)
-        if node in nodes and kind in kinds and index not in (newest[message.subject], last):
+        if node in nodes and kind in kinds and index not in stays:
             flooded.add(node)
         else:
             kept.append(message)

@@ -143,10 +143,10 @@ class Shedding:
             return list(messages)
         if patient:
             self._batches[task] = number = self._batches.get(task, 0) + 1
-            newest: Collection[int] = () if number % _THINNED else range(len(messages))
+            wanted: Collection[int] = () if number % _THINNED else range(len(messages))
         else:
-            newest = {message.subject: index for index, message in enumerate(messages)}.values()
-        wanted, last = set(newest), len(messages) - 1
+            wanted = flood.newest(messages)
+        last = len(messages) - 1
         return [
             message
             for index, message in enumerate(messages)
@@ -188,9 +188,11 @@ class Thinning:
         return kept
 
     def _calm(self, messages: list[Received]) -> list[Received]:
-        """Return messages that were read without what nodes have flooded the task with, if processors are behind."""
-        nodes = self._floods.beyond(messages)
-        if not nodes or not self._shedding.pressed():
+        """Return messages that were read without what nodes have flooded the task with, if processors are behind.
+
+        Nothing is counted while none is: it would cost more than what it is for.
+        """
+        if not self._shedding.pressed() or not (nodes := self._floods.beyond(messages)):
             return messages
         kept, flooded = flood.without(messages, nodes, self._shedding.blocks)
         if left_out := len(messages) - len(kept):

@@ -1,7 +1,7 @@
 """What was last reported of the classes of each node, and what is worth a report at once.
 
-A class whose cost was assumed and is measured now is: whoever places pods admits one of an unknown kind and waits for
-that, though the room may be as large as it was assumed to be.
+A class whose cost has become known is: the extender admits one pod of an unknown kind and waits for that, though the
+room may be as large as it was assumed to be.
 """
 
 from collections.abc import Mapping
@@ -93,5 +93,6 @@ def load(template: Reported, arrays: Mapping[str, NDArray[Any]]) -> Reported:
     Raises:
         ValueError: An array is missing or of another shape.
     """
-    known = arrays.get("known", np.zeros(arrays["told"].shape, np.bool_)) if "told" in arrays else None
-    return table.restore(template, {} if known is None else {"room": arrays["told"], "known": known})
+    if (room := arrays.get("told")) is None:
+        raise ValueError("state has no array told")
+    return table.restore(template, {"room": room, "known": arrays.get("known", np.zeros(room.shape, np.bool_))})

@@ -38,9 +38,9 @@ class Process(Section):
     )
     shed: bool = Field(
         True,
-        description="Leave out predictions, and then older blocks, while the machine cannot keep up, so that "
-        "availability stays fresh; what is skipped is counted. Without it everything is folded, however late, and a "
-        "replay of the streams gives the same rows. A replay of a history turns it off.",
+        description="Leave out floods of single nodes, then predictions, and then older blocks, while the machine "
+        "cannot keep up, so that availability stays fresh; what is left out is counted. Without it everything is "
+        "folded, however late, and a replay of the streams gives the same rows. A replay of a history turns it off.",
     )
     failover_seconds: float = Field(
         3,

@@ -189,7 +189,7 @@ class _Up:
         self._tasks[recipe.name] = asyncio.create_task(made.run(), name=recipe.name)
 
     def _environ(self, name: str, replica: int) -> dict[str, str]:
-        self._write_settings()  # whatever has become of the file since
+        self._write_settings()  # the file may have been damaged since
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
         offset = machine.port_offset(name, replica)
         http = monitor.beside(self._settings.http, offset) if offset else self._settings.http

@@ -15,6 +15,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 
 _PART_SECONDS = 0.3
+_AWAY = "it went away, or did not answer in time: try again"
 
 
 class Unreachable(RuntimeError):
@@ -80,10 +81,8 @@ async def dial(settings: Settings) -> AsyncIterator[Connection]:
     try:
         yield client
     except errors.REQUEST_FAILED as error:
-        reason = (
-            str(error) if client.is_connected and str(error) else "it went away, or did not answer in time: try again"
-        )
-        raise Unreachable(f"{settings.nats_shown}: {reason}") from error
+        reason = str(error) if client.is_connected else ""
+        raise Unreachable(f"{settings.nats_shown}: {reason or _AWAY}") from error
     finally:
         with contextlib.suppress(OSError):  # the server has gone without a goodbye
             await client.close()

@@ -87,7 +87,7 @@ def set_back(running: Up, copy: Path) -> None:
 def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tmp_path: Path) -> None:
     with up(tmp_path / "data", "--processors", "2") as running:
         until(running.is_cached, 10, "this host in the cache")
-        running.folder.joinpath("run", "settings.toml").write_text("[garbage")  # written anew with each start
+        running.folder.joinpath("run", "settings.toml").write_text("[garbage")  # each start writes it
         for name in (*SERVICES, "process-2", "nats"):
             old = running.pid(name)
             os.kill(old, signal.SIGKILL)

@@ -45,5 +45,5 @@ def test_of_a_state_of_an_earlier_version_nothing_is_taken_for_known() -> None:
     old = reported.load(template, arrays)
     assert np.array_equal(old.room, state.room)
     assert not old.known.any()
-    with pytest.raises(ValueError, match="state has no array room"):
+    with pytest.raises(ValueError, match="state has no array told"):
         reported.load(template, {})

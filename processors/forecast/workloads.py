@@ -84,7 +84,7 @@ class Forecasts:
         live = [reported for _, (at, reported) in sorted(self._sums.items()) if abs(at - period) <= silent]
         at_us = period * self._seconds * 1_000_000
         total = share.bounded(sums.add(live))
-        self._accuracy.judge(at_us, {name: own.used for name, own in total.items()})
+        self._accuracy.score(at_us, {name: own.used for name, own in total.items()})
         seen = self._history.observe(at_us, total)
         made = forecast.forecasts(
             at_us, seen, chosen=self.params.model, target=self.params.target, fitted=self.params.fitted

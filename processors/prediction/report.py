@@ -113,7 +113,7 @@ def fields(
     lent, capacity = _rounded(result.mid[rows]).tolist(), _rounded(more.capacity[rows]).tolist()
     listed: list[Any] = by_group.tolist()
     is_known: list[Any] = np.logical_not(np.isnan(by_group).any(axis=3)).tolist()
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         violation = more.violation[row]
         yield (
             row,
@@ -122,23 +122,23 @@ def fields(
                 "at_us": int(more.at_us[row]),
                 "horizon_seconds": float(settings.horizon_seconds),
                 "model": settings.model,
-                "peak": _resources(listed[place][group.NODE][chosen]),
-                "assumed": [name for name, is_assumed in zip(RESOURCES, assumed[place], strict=True) if is_assumed]
+                "peak": _resources(listed[index][group.NODE][chosen]),
+                "assumed": [name for name, is_assumed in zip(RESOURCES, assumed[index], strict=True) if is_assumed]
                 or None,
                 "violation": None if np.isnan(violation) else float(np.round(violation, _SHARES)),
                 "peaks": {
                     group: {
-                        model: _resources(listed[place][number_of_group][number])
+                        model: _resources(listed[index][number_of_group][number])
                         for number, model in enumerate(PEAK_MODELS)
-                        if is_known[place][number_of_group][number]
+                        if is_known[index][number_of_group][number]
                     }
                     for number_of_group, group in enumerate(GROUPS)
-                    if any(is_known[place][number_of_group])
+                    if any(is_known[index][number_of_group])
                 },
-                "capacity": _resources(capacity[place]),
-                **{name: _resources(values[place]) for name, values in pairs.items()},
+                "capacity": _resources(capacity[index]),
+                **{name: _resources(values[index]) for name, values in pairs.items()},
                 "formula": settings.formula,
-                "mid": {formula: _resources(lent[place][number]) for number, formula in enumerate(FORMULAS)},
+                "mid": {formula: _resources(lent[index][number]) for number, formula in enumerate(FORMULAS)},
                 "accuracy": _accuracies(more.accuracy, row),
                 "windows": int(more.windows[row]),
                 "reason": REASONS[reason[row]],

@@ -62,7 +62,7 @@ def follow(state: State, source: npt.NDArray[np.intp], kept: npt.NDArray[np.bool
     """
     filtered = state.filtered.copy()
     # Most directions stay where they are, so only the others are moved.
-    node, place = np.nonzero(kept & (source != np.arange(source.shape[1])))
-    filtered[node, place] = state.filtered[node, source[node, place]]
+    node, direction = np.nonzero(kept & (source != np.arange(source.shape[1])))
+    filtered[node, direction] = state.filtered[node, source[node, direction]]
     filtered[~kept] = np.nan
     return State(filtered)

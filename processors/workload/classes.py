@@ -240,8 +240,8 @@ def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDA
     rest = usage.rest / usage.amount
     least = rest - lost / usage.amount
     # Between the two bounds of what was in no pod, a block says nothing new.
-    known = np.where((lost > 0) & (least <= state.rest.mean) & (state.rest.mean <= rest), np.nan, rest)
-    rest = np.where((lost > 0) & (state.rest.mean < least), least, known)
+    informative = np.where((lost > 0) & (least <= state.rest.mean) & (state.rest.mean <= rest), np.nan, rest)
+    rest = np.where((lost > 0) & (state.rest.mean < least), least, informative)
     costs = np.where(state.label[..., None] >= 0, slope(state) * usage.counted, 0.0)
     serving = np.where((state.kind <= SOAKING)[..., None], usage.used - costs, 0.0)
     drift = over_slots(serving)

@@ -1,7 +1,7 @@
 """What was last reported of the classes of each node, and what is worth a report at once.
 
-A class whose cost has become known is: the extender admits one pod of an unknown kind and waits for that, though the
-room may be as large as it was assumed to be.
+A class whose cost was assumed and is measured now is: the extender admits one pod of an unknown kind and waits for
+that, though the room may be as large as it was assumed to be.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ class Reported(NamedTuple):
 
     Attributes:
         room: (nodes, classes) pods that fit; NaN: nothing was reported.
-        known: (nodes, classes) True: most of the cost was measured.
+        measured: (nodes, classes) True: most of the cost was measured.
     """
 
     room: NDArray[np.float64]
-    known: NDArray[np.bool_]
+    measured: NDArray[np.bool_]
 
 
 def init(nodes: int, slots: int) -> Reported:
@@ -38,7 +38,7 @@ def init(nodes: int, slots: int) -> Reported:
 
 def clear(state: Reported, row: int, slot: int) -> None:
     """Forget what was reported of a slot whose class changes, in place."""
-    state.room[row, slot], state.known[row, slot] = np.nan, False
+    state.room[row, slot], state.measured[row, slot] = np.nan, False
 
 
 def adopt(state: Reported, slots: int, before: Mapping[int, int], labels: list[int]) -> Reported:
@@ -65,10 +65,10 @@ def moved(state: Reported, rows: NDArray[np.intp], room: Room, slots: int, param
         params: The change of room that is worth a report.
     """
     width = room.label.shape[1]
-    reported, known = state.room[rows, :width], state.known[rows, :width]
+    reported, measured = state.room[rows, :width], state.measured[rows, :width]
     least = np.maximum(params.change_pods, CHANGE_SHARE * reported)
     changed = np.abs(room.available - reported) >= least
-    changed |= (room.assumed <= MOSTLY_ASSUMED) & ~known & ~np.isnan(reported)
+    changed |= (room.assumed <= MOSTLY_ASSUMED) & ~measured & ~np.isnan(reported)
     changed[:, :slots] |= np.isnan(reported[:, :slots])
     return np.asarray(np.any((room.label >= 0) & changed, axis=1))
 
@@ -77,12 +77,12 @@ def tell(state: Reported, rows: NDArray[np.intp], room: Room, due: NDArray[np.bo
     """Remember what is reported of those nodes (nodes,) that are due, in place."""
     label, width = room.label[due], room.label.shape[1]
     state.room[rows[due], :width] = np.where(label >= 0, room.available[due], np.nan)
-    state.known[rows[due], :width] = (label >= 0) & (room.assumed[due] <= MOSTLY_ASSUMED)
+    state.measured[rows[due], :width] = (label >= 0) & (room.assumed[due] <= MOSTLY_ASSUMED)
 
 
 def dump(state: Reported) -> dict[str, NDArray[Any]]:
     """Return the arrays by the names that checkpoints have for them."""
-    return {"told": state.room, "known": state.known}
+    return {"told": state.room, "known": state.measured}
 
 
 def load(template: Reported, arrays: Mapping[str, NDArray[Any]]) -> Reported:
@@ -95,4 +95,4 @@ def load(template: Reported, arrays: Mapping[str, NDArray[Any]]) -> Reported:
     """
     if (room := arrays.get("told")) is None:
         raise ValueError("state has no array told")
-    return table.restore(template, {"room": room, "known": arrays.get("known", np.zeros(room.shape, np.bool_))})
+    return table.restore(template, {"room": room, "measured": arrays.get("known", np.zeros(room.shape, np.bool_))})

@@ -88,17 +88,17 @@ class Accuracy:
         self._rows: dict[Workload, int] = {}
         self._state = _empty(0)
 
-    def judge(self, at_us: int, used: Mapping[Workload, tuple[float, float]]) -> None:
-        """Judge the forecasts of this time and before.
+    def score(self, at_us: int, used: Mapping[Workload, tuple[float, float]]) -> None:
+        """Score the forecasts of this time and before.
 
         Args:
             at_us: Event time.
             used: Cores and bytes of all pods of each workload then.
         """
-        known = [name for name in used if name in self._rows]
-        rows = np.array([self._rows[name] for name in known], np.intp)
+        observed = [name for name in used if name in self._rows]
+        rows = np.array([self._rows[name] for name in observed], np.intp)
         state = self._state
-        usage = np.array([used[name] for name in known]).reshape(-1, 1, len(RESOURCES), 1)
+        usage = np.array([used[name] for name in observed]).reshape(-1, 1, len(RESOURCES), 1)
         seconds = np.maximum(at_us - state.at_us[rows], 0) / 1e6 * (state.at_us[rows] > 0)
         half_life = np.maximum(_HORIZONS * state.horizon[rows], _LEAST_SECONDS)
         state.sums[rows] *= np.exp2(-seconds / half_life)[:, None, None, None]
@@ -119,8 +119,8 @@ class Accuracy:
             made: By workload, and by model in cores and bytes.
         """
         fresh = [name for name in made if name not in self._rows][: _MOST_WORKLOADS - len(self._rows)]
-        known = len(self._rows)
-        self._rows.update((name, known + index) for index, name in enumerate(fresh))
+        count = len(self._rows)
+        self._rows.update((name, count + index) for index, name in enumerate(fresh))
         if (short := len(self._rows) - len(self._state.at_us)) > 0:
             self._state = table.extend(self._state, _empty(max(16, short, len(self._rows) // 2)))
         for horizon, (name, amounts) in zip(horizons, made.items(), strict=True):

@@ -166,5 +166,5 @@ def _within(spare: Quantities, needed: Quantities, allocatable: Array) -> Array:
 
 def _whole(numbers: Array) -> Quantities:
     """Return integers; beyond any machine (infinite, too) counts as 2^50, so that sums of it stay integers."""
-    known = np.where(np.isnan(numbers), 0.0, numbers)
-    return np.minimum(np.maximum(known, -_LARGEST), _LARGEST).astype(np.int64)
+    filled = np.where(np.isnan(numbers), 0.0, numbers)
+    return np.minimum(np.maximum(filled, -_LARGEST), _LARGEST).astype(np.int64)

@@ -43,21 +43,21 @@ async def test_what_was_exported_and_changed_comes_back_changed(
     settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await asyncio.to_thread(histograms.export, settings, tmp_path / "out") == 0
-    (place,) = (tmp_path / "out").rglob("=5F=5Fnode=5F=5F.json")
-    assert place.parent.name == "n_1"
-    document = json.loads(place.read_text())
+    (file,) = (tmp_path / "out").rglob("=5F=5Fnode=5F=5F.json")
+    assert file.parent.name == "n_1"
+    document = json.loads(file.read_text())
     assert document["UID"] == "__node__"
     document["CPU"]["bucketWeights"] = {"99": 10000}
-    place.write_text(json.dumps(document))
+    file.write_text(json.dumps(document))
     stranger = tmp_path / "out" / "stranger"
     stranger.mkdir()
-    (stranger / place.name).write_text(json.dumps(document))
+    (stranger / file.name).write_text(json.dumps(document))
     assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 0
     captured = capsys.readouterr()
     assert "1 skipped" in captured.out
     assert "stranger" in captured.err
     assert await asyncio.to_thread(histograms.export, settings, tmp_path / "again") == 0
-    (stranger / place.name).unlink()
+    (stranger / file.name).unlink()
     assert files(tmp_path / "again") == files(tmp_path / "out")
 
 
@@ -66,11 +66,11 @@ async def test_checkpoints_of_the_vpa_go_out_and_come_back(
     settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await asyncio.to_thread(histograms.export, settings, tmp_path / "out", "vpa") == 0
-    (place,) = (tmp_path / "out").rglob("=5F=5Fnode=5F=5F.json")
-    document = json.loads(place.read_text())
+    (file,) = (tmp_path / "out").rglob("=5F=5Fnode=5F=5F.json")
+    document = json.loads(file.read_text())
     assert document["status"]["version"] == "v3"
     document["status"]["cpuHistogram"]["bucketWeights"] = {"99": 10000}
-    place.write_text(json.dumps(document))
+    file.write_text(json.dumps(document))
     assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out", "vpa") == 0
     assert "0 skipped" in capsys.readouterr().out
     assert await asyncio.to_thread(histograms.export, settings, tmp_path / "again") == 0
@@ -109,9 +109,9 @@ async def test_nothing_is_taken_while_processors_run_and_nothing_exported_before
     assert "export" in capsys.readouterr().err
     partition = PredictionPartition(settings, 0)
     partition.fold(calm("n", range(70)))
-    place = tmp_path / "out" / "n" / "x.json"
-    place.parent.mkdir(parents=True)
-    place.write_text(json.dumps(exchange.write_koordinator(next(partition.models())[1])))
+    file = tmp_path / "out" / "n" / "x.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(exchange.write_koordinator(next(partition.models())[1])))
     with running(settings, "process"):
         async with asyncio.timeout(20):
             while not await worker_pool.replicas(client, settings.prefix):  # noqa: ASYNC110 # another process starts

@@ -47,7 +47,7 @@ HONEST = Lie()
 
 
 class Cluster:
-    """The nodes' messages in, what is said of them out; second by second, as the streams carry it."""
+    """The nodes' messages in, what is published of them out; second by second, as the streams carry it."""
 
     def __init__(self) -> None:
         self._partitions = [
@@ -204,10 +204,10 @@ def _all(second: int, of_liar: Sequence[tuple[str, bytes]]) -> list[tuple[str, b
 def run(
     lies: Sequence[Lie], *, sized: bool = True, seconds: int = LONG
 ) -> tuple[list[dict[str, Availability]], Cluster]:
-    """Return what is said of all nodes in each second in which the liar says these lies in turn.
+    """Return what is published of all nodes in each second in which the liar says these lies in turn.
 
     Args:
-        lies: Said one after another, and again from the first.
+        lies: In force one after another, and again from the first.
         known: Whether the liar was one of the honest nodes until then; else it is new.
         seconds: How long it goes on.
     """

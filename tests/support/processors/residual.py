@@ -22,6 +22,6 @@ def taught(values: Array) -> residuals.Table:
     """Return a table of these z (values,) at the first time of day."""
     table = residuals.empty(1)
     counts = table.counts.copy()
-    for place in np.floor((values + 5.0) / 0.1 + 1e-9).astype(int):
-        counts[0, 0, place] += 1
+    for bucket in np.floor((values + 5.0) / 0.1 + 1e-9).astype(int):
+        counts[0, 0, bucket] += 1
     return residuals.Table(counts)

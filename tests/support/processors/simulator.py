@@ -149,9 +149,9 @@ def _warm(state: State, minimum_samples: int) -> NDArray[np.bool_]:
 
 def _linear(ordered: Array, count: NDArray[np.intp], fraction: float) -> Array:
     """Interpolate between the two samples around the percentile; `ordered` (tasks, history) has its NaN behind."""
-    place = fraction * np.maximum(count - 1, 0)
-    below = np.floor(place).astype(np.intp)
+    position = fraction * np.maximum(count - 1, 0)
+    below = np.floor(position).astype(np.intp)
     tasks = np.arange(len(ordered))
     low, high = ordered[tasks, below], ordered[tasks, np.minimum(below + 1, np.maximum(count - 1, 0))]
-    between: Array = low + (high - low) * (place - below)
+    between: Array = low + (high - low) * (position - below)
     return between

@@ -1,4 +1,4 @@
-"""Messages about containers, pods and what Kubernetes knows, for tests: small, valid, told apart by a number."""
+"""Messages about containers, pods and what Kubernetes knows, for tests: small, valid, distinct by a number."""
 
 from schemas.messages.base import Message
 from schemas.messages.facts import NodeFacts, PodFacts, Taint

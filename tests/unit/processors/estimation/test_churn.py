@@ -231,7 +231,9 @@ def test_a_reboot_ends_the_windows_of_the_boot_before() -> None:
 
 
 @given(st.lists(st.integers(0, 100 * SECOND), max_size=30), st.randoms(use_true_random=False))
-def test_windows_are_the_same_in_any_order_and_however_often_events_are_told(times: list[int], random: object) -> None:
+def test_windows_are_the_same_in_any_order_and_however_often_events_are_reported(
+    times: list[int], random: object
+) -> None:
     settle = 2 * SECOND
     shuffled = times + times[: len(times) // 2]
     random.shuffle(shuffled)  # type: ignore[attr-defined]

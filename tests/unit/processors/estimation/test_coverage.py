@@ -25,7 +25,7 @@ LONG = (*AFTER, 300, 600)
 
 
 class Reported(NamedTuple):
-    """What was said of each node so many seconds after the first pod, and the truth."""
+    """What was published of each node so many seconds after the first pod, and the truth."""
 
     after: int
     truth: float

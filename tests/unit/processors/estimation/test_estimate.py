@@ -175,7 +175,7 @@ def test_bounds_enclose_availability_and_hold_nine_times_in_ten() -> None:
 
 
 def scripted(form: str) -> list[Availability]:
-    """Run a node whose pods go from 1 to 5 and back; what it said, in order."""
+    """Run a node whose pods go from 1 to 5 and back; what it published, in order."""
     random = np.random.default_rng(7)
     variant = "carico" if form.startswith("kalman") else "default"
     flags = {"estimate_form": form, "model_variant": variant, "model_global_weight": "0"}

@@ -119,7 +119,7 @@ def test_a_burst_that_is_held_is_learned_from_afterwards(form: ModuleType) -> No
 
 
 @every_form
-def test_a_start_without_knowledge_is_mended_by_the_first_signals(form: ModuleType) -> None:
+def test_a_start_without_knowledge_is_corrected_by_the_first_signals(form: ModuleType) -> None:
     state = form.init(np.array([np.nan]), np.array([np.nan]))
     for running in bursts(200, 1, 9):
         state, result = form.update(state, 10 - 0.7 * running, running, np.zeros(1, dtype=bool), process_noise=Q)

@@ -42,7 +42,7 @@ def test_scores_are_those_of_a_list_on_every_prefix(ahead: int) -> None:
     accuracy = Accuracy(15.0)
     for period in range(60):
         at_us = START_US + period * PERIOD_US
-        accuracy.judge(at_us, {WEB: used[period], OTHER: (1.0, 1.0)})
+        accuracy.score(at_us, {WEB: used[period], OTHER: (1.0, 1.0)})
         accuracy.wait(at_us, [15.0 * ahead], {WEB: {"smoothing": forecasts[period]}})
         expected = naive(forecasts, used, period, ahead)
         if expected is None:
@@ -55,7 +55,7 @@ def test_scores_are_those_of_a_list_on_every_prefix(ahead: int) -> None:
 def test_each_model_has_its_own_and_one_without_a_forecast_has_none() -> None:
     accuracy = Accuracy(15.0)
     accuracy.wait(START_US, [15.0], {WEB: {"smoothing": (2.0, 8.0), "linear": (4.0, 1.0)}})
-    accuracy.judge(START_US + PERIOD_US, {WEB: (3.0, 4.0)})
+    accuracy.score(START_US + PERIOD_US, {WEB: (3.0, 4.0)})
     scores = accuracy.of(WEB)
     assert scores["smoothing"] == pytest.approx((1.0, 1 / 3, 0.5, 1.0))
     assert scores["linear"] == (1.0, 0.75, 0.25, 1.0)
@@ -65,21 +65,21 @@ def test_each_model_has_its_own_and_one_without_a_forecast_has_none() -> None:
 def test_an_observation_that_comes_late_judges_nothing() -> None:
     accuracy = Accuracy(15.0)
     accuracy.wait(START_US, [15.0], {WEB: {"smoothing": (2.0, 2.0)}})
-    accuracy.judge(START_US + 4 * PERIOD_US, {WEB: (3.0, 3.0)})
+    accuracy.score(START_US + 4 * PERIOD_US, {WEB: (3.0, 3.0)})
     assert accuracy.of(WEB) == {}
     accuracy.wait(START_US + 4 * PERIOD_US, [15.0], {WEB: {"smoothing": (2.0, 2.0)}})
-    accuracy.judge(START_US + 5 * PERIOD_US, {WEB: (3.0, 3.0)})
+    accuracy.score(START_US + 5 * PERIOD_US, {WEB: (3.0, 3.0)})
     assert accuracy.of(WEB)["smoothing"].settled == 1.0
 
 
-def test_a_workload_that_is_gone_for_long_begins_anew_and_others_keep_theirs() -> None:
+def test_a_workload_that_is_gone_for_long_begins_again_and_others_keep_theirs() -> None:
     accuracy = Accuracy(15.0)
     horizons, made = [15.0, 15.0], {WEB: {"smoothing": (2.0, 2.0)}, OTHER: {"smoothing": (4.0, 4.0)}}
     accuracy.wait(START_US, horizons, made)
-    accuracy.judge(START_US + PERIOD_US, {WEB: (3.0, 3.0), OTHER: (3.0, 3.0)})
+    accuracy.score(START_US + PERIOD_US, {WEB: (3.0, 3.0), OTHER: (3.0, 3.0)})
     later_us = START_US + 7 * 3600 * 1_000_000
-    accuracy.judge(later_us - PERIOD_US, {OTHER: (3.0, 3.0)})
-    accuracy.judge(later_us, {OTHER: (3.0, 3.0)})
+    accuracy.score(later_us - PERIOD_US, {OTHER: (3.0, 3.0)})
+    accuracy.score(later_us, {OTHER: (3.0, 3.0)})
     assert accuracy.of(WEB) == {}
     assert accuracy.of(OTHER)["smoothing"].overprovision == 0.25
 

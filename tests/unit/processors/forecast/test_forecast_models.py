@@ -177,7 +177,7 @@ def test_blocks_end_with_the_newest_observation_and_an_empty_one_lies_between_it
     assert newest == -7.5
 
 
-def test_a_model_that_is_not_there_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_not_there_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "find_spec", lambda _name: None)
     assert model.available() == ("smoothing", "linear")
     assert model.missing("linear") is None

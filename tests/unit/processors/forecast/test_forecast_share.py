@@ -105,7 +105,7 @@ def test_a_lie_in_one_partition_is_held_against_the_nodes_of_all() -> None:
     assert last.desired <= last.now.pods + 4
 
 
-def test_a_node_that_never_told_its_size_uses_no_more_than_a_node_can_have() -> None:
+def test_a_node_that_never_reported_its_size_uses_no_more_than_a_node_can_have() -> None:
     admission = Admission(load({}, environ={}).estimate, 0)
     block = usage("n", 1, [pod("u", None, 1e18, 1e18)])
     possible = admission.possible(block)

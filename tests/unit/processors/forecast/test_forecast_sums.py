@@ -22,7 +22,7 @@ def owned(uid: str, *, version: int = 1, node: str = "n", **fields: Any) -> Mess
 
 
 def summed(messages: list[Message], *, sums: Sums | None = None) -> dict[Workload, Sum]:
-    """Return what is said of the period in which these came."""
+    """Return what is published of the period in which these came."""
     sums = sums or Sums(seconds=15)
     sums.end(FIRST)
     for message in messages:
@@ -81,8 +81,8 @@ def test_a_pod_that_is_being_deleted_still_bears_load_but_will_not_stay() -> Non
 
 def test_only_ready_pods_have_an_initialization_time() -> None:
     listed = [pod(uid, None, 0.25, 1e8) for uid in ("u1", "u2", "u3")]
-    told_of = [owned("u1", ready_us=None), owned("u2", initialization_seconds=None), owned("u3")]
-    result = summed([*told_of, usage("n", 1, listed)])[WEB]
+    reported = [owned("u1", ready_us=None), owned("u2", initialization_seconds=None), owned("u3")]
+    result = summed([*reported, usage("n", 1, listed)])[WEB]
     assert (result.pods, result.ready, result.initialized, result.initialization_seconds) == (3, 2, 1, 8.0)
 
 
@@ -100,7 +100,7 @@ def test_a_pod_that_was_not_heard_of_in_a_period_is_not_in_it() -> None:
     assert sums.end(FIRST + 30) == ((FIRST + 30) * 1_000_000, {})
 
 
-def test_a_period_ends_once_and_the_first_one_which_began_elsewhere_is_not_told() -> None:
+def test_a_period_ends_once_and_the_first_one_which_began_elsewhere_is_not_reported() -> None:
     sums = Sums(seconds=15)
     ends = [second for second in range(FIRST + 7, FIRST + 60) if sums.end(second) is not None]
     assert ends == [FIRST + 14, FIRST + 29, FIRST + 44, FIRST + 59]

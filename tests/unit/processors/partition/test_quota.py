@@ -18,7 +18,7 @@ from tests.support.processors import telemetry
 LIMIT = 20
 
 
-class Part(Protocol):
+class Processor(Protocol):
     quota: NodeQuota
 
     @property
@@ -66,7 +66,7 @@ def rows(outputs: Any) -> list[tuple[str, bytes]]:
 
 
 def test_invented_nodes_have_state_up_to_the_limit_and_nodes_that_kubernetes_knows_always(part: type[Any]) -> None:
-    made: Part = part(settings(), 0)
+    made: Processor = part(settings(), 0)
     made.fold(list(blocks(invented(50 * LIMIT), [0])))
     assert made.nodes == LIMIT
     assert made.quota.refused == 49 * LIMIT
@@ -77,7 +77,7 @@ def test_invented_nodes_have_state_up_to_the_limit_and_nodes_that_kubernetes_kno
 
 
 def test_usage_facts_and_events_of_invented_nodes_take_no_more_than_their_blocks(part: type[Any]) -> None:
-    made: Part = part(settings(), 0)
+    made: Processor = part(settings(), 0)
     made.fold(list(blocks(invented(LIMIT), [0])))
     empty = len(made.snapshot())
     for node in invented(20 * LIMIT)[LIMIT:]:
@@ -90,7 +90,7 @@ def test_usage_facts_and_events_of_invented_nodes_take_no_more_than_their_blocks
 
 
 def test_a_node_that_is_silent_for_an_hour_gives_its_place_to_another(part: type[Any]) -> None:
-    made: Part = part(settings(), 0)
+    made: Processor = part(settings(), 0)
     made.fold(list(blocks(invented(LIMIT), [0])))
     made.fold(list(blocks(invented(LIMIT)[:5], range(60, 3900, 60))))
     made.fold(list(blocks(["late"], [3842])))
@@ -105,10 +105,10 @@ def test_what_is_refused_does_not_depend_on_how_messages_are_grouped_or_on_a_res
     part: type[Any], group: int
 ) -> None:
     stream = [*blocks(invented(LIMIT + 5), range(3)), facts("invented-22"), *blocks(invented(LIMIT + 5), range(3, 6))]
-    whole: Part = part(settings(), 0)
+    whole: Processor = part(settings(), 0)
     expected = rows(whole.fold(stream))
     published: list[tuple[str, bytes]] = []
-    made: Part = part(settings(), 0)
+    made: Processor = part(settings(), 0)
     for begin in range(0, len(stream), group):
         published += rows(made.fold(stream[begin : begin + group]))
         if begin // group % 3 == 0:

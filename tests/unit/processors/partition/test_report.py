@@ -47,7 +47,7 @@ def test_estimates_are_the_same_bytes_whether_smoothed_rows_are_published_or_not
     assert len(both) > len(alone) > 100
 
 
-def test_the_cpu_in_use_is_told_apart_from_its_saturation() -> None:
+def test_the_cpu_in_use_is_distinguished_from_its_saturation() -> None:
     messages = [telemetry.stored(telemetry.block("n", second, cpu_util=1.0, cpu_pressure=0.5)) for second in range(5)]
     outputs, _ = Partition(load({}, environ={}), 0).fold(messages)
     rows = [output.message for output in outputs if isinstance(output.message, Availability)]

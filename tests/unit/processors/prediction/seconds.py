@@ -35,6 +35,6 @@ def second_of(
 
 
 def by_second(messages: Stream, node: str = "n", **flags: str) -> dict[int, Prediction]:
-    """Return what is said of a node, by second."""
+    """Return what is published of a node, by second."""
     predicted = predictions(PredictionPartition(configured(**SETTINGS | flags), 0).fold(messages))
     return {each.at_us // 1_000_000 - START - BEGIN: each for each in predicted if each.node == node}

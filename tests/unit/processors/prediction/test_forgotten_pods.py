@@ -35,8 +35,8 @@ def test_a_pod_without_facts_is_forgotten_when_it_was_not_used_for_half_an_hour(
     assert rows(partition) == (1, 1)
 
 
-def test_a_pod_of_which_kubernetes_has_told_stays_as_long_as_its_node_is_known() -> None:
-    """Facts are told once per change; a pod that waits, or whose node is cut off, must not lose them."""
+def test_a_pod_of_which_kubernetes_has_reported_stays_as_long_as_its_node_is_known() -> None:
+    """Facts come once per change; a pod that waits, or whose node is cut off, must not lose them."""
     partition = PredictionPartition(configured(**SETTINGS), 0)
     partition.fold([facts("waits", 0, node="n", phase="Pending"), facts("runs", 0, node="away")])
     partition.fold(steps({"n": [], "away": ["runs"]}, 0, 300))

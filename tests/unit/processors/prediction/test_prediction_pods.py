@@ -174,7 +174,7 @@ def test_a_pod_that_is_listed_on_two_nodes_counts_on_each() -> None:
     assert [by_second(messages, node)[30].requested.cpu for node in ("a", "b")] == [1.0, 1.0]
 
 
-def test_pods_that_are_told_before_any_block_are_known_with_the_first_window() -> None:
+def test_pods_that_are_reported_before_any_block_are_known_with_the_first_window() -> None:
     messages = [facts("p", -1000)]
     for second in range(60):
         own = second_of(second, ["p"])

@@ -40,10 +40,10 @@ def test_means_are_means_and_missing_without_seconds(lists: list[tuple[list[floa
     np.testing.assert_allclose(result, np.array(wanted).reshape(-1, 2), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("seconds", "place"), [(1, 0), (2, 0), (10, 8), (29, 25), (30, 26), (60, 53)])
-def test_of_so_many_seconds_this_one_counts(seconds: int, place: int) -> None:
+@pytest.mark.parametrize(("seconds", "index"), [(1, 0), (2, 0), (10, 8), (29, 25), (30, 26), (60, 53)])
+def test_of_so_many_seconds_this_one_counts(seconds: int, index: int) -> None:
     made = series([float(value) for value in range(seconds)], [])
-    assert window.ninetieth([made])[0, 0] == place
+    assert window.ninetieth([made])[0, 0] == index
 
 
 def windows() -> dict[str, Window]:

@@ -1,4 +1,4 @@
-"""The signal is raised by departures and by little else, whoever shares a batch and whatever is missing."""
+"""The signal is raised by departures and by little else, whichever nodes share a batch and whatever is missing."""
 
 import dataclasses
 import itertools

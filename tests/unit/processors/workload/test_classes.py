@@ -48,7 +48,7 @@ def scripted(seed: int = 1) -> tuple[list[tuple[str, bytes]], list[tuple[float, 
 
 
 class Mixed(NamedTuple):
-    """What was said of the scripted node, and its usage (cores, bytes) of each second."""
+    """What was published of the scripted node, and its usage (cores, bytes) of each second."""
 
     rows: list[Availability]
     truth: list[tuple[float, float]]

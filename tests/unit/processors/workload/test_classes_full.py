@@ -51,7 +51,7 @@ def life() -> Iterator[tuple[int, PodFacts]]:
 
 @pytest.fixture(scope="module")
 def reports() -> list[tuple[int, Availability]]:
-    """Return what was said, and in which second."""
+    """Return what was published, and in which second."""
     mirror, partition, result = Mirror(1, START_US, pytest.fail), Partition(configured(), 0), []
     heard = defaultdict[int, list[PodFacts]](list)
     for name in NODES:

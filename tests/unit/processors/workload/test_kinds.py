@@ -17,7 +17,7 @@ Pods = Callable[[int], list[dict[str, Any]]]
 
 
 def reports(pods: Pods, *, seconds: int = SECONDS, rest: Callable[[int], float] = lambda _: REST) -> list[Availability]:
-    """Return what is said of one node of 4 CPUs, second by second; pods begin in the tenth."""
+    """Return what is published of one node of 4 CPUs, second by second; pods begin in the tenth."""
     partition = Partition(load({"model_global_weight": "0", "estimate_report_seconds": "0.5"}, environ={}), 0)
     rows: list[Availability] = []
     for second in range(seconds):

@@ -11,7 +11,7 @@ from tests.support.processors.mix import configured, rows_of, steady
 _COST = (0.5, 1e9)  # as it is assumed below
 
 
-def known(report_seconds: str, *, restarted: bool = False) -> list[int]:
+def seconds_of_known(report_seconds: str, *, restarted: bool = False) -> list[int]:
     """Return the numbers of the blocks whose report says that the cost of class a is known."""
     settings = configured(
         estimate_report_seconds=report_seconds,
@@ -32,18 +32,18 @@ def known(report_seconds: str, *, restarted: bool = False) -> list[int]:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_cost_that_has_become_known_is_reported_at_once_and_once(restarted: bool) -> None:
-    first, *_ = known("1")
-    assert known("1000", restarted=restarted) == [first]
+    first, *_ = seconds_of_known("1")
+    assert seconds_of_known("1000", restarted=restarted) == [first]
 
 
 def test_of_a_state_of_an_earlier_version_nothing_is_taken_for_known() -> None:
     state, template = reported.init(2, 3), reported.init(0, 3)
-    state.room[:], state.known[:] = 4.0, True
+    state.room[:], state.measured[:] = 4.0, True
     arrays = reported.dump(state)
-    assert reported.load(template, arrays).known.all()
+    assert reported.load(template, arrays).measured.all()
     del arrays["known"]
     old = reported.load(template, arrays)
     assert np.array_equal(old.room, state.room)
-    assert not old.known.any()
+    assert not old.measured.any()
     with pytest.raises(ValueError, match="state has no array told"):
         reported.load(template, {})

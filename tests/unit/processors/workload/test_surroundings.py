@@ -10,7 +10,7 @@ from tests.support.processors.telemetry import event, stored, usage
 SYSTEM = 0.4
 
 
-def said(seconds: list[tuple[list[tuple[str, float, int]], float]]) -> list[Availability]:
+def published(seconds: list[tuple[list[tuple[str, float, int]], float]]) -> list[Availability]:
     """Return what a node says whose pods (name, cores, age) and other use (cores) are these, second by second."""
     partition, rows = Partition(configured(), 0), list[Availability]()
     before: set[str] = set()
@@ -37,8 +37,10 @@ def running(count: int, age: int, cores: float = 0.5) -> list[tuple[str, float, 
 
 def test_what_pods_took_in_the_second_in_which_they_ended_is_not_taken_for_the_hosts() -> None:
     calm = [(running(12, second), SYSTEM) for second in range(40)]
-    fewer = said([*calm, (running(2, 40), SYSTEM + 10 * 0.45), *[(running(2, 41 + more), SYSTEM) for more in range(3)]])
-    always = said([(running(2, second), SYSTEM) for second in range(44)])
+    fewer = published(
+        [*calm, (running(2, 40), SYSTEM + 10 * 0.45), *[(running(2, 41 + more), SYSTEM) for more in range(3)]]
+    )
+    always = published([(running(2, second), SYSTEM) for second in range(44)])
     assert abs(free(fewer) - free(always)) < 0.01
 
 
@@ -50,7 +52,7 @@ def test_a_pod_that_is_replaced_each_second_is_not_taken_for_the_hosts() -> None
         part = float(random.uniform(0, 1))
         pods = [*running(2, second + 5), (f"new{second}", 0.5 * part, 1)]
         seconds.append((pods, SYSTEM + 0.5 * (1 - part)))
-    taken = 1 - free(said(seconds))
+    taken = 1 - free(published(seconds))
     expected = 3 * share_of(0.5) + SYSTEM / share_of(1.0) * share_of(1.0) / CORES
     assert taken < expected + 0.3 * share_of(0.5)
     assert taken > expected - 0.3 * share_of(0.5)
@@ -58,12 +60,12 @@ def test_a_pod_that_is_replaced_each_second_is_not_taken_for_the_hosts() -> None
 
 def test_a_job_of_one_second_takes_no_room() -> None:
     calm = [(running(4, second), SYSTEM) for second in range(40)]
-    assert free(said([*calm, (running(4, 40), SYSTEM + 6.0)])) > free(said(calm)) - 0.03
+    assert free(published([*calm, (running(4, 40), SYSTEM + 6.0)])) > free(published(calm)) - 0.03
 
 
 def test_what_the_first_pod_took_while_it_started_is_forgotten_once_it_runs() -> None:
     start = [([("p0", cores, age)], SYSTEM) for age, cores in ((1, 6.0), (2, 8.0), (2, 4.0))]
-    rows = said([*start, *[([("p0", 0.5, age)], SYSTEM) for age in range(3, 9)]])
+    rows = published([*start, *[([("p0", 0.5, age)], SYSTEM) for age in range(3, 9)]])
     classes = rows[-1].classes
     assert classes is not None
     assert classes["a"].cpu < 1.3 * share_of(0.5)

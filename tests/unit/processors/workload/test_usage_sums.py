@@ -1,4 +1,4 @@
-"""What is in no pod, and that no use of the node is told twice or not at all, whatever pods come and go."""
+"""What is in no pod, and that no use of the node counts twice or not at all, whatever pods come and go."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_what_a_pod_used_before_the_first_reading_of_all_is_not_known_and_in_no_
     assert rig.block().cpu_cores == [0.25]
 
 
-def test_a_pod_that_runs_again_is_told_what_it_has_used_since_and_not_before(modern: Host) -> None:
+def test_a_pod_that_runs_again_is_charged_what_it_has_used_since_and_not_before(modern: Host) -> None:
     modern.set(POD, cpu=30)
     modern.set(f"{POD}/{container(1)}")
     modern.set(f"docker/{container(2)}", cpu=20)
@@ -54,7 +54,7 @@ def test_a_pod_that_runs_again_is_told_what_it_has_used_since_and_not_before(mod
     assert messages[-1][container(2)]["cpu_cores"] == 0
 
 
-def test_a_pod_that_could_not_be_told_before_is_not_told_all_that_it_ever_used(
+def test_a_pod_that_could_not_be_measured_before_is_not_charged_all_that_it_ever_used(
     modern: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage, "MAXIMUM_PODS", 1)
@@ -69,7 +69,9 @@ def test_a_pod_that_could_not_be_told_before_is_not_told_all_that_it_ever_used(
     assert (first.cpu_cores, second.cpu_cores) == ([None], [0])
 
 
-def test_a_pod_whose_containers_lie_astray_is_not_told_all_that_it_ever_used_when_one_more_comes(modern: Host) -> None:
+def test_a_pod_whose_containers_lie_astray_is_not_charged_all_that_it_ever_used_when_one_more_comes(
+    modern: Host,
+) -> None:
     name = f"system.slice/containerd.service/kubepods-burstable-pod{UID.replace('-', '_')}.slice:cri-containerd:"
     rig = Rig(modern)
     modern.set(f"{name}{container(1)}", cpu=50)

@@ -1,4 +1,4 @@
-"""Workload classes of nodes and cluster: who is of which class, who gets a slot, what is told, and what is bounded."""
+"""Workload classes of nodes and cluster: who has which class and slot, what is reported, and what is bounded."""
 
 import numpy as np
 import pytest
@@ -175,7 +175,7 @@ def test_usage_that_cannot_be_laid_on_a_block_is_left_out() -> None:
     assert all(row.classes is None for row in rows_of(outputs))
 
 
-def test_a_change_of_a_classs_room_is_told_at_once() -> None:
+def test_a_change_of_a_classs_room_is_reported_at_once() -> None:
     partition = Partition(
         configured(estimate_report_seconds="1000", estimate_change_pods="1.5", estimate_form="least_squares"), 0
     )
@@ -223,7 +223,7 @@ def test_no_class_takes_more_than_the_node_has() -> None:
     assert sums["a"].memory / sums["a"].pods == pytest.approx(FREE_MEMORY, rel=1e-4)
 
 
-def test_what_was_told_of_the_clusters_classes_outlives_a_restart() -> None:
+def test_what_was_reported_of_the_clusters_classes_outlives_a_restart() -> None:
     settings = configured(estimate_report_seconds="1000", estimate_change_pods="1.5")
     present = Model(
         scope="global", at_us=1, features=list(settings.model.features), moment=[0.0] * 15, cost=[0.0] * 5, pods=0,

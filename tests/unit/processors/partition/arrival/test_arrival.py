@@ -62,7 +62,7 @@ def test_another_boot_id_is_another_boot_unless_it_is_the_same_one_cut() -> None
 
 
 @given(st.lists(st.integers(0, SPAN), max_size=80))
-def test_counts_are_those_of_whoever_remembers_everything(later: list[int]) -> None:
+def test_counts_are_those_of_a_reader_that_remembers_everything(later: list[int]) -> None:
     seqs = [0, *later]
     come: Arrival | None = None
     folded: list[int] = []
@@ -129,7 +129,7 @@ def test_a_virtual_machine_that_was_set_back_goes_on_under_its_old_boot() -> Non
     assert [row.seq for row in outputs[300:]] == list(range(1102, 1120))
 
 
-def test_two_hosts_of_one_name_are_told_as_long_as_both_send() -> None:
+def test_two_hosts_of_one_name_are_reported_as_long_as_both_send() -> None:
     first = [block_of("n", 1000 + second, second, boot="one") for second in range(200)]
     two = [block_of("n", 5000 + second, second, boot="two") for second in range(30)]
     both = [each for pair in zip(first, two, strict=False) for each in pair]

@@ -67,12 +67,12 @@ def test_a_small_step_of_the_wall_clock_is_followed_at_once(step: float) -> None
 
 
 def test_a_leap_second_that_is_smeared_over_a_day_and_drift_for_months_are_no_jump() -> None:
-    told_us, present = 0, None
+    reported_us, present = 0, None
     for seq in range(0, 40_000, 7):
-        told_us += 7_000_000 + 700  # 100 ppm: 4 s in all
-        present = clock.update(present, seq, told_us, 0)
+        reported_us += 7_000_000 + 700  # 100 ppm: 4 s in all
+        present = clock.update(present, seq, reported_us, 0)
         assert clock.error_us(present) is None
-        assert clock.at_of(present, seq, told_us) == told_us
+        assert clock.at_of(present, seq, reported_us) == reported_us
 
 
 @pytest.mark.parametrize("jump", [-HOUR, -5, 5, 10_000_000])

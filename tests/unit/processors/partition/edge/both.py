@@ -24,7 +24,7 @@ Stored = tuple[str, bytes]
 
 
 def load(**flags: str) -> Settings:
-    """Return settings with which every second of a node is told."""
+    """Return settings with which every second of a node is reported."""
     return all_settings.load({"smoothing_publish": "false", "estimate_report_seconds": "1", **flags}, environ={})
 
 
@@ -32,7 +32,7 @@ SETTINGS = load()
 
 
 def throttled(payload: bytes, random: np.random.Generator) -> bytes:
-    """Return a block on which quotas hold pods back, so that its CPU needs more digits than it is told with."""
+    """Return a block on which quotas hold pods back, so that its CPU needs more digits than it is sent with."""
     block = json.loads(payload)
     columns = len(block["metrics"])
     block["values"][METRICS.index("cpu_throttled") :: columns] = [round(float(random.uniform(0, 0.6)), 4)] * 10

@@ -1,4 +1,4 @@
-"""A node that models itself: the centre says of it what it would have said by its samples."""
+"""A node that models itself: the centre publishes of it what it would have published by its samples."""
 
 import dataclasses
 import itertools
@@ -47,7 +47,7 @@ def wire(messages: list[Stored], kind: str) -> int:
 @pytest.mark.parametrize(
     ("flags", "share", "signal", "times"),
     [
-        ({}, 0.001, 0.2, 6),  # quotas at random make CPU jump each second: the worst for a model told seldom
+        ({}, 0.001, 0.2, 6),  # quotas at random make CPU jump each second: the worst for a model sent seldom
         # its model goes along every second, and that of the next, of two features, too
         pytest.param(
             {"estimate_form": "kalman_joint", "model_variant": "carico"}, 0.01, 0.01, 4, marks=pytest.mark.slow
@@ -124,7 +124,7 @@ def test_grouping_changes_nothing_among_nodes_of_both_forms(cuts: set[int]) -> N
     assert parts.snapshot() == whole.snapshot()
 
 
-def test_a_node_is_not_estimated_before_it_has_told_its_size() -> None:
+def test_a_node_is_not_estimated_before_it_has_reported_its_size() -> None:
     edge, centre = Edge(SETTINGS, "n"), Partition(SETTINGS, 0)
     messages = [edge.block(codec.encode(telemetry.block("n", second, cpu_util=0.5))) or b"" for second in range(40)]
     subject = NAMES.part(0, "edge", "n")
@@ -135,7 +135,7 @@ def test_a_node_is_not_estimated_before_it_has_told_its_size() -> None:
     assert model_state(centre).cores[0] == 4
 
 
-def test_the_time_is_told_only_when_the_wall_clock_has_not_run_evenly() -> None:
+def test_the_time_is_reported_only_when_the_wall_clock_has_not_run_evenly() -> None:
     edge, centre = Edge(SETTINGS, "n"), Partition(SETTINGS, 0)
     rows: list[Availability] = []
     messages = []

@@ -23,7 +23,7 @@ def test_an_edge_that_was_killed_and_starts_from_its_file_says_what_one_that_liv
     again = Edge(SETTINGS, "n")
     again.load(killed.dump())
     first = json.loads(again.block(blocks[60]) or b"")
-    assert {"size", "moment", "at_us"} <= first.keys()  # whoever has missed the last hears everything
+    assert {"size", "moment", "at_us"} <= first.keys()  # a reader that missed the last gets everything
     lived.block(blocks[60])
     for payload in blocks[61:]:
         left, right = json.loads(lived.block(payload) or b""), json.loads(again.block(payload) or b"")

@@ -54,7 +54,7 @@ def test_the_centres_model_stays_as_near_the_nodes_own_as_the_setting_says() -> 
         size = max(float(np.linalg.norm(ours)), settings.estimate.max_pods**-2)
         far += bool(np.linalg.norm(ours - theirs) > 0.05 * size)
         assert np.linalg.norm(ours - theirs) <= 0.2 * size
-    assert far < seconds / 5  # it is told with the next block, and a block may move it far
+    assert far < seconds / 5  # it is sent with the next block, and a block may move it far
 
 
 @pytest.mark.slow

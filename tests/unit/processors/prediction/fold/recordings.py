@@ -92,8 +92,8 @@ def recording(seed: int, pace: int, steps: int = 60) -> Stream:
             pods[index] = max(0, pods[index] + random.choice([-1, 0, 0, 0, 1]))
             own: list[Message] = [_facts(node, second, random)] if random.random() < 0.4 else []
             own += [_block(node, index, step, second, random), _usage(node, second, int(pods[index]), random)]
-            for place in random.permutation(len(own)).tolist():
-                messages += [stored(own[place])] * (2 if random.random() < 0.1 else 1)
+            for number in random.permutation(len(own)).tolist():
+                messages += [stored(own[number])] * (2 if random.random() < 0.1 else 1)
             if random.random() < 0.05:
                 messages.append(messages[random.integers(len(messages))])
     return messages

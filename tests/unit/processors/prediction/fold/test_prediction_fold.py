@@ -114,7 +114,7 @@ def test_outputs_say_which_message_they_came_of_in_the_order_of_the_stream() -> 
     assert all(messages[output.index - 1][0].endswith(output.subject.rsplit(".", 1)[-1]) for output in of_nodes)
 
 
-def test_a_node_is_told_the_same_alone_as_among_others_until_something_was_learned_of_all() -> None:
+def test_a_node_is_predicted_the_same_alone_as_among_others_until_something_was_learned_of_all() -> None:
     mine = calm("mine", range(70))
     others = [calm(f"other-{number}", range(70), cpu=0.1 * number) for number in range(4)]
     mixed = [message for group in zip(*others, mine, strict=True) for message in group]
@@ -132,7 +132,7 @@ def test_rejects_come_at_least_every_four_seconds_once_a_window_is_full() -> Non
 
 
 @pytest.mark.parametrize(("section", "form"), [("predict", Prediction), ("reject", Reject)])
-def test_what_is_not_enabled_is_not_said(section: str, form: type[Message]) -> None:
+def test_what_is_not_enabled_is_not_reported(section: str, form: type[Message]) -> None:
     messages = calm("n", range(70))
     assert any(isinstance(predicted.message, form) for predicted in PredictionPartition(configured(), 0).fold(messages))
     without = PredictionPartition(configured(**{f"{section}_enabled": "false"}), 0).fold(messages)

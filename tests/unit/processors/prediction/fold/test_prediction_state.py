@@ -32,9 +32,9 @@ def test_arrays_that_were_renamed_keep_their_names_in_checkpoints(body: bytes) -
 def test_a_state_with_flipped_bytes_is_refused_or_is_the_same_state(body: bytes, data: st.DataObject) -> None:
     broken = bytearray(body)
     # Names and sizes of arrays stand at the end, in the directory.
-    places = st.one_of(st.integers(0, len(body) - 1), st.integers(len(body) - 8000, len(body) - 1))
-    for place in data.draw(st.lists(places, min_size=1, max_size=3)):
-        broken[place] ^= data.draw(st.integers(1, 255))
+    offsets = st.one_of(st.integers(0, len(body) - 1), st.integers(len(body) - 8000, len(body) - 1))
+    for offset in data.draw(st.lists(offsets, min_size=1, max_size=3)):
+        broken[offset] ^= data.draw(st.integers(1, 255))
     partition = PredictionPartition(configured(**FAST), 0)
     try:
         partition.restore(bytes(broken))

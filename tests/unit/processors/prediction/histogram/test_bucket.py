@@ -46,6 +46,6 @@ def test_buckets_that_cannot_be_are_refused_by_name(arguments: tuple[float, floa
 
 @given(st.floats(0, 1e300))
 def test_a_value_is_never_above_the_end_of_its_bucket(value: float) -> None:
-    place = int(CORES.find(value))
-    assert place == CORES.count - 1 or value <= CORES.ends[place] * (1 + 1e-12)
-    assert value >= CORES.starts[place] * (1 - 1e-12)
+    number = int(CORES.find(value))
+    assert number == CORES.count - 1 or value <= CORES.ends[number] * (1 + 1e-12)
+    assert value >= CORES.starts[number] * (1 - 1e-12)

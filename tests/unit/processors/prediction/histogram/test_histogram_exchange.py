@@ -39,7 +39,7 @@ def fill(samples: Sequence[tuple[float, float, float]], options: Options, half_l
 
 
 def weights(text: str) -> dict[str, int]:
-    return {place: int(weight) for place, weight in (pair.split(":") for pair in text.split())}
+    return {bucket_index: int(weight) for bucket_index, weight in (pair.split(":") for pair in text.split())}
 
 
 def document(total: float, result: dict[str, int]) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def test_a_restored_histogram_never_reads_zero() -> None:
 
 @given(st.dictionaries(st.integers(0, 157), st.integers(1, 10000), min_size=1), st.floats(1e-3, 1e30))
 def test_what_was_written_reads_back_within_a_bucket(result: dict[int, int], total: float) -> None:
-    whole = {str(place): weight for place, weight in result.items()}
+    whole = {str(bucket_index): weight for bucket_index, weight in result.items()}
     state = exchange.read(document(total, whole), options=CORES, half_life_seconds=12 * HOUR)
     again = exchange.read(
         exchange.write(state, 0, options=CORES), options=CORES, half_life_seconds=12 * HOUR, where="again"

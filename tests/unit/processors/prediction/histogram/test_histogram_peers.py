@@ -26,8 +26,8 @@ class Peer:
         rest = since % self.half_life
         to = to - rest if 2 * rest < self.half_life else to + self.half_life - rest
         factor = math.ldexp(1.0, max(math.floor((self.reference - to) / self.half_life + 0.5), -5000))
-        for place in range(self.low, self.high + 1):
-            self.weights[place] *= factor
+        for bucket_index in range(self.low, self.high + 1):
+            self.weights[bucket_index] *= factor
         self.total *= factor
         self.trim()
         self.reference = to
@@ -44,22 +44,22 @@ class Peer:
         return weight * float(elementary.exp2((at - self.reference) / self.half_life))
 
     def add(self, value: float, weight: float, at: int) -> None:
-        amount, place = self.amount(weight, at), int(self.options.find(value))
-        self.weights[place] += amount
+        amount, bucket_index = self.amount(weight, at), int(self.options.find(value))
+        self.weights[bucket_index] += amount
         self.total += amount
-        if self.weights[place] >= self.options.epsilon:
-            self.low, self.high = min(self.low, place), max(self.high, place)
+        if self.weights[bucket_index] >= self.options.epsilon:
+            self.low, self.high = min(self.low, bucket_index), max(self.high, bucket_index)
 
     def percentile(self, fraction: float) -> float:
         if self.weights[self.low] < self.options.epsilon:
             return 0.0
-        partial, place = 0.0, self.low
-        while place < self.high:
-            partial += self.weights[place]
+        partial, bucket_index = 0.0, self.low
+        while bucket_index < self.high:
+            partial += self.weights[bucket_index]
             if partial >= fraction * self.total:
                 break
-            place += 1
-        return float(self.options.starts[min(place + 1, self.options.count - 1)])
+            bucket_index += 1
+        return float(self.options.starts[min(bucket_index + 1, self.options.count - 1)])
 
 
 SMALL = bucket.exponential(20, 0.5, 1.5, 1e-4)

@@ -58,7 +58,7 @@ def dumped() -> dict[str, NDArray[Any]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "value", "message"),
+    ("name", "index", "value", "message"),
     [
         ("buckets", 0, 158, "row 0 has 158 in buckets"),
         ("buckets", 1, 22, "row 0 has 22 in buckets, at 1"),
@@ -73,9 +73,9 @@ def dumped() -> dict[str, NDArray[Any]]:
         ("options", 0, 64.0, r"\(count, first, ratio\) \[64.0"),
     ],
 )
-def test_a_damaged_dump_is_refused_with_what_and_where(name: str, place: int, value: float, message: str) -> None:
+def test_a_damaged_dump_is_refused_with_what_and_where(name: str, index: int, value: float, message: str) -> None:
     arrays = dumped()
-    arrays[name][place] = value
+    arrays[name][index] = value
     with pytest.raises(ValueError, match=message):
         sparse.load(arrays, CORES)
 

@@ -69,10 +69,10 @@ def arbitrary(seed: int, nodes: int = 3, pods: int = PODS) -> Evidence:
 
 def taken(evidence: Evidence, nodes: NDArray[np.intp]) -> Evidence:
     """Return the evidence of some nodes, in their order."""
-    place = {int(node): number for number, node in enumerate(nodes)}
-    own = [pod for pod, row in enumerate(evidence.pods.row) if int(row) // group.COUNT in place]
+    order = {int(node): number for number, node in enumerate(nodes)}
+    own = [pod for pod, row in enumerate(evidence.pods.row) if int(row) // group.COUNT in order]
     pods = table.take(evidence.pods, np.array(own, dtype=np.intp))
-    row = [place[int(row) // group.COUNT] * group.COUNT + int(row) % group.COUNT for row in pods.row]
+    row = [order[int(row) // group.COUNT] * group.COUNT + int(row) % group.COUNT for row in pods.row]
     return Evidence(
         size=evidence.size[nodes],
         percentile=evidence.percentile[nodes],

@@ -137,11 +137,11 @@ def looped(
         warm = [index for index in mine if len(kept[index]) >= max(minimum, 2)]
         cold = sum(limit[index] for index in mine if index not in warm)
         ratios = []
-        for place in range(history):
-            there = [index for index in warm if len(kept[index]) > place]
+        for age in range(history):
+            there = [index for index in warm if len(kept[index]) > age]
             if there:
                 allowed = sum(limit[index] for index in there)
-                ratios.append(sum(min(kept[index][place], limit[index]) for index in there) / allowed)
+                ratios.append(sum(min(kept[index][age], limit[index]) for index in there) / allowed)
         allowed = sum(limit[index] for index in warm)
         part = min(1.0, float(np.mean(ratios)) + n * statistics.stdev(ratios)) if warm else 0.0
         sigma.append(cold + part * allowed)

@@ -213,6 +213,6 @@ def test_where_nobody_tells_pods_only_the_node_is_predicted() -> None:
     messages = [stored(block("n", BEGIN + second, cpu_util=0.5, memory_util=0.5)) for second in range(40)]
     predicted = predictions(PredictionPartition(configured(), 0).fold(messages))
     assert {"calibrated", "n_sigma", "pods_n_sigma", "koordinator"} <= predicted[0].peaks["node"].keys()
-    # A sum over pods that nobody has told is not a peak of 0, of which everything could be given away.
+    # A sum over pods that nobody has reported is not a peak of 0, of which everything could be given away.
     assert not {"resource_central", "max"} & predicted[0].peaks["node"].keys()
     assert predicted[0].mid["reclaim"] == predicted[0].reclaimable == Resources(cpu=0.0, memory=0.0)

@@ -22,20 +22,22 @@ def test_the_first_prediction_comes_once_the_first_window_is_over() -> None:
 
 
 @pytest.mark.slow
-def test_what_stays_the_same_is_told_every_ten_minutes() -> None:
+def test_what_stays_the_same_is_reported_every_ten_minutes() -> None:
     messages = times(calm("n", range(1300)))
     assert messages == [(30, "report"), (630, "force"), (1230, "force")]
     assert times(calm("n", range(200)), predict_force_seconds="90") == [(30, "report"), (120, "force")]
 
 
 @pytest.mark.parametrize("jitter_us", [0, 20_000])
-def test_what_changes_a_little_is_told_every_minute_though_blocks_come_a_little_early_or_late(jitter_us: int) -> None:
+def test_what_changes_a_little_is_reported_every_minute_though_blocks_come_a_little_early_or_late(
+    jitter_us: int,
+) -> None:
     messages = times(wavering(400, jitter_us))
     assert messages == [(second, "report") for second in range(30, 400, 60)]
 
 
 @pytest.mark.parametrize(("change", "reports"), [("0.05", (40, "change")), ("1", (90, "report"))])
-def test_a_large_change_is_told_at_the_next_check(change: str, reports: tuple[int, str]) -> None:
+def test_a_large_change_is_reported_at_the_next_check(change: str, reports: tuple[int, str]) -> None:
     messages = calm("n", range(130))
     for second, cores in ((35, 2.0), (0, 3.0)):
         asked = telemetry.facts(
@@ -45,7 +47,7 @@ def test_a_large_change_is_told_at_the_next_check(change: str, reports: tuple[in
     assert times(messages, predict_change=change)[:2] == [(30, "report"), reports]
 
 
-def test_a_clock_that_was_set_back_is_told_at_once_and_predictions_go_on() -> None:
+def test_a_clock_that_was_set_back_is_reported_at_once_and_predictions_go_on() -> None:
     ahead = [(second + 400_000, second) for second in range(200)]
     after = [(second, second) for second in range(200, 600)]
     messages = [

@@ -48,7 +48,7 @@ class _Eviction:
 
 
 class Evictions:
-    """What the scheduler was told would make room: by the pod that needs it, and by node."""
+    """Evictions that the extender reported to the scheduler as making room: by the pod that needs it, and by node."""
 
     def __init__(self, cluster_state: ClusterState, settle_seconds: float) -> None:
         """Create an empty account; reports show what has gone after `settle_seconds`."""

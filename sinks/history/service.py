@@ -79,7 +79,7 @@ async def run(client: Client, live: Live, health: Health) -> None:
                 health.degrade("history", str(error))
             except OSError as error:
                 held.close()
-                health.degrade("history", _mend(folder, error))
+                health.degrade("history", _remedy(folder, error))
             await asyncio.sleep(_AGAIN_SECONDS)
         await _serve(client, live, health, pool)
 
@@ -105,7 +105,7 @@ async def _in(pool: ThreadPoolExecutor, work: Callable[..., object], *arguments:
     return await asyncio.get_running_loop().run_in_executor(pool, functools.partial(work, *arguments))
 
 
-def _mend(folder: Path, error: OSError) -> str:
+def _remedy(folder: Path, error: OSError) -> str:
     return (
         f"{folder} cannot be written: {error.strerror or error}; free space or fix its permissions. "
         "Nothing is lost while the streams keep it"
@@ -150,7 +150,7 @@ class _Source:
 
     def _report(self, error: Exception) -> None:
         if isinstance(error, OSError) and not isinstance(error, errors.REQUEST_FAILED):
-            self._health.degrade(self._part, _mend(self._settings.history_dir, error))
+            self._health.degrade(self._part, _remedy(self._settings.history_dir, error))
         else:
             log.warning("history.retried", extra={"stream": self._source, "reason": repr(error)})
 
@@ -241,7 +241,7 @@ class _Source:
         try:
             written = await self._do(writer.flush)
         except OSError as error:
-            self._health.degrade(self._part, _mend(self._settings.history_dir, error))
+            self._health.degrade(self._part, _remedy(self._settings.history_dir, error))
             return False
         ROWS.labels(self._source).inc(written)
         self._health.recover(self._part)

@@ -116,7 +116,7 @@ class Pause:
     def __init__(self, seconds: float) -> None:
         """Create one that lasts `seconds`, and begins after as long."""
         self._seconds = seconds
-        self._known: frozenset[str] | None = None
+        self._uids: frozenset[str] | None = None
         self._added_at = self._until = 0.0
 
     def active(self, uids: set[str], full_at: Iterable[float | None], now: float) -> bool:
@@ -127,9 +127,9 @@ class Pause:
             full_at: Times of the taints; None: a node has none.
             now: Seconds since the epoch.
         """
-        if self._known is None or uids - self._known:
+        if self._uids is None or uids - self._uids:
             self._added_at = now
-        self._known = frozenset(uids)
+        self._uids = frozenset(uids)
         if now < self._until:
             return True
         first = min((at for at in full_at if at is not None), default=None)

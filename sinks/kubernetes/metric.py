@@ -25,7 +25,7 @@ from sinks.kubernetes.writing.writer import Write, Writer
 
 VERSION, KIND = "spazio.io/v1alpha1", "NodeMetric"
 RESOURCE = f"{VERSION}/nodemetrics"
-MEND = "; for spazio's own: kubectl apply -f deploy/kubernetes/crd.yaml"
+REMEDY = "; for spazio's own: kubectl apply -f deploy/kubernetes/crd.yaml"
 
 _TIMES = ("availability.at", "prediction.at")
 _AMOUNTS = (".cpu", ".memory")
@@ -123,7 +123,7 @@ class Metric:
         try:
             return await apply.apply(self._api, f"/apis/{RESOURCE}/{key}", thing, force=True)
         except answer.Unserved as trouble:
-            trouble.reason += MEND
+            trouble.reason += REMEDY
             raise
 
 

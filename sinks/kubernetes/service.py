@@ -144,4 +144,4 @@ def _report(health: Health, part: str, needed: bool, trouble: str | None) -> Non
     if trouble is None:
         health.recover(f"kubernetes {part}")
     else:
-        health.degrade(f"kubernetes {part}", trouble + metric.MEND * trouble.endswith("CustomResourceDefinition"))
+        health.degrade(f"kubernetes {part}", trouble + metric.REMEDY * trouble.endswith("CustomResourceDefinition"))

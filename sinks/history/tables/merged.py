@@ -46,11 +46,11 @@ DIGITS: Mapping[str, Digits] = {
 CLASS_DIGITS: Mapping[str, Digits] = {"available": _PODS, "lower": _PODS, "cpu": _COST, "memory": _COST}
 
 
-def _column(place: int, field: str) -> str:
-    return f"class_{place}_{field}"
+def _column(number: int, field: str) -> str:
+    return f"class_{number}_{field}"
 
 
-COLUMNS: Schema = {_column(place, field): kind for place in range(1, PLACES + 1) for field, kind in _FIELDS.items()}
+COLUMNS: Schema = {_column(number, field): kind for number in range(1, PLACES + 1) for field, kind in _FIELDS.items()}
 
 
 def places(columns: Collection[str]) -> int:
@@ -59,7 +59,7 @@ def places(columns: Collection[str]) -> int:
     >>> places(["node", "class_1_class", "class_2_class", "classes"])
     2
     """
-    return sum(_column(place, "class") in columns for place in range(1, PLACES + 1))
+    return sum(_column(number, "class") in columns for number in range(1, PLACES + 1))
 
 
 def public(columns: Collection[str]) -> str:
@@ -70,7 +70,7 @@ def public(columns: Collection[str]) -> str:
     own = places(columns)
     if not own:
         return _selected((), replaced)
-    excluded = [_column(place, field) for place in range(1, own + 1) for field in _FIELDS]
+    excluded = [_column(number, field) for number in range(1, own + 1) for field in _FIELDS]
     return _selected(excluded, [*replaced, f"{_listed(own)} AS classes"])
 
 
@@ -89,8 +89,8 @@ def stored(columns: Collection[str], most: int) -> str:
         replaced.append(f"{rest} AS classes")
     excluded = ["cpu_saturation"] if {"cpu_saturation", "usage_cpu"} <= set(columns) else []
     added = [
-        f"{_shortened(f'classes[{place}].{field}', CLASS_DIGITS.get(field))} AS {_column(place, field)}"
-        for place in range(1, own + 1)
+        f"{_shortened(f'classes[{number}].{field}', CLASS_DIGITS.get(field))} AS {_column(number, field)}"
+        for number in range(1, own + 1)
         for field in _FIELDS
     ]
     return ", ".join([_selected(excluded, replaced), *added])
@@ -115,7 +115,7 @@ def _shortened(number: str, digits: Digits | None) -> str:
 def _listed(own: int) -> str:
     """Return the list of a row's classes: of those in columns of their own, and of the rest behind them."""
     cases = ["CASE WHEN class_1_class IS NULL THEN classes"]
-    cases += [f"WHEN {_column(place + 1, 'class')} IS NULL THEN {_rooms(place)}" for place in range(1, own)]
+    cases += [f"WHEN {_column(number + 1, 'class')} IS NULL THEN {_rooms(number)}" for number in range(1, own)]
     return " ".join([*cases, f"ELSE {_rooms(own)} || coalesce(classes, []) END"])
 
 
@@ -123,9 +123,9 @@ def _rooms(count: int) -> str:
     return f"[{', '.join(map(_room, range(1, count + 1)))}]"
 
 
-def _room(place: int) -> str:
+def _room(number: int) -> str:
     fields = [
-        f'"{field}" := {_column(place, field)}{"::DOUBLE" if kind == pl.Float64 else ""}'
+        f'"{field}" := {_column(number, field)}{"::DOUBLE" if kind == pl.Float64 else ""}'
         for field, kind in _FIELDS.items()
     ]
     return f"struct_pack({', '.join(fields)})"

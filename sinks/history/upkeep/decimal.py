@@ -26,8 +26,8 @@ def exact(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, int
     wrong = _wrong(connection, relation, first)
     again = _scales(connection, relation, wrong)
     still = _wrong(connection, relation, again)
-    found = {name: scale for name, scale in first.items() if name not in wrong} | again
-    return {name: scale for name, scale in found.items() if name not in still}
+    scales = {name: scale for name, scale in first.items() if name not in wrong} | again
+    return {name: scale for name, scale in scales.items() if name not in still}
 
 
 def _scales(connection: duckdb.DuckDBPyConnection, relation: str, names: Sequence[str]) -> dict[str, int]:
@@ -35,8 +35,8 @@ def _scales(connection: duckdb.DuckDBPyConnection, relation: str, names: Sequenc
     if not names:
         return {}
     checks = ", ".join(f"coalesce(max({_scale(name)}), 0)" for name in names)
-    (found,) = connection.execute(f"SELECT {checks} FROM {relation}").fetchall()  # noqa: S608 # names of our own
-    return {name: scale for name, scale in zip(names, found, strict=True) if scale != _NONE}
+    (scales,) = connection.execute(f"SELECT {checks} FROM {relation}").fetchall()  # noqa: S608 # names of our own
+    return {name: scale for name, scale in zip(names, scales, strict=True) if scale != _NONE}
 
 
 def _wrong(connection: duckdb.DuckDBPyConnection, relation: str, scales: Mapping[str, int]) -> list[str]:

@@ -52,16 +52,16 @@ def jobs(directory: Path, now_us: int, settings: History) -> list[Job]:
         OSError: A cursor file is invalid; see `layout.committed`.
     """
     committed = layout.committed(directory)
-    found: list[tuple[int, Job]] = []
+    due: list[tuple[int, Job]] = []
     for rolled in ROLLED:
         for folder, begin_us in layout.hours(directory, rolled.source):
             if compaction.settled(begin_us, now_us) and _is_kept(rolled, begin_us, now_us, settings):
                 whole, target = layout.stand_in(directory, rolled.source), _target(directory, folder, rolled)
-                found += [
+                due += [
                     (begin_us, Job(rolled, source, target / source.name, whole))
                     for source in _merged(folder, target, committed)
                 ]
-    return [job for _, job in sorted(found, key=lambda each: each[0])[:_MOST]]
+    return [job for _, job in sorted(due, key=lambda each: each[0])[:_MOST]]
 
 
 def _merged(folder: Path, target: Path, committed: Mapping[str, int]) -> Iterator[Path]:

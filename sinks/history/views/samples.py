@@ -24,9 +24,9 @@ def statement(directory: Path) -> str:
     values = [f"{name} AS {name}{suffix}" for name in metric.NAMES for suffix in SUFFIXES]
     parts = [f"SELECT {_BESIDE}, 0 AS resolution_seconds, 1 AS samples, {_listed(values)} FROM {_ROWS}"]  # noqa: S608
     columns = [f"{name}{suffix}" for name in metric.NAMES for suffix in SUFFIXES]
-    for place, (seconds, rolled) in enumerate(OF_SAMPLES.items(), 1):
+    for number, (seconds, rolled) in enumerate(OF_SAMPLES.items(), 1):
         only = listing.hours(directory, rolled.name)
-        for finer in TABLES[:place]:
+        for finer in TABLES[:number]:
             only += f" EXCEPT {listing.hours(directory, finer)}"
         parts.append(
             f"SELECT {_BESIDE}, {seconds}, samples, {_listed(columns)} "  # noqa: S608 # names of our own

@@ -40,16 +40,16 @@ def parse(text: str) -> list[Requirement]:
     Raises:
         ValueError: It is no selector.
     """
-    found, position = list[Requirement](), 0
+    requirements, position = list[Requirement](), 0
     if len(text) > _LONGEST:
         raise ValueError(f"labelSelector has more than {_LONGEST} characters")
     while position < len(text) and text.strip():
         part = _PART.match(text, position)
         if part is None or (text[: part.end()].endswith(",") and part.end() == len(text)):
             raise ValueError(f"labelSelector {text[:100]!r} cannot be read at character {position + 1}")
-        found.append(_requirement(part))
+        requirements.append(_requirement(part))
         position = part.end()
-    return found
+    return requirements
 
 
 def _requirement(part: re.Match[str]) -> Requirement:

@@ -67,8 +67,8 @@ class Server:
         ]
         listed = metric.values(name, fresh, matches)
         if listed is None:
-            known = ", ".join(metric.NAMES)
-            return _answer(404, metric.status(404, "NotFound", f"there is no metric {name!r}; there are {known}"))
+            names = ", ".join(metric.NAMES)
+            return _answer(404, metric.status(404, "NotFound", f"there is no metric {name!r}; there are {names}"))
         return _answer(200, listed)
 
 

@@ -12,7 +12,7 @@ from kube import answer
 from sinks.kubernetes.writing.lease import Lease
 
 _PART = "kubernetes lease"
-_MEND = {
+_REMEDY = {
     answer.Forbidden: "; for spazio's own: kubectl apply -f deploy/kubernetes/rbac.yaml",
     answer.Missing: "; create its namespace, or name another Lease with SPAZIO_OUTPUT_FULL_LEASE",
 }
@@ -48,7 +48,7 @@ class Holder:
         """Report a problem; a server that comes back is away in several ways, and only the first is reported."""
         if self._reported is None or (trouble.lasting and self._reported is not type(trouble)):
             self._reported = type(trouble)
-            self._health.degrade(_PART, trouble.reason + _MEND.get(type(trouble), ""))
+            self._health.degrade(_PART, trouble.reason + _REMEDY.get(type(trouble), ""))
 
     async def keep(self, needed: Callable[[], bool], pause_seconds: float) -> None:
         """Hold the Lease until cancelled.

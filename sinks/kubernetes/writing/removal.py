@@ -50,14 +50,14 @@ class Removal:
         """
         limit = asyncio.Semaphore(_AT_ONCE)
         results = await asyncio.gather(
-            *(self._one(key, remove, limit) for key in {*keys, *self._sent}), return_exceptions=True
+            *(self._remove_node(key, remove, limit) for key in {*keys, *self._sent}), return_exceptions=True
         )
         failed = [result for result in results if isinstance(result, BaseException)]
         if failed:
             remedy = "the next start of the sink removes what is left"
             log.warning(event, extra={"nodes": len(failed), "reason": str(failed[0]), "remedy": remedy})
 
-    async def _one(self, key: str, remove: Remove, limit: asyncio.Semaphore) -> None:
+    async def _remove_node(self, key: str, remove: Remove, limit: asyncio.Semaphore) -> None:
         async with limit:
             node = None if key in self._sent else self._nodes.get(key)
             for _ in range(_RACES):

@@ -64,7 +64,7 @@ class Recorder:
         if verb == "filter":
             return {"Nodes": asked["Nodes"], "NodeNames": asked["NodeNames"]}
         names = asked["NodeNames"] or [node["metadata"]["name"] for node in asked["Nodes"]["items"]]
-        return [{"Host": name, "Score": place} for place, name in enumerate(names)]
+        return [{"Host": name, "Score": score} for score, name in enumerate(names)]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A pod and nodes for tests of placement: everything is unknown unless it is said."""
+"""A pod and nodes for tests of placement: everything is unknown unless it is given."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ NATIVE = ("cpu", "memory", "ephemeral-storage", "pods")
 
 
 def pod(requests: Mapping[str, float] | None = None, **fields: Any) -> Pod:
-    """Return a pod that states no more than it is told to; `nonzero` is what it requests."""
+    """Return a pod that states no more than it is given; `nonzero` is what it requests."""
     requests = requests or {}
     defaults: dict[str, Any] = {
         "uid": "u1",
@@ -35,11 +35,11 @@ def pod(requests: Mapping[str, float] | None = None, **fields: Any) -> Pod:
 def nodes(count: int, **fields: Any) -> Candidates:
     """Return nodes; a field that is a number or a list is made an array, by resource if it is a mapping.
 
-    What is requested is 0 where it is not said, with and without stand-ins.
+    What is requested is 0 where it is not given, with and without stand-ins.
     """
     unknown = np.full(count, np.nan)
     defaults: dict[str, Any] = {
-        "names": [f"n{place}" for place in range(count)],
+        "names": [f"n{index}" for index in range(count)],
         "binding": [""] * count,
         "labels": [{}] * count,
         "annotations": [{}] * count,
@@ -111,15 +111,15 @@ def arbitrary(seed: int, count: int = 7) -> tuple[Pod, Candidates]:
     )
 
 
-def taken(result: Candidates, places: Sequence[int]) -> Candidates:
+def taken(result: Candidates, indices: Sequence[int]) -> Candidates:
     """Return these nodes of those, in this order."""
     fields: dict[str, Any] = {}
     for name in Candidates.__slots__:
         value = getattr(result, name)
         if isinstance(value, Mapping):
-            fields[name] = {key: each[places] for key, each in value.items()}
+            fields[name] = {key: each[indices] for key, each in value.items()}
         else:
-            fields[name] = value[places] if isinstance(value, np.ndarray) else [value[place] for place in places]
+            fields[name] = value[indices] if isinstance(value, np.ndarray) else [value[index] for index in indices]
     return Candidates(**fields)
 
 

@@ -1,4 +1,4 @@
-// Patterns of the grid, so that its colours are told apart without seeing them as colours; style.css draws the same ones.
+// Patterns of the grid, so that its colours are distinct without seeing them as colours; style.css draws the same ones.
 
 const ALPHA = 0.45;
 const DRAWN = {

@@ -142,7 +142,7 @@ async def test_a_name_too_long_for_a_subject_is_refused_and_the_connection_lives
 
 
 @pytest.mark.slow
-async def test_a_recording_of_a_range_is_a_file_and_what_is_none_is_said(
+async def test_a_recording_of_a_range_is_a_file_and_what_is_none_is_reported(
     client: Client, settings: Settings, web: aiohttp.ClientSession
 ) -> None:
     begin = flight.record(settings.history_dir) / 1e6

@@ -44,7 +44,7 @@ async def test_dead_letters_are_counted_and_the_newest_listed_over_gaps(
     assert [letter["begin"]["text"] for letter in letters["newest"]] == [*map(str, listed)]
 
 
-async def test_the_newest_model_is_read_from_the_bus_and_what_is_none_is_said(
+async def test_the_newest_model_is_read_from_the_bus_and_what_is_none_is_reported(
     client: Client, settings: Settings, web: aiohttp.ClientSession
 ) -> None:
     names = Names()

@@ -112,7 +112,7 @@ async def test_two_at_once_give_each_place_once_and_a_restart_forgets_none(
     await say(client, dict.fromkeys(NODES, 5.5))
     addresses = [await each.address() for each in two]
     placed = await asyncio.gather(*(place(http, addresses[number % 2], f"p{number}") for number in range(20)))
-    await decisions(client, 20)  # said behind the answers, so a kill may cost the last ones
+    await decisions(client, 20)  # published behind the answers, so a kill may cost the last ones
     two[0].kill()
     two[0].start()
     addresses[0] = await two[0].address()

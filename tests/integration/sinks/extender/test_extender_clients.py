@@ -44,7 +44,7 @@ async def test_a_body_in_chunks_is_read() -> None:
         assert (status, json.loads(answer)["NodeNames"]) == (200, ["n-1"])
 
 
-async def test_a_client_that_waits_to_be_told_to_go_on_is_told() -> None:
+async def test_a_client_that_expects_a_continue_gets_it() -> None:
     async with lab() as running, running.wire() as wire:
         head, _, body = post("filter", question(), more="Expect: 100-continue\r\n").partition(b"\r\n\r\n")
         await wire.send(head + b"\r\n\r\n")
@@ -69,7 +69,7 @@ async def test_requests_sent_in_one_go_are_answered_in_order() -> None:
             assert (status, json.loads(body)["NodeNames"]) == (200, [f"n-{number}1"])
 
 
-async def test_what_is_no_http_is_refused_and_said_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_no_http_is_refused_and_logged_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     async with lab() as running:
         before = counted("other", "400")
         for garbage in (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"GARBAGE\r\n\r\n", b"POST / HTTP/9.9\r\n\r\n"):

@@ -42,7 +42,7 @@ async def test_each_recorded_request_is_answered_over_one_connection() -> None:
             status, _, body = await wire.answer()
             assert status == 200
             assert sorted(json.loads(body), key=lambda each: each["Host"]) == [
-                {"Host": f"lab-{place}", "Score": place} for place in range(3)
+                {"Host": f"lab-{score}", "Score": score} for score in range(3)
             ]
 
             await wire.send(recorded(f"preempt-{form}"))
@@ -91,7 +91,7 @@ async def test_a_pod_that_cannot_be_judged_is_an_error_that_the_scheduler_shows(
         assert (status, body) == (400, "preempt: the pod has no metadata\n")
 
 
-async def test_what_goes_wrong_while_binding_is_said() -> None:
+async def test_what_goes_wrong_while_binding_is_reported() -> None:
     whole = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "n-0"}
     async with lab(bind=True) as running:
         assert json.loads((await running.ask("/scheduler/bind", whole))[1]) == {"Error": "n/p does not go to n-0"}
@@ -109,7 +109,7 @@ async def test_nothing_is_bound_unless_settings_say_so() -> None:
         assert running.rule.bound == {}
 
 
-async def test_an_unexpected_error_is_told_once_with_its_trace_and_the_service_lives(
+async def test_an_unexpected_error_is_reported_once_with_its_trace_and_the_service_lives(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with lab() as running:

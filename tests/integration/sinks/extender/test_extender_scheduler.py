@@ -56,7 +56,7 @@ async def settled(kubectl: Kubectl, name: str, key: str) -> Any:
 
 
 async def events(kubectl: Kubectl, name: str) -> str:
-    """Wait until something is said of a pod that failed to schedule, and return it."""
+    """Wait until something is reported of a pod that failed to schedule, and return it."""
     async with asyncio.timeout(60):
         while True:
             listed = await kubectl.call("GET", "/api/v1/namespaces/default/events")
@@ -78,7 +78,7 @@ async def make_nodes(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.parametrize("names", [True, False], ids=["names", "nodes"])
-async def test_a_scheduler_filters_ranks_binds_and_evicts_as_it_is_told(tmp_path: Path, names: bool) -> None:
+async def test_a_scheduler_filters_ranks_binds_and_evicts_as_it_is_answered(tmp_path: Path, names: bool) -> None:
     if reason := control_plane.missing():
         pytest.skip(reason)
     with control_plane.control_plane(tmp_path / "plane") as plane:

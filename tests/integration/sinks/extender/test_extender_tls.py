@@ -103,7 +103,9 @@ async def test_a_renewed_certificate_is_taken_up_and_a_broken_one_is_not(
                 await asyncio.sleep(0.02)
 
 
-def test_an_authority_that_is_taken_away_is_taken_until_a_restart_and_that_is_said(keys: Path, tmp_path: Path) -> None:
+def test_an_authority_that_is_taken_away_is_taken_until_a_restart_and_that_is_reported(
+    keys: Path, tmp_path: Path
+) -> None:
     authorities = tmp_path / "ca.crt"
     make_keys(tmp_path)
     ours, others = (folder.joinpath("ca.pem").read_bytes() for folder in (keys, tmp_path))

@@ -60,7 +60,7 @@ async def asking(keys: Path, latest: Latest, who: str | None = "client") -> Asyn
         yield ask
 
 
-def known(*forecasts: Any) -> Latest:
+def latest_of(*forecasts: Any) -> Latest:
     latest = Latest()
     for each in forecasts:
         latest.hear(each)
@@ -69,7 +69,7 @@ def known(*forecasts: Any) -> Latest:
 
 
 async def test_the_fresh_forecasts_of_a_namespace_are_served_by_selector(keys: Path) -> None:
-    latest = known(
+    latest = latest_of(
         foreseen("web"), foreseen("api", cores=2.0), foreseen("db", kind="StatefulSet"),
         foreseen("old", age=61), foreseen("ahead", age=-61), foreseen("web", namespace="other"),
     )  # fmt: skip
@@ -97,7 +97,7 @@ async def test_the_fresh_forecasts_of_a_namespace_are_served_by_selector(keys: P
 
 
 async def test_the_version_lists_its_metrics_and_what_cannot_be_answered_is_a_status(keys: Path) -> None:
-    latest = known(foreseen("web"))
+    latest = latest_of(foreseen("web"))
     async with asking(keys, latest) as ask:
         status, listed = await ask("")
         assert (status, listed["kind"]) == (200, "APIResourceList")
@@ -114,7 +114,7 @@ async def test_the_version_lists_its_metrics_and_what_cannot_be_answered_is_a_st
 
 @pytest.mark.parametrize("who", [None, "stranger"])
 async def test_only_clients_of_the_api_servers_authority_are_answered(keys: Path, who: str | None) -> None:
-    async with asking(keys, known(foreseen("web")), who) as ask:
+    async with asking(keys, latest_of(foreseen("web")), who) as ask:
         with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
             await ask("/namespaces/shop/spazio-forecast-cpu")
 
@@ -130,10 +130,10 @@ async def test_only_clients_of_the_api_servers_authority_are_answered(keys: Path
 )
 async def test_nothing_is_served_without_all_certificates(keys: Path, changed: dict[str, Any], reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):
-        async with server.serving(known(), output(keys, **changed), lambda: NOW):
+        async with server.serving(latest_of(), output(keys, **changed), lambda: NOW):
             raise AssertionError("it was served")
 
 
 async def test_nothing_is_served_by_default(keys: Path) -> None:
-    async with server.serving(known(), Output(), lambda: NOW) as identity:
+    async with server.serving(latest_of(), Output(), lambda: NOW) as identity:
         assert identity is None

@@ -21,7 +21,7 @@ often = settings(deadline=None, max_examples=300, derandomize=True)
 
 def made(*containers: dict[str, Any], metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     """Return a pod of containers with such resources."""
-    main = [{"name": f"c{place}", "resources": each} for place, each in enumerate(containers)]
+    main = [{"name": f"c{number}", "resources": each} for number, each in enumerate(containers)]
     return {"metadata": {**BARE["metadata"], **(metadata or {})}, "spec": {"containers": main, **spec}}
 
 

@@ -165,7 +165,7 @@ async def test_a_message_whose_last_place_is_over_is_expected_to_have_expired_un
     assert reservations.expected(row, clock.now_us) == bucket.sequence
     clock.pass_seconds(600)
     assert reservations.expected(row, clock.now_us) == 0
-    # The server has not looked yet for what is over: whoever guessed wrong looks it up, and is believed.
+    # The server has not looked yet for what is over: a wrong guess is looked up, and is believed.
     sequence, message = bucket.held["a"]
     reservations.hear(message, sequence, sure=True)
     assert reservations.expected(row, clock.now_us) == sequence

@@ -1,4 +1,4 @@
-"""Containers, pods and facts in the history: what is written is what was said, each once, and easy to ask."""
+"""Containers, pods and facts in the history: what is written is what was sent, each once, and easy to ask."""
 
 from pathlib import Path
 
@@ -190,7 +190,7 @@ def test_nodes_that_are_silent_for_an_hour_take_no_memory_and_copies_of_the_othe
     assert given.new(table, telemetry.block("gone-7", 0))
 
 
-def test_the_memory_of_what_was_said_is_bounded() -> None:
+def test_the_memory_of_what_was_reported_is_bounded() -> None:
     table, given = next(table for table in TABLES if table.name == "containers"), CopyDetector(kept=100)
     for number in range(1000):
         message = event(container=f"c{number}")

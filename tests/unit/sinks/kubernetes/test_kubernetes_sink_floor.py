@@ -66,7 +66,7 @@ class Server(Api):
 
 
 class Sink:
-    """A floor, looked at by whoever tests."""
+    """A floor, looked at by tests."""
 
     def __init__(self, server: Server | None = None, **output: Any) -> None:
         self.server = server or Server()
@@ -184,7 +184,7 @@ async def test_the_end_restores_and_gives_back_what_is_there_then() -> None:
     sink = Sink()
     sink.hear(8, 0)
     await sink.refresh(0)
-    # The autoscaler's status has changed since, which nobody has told.
+    # The autoscaler's status has changed since, which nobody has reported.
     sink.server.thing["metadata"]["resourceVersion"] = "77"
     await sink.floor.end()
     assert sink.server.thing["spec"]["minReplicas"] == 2

@@ -1,4 +1,4 @@
-"""The Lease in virtual time: one holder at a time, whoever dies, and whatever the API server answers."""
+"""The Lease in virtual time: one holder at a time, whichever dies, and whatever the API server answers."""
 
 import asyncio
 import contextlib
@@ -64,9 +64,9 @@ def lease(server: Server) -> Lease:
 def test_one_process_holds_it_and_renews_it_every_five_seconds() -> None:
     async def scenario() -> None:
         server = Server()
-        one, other = lease(server), lease(server)
+        first, other = lease(server), lease(server)
         for second in range(60):
-            assert await one.hold()
+            assert await first.hold()
             assert not await other.hold(), second
             await asyncio.sleep(1)
         assert server.sent.count("PUT") == 11
@@ -78,15 +78,15 @@ def test_one_process_holds_it_and_renews_it_every_five_seconds() -> None:
 def test_another_takes_over_when_the_holder_is_dead_for_as_long_as_it_lasts() -> None:
     async def scenario() -> None:
         server = Server()
-        one, other = lease(server), lease(server)
-        assert await one.hold()
+        first, other = lease(server), lease(server)
+        assert await first.hold()
         began = asyncio.get_running_loop().time()
         while not await other.hold():  # noqa: ASYNC110 # the time is virtual
             await asyncio.sleep(1)
         # The holder has stopped to write before.
-        assert not one.held
+        assert not first.held
         assert 15 <= asyncio.get_running_loop().time() - began <= 15 + 3 + 1
-        assert not await one.hold()
+        assert not await first.hold()
 
     virtual.run(scenario())
 
@@ -94,13 +94,13 @@ def test_another_takes_over_when_the_holder_is_dead_for_as_long_as_it_lasts() ->
 def test_one_that_is_given_up_is_free_at_once() -> None:
     async def scenario() -> None:
         server = Server()
-        one, other = lease(server), lease(server)
-        assert await one.hold()
-        await one.release()
-        assert not one.held
+        first, other = lease(server), lease(server)
+        assert await first.hold()
+        await first.release()
+        assert not first.held
         assert await other.hold()
         # A release by somebody who does not hold it changes nothing.
-        await one.release()
+        await first.release()
         assert server.spec["holderIdentity"] != ""
         assert other.held
 
@@ -110,20 +110,20 @@ def test_one_that_is_given_up_is_free_at_once() -> None:
 def test_a_holder_that_reaches_no_server_stops_when_it_expires_and_not_before() -> None:
     async def scenario() -> None:
         server = Server()
-        one = lease(server)
-        assert await one.hold()
+        first = lease(server)
+        assert await first.hold()
         server.away = True
         held = []
         for _ in range(20):
             await asyncio.sleep(1)
-            if not one.held:
+            if not first.held:
                 break
-            held.append(one.held)
+            held.append(first.held)
             with contextlib.suppress(answer.Away):
-                await one.hold()
+                await first.hold()
         assert len(held) == 14
         server.away = False
-        assert await one.hold()
+        assert await first.hold()
 
     virtual.run(scenario())
 
@@ -131,11 +131,11 @@ def test_a_holder_that_reaches_no_server_stops_when_it_expires_and_not_before() 
 def test_of_two_that_ask_at_the_same_moment_one_gets_it() -> None:
     async def scenario() -> None:
         server = Server()
-        one, other = lease(server), lease(server)
+        first, other = lease(server), lease(server)
         server.before_write = other.hold
-        assert not await one.hold()
+        assert not await first.hold()
         assert other.held
-        assert not one.held
+        assert not first.held
 
     virtual.run(scenario())
 

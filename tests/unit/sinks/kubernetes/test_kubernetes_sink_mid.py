@@ -114,31 +114,31 @@ async def test_a_write_that_arrives_after_the_end_is_refused() -> None:
 
 async def test_only_the_holder_of_the_lease_lends_and_takes_back() -> None:
     server = Server("n1")
-    one, other = Sink(server), Sink(server)
-    assert await one.look(n1=1.0) == {"n1": "1000"}
+    first, other = Sink(server), Sink(server)
+    assert await first.look(n1=1.0) == {"n1": "1000"}
     assert await other.look(n1=2.0) == {"n1": "1000"}
     await other.part.end()
     assert server.lent == {"n1": "1000"}
-    await one.lease.release()
+    await first.lease.release()
     assert await Sink(server).look(n1=2.0) == {"n1": "2000"}
     # The one that has lost it writes no more, at its end neither.
-    assert await one.look(n1=3.0) == {"n1": "2000"}
-    await one.part.end()
+    assert await first.look(n1=3.0) == {"n1": "2000"}
+    await first.part.end()
     assert server.lent == {"n1": "2000"}
 
 
 async def test_switched_off_it_takes_back_what_is_left_and_else_needs_no_lease() -> None:
     server = Server("n1")
-    one, off = Sink(server), Sink(server, mid=False)
-    await one.look(n1=1.0)
-    await one.lease.release()
+    first, off = Sink(server), Sink(server, mid=False)
+    await first.look(n1=1.0)
+    await first.lease.release()
     assert await off.look(n1=1.0) == {}
     server.lease = {}
     assert await off.look(n1=1.0) == {}
     assert server.lease == {}
 
 
-async def test_who_may_not_have_the_lease_is_told_which_manifest_gives_the_right() -> None:
+async def test_who_may_not_have_the_lease_learns_which_manifest_gives_the_right() -> None:
     server = Server("n1")
     sink = Sink(server)
     send = server.send

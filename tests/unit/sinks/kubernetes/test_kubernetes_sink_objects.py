@@ -53,7 +53,7 @@ def test_after_a_server_went_back_to_an_older_state_a_list_is_believed() -> None
     assert hear(account, ("changed", 91, thing("a", 91, 2))) == {"a": 2}
 
 
-def test_objects_of_namespaces_are_told_apart_and_unreadable_ones_are_left_out() -> None:
+def test_objects_of_namespaces_are_distinguished_and_unreadable_ones_are_left_out() -> None:
     account = opened()
     account.put(thing("a", 1, 1, "one"))
     account.put(thing("a", 2, 2, "two"))

@@ -1,4 +1,4 @@
-"""Writes: every object has its chance, a server that is away is not asked in vain, and an outage is told once."""
+"""Writes: every object has its chance, a server that is away is not asked in vain, and an outage is logged once."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from sinks.kubernetes.writing.writer import Write, Writer
 
 
 class Server:
-    """Answers each key with an object, or with the trouble that it is told."""
+    """Answers each key with an object, or with the trouble that it is given."""
 
     def __init__(self) -> None:
         self.troubles: dict[str, Trouble] = {}
@@ -82,7 +82,7 @@ async def test_objects_that_others_hold_do_not_keep_the_rest_from_their_turn() -
     assert server.done == [*"efg", *"efg"]
 
 
-async def test_an_outage_is_told_once_whichever_objects_it_meets(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_outage_is_reported_once_whichever_objects_it_meets(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     server = Server()
     for key in "abc":

@@ -44,7 +44,7 @@ def test_accuracy_is_weighed_by_how_many_predictions_were_judged() -> None:
     assert 'spazio_prediction_savings_ratio{model="max"} 0.5' in lines
 
 
-def test_what_was_not_said_for_three_reports_is_left_out() -> None:
+def test_what_was_not_reported_for_three_reports_is_left_out() -> None:
     lines = page(
         predicted.reject(node="live", at_us=now_us(11)),
         predicted.reject(node="gone", at_us=now_us(13)),

@@ -22,7 +22,7 @@ def test_a_node_is_full_with_room_for_less_than_one_pod_beside_those_held() -> N
     assert {reason: mask.tolist() for reason, mask in refused.items()} == {FULL: [False, True, True, True, False]}
 
 
-def test_what_is_needed_is_said_in_numbers() -> None:
+def test_what_is_needed_is_reported_in_numbers() -> None:
     nodes = candidates.nodes(3, room=[0.4, 5, 1.5], reserved=[0, 0, 1], binding=["cpu", "cpu", ""])
     sentences = [Availability().needs(candidates.pod(), nodes, index) for index in range(3)]
     assert sentences == [

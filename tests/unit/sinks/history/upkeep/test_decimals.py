@@ -20,20 +20,20 @@ def exact(values: list[float | None]) -> dict[str, int]:
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE t (v DOUBLE)")
         connection.executemany("INSERT INTO t VALUES (?)", [[value] for value in values])
-        found = decimal.exact(connection, "t")
+        decimals = decimal.exact(connection, "t")
         back = connection.execute(f"SELECT v::DOUBLE FROM ({decimal.query(connection, 't')})").fetchall()
     assert [repr(value + 0.0) if value is not None else None for value in values] == [
         repr(value) if value is not None else None for (value,) in back
     ]
-    return found
+    return decimals
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.none() | st.integers(-(10**9), 10**9), min_size=1), st.sampled_from([0, 2, 4, 5, 6, 9]))
 def test_rounded_numbers_become_decimals_that_come_back_as_they_were(whole: list[int | None], digits: int) -> None:
     values = [None if each is None else round(each / 10**digits, digits) for each in whole]
-    found = exact(values)
-    assert found["v"] <= next(scale for scale in (0, 2, 3, 4, 6, 7, 9) if scale >= digits)
+    decimals = exact(values)
+    assert decimals["v"] <= next(scale for scale in (0, 2, 3, 4, 6, 7, 9) if scale >= digits)
 
 
 @pytest.mark.parametrize("odd", ODD)

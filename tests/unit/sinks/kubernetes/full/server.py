@@ -60,7 +60,7 @@ class Server(NodeServer):
 
 
 class Sink:
-    """The part, looked at by whoever tests; the watch of nodes is current at each look."""
+    """The part, looked at by tests; the watch of nodes is current at each look."""
 
     def __init__(self, server: Server, **output: Any) -> None:
         self.server, self.now, self.health = server, START, Health()
@@ -93,10 +93,10 @@ class Sink:
         await self.part.refresh(self.writer)
         return self.server.full
 
-    async def through(self, begin: int, end: int, *full: str, **said: Any) -> list[str]:
+    async def through(self, begin: int, end: int, *full: str, **report: Any) -> list[str]:
         """Look once a second while extenders say this; return the nodes that have the taint then."""
         for at in range(begin, end):
             self.now = START + at
-            self.hear(*full, **said)
+            self.hear(*full, **report)
             await self.look(at)
         return self.server.full

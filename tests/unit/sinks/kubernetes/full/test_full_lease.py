@@ -13,7 +13,7 @@ async def test_the_end_removes_every_mark() -> None:
     sink = Sink(server)
     await sink.through(0, 15, "n1", "n2", stranded=("n1", "n3"))
     assert (server.full, server.kept) == (["n1", "n2"], ["n1", "n3"])
-    # One has changed since, which nobody has told, others change at that moment, and one is deleted.
+    # One has changed since, which nobody has reported, others change at that moment, and one is deleted.
     server.touch("n1")
     server.races = 3
     del server.nodes["n3"]
@@ -49,10 +49,10 @@ async def test_the_end_removes_a_mark_whose_answer_was_lost() -> None:
 
 async def test_who_does_not_hold_the_lease_writes_nothing_and_removes_nothing_at_its_end() -> None:
     server = Server()
-    one, other = Sink(server), Sink(server)
-    await one.through(0, 1)
+    first, other = Sink(server), Sink(server)
+    await first.through(0, 1)
     assert await other.through(0, 20, "n1") == []
-    assert await one.through(0, 20, "n1") == ["n1"]
+    assert await first.through(0, 20, "n1") == ["n1"]
     await other.part.end()
     assert server.full == ["n1"]
 
@@ -89,7 +89,7 @@ def test_without_a_taint_nothing_pauses_however_long_it_takes() -> None:
     assert pause.active({"u"}, [1000.0], 1100)
 
 
-async def test_who_may_not_patch_is_told_which_manifest_gives_the_right() -> None:
+async def test_who_may_not_patch_learns_which_manifest_gives_the_right() -> None:
     sink = Sink(Server())
     sink.server.forbidden = True
     await sink.through(0, 12, "n1")

@@ -157,8 +157,8 @@ def _head(index: int, random: np.random.Generator) -> Availability:
 def _rooms() -> pl.Expr:
     """Return the classes of each row: the second one's pods are half as large."""
     rooms = []
-    for place, size in enumerate((1.0, 0.5)):
-        head = pl.col("classes").list.get(place).struct
+    for number, size in enumerate((1.0, 0.5)):
+        head = pl.col("classes").list.get(number).struct
         cpu, memory = (pl.col("cost") * size).round(9), (pl.col("cost") * 0.8 * size).round(9)
         available, lower = (pl.col(name) / size for name in ("available", "lower"))
         fields = [available.round(4).alias("available"), lower.round(4).alias("lower"), pl.col("binding")]

@@ -18,8 +18,8 @@ _RUNS, _LONG_SECONDS = 3, 3.0
 
 def listed() -> dict[str, str]:
     """Return each statement of the page by its question."""
-    found = re.findall(r"([^\n]+)\n\n```sql\n(.+?)\n```", _PAGE.read_text(), re.DOTALL)
-    return dict(found)
+    statements = re.findall(r"([^\n]+)\n\n```sql\n(.+?)\n```", _PAGE.read_text(), re.DOTALL)
+    return dict(statements)
 
 
 def times(folder: Path, *, recent: bool) -> dict[str, float]:

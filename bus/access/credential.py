@@ -23,7 +23,7 @@ _BEGINS = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
 _ANSWERED = (role.INBOX, role.ACROSS)
 _SUBJECTS_REMEMBERED = 1 << 12
 _ANYBODY = stat.S_IROTH | stat.S_IWOTH
-_MEND = "name a file of `spazio credentials` with --nats-credentials or SPAZIO_NATS_CREDENTIALS"
+_REMEDY = "name a file of `spazio credentials` with --nats-credentials or SPAZIO_NATS_CREDENTIALS"
 
 
 class Unusable(ValueError):
@@ -126,10 +126,10 @@ def _read(file: Path) -> tuple[str, str, dict[str, Any]]:
         mode = file.stat().st_mode
         lines = file.read_text().splitlines()
     except FileNotFoundError:
-        raise Unusable(f"nats credentials: {file} does not exist; {_MEND}") from None
+        raise Unusable(f"nats credentials: {file} does not exist; {_REMEDY}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is no text"
-        raise Unusable(f"nats credentials: {file} cannot be read: {reason}; {_MEND}") from error
+        raise Unusable(f"nats credentials: {file} cannot be read: {reason}; {_REMEDY}") from error
     if mode & _ANYBODY:
         raise Unusable(f"nats credentials: {file} is open to every user of this machine: chmod 600 {file}")
     try:
@@ -139,7 +139,7 @@ def _read(file: Path) -> tuple[str, str, dict[str, Any]]:
         part = jwt.split(".")[1]
         claims = dict(json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))))
     except (RuntimeError, StopIteration, LookupError, ValueError, TypeError) as error:
-        raise Unusable(f"nats credentials: {file} holds no NATS credential; {_MEND}") from error
+        raise Unusable(f"nats credentials: {file} holds no NATS credential; {_REMEDY}") from error
     return jwt, seed, claims
 
 

@@ -42,7 +42,7 @@ _LEFT_OUT = {
     PREDICTIONS: f"predictions are made of one of {_THINNED} batches",
     BLOCKS: "predictions are made of few blocks, and availability of the newest block of each node",
 }
-_MEND = "this machine has too little CPU time for its nodes: add cores or a processor, or let it have fewer nodes"
+_REMEDY = "this machine has too little CPU time for its nodes: add cores or a processor, or let it have fewer nodes"
 
 
 def behind_seconds(messages: Sequence[Received], pending: int) -> float:
@@ -113,7 +113,7 @@ class Shedding:
     @property
     def reason(self) -> str:
         """What is left out and what would help; empty: nothing is."""
-        return f"{_LEFT_OUT[self.level]}; {_MEND}" if self.level else ""
+        return f"{_LEFT_OUT[self.level]}; {_REMEDY}" if self.level else ""
 
     def observe(self, task: str, seconds: float, health: Health, *, patient: bool) -> None:
         """Take in how far a task is behind."""

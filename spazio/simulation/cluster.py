@@ -139,22 +139,22 @@ class Cluster:
         began = starting[self._due[starting] <= now]
         self.state[began], self.began[began] = RUNNING, now
         running = np.flatnonzero(self.state == RUNNING)
-        place, own = self.node[running], self.population
+        node, own = self.node[running], self.population
         threads = own.threads[running].copy()
         serving = np.flatnonzero(own.demand[running] > 0)
         threads[serving] = self._random.poisson(own.demand[running[serving]])
         late = starting[(self._due[starting] > now) & (self._due[starting] <= now + self._physics.spike_seconds)]
         spikes = np.bincount(self.node[late], minlength=nodes)
-        runnable = np.bincount(place, weights=threads, minlength=nodes) + spikes + self._system_cpu * self.alive
+        runnable = np.bincount(node, weights=threads, minlength=nodes) + spikes + self._system_cpu * self.alive
         each = np.minimum(1.0, self.cpus / np.maximum(runnable, 1e-9))
         useful = each * (1.0 - self._physics.loss * (1.0 - each))
-        taken = threads * each[place] * step
+        taken = threads * each[node] * step
         self.used_cores[running] += taken
-        self._left[running] -= threads * useful[place] * step
+        self._left[running] -= threads * useful[node] * step
         over = (self._left[running] <= 0) | (now + step - self.began[running] >= self._life[running])
         ended = running[over]
         self.state[ended], self.ended[ended] = DONE, now + step
-        held = self._system_memory * self.alive + np.bincount(place, weights=own.memory[running], minlength=nodes)
+        held = self._system_memory * self.alive + np.bincount(node, weights=own.memory[running], minlength=nodes)
         if (held > self.memory).any():
             held = self._kill(running[~over], held, now)
         return Shown(np.minimum(runnable, self.cpus), runnable, np.minimum(held, self.memory)), began, ended

@@ -32,8 +32,8 @@ def program() -> str:
     started = sys.argv[0]
     if Path(started).name == "__main__.py":
         return f"{sys.executable} -m spazio"
-    found = shutil.which("spazio")
-    return "spazio" if found and Path(found).absolute() == Path(started).absolute() else started
+    on_path = shutil.which("spazio")
+    return "spazio" if on_path and Path(on_path).absolute() == Path(started).absolute() else started
 
 
 async def show(addresses: dict[str, Any], settings: Settings) -> None:

@@ -123,7 +123,7 @@ async def test_a_write_that_is_cut_short_harms_nothing_and_leaves_nothing_for_lo
         assert await store(other).load("0", "s") == Checkpoint("s", 3, LARGE)
 
 
-async def test_of_two_writers_the_one_that_is_late_is_told(client: Client) -> None:
+async def test_of_two_writers_the_one_that_is_late_learns_it(client: Client) -> None:
     owner, zombie = store(client), store(client)
     await zombie.save("0", Checkpoint("s", 1, b"one"))
     await zombie.save("0", Checkpoint("s", 2, b"two"))

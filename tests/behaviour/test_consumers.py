@@ -1,4 +1,4 @@
-"""Pull consumers: order, acknowledgement, redelivery, reset, and what a request is told when it gets nothing."""
+"""Pull consumers: order, acknowledgement, redelivery, reset, and the answer to a request that gets nothing."""
 
 import pytest
 from nats.aio.client import Client
@@ -36,7 +36,7 @@ async def test_messages_come_in_order_without_a_hole(client: Client) -> None:
     assert [message.data for message in await puller.take(1)] == [b"later"]
 
 
-async def test_a_consumer_begins_where_it_is_told_to(client: Client) -> None:
+async def test_a_consumer_begins_where_its_request_says(client: Client) -> None:
     await stream(client)
     for subject in ("s.a", "s.b", "s.a", "s.c", "s.b"):
         await publish(client, subject)
@@ -164,7 +164,7 @@ async def test_without_acknowledgements_nothing_comes_twice(client: Client) -> N
     assert await puller.status() == "408 Request Timeout"
 
 
-async def test_a_request_that_gets_nothing_is_told_why(client: Client) -> None:
+async def test_a_request_that_gets_nothing_learns_why(client: Client) -> None:
     await stream(client)
     await consumer(client, "c")
     puller = Puller(client, "c")

@@ -69,7 +69,7 @@ async def test_a_wrong_pin_is_refused_at_once_while_another_is_in_force(client: 
     assert await zombie.status() == "423 Nats-Pin-Id mismatch"
 
 
-async def test_an_unpinned_owner_is_told_and_the_other_goes_on(client: Client) -> None:
+async def test_an_unpinned_owner_learns_it_and_the_other_goes_on(client: Client) -> None:
     await group(client)
     await fill(client, 1)
     owner, standby = Puller(client, "c", "g"), Puller(client, "c", "g")
@@ -140,7 +140,7 @@ async def test_a_request_must_name_the_group(client: Client) -> None:
         assert await puller.status() == answer
 
 
-async def test_changes_of_owners_are_told(client: Client) -> None:
+async def test_changes_of_owners_are_reported(client: Client) -> None:
     messages: list[Msg] = []
 
     async def tell(message: Msg) -> None:

@@ -59,8 +59,8 @@ def _command(command: Any, arguments: list[str]) -> Mapping[str, Any]:
     if command is _APP and arguments[:1] and arguments[0] in {name for each in _APP.params for name in each.opts}:
         return {}  # to read it is to do it, such as to install completion
     if arguments and hasattr(command, "resolve_command") and not arguments[0].startswith("-"):
-        _, found, rest = command.resolve_command(command.context_class(command), arguments)
-        return _command(found, rest)
+        _, chosen, rest = command.resolve_command(command.context_class(command), arguments)
+        return _command(chosen, rest)
     values: Mapping[str, Any] = command.make_context("spazio", arguments).params
     given = {name: value for name, value in values.items() if name in _FIELDS and value is not None}
     settings.load(given, environ={})

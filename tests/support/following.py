@@ -10,7 +10,7 @@ Listed = Mapping[str, tuple[Identity, bool]]
 
 
 class Recorder:
-    """Everything that sources have said, and a way to wait for it."""
+    """Everything that sources have reported, and a way to wait for it."""
 
     def __init__(self) -> None:
         self.observations: list[Observation] = []
@@ -40,11 +40,11 @@ class Recorder:
                 await self._changed.wait()
 
     async def expect(self, *story: tuple[str, str]) -> None:
-        """Wait for so many observations, which must be these; what was told before is forgotten."""
+        """Wait for so many observations, which must be these; what was reported before is forgotten."""
         try:
             await self.until(lambda: len(self.observations) >= len(story))
         except TimeoutError:
-            raise AssertionError(f"told only {self.story}") from None
+            raise AssertionError(f"reported only {self.story}") from None
         assert self.story == list(story)
         self.observations.clear()
 

@@ -36,7 +36,7 @@ def go_on(server: NatsServer) -> None:
 
 
 class Proxy:
-    """Passes bytes between a client and the server, until it is told to swallow them.
+    """Passes bytes between a client and the server, until it has to swallow them.
 
     Attributes:
         passing: Bytes that each new connection passes on in each direction before it swallows the rest; None: all.

@@ -1,4 +1,4 @@
-"""A connection that calls itself connected and is dead: it is noticed, said, and left, by real services."""
+"""A connection that calls itself connected and is dead: it is noticed, logged, and left, by real services."""
 
 import asyncio
 import json

@@ -96,7 +96,7 @@ async def test_cursors_and_checkpoints_hold_as_far_as_the_server_kept_their_inpu
     power.lose()
     await feed(client, range(8, 20))
     source = await stream.describe(client, NAMES.telemetry)
-    # What was folded after the power failed is stored by whoever still had it.
+    # What was folded after the power failed is stored by the processor that still had it.
     await store.save("0", Checkpoint(source.identity, late.sequence, b"late", late.stored_us, 8))
     cursor = Cursor(stream=source.name, created=source.identity, sequence=late.sequence, stored_us=late.stored_us)
     await batch.publish(client, NAMES.estimates, [], Row(subject, codec.encode(cursor)), 0, timeout_seconds=1)

@@ -102,7 +102,7 @@ async def test_what_it_has_too_much_leaves_it_once_a_list_shows_that_it_is_gone(
     assert cluster.lists() == 2
 
 
-async def test_what_it_has_ahead_of_the_stream_is_said_when_it_is_heard_again(
+async def test_what_it_has_ahead_of_the_stream_is_reported_when_it_is_heard_again(
     client: Client, settings: Settings, cluster: ApiServer, tmp_path: Path
 ) -> None:
     cluster.script("pods", "list", page(50, pod("a", 41)))

@@ -121,7 +121,7 @@ async def test_events_may_come_in_any_pieces_and_many_at_once(server: ApiServer,
      b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"51","name":7,"uid":"u"}}}\n',
      b"\xff\xfe\n", b"[" * 100_000 + b"\n", b'{"type":"ERROR","object":{}}\n'],
 )  # fmt: skip
-async def test_garbage_is_told_and_in_the_end_displaced_by_a_new_list(
+async def test_garbage_is_reported_and_in_the_end_displaced_by_a_new_list(
     server: ApiServer, tmp_path: Path, garbage: bytes
 ) -> None:
     server.script("pods", "watch", *[lines(garbage)] * 4)
@@ -138,7 +138,7 @@ async def test_garbage_is_told_and_in_the_end_displaced_by_a_new_list(
     [b"nonsense", b"[]", b"{}", b'{"metadata":{"resourceVersion":"5"},"items":[7]}',
      b'{"metadata":{"resourceVersion":"5"},"items":{"a":1}}', b'{"metadata":[],"items":[]}'],
 )  # fmt: skip
-async def test_a_list_that_is_none_is_told_and_asked_for_again(
+async def test_a_list_that_is_none_is_reported_and_asked_for_again(
     server: ApiServer, tmp_path: Path, garbage: bytes
 ) -> None:
     server.script("pods", "list", lines(garbage), page(90))

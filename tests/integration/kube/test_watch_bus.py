@@ -155,7 +155,7 @@ async def test_facts_that_a_server_lost_with_its_power_are_published_again(
     assert server.lists() == 1
 
 
-async def test_trouble_with_the_api_server_is_told_as_health(
+async def test_trouble_with_the_api_server_is_reported_as_health(
     client: Client, settings: Settings, server: ApiServer, tmp_path: Path
 ) -> None:
     server.script("pods", "list", refusal(403, 'pods is forbidden: User "x" cannot list resource "pods"'))

@@ -1,4 +1,4 @@
-"""Container events of a real agent on a real nats-server: across restarts and kills nothing is lost or said twice."""
+"""Container events of a real agent on a real nats-server: across restarts and kills nothing is lost or sent twice."""
 
 import asyncio
 import os
@@ -84,7 +84,7 @@ def events_of(client: Client) -> Reader:
 
 
 @pytest.mark.slow
-async def test_after_a_kill_only_what_has_changed_meanwhile_is_said(
+async def test_after_a_kill_only_what_has_changed_meanwhile_is_reported(
     client: Client, settings: Settings, tree: Path
 ) -> None:
     start(tree, A)
@@ -174,7 +174,7 @@ async def test_pods_and_containers_whose_beginning_was_forgotten_are_known_by_th
     assert (await agent_recovery.read(client, NAMES, node=NODE, boot=BOOT, timeout_seconds=1)).pods == frozenset()
 
 
-async def test_where_nothing_can_be_read_nothing_is_remembered_and_that_is_said(
+async def test_where_nothing_can_be_read_nothing_is_remembered_and_that_is_reported(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert await read(client, Names("other")) == {}

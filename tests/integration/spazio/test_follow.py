@@ -1,4 +1,4 @@
-"""`spazio load --follow true` on a real server: what the cluster watch has said becomes telemetry."""
+"""`spazio load --follow true` on a real server: what the cluster watch has published becomes telemetry."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -79,7 +79,7 @@ async def test_pods_from_the_bucket_and_from_the_stream_are_in_the_telemetry_of_
 
 
 @pytest.mark.slow
-async def test_a_pod_that_begins_and_ends_is_told_as_container_events_at_once(
+async def test_a_pod_that_begins_and_ends_is_reported_as_container_events_at_once(
     client: Client, settings: Settings
 ) -> None:
     await client.jetstream().publish(f"$KV.{NAMES.nodes_bucket}.n1", codec.encode(node()))

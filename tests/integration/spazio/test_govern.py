@@ -150,7 +150,7 @@ async def test_a_pod_that_merely_requests_nothing_is_production(
     assert PROD not in machine.limited
 
 
-async def test_without_facts_nothing_is_governed_and_that_is_said(
+async def test_without_facts_nothing_is_governed_and_that_is_reported(
     client: Client, settings: Settings, tmp_path: Path
 ) -> None:
     machine = Machine(tmp_path / "m")

@@ -10,7 +10,7 @@ from spazio.terminal import latest
 from tests.conftest import NatsServer
 
 
-async def test_a_server_that_goes_away_during_a_request_is_not_said_to_lack_anything(
+async def test_a_server_that_goes_away_during_a_request_is_not_reported_to_lack_anything(
     settings: Settings, nats_server: NatsServer
 ) -> None:
     async def asked() -> None:
@@ -22,7 +22,7 @@ async def test_a_server_that_goes_away_during_a_request_is_not_said_to_lack_anyt
         await asked()
 
 
-async def test_a_server_without_the_bucket_of_the_cache_is_said_to_lack_it(
+async def test_a_server_without_the_bucket_of_the_cache_is_reported_to_lack_it(
     client: Client, settings: Settings, nats_server: NatsServer
 ) -> None:
     await client.jetstream().delete_stream(f"KV_{Names().availability_bucket}")

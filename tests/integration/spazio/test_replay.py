@@ -27,7 +27,7 @@ async def test_a_server_that_does_not_answer_ends_nothing_and_is_not_taken_for_q
             await consumption.update()
             assert consumption.readers == 1
         async with asyncio.timeout(30):
-            # The estimates are there and quiet; how far the telemetry is read cannot be told.
+            # The estimates are there and quiet; how far the telemetry is read is unknown.
             waiting = asyncio.create_task(consumption.finished())
             done, _ = await asyncio.wait({waiting}, timeout=1.5 * _SECONDS_OF_QUIET)
             assert not done

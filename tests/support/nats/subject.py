@@ -45,17 +45,17 @@ class Filter:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = tuple(patterns)
-        self._known: dict[str, bool] = {}
+        self._cache: dict[str, bool] = {}
 
     def __call__(self, subject: str) -> bool:
         """Tell whether a subject belongs to one of the patterns."""
         if not self._patterns:
             return True
-        answer = self._known.get(subject)
+        answer = self._cache.get(subject)
         if answer is None:
             answer = any(matches(pattern, subject) for pattern in self._patterns)
-            if len(self._known) < _CACHED:
-                self._known[subject] = answer
+            if len(self._cache) < _CACHED:
+                self._cache[subject] = answer
         return answer
 
 
@@ -83,7 +83,7 @@ class Transform:
         self._source = source
         self._wildcards = [index for index, part in enumerate(source.split(".")) if part == "*"]
         self._parts = destination.split(".") if "{{" not in destination else _split(destination)
-        self._known: dict[str, str] = {}
+        self._cache: dict[str, str] = {}
         for part in self._parts:
             call = _FUNCTION.fullmatch(part)
             if "{{" in part and (call is None or call[1].lower() not in ("wildcard", "partition")):
@@ -91,11 +91,11 @@ class Transform:
 
     def __call__(self, subject: str) -> str:
         """Return the subject to store under; one that the source does not match stays as it is."""
-        stored = self._known.get(subject)
+        stored = self._cache.get(subject)
         if stored is None:
             stored = self._apply(subject) if matches(self._source, subject) else subject
-            if len(self._known) < _CACHED:
-                self._known[subject] = stored
+            if len(self._cache) < _CACHED:
+                self._cache[subject] = stored
         return stored
 
     def _apply(self, subject: str) -> str:

@@ -117,7 +117,7 @@ def mentioned(text: str) -> list[list[str]]:
 def _arguments(listed: Iterable[Sequence[str]]) -> list[list[str]]:
     result = []
     for words in listed:
-        place = next((place for place, word in enumerate(words) if not _BEFORE.fullmatch(word)), len(words))
-        if place < len(words) and words[place] in ("spazio", ".venv/bin/spazio"):
-            result.append(list(words[place + 1 :]))
+        start = next((start for start, word in enumerate(words) if not _BEFORE.fullmatch(word)), len(words))
+        if start < len(words) and words[start] in ("spazio", ".venv/bin/spazio"):
+            result.append(list(words[start + 1 :]))
     return result

@@ -55,7 +55,7 @@ def reader(client: Connection, **named: int | bool) -> Reader:
 
 
 class Refused:
-    """Keeps what it is told."""
+    """Keeps what it receives."""
 
     def __init__(self) -> None:
         self.sequences: list[int] = []
@@ -66,7 +66,7 @@ class Refused:
         self.reasons.append(reason)
 
 
-async def test_what_is_refused_is_told_and_its_neighbours_are_handed_out(client: Connection) -> None:
+async def test_what_is_refused_is_reported_and_its_neighbours_are_handed_out(client: Connection) -> None:
     refused = Refused()
     for payload in (row("n", 1), b"{", row("other"), row("n", 4), b""):
         await publish(client, "n", payload)
@@ -243,7 +243,7 @@ async def test_in_a_stream_made_again_the_position_is_of_the_new_one(client: Con
         assert availabilities.position == 1
 
 
-def test_a_kind_is_told_by_the_subject_and_an_unexpected_one_refused() -> None:
+def test_a_kind_is_known_by_the_subject_and_an_unexpected_one_refused() -> None:
     kinds: dict[str, type[Prediction | Forecast | SampleBlock]] = {
         "prediction": Prediction,
         "forecast": Forecast,

@@ -15,7 +15,7 @@ from tests.integration.bus.access.contract import _create, contract
 from tests.support.server.secured import NAMES, Secured, secured
 
 
-async def test_the_client_says_at_once_what_its_user_may_not_do_and_how_to_mend_it(running: Secured) -> None:
+async def test_the_client_says_at_once_what_its_user_may_not_do_and_the_remedy(running: Secured) -> None:
     async with connection.connect(running.settings("n1"), "agent") as client:
         began = asyncio.get_running_loop().time()
         with pytest.raises(Denied, match=r"user node n1 may not publish spazio\.samples\.n2: .*spazio credentials"):

@@ -195,7 +195,7 @@ async def test_a_backup_is_put_into_a_running_server_and_replaces_only_what_it_m
 
 
 @pytest.mark.slow
-async def test_a_damaged_backup_changes_nothing_and_data_are_replaced_only_if_told(
+async def test_a_damaged_backup_changes_nothing_and_data_are_replaced_only_on_request(
     backup: Path, quick: Settings, tmp_path: Path
 ) -> None:
     other = of_another_folder(quick, tmp_path / "other")

@@ -1,4 +1,4 @@
-"""Snapshots of streams on real servers: a restored stream is the same to whoever reads on in it."""
+"""Snapshots of streams on real servers: a restored stream is the same to those who read on in it."""
 
 import asyncio
 from collections.abc import AsyncIterator

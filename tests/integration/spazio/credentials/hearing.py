@@ -5,6 +5,6 @@ from schemas.settings import Settings
 
 
 async def hears(settings: Settings) -> str:
-    """Return the name of the server, as a user is told."""
+    """Return the name of the server, as a user sees it."""
     async with connection.connect(settings, "test") as client:
         return str(client.connected_server_version)

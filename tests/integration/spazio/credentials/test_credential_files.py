@@ -31,7 +31,7 @@ def test_a_second_run_keeps_everything_and_adds_what_is_new(tmp_path: Path) -> N
     assert {path: path.read_bytes() for path in before} == before
     lines = command.issue(tmp_path / "c", NAMES, command.Wanted(nodes=["n2"]))
     changed = {path.name for path, content in before.items() if path.read_bytes() != content}
-    assert changed == {"issued.json", "kubernetes.yaml"}, "the server need not be told of a new node"
+    assert changed == {"issued.json", "kubernetes.yaml"}, "a new node changes nothing for the server"
     assert (tmp_path / "c" / "nodes" / "n2.creds").exists()
     assert not [line for line in lines if "reload" in line]
 

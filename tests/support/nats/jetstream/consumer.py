@@ -19,7 +19,7 @@ class Post(Protocol):
     """How a consumer reaches its clients: the server, or what is left of it."""
 
     def deliver(self, inbox: str, subject: str, reply: str, headers: bytes, data: bytes) -> bool:
-        """Send a message to whoever listens on an inbox; False: nobody does."""
+        """Send a message to the listeners of an inbox; False: there are none."""
 
     def has_interest(self, subject: str) -> bool:
         """Tell whether anybody listens on a subject."""

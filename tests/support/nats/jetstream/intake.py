@@ -78,7 +78,7 @@ class Intake:
     def _take_alone(self, post: _Post, now_ns: int) -> bytes:
         identity = post.headers.get("Nats-Msg-Id")
         self._check_stream(post)
-        if identity and (sequence := self._known(identity, now_ns)):
+        if identity and (sequence := self._sequence_of(identity, now_ns)):
             return b'{"stream":"%s","seq":%d,"duplicate": true}' % (self._name.encode(), sequence)
         self._check(post, [])
         self._check_room(post)
@@ -133,7 +133,7 @@ class Intake:
             raise Refused(400, 10177, "atomic publish unsupported header used: Nats-Expected-Last-Msg-Id")
         identity = post.headers.get("Nats-Msg-Id")
         if identity and (
-            self._known(identity, now_ns) or any(each.headers.get("Nats-Msg-Id") == identity for each in before)
+            self._sequence_of(identity, now_ns) or any(each.headers.get("Nats-Msg-Id") == identity for each in before)
         ):
             raise Refused(400, 10201, "atomic publish batch contains duplicate message id")
         self._check(post, before)
@@ -199,7 +199,7 @@ class Intake:
             self._log.purge(post.subject if rollup == "sub" else ">", below=stored.sequence, keep=0)
         return stored
 
-    def _known(self, identity: str, now_ns: int) -> int:
+    def _sequence_of(self, identity: str, now_ns: int) -> int:
         """Return the sequence of the message that had this identity within the duplicate window; 0: none."""
         window = self._config["duplicate_window"]
         while self._identities:

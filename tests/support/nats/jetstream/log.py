@@ -17,7 +17,7 @@ class Log:
 
         Args:
             clock_ns: Nanoseconds since the epoch, by which messages grow old.
-            removed: Told of every message that goes.
+            removed: Called with every message that goes.
         """
         self._clock_ns, self._removed = clock_ns, removed
         self._messages: dict[int, Stored] = {}
@@ -76,7 +76,7 @@ class Log:
             self.remove(self.first)
 
     def expire(self) -> None:
-        """Remove what is too old; whoever looks at the log calls this before."""
+        """Remove what is too old; readers of the log call this before."""
         now = self._clock_ns()
         if self.max_age_ns > 0:
             while self._messages and self._messages[self.first].at_ns + self.max_age_ns <= now:

@@ -26,7 +26,7 @@ class Pin:
             config: The consumer's configuration.
             new_identity: Makes pin identities.
             send: Sends a header block to an inbox.
-            changed: Told of `PINNED` and `UNPINNED`, with the fields of the advisory.
+            changed: Called with `PINNED` and `UNPINNED`, with the fields of the advisory.
         """
         self._pinned = config.get("priority_policy") == "pinned_client"
         self._groups: list[str] = config.get("priority_groups", [])

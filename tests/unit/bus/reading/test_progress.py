@@ -141,7 +141,7 @@ def test_silence_is_nudged_so_often_unless_anything_arrives_in_between() -> None
     assert not progress().nudge(5)  # without a lease another consumer costs nothing
 
 
-def test_a_lease_that_another_has_is_told_with_the_servers_words() -> None:
+def test_a_lease_that_another_has_is_reported_with_the_servers_words() -> None:
     accepted = progress().accept([*sent([1]), status(423, "Nats-Pin-Id Mismatch"), message(2, 2)])
     assert [each.sequence for each in accepted.messages] == [1]
     assert (accepted.broken, accepted.lost) == ("", "Nats-Pin-Id Mismatch")

@@ -85,9 +85,7 @@ def test_fractions_of_a_percent_are_kept(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_bad_recording_is_refused_with_what_where_and_how_to_mend_it(
-    tmp_path: Path, spoil: Any, message: str
-) -> None:
+def test_a_bad_recording_is_refused_with_what_where_and_the_remedy(tmp_path: Path, spoil: Any, message: str) -> None:
     path = saved(spoil(recording(3)), tmp_path)
     with pytest.raises(ValueError, match=message):
         trace.read(path)

@@ -72,10 +72,10 @@ def test_a_truncated_backup_is_refused(tmp_path: Path, share: float) -> None:
 def test_a_changed_byte_anywhere_is_refused(tmp_path: Path) -> None:
     path = made(tmp_path / "b.tar")
     with tarfile.open(path) as tar:
-        places = [member.offset_data + member.size // 2 for member in tar]
-    for place in places:
+        offsets = [member.offset_data + member.size // 2 for member in tar]
+    for offset in offsets:
         content = bytearray(path.read_bytes())
-        content[place] ^= 1
+        content[offset] ^= 1
         changed = tmp_path / "changed.tar"
         changed.write_bytes(content)
         with pytest.raises(Damaged):

@@ -52,7 +52,7 @@ def text_of(finding: Finding) -> str:
 
 @asynccontextmanager
 async def listening(greeting: bytes) -> AsyncIterator[str]:
-    """Listen on a loopback port and greet whoever connects; yields the URL."""
+    """Listen on a loopback port and greet each client; yields the URL."""
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(greeting)
@@ -185,7 +185,7 @@ def test_addresses_that_cannot_be_understood_are_no_pipeline(tmp_path: Path, con
     assert doctor.pipeline(given(tmp_path)).ok is None
 
 
-def test_a_check_that_hangs_or_fails_is_broken_and_the_others_are_told_in_order() -> None:
+def test_a_check_that_hangs_or_fails_is_broken_and_the_others_are_reported_in_order() -> None:
     released = threading.Event()
 
     def hang() -> Finding:
@@ -237,7 +237,7 @@ def test_the_report_says_cost_and_cure_of_all_that_is_not_well() -> None:
     console = Console(width=100)
     with console.capture() as capture:
         console.print(
-            doctor.report([Finding("a", True, "fine"), LACKING, Finding("c", False, "gone", "all", "mend it")])
+            doctor.report([Finding("a", True, "fine"), LACKING, Finding("c", False, "gone", "all", "repair it")])
         )
     lines = [line.rstrip() for line in capture.get().splitlines()]
     assert lines[0].split() == ["ok", "a", "fine"]

@@ -88,7 +88,7 @@ def test_a_row_is_good_exactly_if_its_message_may_be_sent(tmp_path: Path) -> Non
         TypeAdapter(Annotated[int, *block.metadata]).validate_python(65_537)
 
 
-def test_every_bad_row_is_told_with_its_file_row_column_and_value(tmp_path: Path) -> None:
+def test_every_bad_row_is_reported_with_its_file_row_column_and_value(tmp_path: Path) -> None:
     good = [f"n,{START + second},0.5" for second in range(5)]
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(

@@ -143,7 +143,7 @@ def test_a_query_reads_the_history_only_and_leaves_no_file_behind_when_it_fails(
         (["--from", "1e400d"], "is no time"),
     ],
 )
-def test_what_cannot_be_exported_is_said_in_one_sentence(
+def test_what_cannot_be_exported_is_reported_in_one_sentence(
     spazio: Spazio, tmp_path: Path, arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert spazio(tmp_path / "out", *arguments) in (1, 2)

@@ -1,4 +1,4 @@
-"""Control files: what they are to contain, that whoever comes next restores them, and that others' values stay."""
+"""Control files: what they are to contain, that the next governor restores them, and that others' values stay."""
 
 import json
 import math
@@ -78,7 +78,7 @@ def test_without_cpu_idle_a_batch_pod_has_the_least_weight(host: Host) -> None:
     assert (knobs["cpu.weight"] if host.layout == "v2" else knobs["cpu.shares"]) in ("1", "2")
 
 
-def test_whoever_starts_after_a_kill_restores_everything(host: Host) -> None:
+def test_the_governor_that_starts_after_a_kill_restores_everything(host: Host) -> None:
     knobs, rig = Knobs(host, POD), Rig(host)
     before = knobs.all()
     rig.limit(BATCH)
@@ -241,7 +241,7 @@ def test_a_container_with_a_quota_is_lowered_before_its_pod_in_version_1(
     assert quotas[-1] == limited.folder
 
 
-def test_what_cannot_be_written_is_said_and_the_rest_is_written(modern: Host) -> None:
+def test_what_cannot_be_written_is_reported_and_the_rest_is_written(modern: Host) -> None:
     knobs, rig = Knobs(modern, POD, memory_high=None), Rig(modern)
     (knobs.folder / "memory.high").symlink_to("/proc/sys/kernel/ngroups_max")  # a number that not even root may change
     (failure,) = rig.limit(BATCH._replace(memory_bytes=4096))

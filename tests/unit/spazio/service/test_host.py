@@ -64,7 +64,7 @@ def test_a_garbled_file_is_a_finding(proc: Path) -> None:
     assert host.machine(Sample(proc=proc)).ok is False
 
 
-def test_a_kernel_without_psi_lacks_it_and_is_told_to_boot_with_it(proc: Path) -> None:
+def test_a_kernel_without_psi_lacks_it_and_the_boot_option_is_named(proc: Path) -> None:
     assert host.stalls(proc).ok is True
     (proc / "pressure" / "io").unlink()
     assert "of io" in text(host.stalls(proc))
@@ -84,7 +84,7 @@ def test_a_kernel_without_psi_lacks_it_and_is_told_to_boot_with_it(proc: Path) -
         (["cgroup.controllers", "docker/" + 64 * "a"], "version 2"),
     ],
 )
-def test_the_cgroup_version_is_told_with_the_containers_in_it(
+def test_the_cgroup_version_is_reported_with_the_containers_in_it(
     proc: Path, tmp_path: Path, folders: list[str], expected: str
 ) -> None:
     for folder in folders:
@@ -125,7 +125,7 @@ def test_no_container_runtime_is_well_but_no_cgroup_tree_is_not(tmp_path: Path) 
     assert findings["docker"].detail == f"not used: no socket {tmp_path / 'docker.sock'}"
 
 
-def test_a_runtime_that_listens_is_used_and_it_is_told_for_what(tmp_path: Path) -> None:
+def test_a_runtime_that_listens_is_used_and_its_use_is_reported(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "docker.sock"))
         listener.listen()
@@ -194,7 +194,7 @@ def test_a_clock_that_stands_in_the_past_or_lacks_boottime_is_broken() -> None:
         text(finding)
 
 
-def test_a_package_that_is_not_installed_lacks_and_is_said_what_for() -> None:
+def test_a_package_that_is_not_installed_lacks_and_its_use_is_reported() -> None:
     def version(name: str) -> str:
         if name in ("numpy", "polars"):
             raise metadata.PackageNotFoundError(name)

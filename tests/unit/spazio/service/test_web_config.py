@@ -223,7 +223,7 @@ def test_what_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, text: st
         Access(path)
 
 
-def test_all_faults_are_told_together_and_a_missing_file_too(tmp_path: Path) -> None:
+def test_all_faults_are_reported_together_and_a_missing_file_too(tmp_path: Path) -> None:
     text = "nonsense: 1\nbasic_auth_users: {a: b}\ntls_server_config: {min_version: SSL3}\n"
     with pytest.raises(SettingsError) as caught:
         config.read(written(tmp_path, text))

@@ -141,7 +141,7 @@ def test_every_packaged_scenario_can_be_read(name: str) -> None:
         ("schedulers = ['best']\n[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1", "schedulers.0"),
     ],
 )
-def test_what_is_wrong_with_a_scenario_is_told_with_its_place(tmp_path: Path, text: str, reason: str) -> None:
+def test_what_is_wrong_with_a_scenario_is_reported_with_its_place(tmp_path: Path, text: str, reason: str) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)
     with pytest.raises(Unreadable, match=reason) as refused:

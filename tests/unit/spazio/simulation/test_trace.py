@@ -65,7 +65,7 @@ def test_the_openb_lists_are_read_as_they_are(tmp_path: Path) -> None:
         (PODS + "p,0,,,,1,1Mi,,batch\n", "line 2: a batch pod needs a duration"),
     ],
 )
-def test_what_is_wrong_with_a_list_is_told_with_its_line(tmp_path: Path, pods: str, reason: str) -> None:
+def test_what_is_wrong_with_a_list_is_reported_with_its_line(tmp_path: Path, pods: str, reason: str) -> None:
     with pytest.raises(Unreadable, match=reason):
         loaded(tmp_path, pods)
 

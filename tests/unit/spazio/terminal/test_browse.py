@@ -89,7 +89,7 @@ def test_enter_opens_a_node_with_its_interval_its_past_and_its_classes() -> None
     assert "1 of 1 node" in screen(shown)[0]
 
 
-def test_a_lost_connection_is_said_with_its_length() -> None:
+def test_a_lost_connection_is_reported_with_its_length() -> None:
     assert "disconnected for 12 s" in screen(view(row("n1")), silent_seconds=12.3)[-1]
     assert "disconnected" not in screen(view(row("n1")))[-1]
 

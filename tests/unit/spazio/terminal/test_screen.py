@@ -48,7 +48,7 @@ def test_a_number_that_still_moves_after_a_minute_is_a_range_behind_the_least_bo
         ([12.0, 12.1, 12.3, 12.2], True, False),
     ],
 )
-def test_a_number_that_still_moves_is_not_said(values: list[float], churn: bool, steady: bool) -> None:
+def test_a_number_that_still_moves_is_not_reported(values: list[float], churn: bool, steady: bool) -> None:
     seen = deque((6.0 + 2 * step, row(available=value, churn=churn)) for step, value in enumerate(values))
     assert screen._steady(seen) == steady
 

@@ -19,7 +19,7 @@ def trouble(status: int, content: Any, verb: str = "patch", resource: str = "nod
     [(400, Invalid), (401, Unknown), (403, Forbidden), (409, Conflict), (410, Gone), (422, Invalid), (429, Away),
      (500, Trouble), (503, Away)],
 )  # fmt: skip
-def test_a_status_is_one_kind_of_trouble_and_its_message_is_told(status: int, kind: type[Trouble]) -> None:
+def test_a_status_is_one_kind_of_trouble_and_its_message_is_reported(status: int, kind: type[Trouble]) -> None:
     result = trouble(status, {"kind": "Status", "message": "so it is"})
     assert type(result) is kind
     assert "so it is" in result.reason
@@ -34,7 +34,7 @@ def test_garbage_instead_of_a_status_is_still_an_answer(body: bytes) -> None:
         assert type(trouble(status, body)) is kind
 
 
-def test_an_object_that_is_missing_is_told_from_a_kind_that_is() -> None:
+def test_an_object_that_is_missing_is_distinguished_from_a_kind_that_is() -> None:
     gone = trouble(404, {"message": 'nodes "n1" not found', "details": {"name": "n1", "kind": "nodes"}})
     assert type(gone) is Missing
     assert not gone.lasting
@@ -45,7 +45,7 @@ def test_an_object_that_is_missing_is_told_from_a_kind_that_is() -> None:
     assert unknown.reason.endswith("CustomResourceDefinition")
 
 
-def test_whose_fields_are_in_conflict_is_told() -> None:
+def test_whose_fields_are_in_conflict_is_reported() -> None:
     causes = [
         {"reason": "FieldManagerConflict", "message": 'conflict with "kubelet" with subresource "status" using v1'},
         {"reason": "FieldManagerConflict", "message": 'conflict with "kubelet" with subresource "status" using v1'},
@@ -72,7 +72,7 @@ def test_whose_fields_are_in_conflict_is_told() -> None:
         ),
     ],
 )
-def test_who_is_forbidden_is_told_which_rule_is_missing(verb: str, resource: str, message: str, asked: str) -> None:
+def test_who_is_forbidden_learns_which_rule_is_missing(verb: str, resource: str, message: str, asked: str) -> None:
     reason = trouble(403, {"message": "no"}, verb, resource).reason
     assert message in reason
     assert asked in reason
@@ -83,7 +83,7 @@ def test_an_apply_that_would_make_an_object_lacks_the_verb_that_the_server_names
     assert "with the verb create on" in reason
 
 
-def test_what_we_have_applied_is_told_from_what_others_have() -> None:
+def test_what_we_have_applied_is_distinguished_from_what_others_have() -> None:
     def entry(manager: str, operation: str, subresource: str = "status") -> dict[str, Any]:
         fields: dict[str, Any] = {"f:status": {"f:capacity": {"f:kubernetes.io/mid-cpu": {}}}}
         return {"manager": manager, "operation": operation, "subresource": subresource, "fieldsV1": fields}

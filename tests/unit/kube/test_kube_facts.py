@@ -232,7 +232,7 @@ def test_who_is_no_controller_owns_nothing() -> None:
         ("plain", {}, Owner(None, None), "s/plain"),
     ],
 )
-def test_the_workload_class_is_the_label_else_the_owner_else_told_by_the_name(
+def test_the_workload_class_is_the_label_else_the_owner_else_taken_from_the_name(
     name: str, labels: dict[str, str], result: Owner, workload: str
 ) -> None:
     assert owner.workload({"namespace": "s", "name": name, "labels": labels}, result) == workload
@@ -262,8 +262,8 @@ def test_a_pod_declares_its_kind_by_label_else_by_annotation(
 def test_what_the_api_promises_and_does_not_keep_is_refused_not_guessed() -> None:
     for path, value in (("spec.containers", [{"resources": 3}]), ("metadata.resourceVersion", "x"), ("status", [])):
         thing = copy.deepcopy(golden("pod"))
-        place, _, last = path.rpartition(".")
-        (thing[place] if place else thing)[last] = value
+        parent, _, last = path.rpartition(".")
+        (thing[parent] if parent else thing)[last] = value
         if path == "status":
             thing["status"] = "wrong"
         with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):

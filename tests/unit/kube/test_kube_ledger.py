@@ -1,4 +1,4 @@
-"""The account of what was said: every state once, whatever is heard twice, late or not at all."""
+"""The account of what was published: every state once, whatever is heard twice, late or not at all."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def listed(version: int, *things: dict[str, Any]) -> list[News]:
 
 
 def hear(account: Ledger[Any], *news: News) -> list[tuple[str, int, bool]]:
-    """Return (uid, version, deleted) of what is to be said of these news."""
+    """Return (uid, version, deleted) of what is to be published of these news."""
     for each in news:
         account.hear(each, 1)
     return [(_uid(message), message.version, message.deleted) for message in account.drain()]
@@ -62,7 +62,7 @@ def test_a_list_says_each_object_once_and_a_second_one_only_what_differs() -> No
     assert hear(account, *again) == [("u-b", 16, False), ("u-c", 17, False)]
 
 
-def test_every_change_of_facts_is_said_in_order_and_a_change_of_nothing_else_is_not() -> None:
+def test_every_change_of_facts_is_reported_in_order_and_a_change_of_nothing_else_is_not() -> None:
     account = ledger.pods()
     news = [changed(pod("a", 5)), changed(pod("a", 6)), changed(pod("a", 7, x="y")), changed(pod("a", 8))]
     assert hear(account, *news) == [("u-a", 5, False), ("u-a", 7, False), ("u-a", 8, False)]
@@ -70,7 +70,7 @@ def test_every_change_of_facts_is_said_in_order_and_a_change_of_nothing_else_is_
     assert account.version == 30
 
 
-def test_the_end_is_said_once_with_the_last_facts_and_the_version_of_the_end() -> None:
+def test_the_end_is_reported_once_with_the_last_facts_and_the_version_of_the_end() -> None:
     account = ledger.pods()
     hear(account, changed(pod("a", 5)))
     account.hear(deleted(pod("a", 9, x="y")), 1)
@@ -107,7 +107,9 @@ def test_a_store_that_went_back_in_time_is_believed() -> None:
     assert hear(account, *listed(100, pod("a", 50))) == [("u-a", 50, False)]
 
 
-def test_what_no_message_can_hold_is_told_once_and_is_neither_said_nor_gone(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_no_message_can_hold_is_logged_once_and_is_neither_reported_nor_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     account = ledger.pods()
     hear(account, *listed(10, pod("a", 3)))
     broken = pod("a", 12)
@@ -132,7 +134,7 @@ def test_the_first_readiness_is_kept_while_readiness_comes_and_goes() -> None:
     assert [message.initialization_seconds for message in account.drain()] == [4, 4, 4]
 
 
-def test_an_account_goes_on_from_a_dump_and_what_was_said_after_it() -> None:
+def test_an_account_goes_on_from_a_dump_and_what_was_reported_after_it() -> None:
     first = ledger.pods()
     hear(first, *listed(10, pod("a", 3), pod("b", 4), pod("c", 5)))
     dump = list(first.dump())
@@ -161,7 +163,7 @@ def published_of(changes: list[NodeFacts]) -> list[tuple[str, int, bool]]:
     return [(facts.uid, facts.version, facts.deleted) for facts in changes]
 
 
-def test_a_copy_is_told_what_it_lacks_and_what_it_has_too_much_is_left_to_a_new_list() -> None:
+def test_a_copy_learns_what_it_lacks_and_what_it_has_too_much_is_left_to_a_new_list() -> None:
     account = ledger.nodes("p")
     hear(account, *listed(10, node("a", 3), node("b", 4), node("c", 5)))
     changes = account.repair(copies(10, node("b", 4), node("c", 5, x="old"), node("gone", 6)), 7)
@@ -171,7 +173,7 @@ def test_a_copy_is_told_what_it_lacks_and_what_it_has_too_much_is_left_to_a_new_
     assert hear(account, *listed(20, node("a", 3), node("b", 4), node("c", 5))) == [("u-gone", 7, True)]
 
 
-def test_a_copy_with_another_object_of_the_same_name_is_told_that_this_one_ended() -> None:
+def test_a_copy_with_another_object_of_the_same_name_learns_that_this_one_ended() -> None:
     account = ledger.nodes("p")
     hear(account, *listed(10, node("a", 3)))
     assert published_of(account.repair(copies(10, node("a", 2, uid="u-old")), 7)) == [
@@ -188,7 +190,7 @@ def test_an_account_that_agrees_with_its_copy_needs_no_list() -> None:
     assert account.version == 10
 
 
-def test_what_a_copy_is_ahead_of_the_account_is_said_when_it_is_heard_again() -> None:
+def test_what_a_copy_is_ahead_of_the_account_is_reported_when_it_is_heard_again() -> None:
     account = ledger.nodes("p")
     hear(account, *listed(10, node("a", 3)))
     assert account.repair(copies(12, node("a", 3), node("b", 12)), 7) == []
@@ -196,7 +198,7 @@ def test_what_a_copy_is_ahead_of_the_account_is_said_when_it_is_heard_again() ->
     assert hear(account, changed(node("b", 12)), deleted(node("b", 13))) == [("u-b", 12, False), ("u-b", 13, True)]
 
 
-def test_what_a_copy_is_ahead_of_the_account_and_ends_unheard_is_said_to_have_ended() -> None:
+def test_what_a_copy_is_ahead_of_the_account_and_ends_unheard_is_reported_to_have_ended() -> None:
     account = ledger.nodes("p")
     hear(account, *listed(10, node("a", 3)))
     account.repair(copies(12, node("a", 3), node("b", 12)), 7)
@@ -227,7 +229,7 @@ LIFE = st.tuples(st.integers(0, 20), st.integers(0, 20), st.booleans())
 
 
 @given(st.lists(STEP, max_size=20), st.lists(LIFE, max_size=6))
-def test_killed_anywhere_every_state_is_said_once(steps: list[Any], lives: list[tuple[int, int, bool]]) -> None:
+def test_killed_anywhere_every_state_is_reported_once(steps: list[Any], lives: list[tuple[int, int, bool]]) -> None:
     """A life hears so much, of which so much is stored; the next one hears everything since the last dump again."""
     history, living = list[News](), dict[str, str]()
     for version, (name, ends, label) in enumerate(steps, 1):

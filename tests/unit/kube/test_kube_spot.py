@@ -21,5 +21,5 @@ from kube import spot
         ({"cloud.google.com/gke-spot": "true", "spazio.spot": "false"}, False),
     ],
 )
-def test_spot_nodes_are_told_by_their_labels(labels: dict[str, str], expected: bool) -> None:
+def test_spot_nodes_are_recognised_by_their_labels(labels: dict[str, str], expected: bool) -> None:
     assert spot.is_spot(labels) is expected

@@ -16,7 +16,7 @@ MS = 1_000_000
 
 
 class Virtual:
-    """Time that passes only in `sleep`; what happens at which sleep is told beforehand.
+    """Time that passes only in `sleep`; what happens at which sleep is given beforehand.
 
     Attributes:
         late: By how many nanoseconds a sleep is too long, by its number.

@@ -57,7 +57,7 @@ def test_a_file_that_is_not_there_leaves_the_others_in_their_places(paths: list[
         assert contents == [path.name.encode() + b"\n" for path in paths if path.exists()]
 
 
-def test_a_lost_file_is_tried_again_only_when_told_to(paths: list[Path]) -> None:
+def test_a_lost_file_is_tried_again_only_on_request(paths: list[Path]) -> None:
     paths[1].unlink()
     files = file.Files(paths)
     files.read()
@@ -77,7 +77,7 @@ def test_a_descriptor_that_fails_is_opened_again_at_once(files: file.Files) -> N
     assert files.read() == files.read() == [b"a\n", b"b\n", b"c\n"]
 
 
-def test_an_empty_file_is_no_failure_and_is_looked_at_again_when_told_to(files: file.Files, paths: list[Path]) -> None:
+def test_an_empty_file_is_no_failure_and_is_looked_at_again_on_request(files: file.Files, paths: list[Path]) -> None:
     paths[0].write_bytes(b"")
     assert files.read() == files.read() == [b"", b"b\n", b"c\n"]
     paths[0].write_bytes(b"full\n")

@@ -43,7 +43,7 @@ def test_a_file_that_comes_is_found_within_a_second(tmp_path: Path) -> None:
     assert None not in column(second, "moment")
 
 
-def test_a_block_that_cannot_be_built_is_counted_said_once_and_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_block_that_cannot_be_built_is_counted_logged_once_and_left_behind(caplog: pytest.LogCaptureFixture) -> None:
     stopwatch = Stopwatch(facts={})
     rig = Rig(50, [stopwatch])
 

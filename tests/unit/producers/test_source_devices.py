@@ -34,7 +34,7 @@ def test_a_machine_without_disks_has_no_disk_metrics(proc: Path) -> None:
         ("rbd0 rbd0p1", "rbd0"),
     ],
 )
-def test_whole_disks_are_told_by_their_names(listed: str, whole: str) -> None:
+def test_whole_disks_are_recognised_by_their_names(listed: str, whole: str) -> None:
     assert disk.whole(tuple(listed.encode().split())) == frozenset(whole.encode().split())
 
 
@@ -63,7 +63,7 @@ def test_a_new_interface_counts_from_its_second_reading(proc: Path) -> None:
     assert source.read(item, B) == near(2000.0)
 
 
-def test_without_access_to_the_hosts_network_the_own_one_is_read_and_that_is_said(
+def test_without_access_to_the_hosts_network_the_own_one_is_read_and_that_is_reported(
     proc: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (proc / "1/net").rename(proc / "net")

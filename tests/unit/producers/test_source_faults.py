@@ -1,4 +1,4 @@
-"""Damaged, vanished and forbidden files: counted, said once, and no harm to other sources."""
+"""Damaged, vanished and forbidden files: counted, logged once, and no harm to other sources."""
 
 import logging
 import re
@@ -49,7 +49,9 @@ def test_a_list_of_interfaces_that_outgrows_a_page_is_measured_whole(proc: Path)
     assert rig(B + 0.1) == {"network": near(20.0), "memory": near(0.5, 0.6)}
 
 
-def test_a_vanished_file_is_said_once_and_its_return_is_said(proc: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_vanished_file_is_reported_once_and_its_return_is_reported(
+    proc: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     rig = Rig(memory.Memory(proc))
     assert rig(A) == {"memory": near(0.4, 0.5)}

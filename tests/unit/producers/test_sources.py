@@ -163,7 +163,7 @@ def test_more_stall_than_time_is_the_whole_time(proc: Path) -> None:
     assert source.read(item, A + 0.04) == near(1.0, 0.625)
 
 
-def test_a_kernel_without_psi_is_said_once_and_is_no_failure(proc: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kernel_without_psi_is_reported_once_and_is_no_failure(proc: Path, caplog: pytest.LogCaptureFixture) -> None:
     (proc / "pressure/io").unlink()
     before = failures("pressure.io")
     rig = Rig(pressure.Pressure(proc, "io"), memory.Memory(proc))

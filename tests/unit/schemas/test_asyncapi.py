@@ -57,9 +57,9 @@ def test_every_reference_of_asyncapi_leads_somewhere() -> None:
     assert len(references) > len(content["channels"])
     for reference in references:
         if reference.startswith("#/"):
-            place: Any = content
+            target: Any = content
             for part in reference[2:].split("/"):
-                place = place[part]
+                target = target[part]
         else:
             assert reference.removeprefix("./schemas/") in document.json_schemas()
 
@@ -106,7 +106,9 @@ def test_without_a_folder_one_json_document_is_printed(capsys: pytest.CaptureFix
     assert printed["asyncapi.json"] == document.asyncapi()
 
 
-def test_a_folder_is_made_and_a_file_in_its_place_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_made_and_a_file_in_its_place_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert schema.run(tmp_path / "new") == 0
     assert {path for path in schema.files() if (tmp_path / "new" / path).read_text() == schema.files()[path]} == set(
         schema.files()

@@ -94,7 +94,7 @@ def test_state_of_a_program_that_compared_whole_ids_is_carried_on(silenced: bool
     assert rows(after, [sampled(4)])[0].blocks == Blocks(doubled=1, late=0, missing=0, jumps=0)
 
 
-def test_after_a_reboot_of_which_the_first_block_is_lost_nothing_is_told_until_the_node_says_its_time() -> None:
+def test_after_a_reboot_of_which_the_first_block_is_lost_nothing_is_reported_until_the_node_says_its_time() -> None:
     partition = Partition(SETTINGS, 0)
     assert times(rows(partition, [modelled(Edge(SETTINGS, "n"), 0, seq=2_600_000)])) == [0]
     again = Edge(SETTINGS, "n")

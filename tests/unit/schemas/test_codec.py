@@ -80,9 +80,9 @@ def test_a_message_with_arbitrary_fields_replaced_or_gone_is_refused_or_read(dat
 @given(st.sampled_from(sorted(GOOD)), st.data())
 def test_a_message_that_is_cut_off_or_damaged_is_refused_or_read(kind: str, data: st.DataObject) -> None:
     payload = packed(GOOD[kind])
-    place = data.draw(st.integers(0, len(payload) - 1))
-    assert len(refusal(kind, payload[:place])) > 10
-    try_all(payload[:place] + data.draw(st.binary(min_size=1, max_size=2)) + payload[place + 1 :])
+    offset = data.draw(st.integers(0, len(payload) - 1))
+    assert len(refusal(kind, payload[:offset])) > 10
+    try_all(payload[:offset] + data.draw(st.binary(min_size=1, max_size=2)) + payload[offset + 1 :])
 
 
 @pytest.mark.parametrize(

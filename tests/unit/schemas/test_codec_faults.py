@@ -1,4 +1,4 @@
-"""Whose subject a message may come on, and how its faults are told."""
+"""Whose subject a message may come on, and how its faults are reported."""
 
 import json
 from typing import Any
@@ -61,11 +61,11 @@ def test_a_name_that_no_node_may_have_is_refused(node: str) -> None:
         ("cursor", {"sequence": -1}, "sequence: "),
     ],
 )
-def test_a_fault_is_told_with_its_place(kind: str, change: dict[str, Any], message: str) -> None:
+def test_a_fault_is_reported_with_its_place(kind: str, change: dict[str, Any], message: str) -> None:
     assert message in refusal(kind, packed(GOOD[kind] | change))
 
 
-def test_of_many_faults_three_are_told_and_the_rest_counted() -> None:
+def test_of_many_faults_three_are_reported_and_the_rest_counted() -> None:
     assert refusal("samples", b"{}").count("; ") == 2
     assert refusal("samples", b"{}").endswith("(and 6 more)")
 

@@ -1,4 +1,4 @@
-"""Every fault of settings is told, at once and with its place."""
+"""Every fault of settings is reported, at once and with its place."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def faults(**given: Any) -> list[str]:
     return caught.value.faults
 
 
-def test_every_fault_is_told_at_once_with_its_place(tmp_path: Path) -> None:
+def test_every_fault_is_reported_at_once_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "spazio.toml"
     file.write_text('prefx = "x"\n[nats]\nprot = 1\npartitions = 0\n[http]\nport = "high"\n')
     messages = faults(

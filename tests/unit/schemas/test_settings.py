@@ -1,4 +1,4 @@
-"""Settings: who wins, what is told of faults, and that they survive the way through an environment."""
+"""Settings: who wins, what is reported of faults, and that they survive the way through an environment."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Reports of sources, and what is said of them."""
+"""Reports of sources, and what is reported of them."""
 
 from collections.abc import Mapping
 

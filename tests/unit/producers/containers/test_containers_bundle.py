@@ -120,14 +120,14 @@ async def test_a_configuration_that_is_being_written_is_waited_for(
         assert heard.observations[0].identity.name == "web-7d4b9c6f5-x2x9k"
 
 
-async def test_a_container_whose_configuration_does_not_come_is_said_without_a_name(tasks: Path) -> None:
+async def test_a_container_whose_configuration_does_not_come_is_reported_without_a_name(tasks: Path) -> None:
     async with running(follow(tasks)) as heard:
         (tasks / "k8s.io" / A).mkdir()
         await heard.until(lambda: bool(heard.observations))
         assert heard.observations[0].identity == Identity(A)
 
 
-async def test_a_damaged_configuration_is_counted_and_the_container_said(
+async def test_a_damaged_configuration_is_counted_and_the_container_reported(
     tasks: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = damage.DAMAGED.labels("bundle")._value.get()
@@ -154,7 +154,7 @@ async def test_a_container_that_is_made_again_lives_again(tasks: Path) -> None:
         await heard.expect(("exited", A), ("deleted", A), ("created", A), ("started", A))
 
 
-async def test_what_is_there_at_the_start_is_listed_and_not_said_to_begin(tasks: Path) -> None:
+async def test_what_is_there_at_the_start_is_listed_and_not_reported_to_begin(tasks: Path) -> None:
     path = make(tasks / "k8s.io" / A, pid=1)
     async with running(follow(tasks)) as heard:
         assert (heard.running, heard.story) == ({A}, [])
@@ -199,7 +199,7 @@ async def test_hidden_folders_and_files_are_no_containers(tasks: Path) -> None:
 
 @pytest.fixture
 def closed(tasks: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Another folder of bundles, without any permission; whoever tests is not root any more."""
+    """Another folder of bundles, without any permission; the tests are not root any more."""
     make(tasks / "k8s.io" / A, pid=1)
     tasks.chmod(0o755)
     folder = tmp_path / "closed"
@@ -208,7 +208,7 @@ def closed(tasks: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return folder
 
 
-async def test_a_closed_folder_is_said_once_and_hides_no_other(
+async def test_a_closed_folder_is_reported_once_and_hides_no_other(
     tasks: Path, closed: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(follow(closed, tasks, rescan_seconds=OFTEN)) as heard:

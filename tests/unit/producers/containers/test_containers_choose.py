@@ -1,4 +1,4 @@
-"""Which container sources are used, what is said of the others, and that waiting for them is quiet."""
+"""Which container sources are used, what is reported of the others, and that waiting for them is quiet."""
 
 import asyncio
 import logging
@@ -63,7 +63,7 @@ def test_what_is_named_is_wanted_and_nothing_else(host: Path) -> None:
     assert wanted(given(host, "none")) == []
 
 
-def test_all_that_can_be_used_is_usable_and_needs_no_mending(host: Path) -> None:
+def test_all_that_can_be_used_is_usable_and_needs_no_remedy(host: Path) -> None:
     pytest.importorskip("grpc")
     for candidate in survey.explain(given(host)):
         assert (candidate.state, candidate.remedy) == ("usable", "")
@@ -71,14 +71,14 @@ def test_all_that_can_be_used_is_usable_and_needs_no_mending(host: Path) -> None
         assert candidate.gives
 
 
-def test_nothing_there_is_absent_and_each_says_how_to_mend_it(tmp_path: Path) -> None:
+def test_nothing_there_is_absent_and_each_names_its_remedy(tmp_path: Path) -> None:
     for candidate in survey.explain(given(tmp_path)):
         assert candidate.state == "absent"
         assert str(tmp_path) in candidate.detail
         assert "--" in candidate.remedy
 
 
-def test_a_daemon_that_has_ended_and_left_its_socket_is_told_apart_from_none(host: Path, tmp_path: Path) -> None:
+def test_a_daemon_that_has_ended_and_left_its_socket_is_distinguished_from_none(host: Path, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         (host / "docker.sock").unlink()
         listener.bind(str(host / "docker.sock"))
@@ -133,7 +133,7 @@ class Silent:
 
 
 class Runs:
-    """A source that says when it runs, and fails at once if it is told to."""
+    """A source that says when it runs, and fails at once if it has to."""
 
     name = "runs"
 

@@ -36,7 +36,7 @@ class Clock:
 
 
 class Script:
-    """A source that does what it is told, call by call; then it stays quiet."""
+    """A source that follows its script, call by call; then it stays quiet."""
 
     def __init__(self, *runs: Callable[[Sink], None], name: str = "docker") -> None:
         self.name = name
@@ -115,7 +115,7 @@ async def test_an_event_has_both_times_who_it_is_and_can_be_read_back() -> None:
     assert (given.workload, given.kind) == ("w", "batch")
 
 
-async def test_a_source_that_fails_is_run_again_said_once_and_its_recovery_too(
+async def test_a_source_that_fails_is_run_again_logged_once_and_its_recovery_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -145,7 +145,7 @@ async def test_one_source_that_fails_for_ever_holds_up_no_other() -> None:
         await until(lambda: len(messages) == 2)
 
 
-async def test_what_is_gone_is_said_when_every_source_has_been_heard() -> None:
+async def test_what_is_gone_is_reported_when_every_source_has_been_heard() -> None:
     async def before() -> Memory:
         identities = {container: Identity(container) for container in (A, B)}
         return Memory(
@@ -157,7 +157,7 @@ async def test_what_is_gone_is_said_when_every_source_has_been_heard() -> None:
     assert messages.story == [("exited", B), ("deleted", B)]
 
 
-async def test_nothing_is_said_to_be_gone_while_no_source_sees_anything() -> None:
+async def test_nothing_is_reported_to_be_gone_while_no_source_sees_anything() -> None:
     async def before() -> Memory:
         return Memory({A: LastEvent(Happening("started", Identity(A), ("cgroup",), 5))})
 
@@ -185,7 +185,7 @@ async def test_a_memory_that_does_not_come_is_waited_for_no_longer_than_is_allow
     assert [record.getMessage() for record in caplog.records] == ["containers.forgotten"]
 
 
-async def test_without_sources_nothing_is_asked_and_nothing_said() -> None:
+async def test_without_sources_nothing_is_asked_and_nothing_reported() -> None:
     async def asked() -> Memory:
         raise AssertionError
 

@@ -1,4 +1,4 @@
-"""Laws of the merged account: whatever sources say late, twice or not at all, each event is said once and in order."""
+"""Laws of the merged account: whatever sources say late, twice or not at all, each event is sent once and in order."""
 
 import itertools
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class Script:
 
 @st.composite
 def stories(draw: st.DrawFn) -> tuple[list[Script], int, set[str]]:
-    """Lives of one container as told by several sources; how many; the sources.
+    """Lives of one container as several sources report them; how many; the sources.
 
     A watch on folders tells everything, timed when it is read. Docker says `created` and `deleted` only once for all
     lives, times everything itself, and later than it was.
@@ -54,7 +54,7 @@ def stories(draw: st.DrawFn) -> tuple[list[Script], int, set[str]]:
 
 
 def assert_lawful(published: list[Happening], lives: int, sources: set[str]) -> None:
-    """Every event of every life once, in order; only a deletion of which Docker says nothing may be told too late."""
+    """Every event of every life once, in order; only a deletion that Docker hides may be reported too late."""
     sequences = list(lives_of(published))
     assert len(sequences) == lives
     assert sequences[-1] == LIFE
@@ -65,7 +65,7 @@ def assert_lawful(published: list[Happening], lives: int, sources: set[str]) -> 
 
 
 @given(stories())
-def test_every_event_of_every_life_is_said_once_and_in_order_however_late_sources_are(
+def test_every_event_of_every_life_is_reported_once_and_in_order_however_late_sources_are(
     story: tuple[list[Script], int, set[str]],
 ) -> None:
     reports, lives, sources = story
@@ -94,7 +94,7 @@ def test_listings_and_repetitions_in_between_change_nothing(
 
 
 @given(st.lists(st.tuples(st.sampled_from(LIFE), st.booleans()), max_size=12), st.booleans())
-def test_what_a_source_has_missed_is_mended_by_its_listing(story: list[tuple[Event, bool]], running: bool) -> None:
+def test_what_a_source_has_missed_is_corrected_by_its_listing(story: list[tuple[Event, bool]], running: bool) -> None:
     made, published, at = account(), list[Happening](), 0
     for event, arrives in story:
         at += 1_000_000
@@ -122,7 +122,7 @@ def test_a_start_without_a_creation_gives_both() -> None:
     assert events(account().observe(seen("started", 1, "docker"))) == ["created", "started"]
 
 
-def test_an_exit_that_comes_before_the_start_was_seen_is_said_without_it() -> None:
+def test_an_exit_that_comes_before_the_start_was_seen_is_reported_without_it() -> None:
     made = account()
     made.observe(seen("created", 1))
     assert events(made.observe(seen("exited", 1.1))) == ["exited"]
@@ -173,7 +173,7 @@ def test_an_observation_after_the_moment_of_a_listing_outweighs_it() -> None:
     assert events(made.observe(seen("started", 2.1))) == ["started"]
 
 
-def test_an_end_that_a_source_has_just_told_of_outweighs_its_listing() -> None:
+def test_an_end_that_a_source_has_just_reported_outweighs_its_listing() -> None:
     made = account()
     made.observe(seen("started", 1, "docker"))
     made.observe(seen("exited", 2, "docker"))
@@ -229,7 +229,7 @@ def lives_of(happenings: list[Happening]) -> Iterator[list[Event]]:
     yield life
 
 
-def test_a_crash_loop_faster_than_sources_are_late_is_told_life_by_life() -> None:
+def test_a_crash_loop_faster_than_sources_are_late_is_reported_life_by_life() -> None:
     made, published = account(), list[Happening]()
     for round_ in range(20):
         for offset, event in enumerate(LIFE):

@@ -1,4 +1,4 @@
-"""What was said before a restart is not said again."""
+"""What was reported before a restart is not reported again."""
 
 from producers.containers.merge import Happening, LastEvent, Memory, Merge
 from producers.containers.registry import Registry
@@ -13,7 +13,7 @@ def events_before(*containers: tuple[str, Event], rebooted: bool = False) -> dic
     }
 
 
-def test_what_was_listed_is_held_back_until_it_is_known_what_was_said_and_live_events_are_not() -> None:
+def test_what_was_listed_is_held_back_until_it_is_known_what_was_reported_and_live_events_are_not() -> None:
     made = account(settled=False)
     assert made.present("cgroup", listing("old", "new"), 1_000_000) == []
     assert events(made.observe(seen("created", 1.1, identity=Identity("live")))) == ["created"]
@@ -24,7 +24,7 @@ def test_what_was_listed_is_held_back_until_it_is_known_what_was_said_and_live_e
     assert ended[0].identity.name == "pod-gone"
 
 
-def test_only_what_was_not_said_yet_of_a_container_is_said() -> None:
+def test_only_what_was_not_reported_yet_of_a_container_is_reported() -> None:
     made = account(settled=False)
     made.present("cgroup", listing("a", "b"), 1_000_000)
     made.observe(seen("exited", 1.1, identity=Identity("b")))
@@ -56,7 +56,7 @@ def test_whatever_ran_before_a_reboot_has_ended() -> None:
     assert made.settle(1_200_000) == []
 
 
-def test_of_pods_that_ran_when_the_node_was_last_heard_of_the_containers_are_not_said_again() -> None:
+def test_of_pods_that_ran_when_the_node_was_last_heard_of_the_containers_are_not_reported_again() -> None:
     made = account(settled=False)
     in_pod = {name: (Identity(name, pod=pod), True) for name, pod in (("a", "old"), ("b", "new"), ("c", "old"))}
     made.present("cgroup", in_pod, 1_000_000)
@@ -67,7 +67,7 @@ def test_of_pods_that_ran_when_the_node_was_last_heard_of_the_containers_are_not
     assert events(made.observe(seen("exited", 2, identity=Identity("a")))) == ["exited"]
 
 
-def test_a_container_that_began_in_an_older_pod_meanwhile_is_said() -> None:
+def test_a_container_that_began_in_an_older_pod_meanwhile_is_reported() -> None:
     made = account(settled=False)
     made.present("cgroup", {"b": (Identity("b", pod="old"), True)}, 1_000_000)
     first = LastEvent(Happening("started", Identity("a", pod="old"), ("cgroup",), 500_000))

@@ -39,7 +39,7 @@ def test_a_tree_that_vanishes_is_looked_for_again(tmp_path: Path) -> None:
     assert count() == 2
 
 
-def test_without_a_tree_nothing_is_known_and_that_is_said_once(
+def test_without_a_tree_nothing_is_known_and_that_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     count = Counter(tmp_path / "none")

@@ -79,7 +79,7 @@ def test_nothing_is_explained_away_before_somebody_has_looked(host: Host) -> Non
     assert rig.reader.quota_share() == 0.0
 
 
-def test_a_kernel_without_pressure_owes_nothing_that_could_be_told(host: Host) -> None:
+def test_a_kernel_without_pressure_owes_nothing_that_could_be_reported(host: Host) -> None:
     (host.proc / "pressure/cpu").unlink()
     rig = Rig(host)
     rig.read()

@@ -61,7 +61,7 @@ def test_threads_are_looked_at_in_between_while_a_pod_with_a_quota_runs(host: Ho
     assert [seq for seq, _ in ticking.blocks] == [101, 102, 103], "it does not run any more"
 
 
-def test_a_failure_is_counted_and_said_once_and_the_next_second_is_tried(
+def test_a_failure_is_counted_and_reported_once_and_the_next_second_is_tried(
     host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -79,7 +79,7 @@ def test_a_failure_is_counted_and_said_once_and_the_next_second_is_tried(
     assert len(ticking.blocks) == 1
 
 
-def test_a_ticker_ends_when_it_is_told_to(host: Host) -> None:
+def test_a_ticker_ends_when_it_is_stopped(host: Host) -> None:
     ticker = Ticker(Rig(host).reader, lambda seq, payload: None)
     ticker.start()
     ticker.stop()

@@ -149,7 +149,7 @@ def test_a_pod_in_which_nothing_runs_is_looked_at_in_full_every_fifth_reading_an
     assert (line["cpu_cores"], line["memory_bytes"], line["cpu_pressure"]) == (0.5, 60 * MIB, 0.5)
 
 
-def test_names_come_from_whoever_knows_them(host: Host) -> None:
+def test_names_come_from_the_source_that_knows_them(host: Host) -> None:
     identities = {
         UID: Identity(container(1), pod=UID, namespace="shop", name="web-0", workload="shop/web"),
         container(7): Identity(container(7), container_name="db", workload="proj/db"),
@@ -167,7 +167,7 @@ def test_names_come_from_whoever_knows_them(host: Host) -> None:
     assert [rows[container(8)][name] for name in ("namespaces", "names", "workloads")] == [None, None, None]
 
 
-def test_kinds_are_told_once_a_pod_declares_one(host: Host) -> None:
+def test_kinds_are_reported_once_a_pod_declares_one(host: Host) -> None:
     fields = {container(7): Identity(container(7), container_name="db", workload="proj/db")}
     host.set(f"docker/{container(7)}")
     host.set(f"docker/{container(8)}")
@@ -179,7 +179,7 @@ def test_kinds_are_told_once_a_pod_declares_one(host: Host) -> None:
     assert dict(zip(block.pods, block.kinds or (), strict=True)) == {container(7): None, container(8): "batch"}
 
 
-def test_more_pods_than_a_message_may_hold_are_said_once_and_the_first_are_told(
+def test_more_pods_than_a_message_may_hold_are_logged_once_and_the_first_are_reported(
     modern: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(usage, "MAXIMUM_PODS", 3)

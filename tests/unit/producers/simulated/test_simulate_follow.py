@@ -49,7 +49,7 @@ def mirror(*names: str, seed: int = 1) -> Mirror:
 
 
 def published(made: Mirror, seconds: float) -> list[Published]:
-    """Return everything that is to be told up to a time."""
+    """Return everything that is to be sent up to a time."""
     messages = list[Published]()
     for tick in range(round(seconds * 20) + 1):
         messages += made.tell(START_US + tick * SECOND_US // 20)

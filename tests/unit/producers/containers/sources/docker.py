@@ -70,7 +70,7 @@ class Heard:
 
 
 class Daemon:
-    """Answers as the Engine API does: a listing, and a stream of events that stays open until told otherwise."""
+    """Answers as the Engine API does: a listing, and a stream of events that stays open until it is closed."""
 
     def __init__(self, folder: Path) -> None:
         self.socket = folder / "docker.sock"

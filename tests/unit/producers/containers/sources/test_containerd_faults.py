@@ -14,7 +14,7 @@ from producers.containers.sources.containerd import Containerd
 from tests.unit.producers.containers.sources.containerd import Fake, Heard, following
 
 
-async def test_no_socket_and_one_that_is_closed_to_us_are_told_with_the_place(
+async def test_no_socket_and_one_that_is_closed_to_us_are_reported_with_the_place(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with pytest.raises(FileNotFoundError, match=r"containerd\.sock"):

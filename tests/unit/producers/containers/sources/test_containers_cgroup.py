@@ -86,7 +86,7 @@ async def test_what_lies_below_a_container_and_monitors_are_not_looked_at(root: 
         await heard.expect(("created", A), ("created", C))
 
 
-async def test_what_is_there_at_the_start_is_listed_and_not_said_to_begin(root: Path) -> None:
+async def test_what_is_there_at_the_start_is_listed_and_not_reported_to_begin(root: Path) -> None:
     make(root / "docker" / A, populated=True)
     make(root / "docker" / B, populated=False)
     async with running(follow(root)) as heard:
@@ -110,7 +110,7 @@ async def test_a_look_finds_what_events_have_missed(root: Path, monkeypatch: pyt
         assert not heard.observations
 
 
-async def test_a_restart_between_two_looks_is_told_by_the_new_directory(
+async def test_a_restart_between_two_looks_is_recognised_by_the_new_directory(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tree, "_MASK", inotify.ONLYDIR | inotify.MOVED_TO)
@@ -141,13 +141,13 @@ async def test_everything_is_looked_at_again_when_the_queue_has_overflowed(
         assert (heard.story, heard.running) == ([("exited", A)], {B})
 
 
-async def test_a_host_without_cgroups_is_an_error_that_says_how_to_mend_it(tmp_path: Path) -> None:
+async def test_a_host_without_cgroups_is_an_error_that_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no cgroup tree; mount it, or name it with --sample-cgroup"):
         async with running(follow(tmp_path)):
             pass
 
 
-async def test_a_pause_container_is_told_by_its_process(root: Path, tmp_path: Path) -> None:
+async def test_a_pause_container_is_recognised_by_its_process(root: Path, tmp_path: Path) -> None:
     path = make(root / f"kubepods/pod{UID}" / A, populated=True)
     (path / "cgroup.procs").write_text("17\n")
     comm = tmp_path / "proc/17/comm"
@@ -162,7 +162,7 @@ async def test_a_pause_container_is_told_by_its_process(root: Path, tmp_path: Pa
 
 @pytest.fixture
 def closed(root: Path, request: pytest.FixtureRequest) -> Path:
-    """A directory without any permission, beside a container; whoever tests is not root any more."""
+    """A directory without any permission, beside a container; the tests are not root any more."""
     make(root / "docker" / A, populated=True)
     folder = root / "closed"
     make(folder / B, populated=True)
@@ -190,7 +190,7 @@ async def test_too_few_watches_leave_the_looks(root: Path, monkeypatch: pytest.M
         assert heard.running == {B}
 
 
-async def test_where_ends_are_not_told_every_container_is_looked_at_in_turn(tmp_path: Path) -> None:
+async def test_where_ends_are_not_reported_every_container_is_looked_at_in_turn(tmp_path: Path) -> None:
     base = v1(tmp_path, unified=False)
     made = [make(base / "pids/docker" / f"{n:064x}", populated=True, version=1) for n in range(12)]
     async with running(follow(base, rescan_seconds=OFTEN)) as heard:

@@ -70,7 +70,7 @@ async def test_it_lists_containers_with_their_pods_and_whether_they_run(tmp_path
     assert fake.asked[0].startswith('topic~="^(/containers/create|')
 
 
-async def test_a_life_is_told_with_its_name_and_time_and_ends_of_execs_are_not(tmp_path: Path) -> None:
+async def test_a_life_is_reported_with_its_name_and_time_and_ends_of_execs_are_not(tmp_path: Path) -> None:
     fake, heard = Fake(tmp_path), Heard()
     async with following(fake, heard):
         await heard.listing()
@@ -111,7 +111,7 @@ async def test_what_happens_while_a_name_is_asked_for_waits_for_it_and_others_do
     ]
 
 
-async def test_a_container_that_nobody_can_name_is_told_by_its_id(tmp_path: Path) -> None:
+async def test_a_container_that_nobody_can_name_is_reported_by_its_id(tmp_path: Path) -> None:
     fake, heard = Fake(tmp_path), Heard()
     fake.envelopes = [envelope("/containers/create", "gone"), envelope("/containers/delete", "gone")]
     async with following(fake, heard):
@@ -122,7 +122,7 @@ async def test_a_container_that_nobody_can_name_is_told_by_its_id(tmp_path: Path
     ]
 
 
-async def test_events_that_cannot_be_read_are_counted_said_once_and_skipped(
+async def test_events_that_cannot_be_read_are_counted_logged_once_and_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake, heard = Fake(tmp_path), Heard()

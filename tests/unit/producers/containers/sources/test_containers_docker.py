@@ -76,7 +76,7 @@ async def test_it_lists_first_and_then_tells_events_with_names_and_their_own_tim
     assert daemon.asked[1] == "/containers/json?all=1"
 
 
-async def test_a_life_is_told_in_order_and_what_else_happens_is_not(tmp_path: Path) -> None:
+async def test_a_life_is_reported_in_order_and_what_else_happens_is_not(tmp_path: Path) -> None:
     heard = Heard()
     actions = ["create", "attach", "start", "exec_create: sh", "kill", "oom", "pause", "die", "destroy"]
     body = b"".join(json.dumps(event(action)).encode() + b"\n" for action in actions)
@@ -109,7 +109,7 @@ MALFORMED = [
 ]
 
 
-async def test_events_that_cannot_be_read_are_counted_said_once_and_skipped(
+async def test_events_that_cannot_be_read_are_counted_logged_once_and_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard, before = Heard(), damaged()

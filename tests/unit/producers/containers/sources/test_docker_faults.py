@@ -9,7 +9,7 @@ from producers.containers.sources.docker import Docker
 from tests.unit.producers.containers.sources.docker import Daemon, Heard, chunk, follow
 
 
-async def test_no_socket_and_nobody_listening_are_told_with_the_place(tmp_path: Path) -> None:
+async def test_no_socket_and_nobody_listening_are_reported_with_the_place(tmp_path: Path) -> None:
     socket = tmp_path / "docker.sock"
     with pytest.raises(FileNotFoundError, match=r"docker\.sock"):
         await Docker(socket).run(Heard())
@@ -19,7 +19,7 @@ async def test_no_socket_and_nobody_listening_are_told_with_the_place(tmp_path: 
         await Docker(socket).run(Heard())
 
 
-async def test_a_socket_that_is_closed_to_us_is_told(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_a_socket_that_is_closed_to_us_is_reported(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     async with Daemon(tmp_path) as daemon:
         daemon.socket.chmod(0)
         request.getfixturevalue("unprivileged")
@@ -58,7 +58,9 @@ async def test_a_daemon_that_is_stuck_is_given_up(tmp_path: Path, monkeypatch: p
         (b"220 smtp\r\n", "no HTTP"),
     ],
 )
-async def test_what_refuses_or_is_no_docker_is_told_in_its_own_words(tmp_path: Path, answer: bytes, words: str) -> None:
+async def test_what_refuses_or_is_no_docker_is_reported_in_its_own_words(
+    tmp_path: Path, answer: bytes, words: str
+) -> None:
     async with Daemon(tmp_path) as daemon:
         daemon.answer, daemon.hangs_up = answer, True
         with pytest.raises(ValueError, match=words):

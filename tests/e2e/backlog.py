@@ -31,7 +31,7 @@ _BEFORE_SECONDS = 5
 
 
 async def missing(client: Client) -> dict[str, int]:
-    """Return how many blocks each node is said to miss."""
+    """Return how many blocks each node is reported to miss."""
     missing_of: dict[str, int] = {}
     async for messages in read(client, NAMES.estimates, [NAMES.of("availability", "*")]):
         for subject, payload in messages:

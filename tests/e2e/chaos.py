@@ -30,7 +30,7 @@ from schemas import settings as all_settings
 from schemas.sections.generator import SIMULATED_KINDS
 from schemas.settings import Settings
 from sinks.history import layout
-from tests.e2e.comparison import NAMES, PARTITIONS, compare, folded, last_sequence, parts, place
+from tests.e2e.comparison import NAMES, PARTITIONS, compare, consumer, folded, last_sequence, parts
 from tests.e2e.servers import Servers
 from tests.e2e.silence import Silence, steady_parts
 from tests.support.server.program import SPAZIO, Program
@@ -117,7 +117,7 @@ class Chaos:
     async def unpin(self) -> None:
         part = self._random.choice(self._parts)
         with contextlib.suppress(nats.errors.Error, TimeoutError):
-            await api.request(self._client, f"CONSUMER.UNPIN.{place(part)}", {"group": "owner"}, 2)
+            await api.request(self._client, f"CONSUMER.UNPIN.{consumer(part)}", {"group": "owner"}, 2)
 
     async def kill_sink(self) -> None:
         first = self._random.choice(self._sinks)

@@ -38,7 +38,7 @@ def parts(settings: Settings) -> list[str]:
     return processing.part_names(settings, PARTITIONS)
 
 
-def place(part: str) -> str:
+def consumer(part: str) -> str:
     """Return stream and consumer of a part, as the JetStream API names them."""
     if part in (processing.AGGREGATE, processing.FORECAST):
         return f"{NAMES.estimates}.{part}"
@@ -80,9 +80,9 @@ async def compare_rows(client: Client, settings: Settings) -> Counter[str]:
     async for messages in read(client, NAMES.estimates, wanted):
         for subject, payload in messages:
             name = owner[subject]
-            place, rows = places[name], expected[name]
-            if place >= len(rows) or rows[place] != hash((subject, payload)):
-                raise Difference(f"part {name}, row {place} of {len(rows)}: {subject} {payload!r}")
+            index, rows = places[name], expected[name]
+            if index >= len(rows) or rows[index] != hash((subject, payload)):
+                raise Difference(f"part {name}, row {index} of {len(rows)}: {subject} {payload!r}")
             places[name] += 1
             compared[subject.split(".")[1]] += 1
     for name, rows in expected.items():
@@ -120,9 +120,9 @@ async def compare_models(client: Client, settings: Settings) -> int:
         made = [aggregate.fold(subject, payload) for subject, payload in messages]
         expected += [codec.encode(model) for model in made if model is not None]
     stored = [payload async for part in read(client, NAMES.telemetry, [NAMES.model]) for _, payload in part]
-    for place, (left, right) in enumerate(zip(stored, expected, strict=False)):
+    for index, (left, right) in enumerate(zip(stored, expected, strict=False)):
         if left != right:
-            raise Difference(f"global model {place}: {left!r}, not {right!r}")
+            raise Difference(f"global model {index}: {left!r}, not {right!r}")
     if len(stored) != len(expected):
         raise Difference(f"{len(stored)} global models are stored, not {len(expected)}")
     return len(stored)
@@ -211,10 +211,10 @@ async def _behind(client: Client, work: list[str], replicas: int) -> bool:
     """Tell whether something is to be sent for one of these parts, or was sent and no owner has folded it yet."""
     answered = await worker_pool.replicas(client, NAMES.prefix)
     if len(answered) < replicas:
-        return True  # or whoever has not answered may be the owner
+        return True  # or one that has not answered may be the owner
     owned = {part: about for each in answered for part, about in each.parts.items()}
     for part in work:
-        about = await api.request(client, f"CONSUMER.INFO.{place(part)}", {}, 2)
+        about = await api.request(client, f"CONSUMER.INFO.{consumer(part)}", {}, 2)
         if about["num_pending"]:
             return True
         filters = about["config"].get("filter_subjects") or [about["config"]["filter_subject"]]

@@ -11,7 +11,7 @@ from bus import api
 from bus.reading.reader import Reader
 from schemas.settings import Settings
 from spazio.service import processing
-from tests.e2e.comparison import NAMES, parts, place
+from tests.e2e.comparison import NAMES, consumer, parts
 
 _LONG_SECONDS = 5.0
 _PROBE_SECONDS = 0.25
@@ -51,7 +51,7 @@ class Silence:
     async def _probe(self) -> None:
         """Count for each part how long its consumer or a stream had nobody who answers for it."""
         streams = [f"STREAM.INFO.{name}" for name in (NAMES.telemetry, NAMES.estimates)]
-        consumers = {part: f"CONSUMER.INFO.{place(part)}" for part in self._steady}
+        consumers = {part: f"CONSUMER.INFO.{consumer(part)}" for part in self._steady}
         while True:
             began = time.monotonic()
             about_streams, about_consumers = await asyncio.gather(

@@ -1,6 +1,6 @@
 """A real etcd and a real kube-apiserver for tests, and a client that speaks plain JSON with them.
 
-No kubelet, no scheduler, no controllers: pods exist, and whoever tests plays the rest, or has `cluster` play it.
+No kubelet, no scheduler, no controllers: pods exist, and the tests play the rest, or has `cluster` play it.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
     python -m tests.e2e.kubernetes.placement --nodes 300 --pods 3000 \
         --variant plain|restart|replicas|silence|graded|stampede|change
 
-A pod shows up in its node's telemetry two seconds after it is bound, so whoever looks at telemetry alone gives the
+A pod shows up in its node's telemetry two seconds after it is bound, so a reader of telemetry alone gives the
 same room away many times over. There are more pods than places; a fifth of the pods ends after three quarters of a
 minute and makes room for the rest. In a stampede all pods come at once, none ends, and nothing is known of them: each
 has a thread that never sleeps, and requests next to nothing. In a change small services come first, then such pods and
@@ -159,11 +159,11 @@ async def _burst(running: Lab, scene: Scene, pods: int) -> None:
     for start in range(0, pods, size):
         began = time.monotonic()
         burst = range(start, min(pods, start + size))
-        await asyncio.gather(*(_one(running, scene, number, pods) for number in burst))
+        await asyncio.gather(*(_add_pod(running, scene, number, pods) for number in burst))
         await asyncio.sleep(max(0.0, _BURST_SECONDS - (time.monotonic() - began)))
 
 
-async def _one(running: Lab, scene: Scene, number: int, pods: int) -> None:
+async def _add_pod(running: Lab, scene: Scene, number: int, pods: int) -> None:
     ends = {"kwok.run-time": f"{scene.life_seconds}s"} if scene.ending and number % scene.ending == 0 else {}
     await running.pod(f"pod-{number}", scene.family(number, pods), **ends)
 

@@ -74,7 +74,7 @@ class Bus:
         await client.close()
 
     def of(self, node: str, container: str) -> list[Heard]:
-        """Return what one agent has said of one container, in the order of arrival."""
+        """Return what one agent has reported of one container, in the order of arrival."""
         return [each for each in list(self.heard) if each.event.container == container and each.event.node == node]
 
     def life(self, node: str, container: str) -> list[str]:
@@ -90,7 +90,7 @@ class Bus:
         )
 
     def running(self, node: str) -> set[str]:
-        """Return what runs by what one agent has said."""
+        """Return what runs by what one agent has reported."""
         alive: set[str] = set()
         for each in list(self.heard):
             if each.event.node != node:
@@ -192,7 +192,7 @@ def agents(folder: Path, bus: Bus, **options: Sequence[str]) -> Iterator[dict[st
 
 
 def hearing(bus: Bus, names: Sequence[str], run: Callable[[], str]) -> None:
-    """Wait until agents follow what happens: start containers until all have told of the same one."""
+    """Wait until agents follow what happens: start containers until all have reported the same one."""
     tried: list[str] = []
 
     def all_hear() -> bool:

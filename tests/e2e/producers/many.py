@@ -10,18 +10,18 @@ from tests.e2e.producers.hearing import LIFE, Bus
 
 
 def assert_whole(bus: Bus, names: Sequence[str], containers: Sequence[str]) -> None:
-    """Every agent has told the life of every container: all of it, in order, each event once."""
+    """Every agent has reported the life of every container: all of it, in order, each event once."""
     unfinished = [(name, container) for name in names for container in containers]
 
-    def all_told() -> bool:
+    def all_reported() -> bool:
         unfinished[:] = [(name, container) for name, container in unfinished if len(bus.life(name, container)) < 4]
         return not unfinished
 
     try:
-        until(all_told, 10, "all to be told")
+        until(all_reported, 10, "all to be reported")
     except AssertionError:
         pytest.fail(str([(name, container[:12], bus.life(name, container)) for name, container in unfinished][:5]))
-    time.sleep(3)  # what is told twice comes with a listing, which is real time here
+    time.sleep(3)  # what is reported twice comes with a listing, which is real time here
     wrong = [(name, each) for name in names for each in containers if bus.life(name, each) != LIFE]
     assert not wrong, "; ".join(f"{name} {each[:12]}: {bus.story(name, each)}" for name, each in wrong)
     for name in names:

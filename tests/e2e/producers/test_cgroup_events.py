@@ -78,7 +78,7 @@ def container(path: Path) -> Iterator[subprocess.Popen[bytes]]:
             time.sleep(0.01)
 
 
-async def test_fifty_containers_at_once_are_told_one_by_one_in_order(tree: Path, root: Path) -> None:
+async def test_fifty_containers_at_once_are_reported_one_by_one_in_order(tree: Path, root: Path) -> None:
     ids = [secrets.token_hex(32) for _ in range(50)]
     heard = Only(set(ids))
     async with running(Cgroup(root, Path("/proc"), rescan_seconds=1), heard):
@@ -93,7 +93,7 @@ async def test_fifty_containers_at_once_are_told_one_by_one_in_order(tree: Path,
         assert [event for event, messages in heard.story if messages == id_] == LIFE
 
 
-async def test_one_container_that_lives_again_and_again_is_told_life_by_life(tree: Path, root: Path) -> None:
+async def test_one_container_that_lives_again_and_again_is_reported_life_by_life(tree: Path, root: Path) -> None:
     id_ = secrets.token_hex(32)
     heard = Only({id_})
     async with running(Cgroup(root, Path("/proc"), rescan_seconds=1), heard):

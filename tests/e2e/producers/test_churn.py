@@ -44,7 +44,7 @@ def boottime() -> float:
 
 
 class Row(NamedTuple):
-    """What was told of a second, and when it was heard, in seconds of CLOCK_BOOTTIME."""
+    """What was reported of a second, and when it was heard, in seconds of CLOCK_BOOTTIME."""
 
     heard: float
     row: Availability
@@ -99,7 +99,7 @@ class Ears:
         return bool(self.rows) and not self.rows[-1].row.churn
 
     def since(self, second: int) -> list[Row]:
-        """Return what was told from a second on: one row for each, none left out."""
+        """Return what was reported from a second on: one row for each, none left out."""
         rows = [row for row in self.rows if row.row.seq >= second]
         assert [row.row.seq for row in rows] == list(range(second, second + len(rows)))
         return rows
@@ -117,7 +117,7 @@ class Ears:
         return rows[shaken - 1 : shaken] + list(itertools.takewhile(lambda row: row.churn, rows[shaken:]))
 
     def energies(self, window: Sequence[Availability]) -> list[float]:
-        """Return the CPU's part of the learned model in a window's seconds; that of the last is told with the next."""
+        """Return the CPU's part of the learned model in a window's seconds; that of the last comes with the next."""
         seconds = [row.at_us // 1_000_000 for row in window[1:-1]]
         return [model.moment[0] for model in self.models if model.nodes and model.at_us // 1_000_000 in seconds]
 
@@ -158,7 +158,7 @@ class Burst(NamedTuple):
 
 
 class Story(NamedTuple):
-    """All that was done and told."""
+    """All that was done and reported."""
 
     bursts: Sequence[Burst]
     holding: Ears
@@ -166,7 +166,7 @@ class Story(NamedTuple):
     before: int
 
     def is_right(self, row: Availability) -> bool:
-        """Tell whether a row counts right; what happens as the last sample is taken may be told with the next block."""
+        """Tell whether a row counts right; what happens as the last sample is taken may come with the next block."""
         last = row.seq + LAST_SAMPLE
         for moment in (last - 0.1, last):
             least, most = (
@@ -204,7 +204,7 @@ def tell(engine: Dockerd, holding: Ears, learning: Ears) -> list[Burst]:
     started: dict[str, list[tuple[str, str]]] = {}
 
     def settle(seconds: float) -> None:
-        time.sleep(1.5)  # until what just happened can have been told
+        time.sleep(1.5)  # until what just happened can have been reported
         until(lambda: holding.is_quiet() and learning.is_quiet(), 60, "churn that ends")
         time.sleep(seconds)
 
@@ -230,7 +230,7 @@ def story(shared_engine: Dockerd, tmp_path_factory: pytest.TempPathFactory) -> S
     folder, places = tmp_path_factory.mktemp("churn"), shared_engine
     options = ["--runtime-docker-socket", str(places.socket), "--runtime-containerd-socket", str(places.containerd)]
     options += ["--runtime-bundles", str(places.bundles), "--estimate-report-seconds", "1"]
-    # A pod that is assumed to need no memory: CPU alone is what costs are told of. And the regression's cost, which
+    # A pod that is assumed to need no memory: costs are reported of CPU alone. And the regression's cost, which
     # holding still protects; what is composed of classes is learned from pods that run, in churn as well.
     options += ["--estimate-pod-memory-bytes", "1", "--estimate-form", "least_squares"]
     with (

@@ -64,14 +64,14 @@ class Meddler:
         self._listener.close()
 
 
-def test_nonsense_among_real_events_is_counted_said_once_and_harms_nothing(
+def test_nonsense_among_real_events_is_counted_logged_once_and_harms_nothing(
     tmp_path: Path, engine: Dockerd, bus: Bus
 ) -> None:
-    place = engine.folder / "meddler.sock"
-    meddler = Meddler(place, engine.socket)
+    socket_path = engine.folder / "meddler.sock"
+    meddler = Meddler(socket_path, engine.socket)
     bundles, containerd = engine.bundles, engine.containerd
     with hearing.agents(
-        tmp_path, bus, met=hearing.options("docker", docker=place, containerd=containerd, bundles=bundles)
+        tmp_path, bus, met=hearing.options("docker", docker=socket_path, containerd=containerd, bundles=bundles)
     ) as met:
         hearing.hearing(bus, ["met"], lambda: engine.run(100))
         containers = [engine.run(50) for _ in range(5)]
@@ -84,7 +84,7 @@ def test_nonsense_among_real_events_is_counted_said_once_and_harms_nothing(
     meddler.close()
 
 
-def test_sources_whose_sockets_and_folders_come_later_are_waited_for_and_said_once(
+def test_sources_whose_sockets_and_folders_come_later_are_waited_for_and_logged_once(
     tmp_path: Path, program: Path, bus: Bus
 ) -> None:
     with runtime.short_folder() as folder:
@@ -133,7 +133,9 @@ def test_an_agent_without_any_privilege_tells_all_by_cgroups_and_says_what_is_cl
         agent.kill()
 
 
-def test_a_runtime_that_hangs_is_given_up_said_once_and_found_again(tmp_path: Path, engine: Dockerd, bus: Bus) -> None:
+def test_a_runtime_that_hangs_is_given_up_logged_once_and_found_again(
+    tmp_path: Path, engine: Dockerd, bus: Bus
+) -> None:
     with hearing.agents(tmp_path, bus, hung=hearing.of_engine(engine, "docker")) as agents:
         hearing.hearing(bus, ["hung"], lambda: engine.run(100))
         engine.send(SIGSTOP)

@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What one agent told of many containers; milliseconds from their first or last instruction to the event."""
+    """What one agent reported of many containers; milliseconds from their first or last instruction to the event."""
 
     before: float
     created_p50: float
@@ -85,7 +85,7 @@ def figures(bus: Bus, name: str, runs: Sequence[Run]) -> Figures:
 
 
 def measure(bus: Bus, names: Sequence[str], title: str, run: Callable[[str], Run]) -> dict[str, Figures]:
-    """Run containers one after the other, and say what each agent told of them."""
+    """Run containers one after the other, and return what each agent reported of them."""
     runs = [run(f"{title}-{index}") for index in range(NUMBER)]
     time.sleep(1)  # for the last events, of real daemons
     result = {name: figures(bus, name, runs) for name in names}
@@ -117,7 +117,7 @@ def of_pods(kubelet: Containerd) -> Callable[[str], Run]:
 
 
 def has_version_2() -> bool:
-    return any((CGROUPS / place / "cgroup.procs").exists() for place in ("unified", ".")) and (
+    return any((CGROUPS / hierarchy / "cgroup.procs").exists() for hierarchy in ("unified", ".")) and (
         (CGROUPS / "unified").is_dir() or (CGROUPS / "cgroup.controllers").exists()
     )
 
@@ -128,7 +128,7 @@ def check_times(result: Figures) -> None:
         assert result.exited_p95 <= 20
 
 
-def test_docker_containers_are_told_before_they_run_and_soon_after_their_end(
+def test_docker_containers_are_reported_before_they_run_and_soon_after_their_end(
     tmp_path: Path, engine: Dockerd, bus: Bus
 ) -> None:
     with hearing.agents(tmp_path, bus, auto=hearing.of_engine(engine, "auto")):
@@ -136,7 +136,7 @@ def test_docker_containers_are_told_before_they_run_and_soon_after_their_end(
         check_times(measure(bus, ["auto"], "docker", of_docker(engine))["auto"])
 
 
-def test_containers_of_pods_are_told_before_they_run_and_soon_after_their_end(
+def test_containers_of_pods_are_reported_before_they_run_and_soon_after_their_end(
     tmp_path: Path, kubelet: Containerd, bus: Bus
 ) -> None:
     with hearing.agents(tmp_path, bus, auto=hearing.of_kubelet(kubelet, "auto")):

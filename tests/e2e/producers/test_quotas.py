@@ -110,9 +110,9 @@ def test_a_node_with_a_container_held_back_by_its_quota_does_not_look_full(cgrou
     print(f"sampled {np.mean(rows):.3f}, real {real:.3f}, raw {(row['util'] + row['pressure']) / 2:.3f}")
     assert float(np.mean(rows)) == pytest.approx(real, abs=0.08)
     messages = [(block, block.pods.index(container)) for block in heard]
-    assert all(0 < (block.cpu_cores[place] or 0) < 0.36 for block, place in messages)
-    throttled = [block.throttled[place] for block, place in messages]
-    waited = [block.cpu_pressure[place] for block, place in messages]
+    assert all(0 < (block.cpu_cores[index] or 0) < 0.36 for block, index in messages)
+    throttled = [block.throttled[index] for block, index in messages]
+    waited = [block.cpu_pressure[index] for block, index in messages]
     # Both are read one after the other, and the kernel settles waiting now and then: seconds by themselves say little.
     held_back = [share for share in throttled if share is not None]
     assert len(held_back) == len(throttled)

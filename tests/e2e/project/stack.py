@@ -172,4 +172,4 @@ class Stack:
 
 
 async def _quiet(_error: Exception) -> None:
-    """Say nothing: whoever asks gets an empty answer."""
+    """Say nothing: each client gets an empty answer."""

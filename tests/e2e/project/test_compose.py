@@ -165,7 +165,7 @@ def test_nobody_without_tls_or_without_a_credential_gets_in(running: Stack) -> N
 def test_extender_and_dashboard_speak_tls_and_ask_who_it_is_once_they_leave_the_host(running: Stack) -> None:
     running.compose("-f", "docker-compose.yml", "-f", "deploy/published.yml", "up", "-d", "extender", "dashboard")
 
-    def ask(service: str, inner: int, path: str, *, known: bool) -> int:
+    def ask(service: str, inner: int, path: str, *, certified: bool) -> int:
         """Return the status of an answer; 0: there is none."""
         ((bound, *_),) = [
             bindings
@@ -173,7 +173,7 @@ def test_extender_and_dashboard_speak_tls_and_ask_who_it_is_once_they_leave_the_
             if port == f"{inner}/tcp"
         ]
         context = ssl.create_default_context(cafile=running.taken(f"tls/{service}/ca.crt"))
-        if known:
+        if certified:
             own = [running.taken(f"tls/{service}/client.{kind}") for kind in ("crt", "key")]
             context.load_cert_chain(own[0], own[1])
         link = http.client.HTTPSConnection("127.0.0.1", int(bound["HostPort"]), timeout=5, context=context)
@@ -186,10 +186,10 @@ def test_extender_and_dashboard_speak_tls_and_ask_who_it_is_once_they_leave_the_
             link.close()
 
     secret = running.taken("dashboard.token").read_text().strip()
-    until(lambda: ask("dashboard", 8802, f"/?token={secret}", known=False) == 303, 60, "the dashboard")
-    assert ask("dashboard", 8802, "/", known=False) == 401
-    until(lambda: ask("extender", 8800, "/", known=True), 60, "the extender")
-    assert ask("extender", 8800, "/", known=False) == 0
+    until(lambda: ask("dashboard", 8802, f"/?token={secret}", certified=False) == 303, 60, "the dashboard")
+    assert ask("dashboard", 8802, "/", certified=False) == 401
+    until(lambda: ask("extender", 8800, "/", certified=True), 60, "the extender")
+    assert ask("extender", 8800, "/", certified=False) == 0
 
 
 def test_what_was_issued_stays_when_the_stack_is_started_again(running: Stack) -> None:

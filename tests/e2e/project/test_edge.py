@@ -185,7 +185,7 @@ def intruder(region: Region, tmp_path: Path) -> Iterator[Natsd]:
 
 
 @pytest.mark.slow
-async def test_whoever_has_a_regions_credential_publishes_telemetry_and_neither_reads_nor_disturbs(
+async def test_who_has_a_regions_credential_publishes_telemetry_and_neither_reads_nor_disturbs(
     region: Region, intruder: Natsd, tmp_path: Path
 ) -> None:
     centre = region.central(tmp_path / "centre", "admin")

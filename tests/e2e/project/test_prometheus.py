@@ -27,7 +27,7 @@ from tests.support.server.prometheus import DASHBOARDS, MISSING, RULES, Promethe
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
-# Predictions come within seconds, and what is said of a silent node is dropped soon.
+# Predictions come within seconds, and what is published of a silent node is dropped soon.
 QUICK = {"predict-update": "1", "predict-check": "1", "predict-report": "1", "cache-expiry": "3"}
 
 

@@ -42,10 +42,10 @@ def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None
         }  # fmt: skip
         until(lambda: running.run("sql", "FROM availability").returncode == 0, 20, "the history")
         until(lambda: running.sql("SELECT count(DISTINCT node) AS n FROM availability")[0]["n"] == 6, 20, "all nodes")
-        look, change, past, place, counted, save = (typed(block, tmp_path, environ) for block in BLOCKS)
+        look, change, past, placement, counted, save = (typed(block, tmp_path, environ) for block in BLOCKS)
         assert os.uname().nodename in look
         assert os.uname().nodename in change
         assert os.uname().nodename in past
-        assert "sim" in place
+        assert "sim" in placement
         assert "SPAZIO_TELEMETRY" in counted
         assert (tmp_path / "tutorial.tar").stat().st_size > 10_000, save

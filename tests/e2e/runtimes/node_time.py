@@ -44,8 +44,8 @@ class NodeTime(threading.Thread):
         """
         assert self._moments[0] <= since < until <= self._moments[-1]
         unused = np.diff(np.interp([since, until], self._moments, self._unused))[0]
-        places = np.searchsorted(self._moments, [since, until])
-        gaps = sum(self._moments[place] - self._moments[place - 1] for place in places)
+        indices = np.searchsorted(self._moments, [since, until])
+        gaps = sum(self._moments[index] - self._moments[index - 1] for index in indices)
         doubt = 2 * 3 * TICK_SECONDS + self.cpus * gaps / 4
         return self.cpus - unused / (until - since), doubt / (until - since)
 

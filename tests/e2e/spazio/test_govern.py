@@ -146,7 +146,7 @@ async def test_production_beside_batch_is_as_fast_as_alone_if_it_is_governed_and
     assert progress > 0.02 * 2 * SECONDS / 2, "Batch keeps at least half of its floor"
 
 
-async def test_whoever_starts_after_a_kill_restores_the_groups_without_a_bus(
+async def test_the_governor_that_starts_after_a_kill_restores_the_groups_without_a_bus(
     client: Client, settings: Settings, tmp_path: Path, batch: Pod
 ) -> None:
     before = batch.controls()

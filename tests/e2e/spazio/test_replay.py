@@ -76,7 +76,7 @@ def test_a_replay_without_sizes_ends_before_any_server_starts(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_replay_leaves_out_bad_rows_only_if_told_to(tmp_path: Path) -> None:
+def test_a_replay_leaves_out_bad_rows_only_on_request(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     lines = [f"n{index % 3},{1_700_000_000 + index // 3},{index % 90},0.4" for index in range(90)]
     trace.write_text("\n".join(["host,when,cpu %,mem", *lines, "n0,1700000031,900,0.4"]) + "\n")

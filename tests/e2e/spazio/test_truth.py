@@ -37,7 +37,7 @@ def cells(report: dict[str, Any], slowdown: float, family: str = "") -> list[dic
     ]
 
 
-def test_what_fits_is_what_was_said_in_most_cells_and_the_bound_holds(report: dict[str, Any]) -> None:
+def test_what_fits_is_what_was_reported_in_most_cells_and_the_bound_holds(report: dict[str, Any]) -> None:
     result = cells(report, 2.0)
     assert len(result) > 12
     near = [

@@ -84,7 +84,7 @@ def set_back(running: Up, copy: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tmp_path: Path) -> None:
+def test_killing_any_child_is_logged_and_restarts_it_and_killing_up_leaves_no_orphan(tmp_path: Path) -> None:
     with up(tmp_path / "data", "--processors", "2") as running:
         until(running.is_cached, 10, "this host in the cache")
         running.folder.joinpath("run", "settings.toml").write_text("[garbage")  # each start writes it
@@ -118,7 +118,7 @@ def test_killing_any_child_is_said_and_mended_and_killing_up_leaves_no_orphan(tm
 
 
 @pytest.mark.slow
-def test_every_wrong_setting_is_told_at_once_with_status_2(tmp_path: Path) -> None:
+def test_every_wrong_setting_is_reported_at_once_with_status_2(tmp_path: Path) -> None:
     config = tmp_path / "spazio.toml"
     config.write_text("[model]\ntau_secnods = 3\n[nats]\nport = 'x'\n")
     answer = spazio(
@@ -142,7 +142,7 @@ def test_every_wrong_setting_is_told_at_once_with_status_2(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_a_busy_port_and_an_unusable_folder_are_told_with_status_2(tmp_path: Path) -> None:
+def test_a_busy_port_and_an_unusable_folder_are_reported_with_status_2(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = str(busy.getsockname()[1])
         answer = spazio("up", "--data-dir", str(tmp_path / "a"), "--nats-port", "0", "--http-port", port)

@@ -78,8 +78,8 @@ async def replicas(kubectl: Kubectl) -> int:
 async def condition(kubectl: Kubectl, path: str, kind: str) -> str:
     """Return the status of a condition, with its reason."""
     conditions = (await kubectl.call("GET", path))["status"].get("conditions") or ()
-    found: list[dict[str, Any]] = [each for each in conditions if each["type"] == kind]
-    return f"{found[0]['status']} {found[0].get('reason')}" if found else ""
+    matching: list[dict[str, Any]] = [each for each in conditions if each["type"] == kind]
+    return f"{matching[0]['status']} {matching[0].get('reason')}" if matching else ""
 
 
 def certificates(folder: Path) -> Path:

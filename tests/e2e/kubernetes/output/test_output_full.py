@@ -149,42 +149,42 @@ async def test_no_taint_that_somebody_sets_meanwhile_is_lost(
 async def test_a_signal_removes_all_marks_and_after_a_kill_the_next_start_does(
     cluster: Kubectl, client: Client, processes: list[Process]
 ) -> None:
-    one, _ = processes
-    one.start()
+    first, _ = processes
+    first.start()
     await publish(client, lacking_room("n1", "n2"))
     await become(cluster, "n1", "n2", seconds=30)
-    assert one.end() == 0
+    assert first.end() == 0
     assert await full(cluster) == await kept(cluster) == []
     assert (await cluster.call("GET", LEASE))["spec"]["holderIdentity"] == ""
-    one.start()
+    first.start()
     await become(cluster, "n1", "n2", seconds=30)
-    one.kill()
+    first.kill()
     await publish(client, lacking_room("n2"))
     await asyncio.sleep(1)
     assert await full(cluster) == ["n1", "n2"]
     before = await taints(cluster, "n2")
-    one.start()
+    first.start()
     await become(cluster, "n2", seconds=30)
     assert await kept(cluster) == ["n2"]
     assert await taints(cluster, "n2") == before  # still due, and never removed
-    assert "service.failed" not in one.log.read_text()
+    assert "service.failed" not in first.log.read_text()
 
 
 async def test_of_two_sinks_one_writes_and_the_other_goes_on_for_it_once_it_is_dead(
     cluster: Kubectl, client: Client, processes: list[Process]
 ) -> None:
-    one, two = processes
-    one.start()
+    first, second = processes
+    first.start()
     await publish(client, lacking_room("n1"))
     await become(cluster, "n1", seconds=30)
     holder = (await cluster.call("GET", LEASE))["spec"]["holderIdentity"]
-    await stand_by(two)
+    await stand_by(second)
     assert (await cluster.call("GET", LEASE))["spec"]["holderIdentity"] == holder
     # The one that only waits leaves everything as it is.
-    assert two.end() == 0
+    assert second.end() == 0
     assert await full(cluster) == ["n1"]
-    await stand_by(two)
-    one.kill()
+    await stand_by(second)
+    first.kill()
     await publish(client, lacking_room("n3"))
     await become(cluster, "n3", seconds=30)
     assert (await cluster.call("GET", LEASE))["spec"]["holderIdentity"] not in ("", holder)
@@ -194,12 +194,12 @@ async def test_of_two_sinks_one_writes_and_the_other_goes_on_for_it_once_it_is_d
 async def test_one_line_of_kubectl_removes_what_is_left_where_no_sink_starts_again(
     plane: ControlPlane, cluster: Kubectl, client: Client, processes: list[Process]
 ) -> None:
-    one, _ = processes
+    first, _ = processes
     await cluster.call("PATCH", f"{NODES}/n1", {"spec": {"taints": [THEIRS]}}, patch="merge-patch+json")
-    one.start()
+    first.start()
     await publish(client, lacking_room("n1", "n3"))
     await become(cluster, "n1", "n3", seconds=30)
-    one.kill()
+    first.kill()
     guide = (Path(__file__).parents[4] / "docs" / "kubernetes.md").read_text()
     (line,) = (line.strip() for line in guide.splitlines() if line.strip().startswith("kubectl taint"))
     environ = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "KUBECONFIG": str(plane.kubeconfig()), "HOME": "/nowhere"}

@@ -51,35 +51,35 @@ async def both_lend(kubectl: Kubectl) -> None:
 async def test_a_sink_that_ends_takes_back_what_it_has_lent_and_the_next_one_lends_again(
     nodes: Kubectl, processes: list[Process]
 ) -> None:
-    one, _, _ = processes
-    one.start()
+    first, _, _ = processes
+    first.start()
     await both_lend(nodes)
-    assert one.end() == 0
+    assert first.end() == 0
     for name in ("n1", "n2"):
         assert await lent(nodes, name) == (None,) * 4
         assert (await nodes.call("GET", f"/api/v1/nodes/{name}"))["status"]["capacity"]["cpu"] == "4"
     assert await lent(nodes, "n3") == ("700", "7") * 2
     assert (await nodes.call("GET", LEASE))["spec"]["holderIdentity"] == ""
-    one.start()
+    first.start()
     await both_lend(nodes)
 
 
 async def test_what_a_killed_sink_lent_is_kept_current_by_another_once_its_lease_has_expired(
     nodes: Kubectl, client: Client, processes: list[Process]
 ) -> None:
-    one, two, off = processes
-    one.start()
+    first, second, off = processes
+    first.start()
     await both_lend(nodes)
-    await stand_by(two)
+    await stand_by(second)
     # One that only waits neither writes nor takes anything back.
-    assert two.end() == 0
+    assert second.end() == 0
     assert await lent(nodes) == ("1500", "1G") * 2
-    await stand_by(two)
-    one.kill()
+    await stand_by(second)
+    first.kill()
     await publish(client, lending(0.5))
     await becomes(nodes, 500, 10**9, seconds=30)
     assert await lent(nodes, "n2") == ("2500", "1G") * 2
-    two.kill()
+    second.kill()
     # One that lends nothing takes back what the dead ones left, too.
     off.start()
     for name in ("n1", "n2"):
@@ -91,10 +91,10 @@ async def test_what_a_killed_sink_lent_is_kept_current_by_another_once_its_lease
 async def test_a_line_of_kubectl_takes_back_what_is_left_where_no_sink_starts_again(
     plane: ControlPlane, nodes: Kubectl, processes: list[Process]
 ) -> None:
-    one, _, _ = processes
-    one.start()
+    first, _, _ = processes
+    first.start()
     await both_lend(nodes)
-    one.kill()
+    first.kill()
     blocks = (Path(__file__).parents[4] / "docs" / "kubernetes.md").read_text().split("```sh\n")
     (line,) = (block.partition("```")[0] for block in blocks if block.startswith("kubectl get nodes -o name |"))
     environ = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "KUBECONFIG": str(plane.kubeconfig()), "HOME": "/nowhere"}

@@ -112,7 +112,7 @@ async def test_what_is_lent_goes_to_0_when_nobody_predicts_any_more_and_away_whe
         await becomes(kubectl, 2500, 10**9, "n2", seconds=30)
     await client.jetstream().purge_stream("SPAZIO_ESTIMATES", subject="spazio.prediction.n2")
     async with writing(client, configured(settings, plane.kubeconfig(), metrics=False, stale_seconds=5)):
-        # Nobody has said anything of n2 since the start; for as long as a prediction holds it may yet come.
+        # Nobody has published anything of n2 since the start; for as long as a prediction holds it may yet come.
         await asyncio.sleep(1)
         assert "2500m" in (await lent(kubectl, "n2")) or "2500" in [_plain(text) for text in await lent(kubectl, "n2")]
         await becomes(kubectl, 0, 0)
@@ -275,7 +275,7 @@ async def test_a_restart_of_the_api_server_that_forgets_its_past_is_one_outage(
     assert len(parts) == len(set(parts)), [record.__dict__["reason"] for record in messages]
 
 
-async def test_who_may_not_write_is_told_which_rule_is_missing(
+async def test_who_may_not_write_learns_which_rule_is_missing(
     plane: ControlPlane, kubectl: Kubectl, client: Client, settings: Settings, tmp_path: Path
 ) -> None:
     await kubectl.node("n1")

@@ -94,12 +94,12 @@ async def publish(client: Client, *messages: Availability | Prediction | Forecas
     """Publish what processors and extenders say."""
     for message in messages:
         if isinstance(message, Forecast):
-            place = NAMES.of("forecast", token(message.namespace), token(f"{message.kind}/{message.workload}"))
+            subject = NAMES.of("forecast", token(message.namespace), token(f"{message.kind}/{message.workload}"))
         elif isinstance(message, Shortage):
-            place = NAMES.of("shortage", token(message.replica))
+            subject = NAMES.of("shortage", token(message.replica))
         else:
-            place = NAMES.node(type(message).__name__.lower(), message.node)
-        await client.jetstream().publish(place, codec.encode(message))
+            subject = NAMES.node(type(message).__name__.lower(), message.node)
+        await client.jetstream().publish(subject, codec.encode(message))
 
 
 def configured(settings: Settings, kubeconfig: Path, **output: Any) -> Settings:

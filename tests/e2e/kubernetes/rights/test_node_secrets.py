@@ -175,7 +175,7 @@ async def test_a_token_of_the_account_that_belongs_to_no_pod_reads_nothing(
         assert "nats.creds" not in text
 
 
-async def test_a_new_node_waits_for_its_secret_and_is_told_what_lacks(
+async def test_a_new_node_waits_for_its_secret_and_learns_what_lacks(
     kubectl: Kubectl, agent: Agent, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await kubectl.call("DELETE", OWN)

@@ -88,7 +88,7 @@ class Autoscaler:
                 places[name].put(resource.requests(pod))
         new: list[_Place] = []
         for pod in filter(_is_unschedulable, pods):
-            if any(place.take(pod) for place in (*places.values(), *new)):
+            if any(node.take(pod) for node in (*places.values(), *new)):
                 continue
             made = _Place(_plain(self._amounts))
             if made.take(pod):

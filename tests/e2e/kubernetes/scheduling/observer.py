@@ -94,7 +94,7 @@ class Observer:
             url = f"{plane.url}/api/v1/pods"
             async with session.get(url) as response:
                 version = (await response.json())["metadata"]["resourceVersion"]
-            while True:  # the API server ends the watch of whoever is slow
+            while True:  # the API server ends the watch of a slow reader
                 query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
                 async with session.get(url, params=query, read_bufsize=1 << 20) as response:
                     begun.set()
@@ -105,7 +105,7 @@ class Observer:
                         self.take_event(event, now_us())
 
     async def hear(self, client: Client) -> None:
-        """Follow what nodes report; it was said when the server stored it, however late we are."""
+        """Follow what nodes report; it was published when the server stored it, however late we are."""
         subject = NAMES.of("availability", "*")
         following = await client.jetstream().subscribe(subject, stream=NAMES.estimates, ordered_consumer=True)
         async for message in following.messages:

@@ -1,6 +1,6 @@
 """Bursts of pods that start slowly: no room is given away twice, and none stands open while pods wait.
 
-Whether a node had room is judged twice: by what it said, and by what its pods really take of what the policy allows.
+Whether a node had room shows twice: in what it reported, and in what its pods really take of what the policy allows.
 """
 
 import json

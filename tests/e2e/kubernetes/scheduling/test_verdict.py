@@ -67,7 +67,7 @@ def test_room_is_open_while_surely_nothing_is_on_its_way_to_it() -> None:
     assert [verdict.open_room(made, us(at)) for at in (0.5, 2, 4.95, 6)] == [0, 2, 1, 1]
 
 
-def test_who_waits_by_open_room_is_told_how_long_on_end() -> None:
+def test_how_long_on_end_pods_wait_by_open_room_is_reported() -> None:
     made = record([report(1, 1.5), report(4, 0.0), report(6, 1.5)], pod("a", -1))
     assert verdict.idle_waits(made, us(8)) == {"a": 3.0}
     assert verdict.idle_waits(record([report(1, 0.5)], pod("a", -1)), us(8)) == {}
@@ -92,7 +92,7 @@ def of(workload: str, made: Pod) -> Pod:
     return made
 
 
-def test_pods_that_really_take_more_than_the_policy_lets_them_are_told_whatever_was_said() -> None:
+def test_pods_that_really_take_more_than_the_policy_lets_them_are_named_whatever_was_reported() -> None:
     batch = [of("batch", pod(f"b{number}", number)) for number in range(1, 5)]
     small, gone = of("small", pod("s", 5)), of("small", pod("s", 5, ended=8))
     assert list(verdict.beyond(mixed([], *batch))) == []

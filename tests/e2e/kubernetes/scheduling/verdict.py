@@ -1,12 +1,12 @@
-"""Whether pods were placed well, worked out from what the API server and the nodes' own reports said. No I/O.
+"""Whether pods were placed well, worked out from what the API server and the nodes' own reports say. No I/O.
 
-A node had room for a pod if a report that was in force when the pod was decided said so, less the pods bound to it
+A node had room for a pod if a report that was in force when the pod was decided shows it, less the pods bound to it
 before that are alive and that the report did not cover yet. A report covers a pod when its last sample is a second
 behind the pod's start: the sample's own block and smoothing take less. Of a node that has fallen silent for half a
 minute the last report is in force, and pods that it shows and that have ended since leave room. Times are microseconds.
 
 Rooms are in pods of the class that asks, and so are pods of other classes: as many as they displace of what is scarce.
-Beside what was said stands what is true: what pods really take, of what the policy lets them take.
+Beside what was reported stands what is true: what pods really take, of what the policy lets them take.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from typing import NamedTuple
 NEVER = 1 << 62
 _COVERED_US = 1_000_000
 _SETTLED_US = 2_250_000  # after so long nobody can doubt it: settle_seconds, and what watches take
-_IN_FORCE_US = 500_000  # a report is known to whoever decides within it
+_IN_FORCE_US = 500_000  # a report is known to the decider within it
 _SILENT_US = 30_000_000
 _STORY_US = 6_000_000
 _STEP_US = 500_000
@@ -25,7 +25,7 @@ _LEAST = 1e-9
 
 
 class Report(NamedTuple):
-    """What a node said.
+    """What a node reported.
 
     Attributes:
         came_us: When it came.
@@ -54,7 +54,7 @@ class Pod:
         uid: Its UID.
         created_us: The API server reported it.
         asked_us: The first decision about it was made.
-        decided_us: When the last decision about it before its bind was made; `NEVER`: nobody said.
+        decided_us: When the last decision about it before its bind was made; `NEVER`: it is unknown.
         decided: Node of that decision.
         bound_us: It was reported as bound.
         node: To this node.
@@ -120,11 +120,11 @@ def excesses(record: Record) -> Iterator[Excess]:
     """Yield pods that were bound to nodes that had no room for them."""
     for node, pods in record.bound.items():
         reports = record.reports[node]
-        for place, pod in enumerate(pods):
+        for index, pod in enumerate(pods):
             since = min(pod.decided_us, pod.bound_us) - _IN_FORCE_US
             before = [report for report in reports if report.came_us <= since][-1:]
             given = before + [report for report in reports if since < report.came_us <= pod.bound_us]
-            room = max((_left(record, report, pods[:place], pod) for report in given), default=0.0)
+            room = max((_left(record, report, pods[:index], pod) for report in given), default=0.0)
             if room < 1 - 1e-9:
                 yield Excess(pod.uid, node, room)
 
@@ -162,8 +162,8 @@ def _left(record: Record, report: Report, before: Sequence[Pod], pod: Pod) -> fl
 def beyond(record: Record) -> Iterator[Excess]:
     """Yield pods with which the pods of their node really took more than the policy lets them; room is a share then."""
     for node, pods in record.bound.items():
-        for place, pod in enumerate(pods):
-            alive = [each for each in pods[: place + 1] if pod.bound_us < each.ended_us]
+        for index, pod in enumerate(pods):
+            alive = [each for each in pods[: index + 1] if pod.bound_us < each.ended_us]
             shares = [sum(taken) for taken in zip(*(record.takes[each.workload] for each in alive), strict=True)]
             if max(shares) > 1 + _LEAST:
                 yield Excess(pod.uid, node, 1 - max(shares))

@@ -87,7 +87,7 @@ async def is_repaired_at_the_next_start(kubectl: Kubectl, watch: Watch, client: 
 
 
 @pytest.mark.parametrize(("who", "message"), [("stranger", "bind a ClusterRole"), ("nobody", "renew the token")])
-async def test_who_may_not_watch_is_told_what_is_missing(
+async def test_who_may_not_watch_learns_what_is_missing(
     plane: ControlPlane, settings: Settings, tmp_path: Path, client: Client, who: str, message: str
 ) -> None:
     running = Watch(settings, getattr(plane, who)(), tmp_path)

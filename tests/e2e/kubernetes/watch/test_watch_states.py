@@ -11,7 +11,16 @@ from nats.aio.client import Client
 
 from tests.conftest import NatsServer
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
-from tests.e2e.kubernetes.watch.watching import Recorder, Watch, agrees, all_pods, none_doubled, pods_said, saved, until
+from tests.e2e.kubernetes.watch.watching import (
+    Recorder,
+    Watch,
+    agrees,
+    all_pods,
+    none_doubled,
+    published_pods,
+    saved,
+    until,
+)
 
 PODS = 2000
 
@@ -19,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 # Without its cache the API server reports every state since the last compaction, after a restart, too, so that what was
-# said can be held against what was reported. With it, as clusters run, a restart alone makes versions go away.
+# published can be held against what was reported. With it, as clusters run, a restart alone makes versions go away.
 @pytest.mark.parametrize("plane", [("--watch-cache=false",), ()], ids=["uncached", "cached"], indirect=True)
 async def test_no_state_is_missed_or_doubled_while_api_server_watch_and_nats_are_killed(
     plane: ControlPlane,
@@ -44,7 +53,7 @@ async def test_no_state_is_missed_or_doubled_while_api_server_watch_and_nats_are
     await change_while_watch_and_nats_restart(kubectl, watch, nats_server)
     await delete_while_the_watch_is_away(kubectl, watch)
     await until(lambda: agrees(client, kubectl), 60, lambda: watch.log.read_text()[-4000:])
-    messages = await pods_said(client)
+    messages = await published_pods(client)
     none_doubled(messages)
     if not cached:
         assert not recording.done(), recording
@@ -58,7 +67,7 @@ async def test_no_state_is_missed_or_doubled_while_api_server_watch_and_nats_are
     await forget_its_past(plane, kubectl, watch, client)
     reasons = [str(event.get("reason")) for event in watch.events if event["event"] == "kube.interrupted"]
     assert sum("too old" in reason or "compacted" in reason for reason in reasons) >= 2, reasons
-    none_doubled(await pods_said(client))
+    none_doubled(await published_pods(client))
     assert watch.end() == 0
     failures = ("kube.refused", "facts.refused", "service.failed")
     failed = [event for event in watch.events if event["event"] in failures]

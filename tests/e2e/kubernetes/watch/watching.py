@@ -1,4 +1,4 @@
-"""A real `spazio watch` for tests, an account of what the API server reported, and of what was said of it."""
+"""A real `spazio watch` for tests, an account of what the API server reported, and of what was published of it."""
 
 import asyncio
 import contextlib
@@ -99,7 +99,7 @@ async def published(client: Client) -> list[PodFacts | NodeFacts]:
     return result
 
 
-async def pods_said(client: Client) -> list[PodFacts]:
+async def published_pods(client: Client) -> list[PodFacts]:
     return [message for message in await published(client) if isinstance(message, PodFacts)]
 
 
@@ -132,9 +132,9 @@ async def until(condition: Callable[[], Any], seconds: float, what: Callable[[],
 
 
 async def agrees(client: Client, kubectl: Kubectl) -> bool:
-    """Tell whether the newest facts of each pod, said and kept, are those of the API server, and the others deleted."""
+    """Tell whether the newest facts of each pod are those of the API server, and the others deleted."""
     newest: dict[str, PodFacts] = {}
-    for facts in await pods_said(client):
+    for facts in await published_pods(client):
         if facts.pod not in newest or facts.version > newest[facts.pod].version:
             newest[facts.pod] = facts
     alive = {uid: facts for uid, facts in newest.items() if not facts.deleted}
@@ -151,7 +151,7 @@ async def agrees(client: Client, kubectl: Kubectl) -> bool:
 
 
 def none_doubled(messages: list[PodFacts]) -> None:
-    """Each state of a pod is said once: versions rise, facts differ from those before, and nothing follows the end."""
+    """Each state is published once: versions rise, facts differ from those before, and nothing comes after."""
     last: dict[str, PodFacts] = {}
     for facts in messages:
         before = last.get(facts.pod)

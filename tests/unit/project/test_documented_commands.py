@@ -80,7 +80,7 @@ def test_every_program_that_a_page_starts_is_there(page: Path) -> None:
     modules = re.findall(r"python -m ((?:benchmarks|tests)[\w.]*\w)", text)
     places = [ROOT / name.replace(".", "/") for name in modules]
     assert [
-        place for place in places if not (place.with_suffix(".py").exists() or (place / "__main__.py").exists())
+        target for target in places if not (target.with_suffix(".py").exists() or (target / "__main__.py").exists())
     ] == []
     targets = (ROOT / "Makefile").read_text().partition(".PHONY:")[2].split("\n")[0].split()
     assert set(re.findall(r"(?:^|&& )make ([a-z][a-z-]+)", text, re.MULTILINE)) <= {*targets}
@@ -139,10 +139,10 @@ def test_every_object_of_the_cluster_that_a_page_names_is_in_the_manifests(page:
 def test_every_value_of_the_chart_that_a_page_sets_is_in_the_chart(page: Path) -> None:
     values = yaml.safe_load((ROOT / "deploy" / "helm" / "spazio" / "values.yaml").read_text())
     for path in re.findall(r"--set '?([\w.]+)=", code(page)):
-        place = values
+        target = values
         for key in path.split("."):
-            assert key in place, path
-            place = place[key]
+            assert key in target, path
+            target = target[key]
 
 
 def test_commands_are_found_in_blocks_and_in_sentences() -> None:

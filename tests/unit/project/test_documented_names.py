@@ -19,8 +19,8 @@ CODE = "".join(
     for path in (ROOT / package).rglob("*.py")
 )
 FIELDS = {(section, field) for section, field, _ in all_settings.options()}
-FLAGS = {f"--{all_settings.option_name(*place).replace('_', '-')}": place for place in FIELDS}
-VARIABLES = {f"{all_settings.ENV}{all_settings.option_name(*place).upper()}" for place in FIELDS} | {"SPAZIO_CONFIG"}
+FLAGS = {f"--{all_settings.option_name(*option).replace('_', '-')}": option for option in FIELDS}
+VARIABLES = {f"{all_settings.ENV}{all_settings.option_name(*option).upper()}" for option in FIELDS} | {"SPAZIO_CONFIG"}
 DEPLOYED = [
     path.read_text()
     for path in (ROOT / "docker-compose.yml", *(ROOT / "deploy").rglob("*"))
@@ -46,8 +46,8 @@ def dotted(page: Path) -> set[str]:
 def test_every_setting_event_and_label_that_a_page_names_exists(page: Path) -> None:
     if page.name == "CONTRIBUTING.md":
         return  # it names modules and their functions in the same form
-    known = {".".join(place) for place in FIELDS} | SUBJECTS | CHART
-    others = dotted(page) - known
+    documented = {".".join(option) for option in FIELDS} | SUBJECTS | CHART
+    others = dotted(page) - documented
     assert {word for word in others if f'"{word}"' not in CODE and not is_control_file(word)} == set()
 
 
@@ -75,5 +75,5 @@ def test_every_variable_that_a_page_names_is_read_somewhere(page: Path) -> None:
 
 
 def test_names_are_found() -> None:
-    found = {word for page in CURRENT for word in dotted(page)}
-    assert {"http.hung_seconds", "output.full_seconds", "lease.contended", "spazio.market", "spazio.class"} <= found
+    names = {word for page in CURRENT for word in dotted(page)}
+    assert {"http.hung_seconds", "output.full_seconds", "lease.contended", "spazio.market", "spazio.class"} <= names

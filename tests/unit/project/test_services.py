@@ -68,7 +68,7 @@ def documented() -> dict[str, int]:
 
 @pytest.mark.parametrize("service", machine.NAMES)
 def test_a_service_is_in_every_file_that_deploys_it(service: str) -> None:
-    assert [place for place, services in places().items() if service not in services] == []
+    assert [file for file, services in places().items() if service not in services] == []
 
 
 def test_the_documentation_has_the_ports() -> None:

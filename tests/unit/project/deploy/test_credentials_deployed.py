@@ -61,7 +61,7 @@ def test_of_a_server_of_others_secrets_have_the_authority_alone(tmp_path: Path) 
     assert "spazio-nats-tls" not in objects(tmp_path)
 
 
-def test_a_leaf_server_knows_the_nodes_and_is_told_of_revocations(tmp_path: Path) -> None:
+def test_a_leaf_server_knows_the_nodes_and_learns_of_revocations(tmp_path: Path) -> None:
     command.issue(tmp_path, NAMES, command.Wanted(["n1"]))
     leaf = (tmp_path / "leaf.conf").read_text()
     named = {line.split(":")[0].strip() for line in leaf.splitlines() if line.startswith("  ")}

@@ -1,7 +1,7 @@
 """The fold as a bytewax dataflow of one worker: a source and a sink in memory, and one stateful step between them.
 
 Messages have a key, and recovery is off. State is per node, with one of two folds: `Chained` calls our own decoder,
-chain and reporting rule with one node at a time, and so gives the same bytes; `Written` (peers_node) is direct code
+chain and reporting rule with one node at a time, and so gives the same bytes; `Written` (`written`) is direct code
 for one node, which avoids numpy's overhead on short arrays. Both omit, to their advantage, sums for the global model,
 clocks, and counts of late and duplicate blocks. Alternatively state is per partition, and the step calls
 `Partition.fold`: that shows the value of batching, and the cost of the framework.

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import fold
 from benchmarks.peers import bytewax, loop
 from benchmarks.peers.bytewax import Chained, Messages
-from benchmarks.peers.node import Written
+from benchmarks.peers.written.node import Written
 from processors import decode
 from processors.estimation import chain
 from processors.estimation.chain import Batch, Params

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.peers import bytewax, comparison, loop
 from benchmarks.peers.bytewax import Chained, Messages, Node
-from benchmarks.peers.node import Written
+from benchmarks.peers.written.node import Written
 from schemas import metric
 from schemas import settings as all_settings
 

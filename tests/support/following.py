@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from producers.containers.sources.source import Identity, Observation, Source
+from tests.support.background import background
 
 Listed = Mapping[str, tuple[Identity, bool]]
 
@@ -58,16 +59,10 @@ class Recorder:
 async def running(source: Source, recorder: Recorder | None = None) -> AsyncIterator[Recorder]:
     """Run a source until the block ends; the block begins when it has listed."""
     recorder = recorder or Recorder()
-    task = asyncio.create_task(source.run(recorder))
-    try:
+    async with background(source.run(recorder)) as task:
         listing = asyncio.create_task(recorder.until(lambda: bool(recorder.listings)))
         await asyncio.wait({task, listing}, return_when=asyncio.FIRST_COMPLETED)
         listing.cancel()
         if task.done():
             task.result()
         yield recorder
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from spazio.command import watch
 from spazio.service.service import Context
 from tests.conftest import NatsServer
 from tests.integration.kube.api_server import ApiServer, added, event, lines, page, pod, refusal
+from tests.support.background import background
 from tests.support.server.power import Power, publish
 
 NAMES = Names()
@@ -34,13 +35,8 @@ async def watching(client: Any, settings: Settings, server: ApiServer, folder: P
     health = Health()
     settings = settings.model_copy(update={"kube": kube})
     context = Context(client, settings, health, Live(settings))
-    running = asyncio.create_task(watch.keep(context, server.url))
-    try:
+    async with background(watch.keep(context, server.url)):
         yield health
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
 
 async def stored(client: Client, count: int) -> list[PodFacts]:

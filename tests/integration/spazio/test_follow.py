@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from schemas.subject import Names, kind_and_node, token
 from spazio.generator.cluster import Follow
 from spazio.service.service import Context
 from tests.e2e.kubernetes.watch.watching import until
+from tests.support.background import background
 from tests.unit.producers.simulated.test_simulate_follow import node, pod
 
 NAMES = Names()
@@ -32,13 +33,8 @@ async def following(client: Client, settings: Settings, **simulated: Any) -> Asy
     own = settings.simulated.model_copy(update={"follow": True, **simulated})
     settings, health = settings.model_copy(update={"simulated": own}), Health()
     follow = Follow(Context(client, settings, health, Live(settings)))  # type: ignore[arg-type] # any client will do
-    running = asyncio.create_task(follow.run())
-    try:
+    async with background(follow.run()):
         yield health
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
 
 async def telemetry(client: Client, enough: Callable[[list[Any]], bool]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from spazio.governing.observer import Observer
 from spazio.governing.service import Service
 from spazio.service.service import Context
 from tests.integration.kube.api_server import kubeconfig
+from tests.support.background import background
 from tests.support.governed import Knobs, layout
 from tests.support.machine import MIB, Host, container
 from tests.support.server.natsd import Natsd
@@ -117,14 +118,8 @@ async def governing(client: Client, settings: Settings, machine: Machine, **gove
     with Journal(host.root.parent / "govern.json", "b") as journal:
         own = Governor(Limiter(host.root, journal), layout(host), settings.govern)
         context = Context(client, settings, health, Live(settings))  # type: ignore[arg-type] # any client will do
-        task = asyncio.create_task(Service(context, observer, own).run())
-        try:
+        async with background(Service(context, observer, own).run()):
             yield health
-            assert not task.done(), task.exception()
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 async def test_only_pods_that_are_marked_are_limited_and_the_end_restores_them(

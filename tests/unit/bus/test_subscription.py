@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -28,18 +28,6 @@ from tests.support.processors.telemetry import block
 
 NAMES = Names()
 SUBJECTS = [NAMES.of("availability", "*")]
-
-
-@pytest.fixture
-def server() -> Server:
-    return Server()
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[Connection]:
-    async with connect(server) as connected:
-        await stream.ensure(connected, all_settings.load({"nats_partitions": "1"}, environ={}))
-        yield connected
 
 
 def row(node: str, available: float = 1) -> bytes:

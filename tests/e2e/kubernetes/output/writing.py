@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from schemas.settings import Settings
 from schemas.subject import Names, token
 from sinks.kubernetes import service as sink
 from tests.e2e.kubernetes.control_plane import Kubectl
+from tests.support.background import background
 from tests.support.server.program import Program
 
 ROOT = Path(__file__).parents[4]
@@ -116,14 +117,8 @@ def configured(settings: Settings, kubeconfig: Path, **output: Any) -> Settings:
 async def writing(client: Client, settings: Settings) -> AsyncIterator[Health]:
     """Run the sink for the length of a block, and end it as a signal does."""
     health = Health()
-    task = asyncio.create_task(sink.run(client, Live(settings), health))
-    try:
+    async with background(sink.run(client, Live(settings), health)):
         yield health
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 class Process(Program):

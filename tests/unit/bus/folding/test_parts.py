@@ -1,7 +1,6 @@
 """What an owner relies on when it takes a part over, and what it leaves for the next one; on a server in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -36,18 +35,6 @@ def settings() -> Settings:
     given = all_settings.load({"nats_partitions": "1", "nats_request_timeout_seconds": "1"}, environ={})
     process = given.process.model_copy(update={"checkpoint_seconds": 0.05, "batch": 20, "failover_seconds": 1})
     return given.model_copy(update={"process": process})
-
-
-@pytest.fixture
-def server() -> Server:
-    return Server()
-
-
-@pytest.fixture
-async def client(server: Server, settings: Settings) -> AsyncIterator[Connection]:
-    async with connect(server) as connected:
-        await stream.ensure(connected, settings)
-        yield connected
 
 
 async def model(client: Connection, journal: Singles, sequence: int) -> None:

@@ -21,18 +21,6 @@ NAMES = Names()
 SUBJECT = NAMES.of("samples", "n1")
 
 
-@pytest.fixture
-def server() -> Server:
-    return Server()
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[Connection]:
-    async with connect(server) as connected:
-        await stream.ensure(connected, all_settings.load({"nats_partitions": "1"}, environ={}))
-        yield connected
-
-
 def repairs() -> float:
     return float(REPAIRED.labels(NAMES.telemetry)._value.get())
 

@@ -1,21 +1,9 @@
 """What is in no pod, and that no use of the node counts twice or not at all, whatever pods come and go."""
 
-from pathlib import Path
-
 import pytest
 
 from producers.pods import usage
-from tests.support.machine import LAYOUTS, MIB, POD, UID, Host, Rig, container, lines
-
-
-@pytest.fixture(params=LAYOUTS)
-def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
-    return Host(tmp_path, request.param)
-
-
-@pytest.fixture
-def modern(tmp_path: Path) -> Host:
-    return Host(tmp_path, "v2")
+from tests.support.machine import MIB, POD, UID, Host, Rig, container, lines
 
 
 def test_a_pods_first_block_tells_all_that_it_has_used_since_it_began(host: Host) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -14,6 +14,7 @@ from producers.containers.sources.source import Identity, Observation, Sink, Sou
 from producers.source import FAILURES
 from schemas import codec
 from schemas.messages.telemetry import ContainerEvent
+from tests.support.background import background
 
 A, B = (digit * 64 for digit in "ab")
 SECOND = 1_000_000_000
@@ -75,14 +76,8 @@ class Handed(list[ContainerEvent]):
 async def following(*sources: Source, load_memory: MemoryLoader = nothing) -> AsyncIterator[tuple[Follower, Handed]]:
     messages = Handed()
     follower = Follower(sources, node="n", boot="b", emit=messages.append, rescan_seconds=0.01, clock=Clock())
-    task = asyncio.create_task(follower.run(load_memory))
-    try:
+    async with background(follower.run(load_memory)):
         yield follower, messages
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -1,15 +1,8 @@
 """CPU quotas of pods: how long they hold back, and how much of the node's pressure they cause."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.support.machine import LAYOUTS, POD, UID, Host, Rig, container
-
-
-@pytest.fixture(params=LAYOUTS)
-def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
-    return Host(tmp_path, request.param)
+from tests.support.machine import POD, UID, Host, Rig, container
 
 
 def throttled(rig: Rig) -> float | None:

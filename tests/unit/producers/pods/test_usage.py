@@ -12,19 +12,9 @@ from producers.containers.sources.source import Identity
 from producers.pods import usage
 from schemas import codec
 from schemas.messages.telemetry import MAXIMUM_PODS, PodUsageBlock
-from tests.support.machine import LAYOUTS, MIB, POD, UID, Host, Rig, container, lines
+from tests.support.machine import MIB, POD, UID, Host, Rig, container, lines
 
 SYSTEMD_POD = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice"
-
-
-@pytest.fixture(params=LAYOUTS)
-def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
-    return Host(tmp_path, request.param)
-
-
-@pytest.fixture
-def modern(tmp_path: Path) -> Host:
-    return Host(tmp_path, "v2")
 
 
 def count(name: str, **labels: str) -> float:

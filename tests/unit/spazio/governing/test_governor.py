@@ -17,7 +17,7 @@ from spazio.governing.journal import Journal
 from spazio.governing.limiter import Limiter
 from spazio.governing.observer import Node, Observer
 from tests.support.governed import Knobs, layout
-from tests.support.machine import LAYOUTS, MIB, Host, container
+from tests.support.machine import MIB, Host, container
 
 PROD, MID, BATCH = (f"{n:08x}-1b2c-4d3e-8f40-0123456789ab" for n in (1, 2, 3))
 GIB = 1 << 30
@@ -105,16 +105,6 @@ class Machine:
         knobs = self.knobs[uid]
         text = knobs["cpu.max"].split()[0] if self.host.layout == "v2" else knobs["cpu.cfs_quota_us"]
         return float("inf") if text in ("max", "-1") else int(text) / 100_000
-
-
-@pytest.fixture(params=LAYOUTS)
-def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
-    return Host(tmp_path, request.param)
-
-
-@pytest.fixture
-def modern(tmp_path: Path) -> Host:
-    return Host(tmp_path, "v2")
 
 
 def test_production_is_everything_but_the_lower_tiers(host: Host) -> None:

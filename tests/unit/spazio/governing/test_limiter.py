@@ -15,20 +15,10 @@ from spazio.governing.control import Limit
 from spazio.governing.journal import Busy, Journal
 from spazio.governing.limiter import Limiter
 from tests.support.governed import Knobs, layout
-from tests.support.machine import LAYOUTS, MIB, POD, Host, container
+from tests.support.machine import MIB, POD, Host, container
 
 BATCH = Limit(cores=0.5, memory_bytes=64 * MIB, idle=True)
 MID = Limit(cores=0.25, memory_bytes=64 * MIB, idle=False)
-
-
-@pytest.fixture(params=LAYOUTS)
-def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
-    return Host(tmp_path, request.param)
-
-
-@pytest.fixture
-def modern(tmp_path: Path) -> Host:
-    return Host(tmp_path, "v2")
 
 
 class Rig:

@@ -8,7 +8,7 @@ import pytest
 
 from schemas import codec
 from schemas.messages.estimate import Availability
-from sinks.history import view
+from sinks.history import layout, view
 from sinks.history.writer import Writer
 from tests.support.history import append
 from tests.support.processors import estimate
@@ -38,6 +38,18 @@ def break_after(patch: pytest.MonkeyPatch, calls: int, error: BaseException) -> 
 
     for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink")):
         patch.setattr(owner, name, wrap(getattr(owner, name)))
+
+
+def flush_but_the_cursor(target: Writer) -> None:
+    """Flush while the disk is full when the cursor is written: the files are there, and not committed."""
+
+    def full(*_: object) -> None:
+        raise OSError("full")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "write_cursor", full)
+        with pytest.raises(OSError, match="full"):
+            target.flush()
 
 
 def put(target: Writer, sequences: range) -> None:

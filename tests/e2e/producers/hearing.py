@@ -1,11 +1,9 @@
 """Real agents and a subscriber that notes when each container event reaches it, as anybody on the bus would."""
 
-import asyncio
 import contextlib
 import json
 import signal
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import nats
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from bus import stream
@@ -24,8 +22,8 @@ from tests.conftest import NatsServer
 from tests.e2e.pipeline import until
 from tests.e2e.runtimes.cri import Containerd
 from tests.e2e.runtimes.runtime import Dockerd
+from tests.support.server.listener import Listener
 from tests.support.server.program import SPAZIO, Program
-from tests.support.server.raw import reached
 
 _STEP_DOWN = (
     "import encodings.idna, os, sys\n"
@@ -43,20 +41,16 @@ class Heard(NamedTuple):
     at: int
 
 
-class Bus:
+class Bus(Listener):
     """A nats-server, and a thread that listens to all container events on it."""
 
     def __init__(self, folder: Path) -> None:
         self.server = NatsServer(folder)
         self.server.start()
         self.heard: list[Heard] = []
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._listen()), name="ears")
-        self._thread.start()
-        assert self._ready.wait(20)
+        super().__init__(self.server.url)
 
-    async def _listen(self) -> None:
-        client = await nats.connect(self.server.url)
+    async def subscribe(self, client: Client) -> None:
         settings = all_settings.load(
             {"nats_telemetry_max_bytes": str(64 << 20), "nats_estimates_max_bytes": str(64 << 20)}, environ={}
         )
@@ -67,11 +61,6 @@ class Bus:
             self.heard.append(Heard(codec.decode_from(ContainerEvent, message.data, message.subject), at))
 
         await client.subscribe("spazio.containers.*", cb=take)
-        await reached(client)
-        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        self._ready.set()
-        await self._end.wait()
-        await client.close()
 
     def of(self, node: str, container: str) -> list[Heard]:
         """Return what one agent has reported of one container, in the order of arrival."""
@@ -102,8 +91,7 @@ class Bus:
         return alive
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(20)
+        super().close()
         self.server.kill()
 
 

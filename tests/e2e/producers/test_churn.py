@@ -7,11 +7,9 @@ at a time, so that their cost can be learned; then bursts that are over before a
 for a while.
 """
 
-import asyncio
 import itertools
 import json
 import math
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +17,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
-import nats
 import pytest
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from schemas import codec
@@ -28,7 +26,7 @@ from schemas.messages.estimate import Availability, Model
 from schemas.messages.telemetry import ContainerEvent
 from tests.e2e.pipeline import Up, until, up
 from tests.e2e.runtimes.runtime import Dockerd, Times
-from tests.support.server.raw import reached
+from tests.support.server.listener import Listener
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -57,22 +55,16 @@ class Happening(NamedTuple):
     event: ContainerEvent
 
 
-class Ears:
-    """A thread that listens to one pipeline."""
+class Ears(Listener):
+    """Listens to one pipeline."""
 
     def __init__(self, running: Up) -> None:
         self.rows: list[Row] = []
         self.events: list[Happening] = []
         self.models: list[Model] = []
-        self._address, self._credential = running.addresses["nats"], running.addresses["credentials"]
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._listen()), name="ears")
-        self._thread.start()
-        assert self._ready.wait(20)
+        super().__init__(running.addresses["nats"], running.addresses["credentials"])
 
-    async def _listen(self) -> None:
-        client = await nats.connect(self._address, user_credentials=self._credential)
-
+    async def subscribe(self, client: Client) -> None:
         async def take(message: Msg) -> None:
             heard = boottime()
             if ".availability." in message.subject:
@@ -85,15 +77,6 @@ class Ears:
         for subject in ("availability.*", "model.partition.*"):
             await client.jetstream().subscribe(f"spazio.{subject}", ordered_consumer=True, cb=take)
         await client.subscribe("spazio.containers.*", cb=take)
-        await reached(client)
-        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        self._ready.set()
-        await self._end.wait()
-        await client.close()
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(20)
 
     def is_quiet(self) -> bool:
         return bool(self.rows) and not self.rows[-1].row.churn

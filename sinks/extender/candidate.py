@@ -76,7 +76,8 @@ class Candidates:
             node is silent, and no evidence would come.
         reserved: Room reserved for pods that telemetry does not show yet, in pods of this kind.
         binding: The resource that runs out first; empty: unknown.
-        allocatable: By resource, in cores, bytes and counts; every resource that the pod requests has an entry.
+        allocatable: By resource, in cores, bytes and counts; every resource that the pod requests has an entry, another
+            may have none.
         requested: Sums of the effective requests of the node's pods and reservations; same keys.
         nonzero: cpu and memory requests of the node's pods and reservations with the stand-ins of `Pod.nonzero`.
         pods: Number of pods and reservations.

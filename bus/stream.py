@@ -125,7 +125,8 @@ async def _ensure_stream(client: Client, js: JetStreamContext, wanted: api.Strea
         return True
     shards, stored = (_shards(config) for config in (wanted, present))
     if shards != stored:
-        log.warning("stream.partitions_kept", extra={"stream": wanted.name, "kept": stored, "asked": shards})
+        level = logging.WARNING if stored < shards else logging.INFO
+        log.log(level, "stream.partitions_kept", extra={"stream": wanted.name, "kept": stored, "asked": shards})
         wanted = wanted.evolve(subject_transform=present.subject_transform, metadata=present.metadata)
     fields = {key: value for key, value in _fields(wanted).items() if value is not None and key != "metadata"}
     stored_fields = _fields(present)

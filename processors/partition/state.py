@@ -50,7 +50,7 @@ class PartitionState:
         self.params = Params(settings, choose(settings))
         self.slots: dict[str, int] = {}
         self.admission = Admission(settings.estimate, self.params.variant.smoothing.reach)
-        self.quota = NodeQuota(settings.process)
+        self.quota = NodeQuota(settings.process, settings.nats.partitions)
         self.workloads = Workloads(settings)
         self.rows = self._empty(0)
         self.watermark = plan.Watermark()

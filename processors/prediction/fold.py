@@ -66,7 +66,7 @@ class PredictionPartition:
         self.settings, self.number, self._memo = settings, number, memo
         self._names = Names(settings.prefix)
         self.withheld = 0
-        self.quota = NodeQuota(settings.process)
+        self.quota = NodeQuota(settings.process, settings.nats.partitions)
         self.refused: list[tuple[int, str]] = []
         self._federation = rejects.Federation(settings, number)
         # Only clocks matter here, and which blocks count: neither workload classes nor smoothing.

@@ -10,8 +10,9 @@ from typing import Any
 
 from schemas.messages.facts import UNBOUND, NodeFacts
 from schemas.sections.service import Process
+from schemas.subject import PARTITIONS
 
-LEAST = 1000  # nodes, where Kubernetes knows few or there is none
+LEAST = 8000  # nodes of all partitions together, where Kubernetes knows few or there is none
 _EACH = 4  # times the nodes that Kubernetes knows: those that it does not know yet, and machines beside it
 _MOST_KNOWN = 1 << 14  # nodes with facts: several times what one partition of the largest clusters has
 _FORGET_SECONDS = 3600
@@ -27,9 +28,10 @@ class NodeQuota:
         refused_pods: Times that a pod was left out because there were too many.
     """
 
-    def __init__(self, settings: Process) -> None:
-        """Start empty."""
+    def __init__(self, settings: Process, partitions: int = PARTITIONS) -> None:
+        """Start empty; `partitions` is how many share the nodes."""
         self._nodes_max, self.pods_max = settings.nodes_max, settings.pods_max
+        self._least = LEAST // partitions
         self.refused_pods = 0
         self._heard: dict[str, int] = {}
         self._with_facts: dict[str, None] = {}
@@ -38,7 +40,7 @@ class NodeQuota:
     @property
     def limit(self) -> int:
         """Nodes that may have state without facts."""
-        return self._nodes_max or max(LEAST, _EACH * len(self._with_facts))
+        return self._nodes_max or max(self._least, _EACH * len(self._with_facts))
 
     def admits(self, item: object, second: int) -> bool:
         """Return whether something decoded is folded in an event second; call once for each, in stream order.

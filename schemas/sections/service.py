@@ -68,8 +68,8 @@ class Process(Section):
         ge=0,
         description="Nodes of a partition that may have state although Kubernetes does not know them; messages of more "
         "are left out and counted. Nodes that it knows always have state. 0: four times the nodes of the partition "
-        "that it knows, and at least 1000. A node takes about 62 kB of memory, so 1000 nodes in each of 8 partitions "
-        "take half a GiB.",
+        "that it knows, and at least 8000 over all partitions. A node takes about 62 kB of memory, so 8000 nodes take "
+        "half a GiB.",
     )
     pods_max: int = Field(
         32_000,

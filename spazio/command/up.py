@@ -12,9 +12,11 @@ from pathlib import Path
 from bus import server
 from schemas import settings as all_settings
 from schemas.live import Live
+from schemas.sections.bus import Nats
 from schemas.sections.dashboard import Dashboard
 from schemas.sections.placement import Extender
 from schemas.settings import Settings, SettingsError
+from schemas.subject import PARTITIONS
 from spazio.credentials import embedded
 from spazio.service import addresses, child, data_folder, logs, monitor, reload
 from spazio.service.child import Child, Recipe, Unstartable
@@ -31,6 +33,8 @@ _ENDING = ((machine.PRODUCERS, 1.0), (("process",), 1.4), (machine.SINKS, 1.4), 
 _START_SECONDS = 15.0
 _CONSUMERS_SECONDS = 6.0  # for which producers wait; a machine is measured also where a sink cannot start
 _SERVER_LOG_SECONDS = 2.0
+_PARTITIONS_EACH = 2  # for each processor
+_NODES_EACH = 1250  # simulated nodes of a partition, so that it has room for their pods (process.pods_max)
 
 
 def run(settings: Settings) -> int:
@@ -52,6 +56,18 @@ def run(settings: Settings) -> int:
         return 2
 
 
+def _partitioned(settings: Settings) -> Nats:
+    """Return how to make streams: for a server of its own, and unless partitions are given, with few of them.
+
+    Each partition is folded by itself, so one processor works less for a hundred nodes in two partitions than in eight.
+    """
+    own = settings.nats
+    if own.url or "partitions" in own.model_fields_set:
+        return own
+    wanted = max(_PARTITIONS_EACH * settings.process.replicas, settings.simulated.nodes // _NODES_EACH)
+    return own.model_copy(update={"partitions": min(PARTITIONS, wanted)})
+
+
 def _quiet(settings: Settings) -> Settings:
     """Return settings for several services that share a terminal."""
     if settings.log.level is not None:
@@ -70,6 +86,7 @@ class _Up:
         self._notifying: set[asyncio.Task[None]] = set()
         self._folder = settings.data.dir
         self._url, self._access = settings.nats.url, embedded.other(settings)
+        self._nats = _partitioned(settings)
         self._children: dict[str, Child] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closing = False
@@ -194,7 +211,7 @@ class _Up:
         offset = machine.port_offset(name, replica)
         http = monitor.beside(self._settings.http, offset) if offset else self._settings.http
         credential = self._access.of(name, self._settings)
-        nats = self._settings.nats.model_copy(update={"url": self._url, "credentials": credential})
+        nats = self._nats.model_copy(update={"url": self._url, "credentials": credential})
         process = self._settings.process.model_copy(update={"replica": replica})
         update = {"nats": nats, "http": http, "process": process, **self._ports}
         return base | reload.fixed(self._settings.model_copy(update=update), self._file)

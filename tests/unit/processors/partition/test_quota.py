@@ -13,6 +13,7 @@ from schemas import settings as all_settings
 from schemas.messages.facts import NodeFacts
 from schemas.sections.service import Process
 from schemas.settings import Settings
+from schemas.subject import PARTITIONS
 from tests.support.processors import telemetry
 
 LIMIT = 20
@@ -119,9 +120,10 @@ def test_what_is_refused_does_not_depend_on_how_messages_are_grouped_or_on_a_res
     assert (made.nodes, made.quota.refused) == (whole.nodes, whole.quota.refused) == (LIMIT + 1, 5 * 3 + 4 * 3)
 
 
-def test_without_a_setting_the_limit_is_four_times_the_known_nodes_and_at_least_a_thousand() -> None:
+def test_without_a_setting_the_limit_is_four_times_the_known_nodes_and_at_least_a_share_of_8000() -> None:
+    assert NodeQuota(Process(), partitions=2).limit == LEAST // 2
     quota = NodeQuota(Process())
-    assert quota.limit == LEAST == 1000
+    assert quota.limit == LEAST // PARTITIONS == 1000
     for number in range(300):
         message = codec.decode(NodeFacts, facts(f"n{number}")[1])
         assert quota.admits(message, 1)

@@ -34,3 +34,20 @@ def test_who_starts_twice_learns_of_the_first_and_not_of_its_ports(
         flags = {"http_port": str(taken.getsockname()[1]), "data_dir": str(tmp_path)}
         assert up.run(load(flags, environ={})) == 2
     assert f"{tmp_path} is in use by process {os.getpid()}; stop it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "partitions"),
+    [
+        ({}, 2),
+        ({"process_replicas": "3"}, 6),
+        ({"process_replicas": "9"}, 8),
+        ({"simulated_nodes": "5000"}, 4),
+        ({"nats_partitions": "8"}, 8),
+        ({"nats_url": "nats://n:4222"}, 8),
+    ],
+)
+def test_up_makes_few_partitions_unless_told_otherwise_or_on_a_server_of_others(
+    given: dict[str, str], partitions: int
+) -> None:
+    assert up._partitioned(load(given, environ={})).partitions == partitions

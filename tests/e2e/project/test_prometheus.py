@@ -19,16 +19,21 @@ import nats
 import pytest
 
 from schemas import codec, role
+from schemas.messages.base import Message
+from schemas.messages.telemetry import PodUsageBlock, SampleBlock
 from schemas.subject import Names, token
 from tests.e2e.pipeline import Up, until, up
 from tests.support.extender.placement import asked
-from tests.support.processors import predicted
+from tests.support.processors import predicted, telemetry
 from tests.support.server.prometheus import DASHBOARDS, MISSING, RULES, Prometheus, hurried, prometheus, queries
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
 # Predictions come within seconds, and what is published of a silent node is dropped soon.
 QUICK = {"predict-update": "1", "predict-check": "1", "predict-report": "1", "cache-expiry": "3"}
+# Few nodes and pods are too many; a partition may have all of them.
+LIMITS = ("--process-nodes-max", "12", "--process-pods-max", "60")
+SECONDS = 10
 
 
 class Watched(NamedTuple):
@@ -61,7 +66,7 @@ class Watched(NamedTuple):
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
     quick = [text for name, value in QUICK.items() for text in (f"--{name}-seconds", value)]
-    options = ("--nodes", "2", "--extender-port", "0", *quick)
+    options = ("--nodes", "2", "--extender-port", "0", *LIMITS, *quick)
     with (
         up(folder / "data", *options) as pipeline,
         prometheus(f"{pipeline.addresses['http']}/targets", hurried(RULES.read_text(), 60)) as server,
@@ -79,18 +84,23 @@ def ask_extender(pipeline: Up) -> None:
 def publish_slow_ones(pipeline: Up) -> None:
     """Publish, as processors, what they would only after minutes or where a cluster watch runs."""
     now = time.time_ns() // 1000
-    messages = {
-        Names().of("forecast", "shop", token("Deployment/web")): predicted.forecast(at_us=now),
-        Names().node("prediction", "n"): predicted.prediction(node="n", at_us=now),
-        Names().node("reject", "n"): predicted.reject(node="n", at_us=now),
-    }
+    publish_as(
+        pipeline,
+        "process",
+        (Names().of("forecast", "shop", token("Deployment/web")), predicted.forecast(at_us=now)),
+        (Names().node("prediction", "n"), predicted.prediction(node="n", at_us=now)),
+        (Names().node("reject", "n"), predicted.reject(node="n", at_us=now)),
+    )
+
+
+def publish_as(pipeline: Up, name: str, *messages: tuple[str, Message]) -> None:
+    """Publish with the credential of a role."""
 
     async def publish() -> None:
-        credential = pipeline.folder / "credentials" / "roles" / "process.creds"
-        inbox = f"{role.INBOX}_process"
+        credential = pipeline.folder / "credentials" / "roles" / f"{name}.creds"
         url = pipeline.addresses["nats"]
-        client = await nats.connect(url, user_credentials=str(credential), inbox_prefix=inbox)
-        for subject, message in messages.items():
+        client = await nats.connect(url, user_credentials=str(credential), inbox_prefix=f"{role.INBOX}_{name}")
+        for subject, message in messages:
             await client.jetstream().publish(subject, codec.encode(message))
         await client.close()
 
@@ -126,4 +136,47 @@ def test_alerts_come_with_their_causes_and_go_with_them(watched: Watched) -> Non
         watched.fires(SpazioServiceDown="process at 127.0.0.1:", SpazioNoTelemetry="no node reports")
     with stopped(pipeline.pid("nats")):
         watched.fires(SpazioNatsDisconnected="", SpazioServiceDegraded="")
+    watched.clears()
+
+
+def strange(second: int) -> Iterator[SampleBlock | PodUsageBlock]:
+    """Yield what strange nodes send in a second: two hosts under one name, one with gaps, a clock set back, many."""
+    first = round(time.time()) - telemetry.START
+    for boot, since in (("a", 0), ("b", 1_000_000)):
+        yield telemetry.block("twins", first, seq=since + second).model_copy(update={"boot": boot})
+    yield telemetry.block("gaps", first, seq=3 * second)
+    yield telemetry.block("slow", first - (5 if second > 1 else 0), seq=second)
+    if second == 1:
+        yield telemetry.block("early", first + 7200, seq=second)
+    for number in range(30):
+        yield telemetry.block(f"more-{number}", first, seq=second)
+    pods = [{"pod": f"{second}-{number}", "cpu_cores": 0.1, "memory_bytes": 1e6} for number in range(100)]
+    usage = telemetry.usage("gaps", first, pods).model_dump() | {"seq": 3 * second}
+    yield PodUsageBlock.model_validate(usage)
+
+
+def test_alerts_of_what_nodes_send_and_of_a_service_that_misses_its_time(watched: Watched) -> None:
+    pipeline = watched.pipeline
+    watched.clears()
+    agent, file = pipeline.pid("agent"), pipeline.folder / "run" / "settings.toml"
+    before = file.read_text()
+    file.write_text("[estimate]\nchurn_limit_seconds = 'often'\n")
+    os.kill(pipeline.pid("process"), signal.SIGHUP)
+    for second in range(1, SECONDS):
+        kinds = {SampleBlock: "samples", PodUsageBlock: "pods"}
+        sent = [(Names().node(kinds[type(message)], message.node), message) for message in strange(second)]
+        publish_as(pipeline, "load", *sent)
+        with stopped(agent):
+            time.sleep(0.9)
+    file.write_text(before)
+    watched.fires(
+        SpazioSettingsRefused="process",
+        SpazioNodeNameShared="1 node names",
+        SpazioBlocksMissing="",
+        SpazioNodeClockWrong="the clock of slow",
+        SpazioHistoryLateRows="",
+        SpazioNodesRefused="partition",
+        SpazioPodsRefused="partition",
+        SpazioSamplesMissed="the agent",
+    )
     watched.clears()

@@ -31,12 +31,18 @@ _SHORT = {
 _MAIN = frozenset(
     ("data_dir", "nats_url", "nats_port", "nats_credentials", "http_port", "log_level", "history_dir", "extender_port")
 ) | {"simulated_nodes", "process_replicas", "sample_node_name", "kube_kubeconfig"}
+# `up` has the options of all services, of which a first start needs these.
+_MAIN_UP = frozenset(
+    ("data_dir", "nats_url", "nats_port", "http_port", "dashboard_port", "log_level", "simulated_nodes")
+)
 _ALL = "--help-all"
 _ALL_HELP = "List all options, also those that are seldom needed."
 
 
 def _main(flat: str, command: str) -> bool:
     """Tell whether `--help` lists an option."""
+    if command == "up":
+        return flat in _MAIN_UP
     return flat in _MAIN or len(_spellings(flat, command)) > len(_spellings(flat))
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from operator import attrgetter
@@ -81,6 +82,7 @@ def run(settings: Settings, *, json_output: bool) -> int:
 
 
 async def _reach(settings: Settings) -> None:
+    sys.stderr.write(f"spazio: connecting to {settings.nats_shown}\n")
     async with latest.dial(settings):
         pass
 

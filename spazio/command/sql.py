@@ -26,6 +26,8 @@ _HELP = """\
   .help     this text
   quit      exit, as Ctrl-D"""
 _LEAVING = ("quit", "exit", ".quit", ".exit", ".q")
+_COMMANDS = (".tables", ".help")
+_NO_COMMAND = "there is no {}; .help lists the commands"
 _HISTORY = "SELECT view_name FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal AND NOT temporary"
 
 Form = Literal["table", "csv", "json", "parquet"]
@@ -61,7 +63,46 @@ def run(directory: Path, statement: str | None, *, form: Form = "table", unrestr
         if statement is None and sys.stdin.isatty():
             return _prompt(connection, output, unrestricted)
         text = sys.stdin.read() if statement is None else statement
+        if statement is None:
+            return 0 if _execute_piped(connection, text, output, unrestricted) else 1
         return 0 if _execute(connection, text, output, unrestricted) else 1
+
+
+def _execute_piped(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, unrestricted: bool) -> bool:
+    """Execute what standard input holds, as the prompt does: commands on lines of their own, between statements."""
+    for part in _parts(text):
+        if not part.startswith("."):
+            done = _execute(connection, part, output, unrestricted)
+        elif done := part in _COMMANDS:
+            _command(part, connection, output, unrestricted)
+        else:
+            clean.complain(_NO_COMMAND.format(part))
+        if not done:
+            return False
+    return True
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Split into statements and commands, up to the line that leaves."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        between = not lines or lines[-1].rstrip().endswith(";")
+        if between and line.strip().rstrip(";").lower() in _LEAVING:
+            break
+        if between and line.strip().startswith("."):
+            yield "\n".join(lines)
+            yield line.strip()
+            lines = []
+        elif line.strip() or not between:
+            lines.append(line)
+    yield "\n".join(lines)
+
+
+def _command(name: str, connection: duckdb.DuckDBPyConnection, output: _Output, unrestricted: bool) -> None:
+    if name == ".help":
+        print(_HELP)
+    else:
+        _execute(connection, _TABLES, output, unrestricted)
 
 
 def ledger(directory: Path, *, form: Form = "table") -> int:
@@ -87,7 +128,7 @@ def _run_parquet(directory: Path, statement: str | None, unrestricted: bool) -> 
     if sys.stdout.isatty() or (statement is None and sys.stdin.isatty()):
         clean.complain('Parquet is no text: spazio sql --format parquet "SELECT …" > rows.parquet, or spazio export')
         return 2
-    text = sys.stdin.read() if statement is None else statement
+    text = "\n".join(_parts(sys.stdin.read())) if statement is None else statement
     with tempfile.TemporaryDirectory(prefix="spazio-sql-") as folder:
         path, written = Path(folder, "rows.parquet"), list[int]()
 
@@ -186,12 +227,10 @@ def _prompt(connection: duckdb.DuckDBPyConnection, output: _Output, unrestricted
 
     print("DuckDB over spazio's history. .tables lists tables, .help shows more, Ctrl-D exits.")
     for statement in _statements():
-        if statement == ".help":
-            print(_HELP)
-        elif statement == ".tables":
-            _execute(connection, _TABLES, output, unrestricted)
+        if statement in _COMMANDS:
+            _command(statement, connection, output, unrestricted)
         elif statement.startswith("."):
-            print(f"there is no {statement}; .help lists the commands")
+            print(_NO_COMMAND.format(statement))
         else:
             began = monotonic()
             _execute(connection, statement, output, unrestricted)

@@ -73,6 +73,23 @@ def test_statements_come_from_standard_input_if_it_is_no_terminal(
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [[{"n": 30}], [{"text": ";"}]]
 
 
+@pytest.mark.parametrize("leave", ["quit", "exit;", ".quit"])
+def test_standard_input_may_leave_and_give_commands_as_the_prompt(
+    history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], leave: str
+) -> None:
+    text = f"SELECT 1 AS\nquit;\n.tables\n\nSELECT 'a\n\nb' AS text;\n{leave}\nSELECT 3 AS after;\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert sql.run(history, None, form="json") == 0
+    first, tables, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == [{"quit": 1}]
+    assert "samples" in [row["table"] for row in tables]
+    assert second == [{"text": "a\n\nb"}]
+    monkeypatch.setattr("sys.stdin", io.StringIO(".nonsense\nSELECT 1;\n"))
+    assert sql.run(history, None) == 1
+    captured = capsys.readouterr()
+    assert (captured.out, ".nonsense" in captured.err) == ("", True)
+
+
 def test_the_prompt_takes_statements_over_several_lines_and_dot_commands(
     history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

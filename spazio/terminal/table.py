@@ -59,10 +59,12 @@ def page(
     if height is None:
         return Group(nodes(rows, now, width, unread=unread), *([classes(totals, width)] if totals else []))
     if not totals:
-        return Group(nodes(rows, now, width, max(1, height - _NODE_LINES), selected=selected))
+        return Group(nodes(rows, now, width, max(1, height - _NODE_LINES), unread=unread, selected=selected))
     lines = height - _NODE_LINES - _CLASS_LINES
     shown = min(len(totals), max(_LEAST_CLASSES, lines - len(rows)))
-    return Group(nodes(rows, now, width, max(1, lines - shown), selected=selected), classes(totals, width, shown))
+    return Group(
+        nodes(rows, now, width, max(1, lines - shown), unread=unread, selected=selected), classes(totals, width, shown)
+    )
 
 
 def nodes(

@@ -13,7 +13,7 @@ from spazio.terminal import clean, table
 
 POINTS = 60
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_HEAD_LINES = 12  # lines beside those of classes
+_HEAD_LINES = 13  # lines beside those of classes
 
 
 class Point(NamedTuple):
@@ -54,12 +54,12 @@ def page(row: Availability, trail: Sequence[Point], now: float, width: int, heig
         height: Lines of the terminal.
     """
     head = Text(f"{clean.text(row.node)}", "bold", no_wrap=True, overflow="ellipsis")
-    fits = Text(no_wrap=True, overflow="ellipsis")
+    fits, more = (Text(no_wrap=True, overflow="ellipsis") for _ in range(2))
     fits.append(f"{row.available:.1f} more pods fit", "bold red" if row.available < 1 else "bold green")
     fits.append(
-        f", between {row.lower:.1f} and {row.upper:.1f} (90 % each side); {clean.text(row.binding)} runs out first; "
-        f"{row.pods} pods run; {row.prior:.0%} of the cost is assumed; {table.age(row, now):.1f} s old"
+        f", between {row.lower:.1f} and {row.upper:.1f} (90 % each side); {clean.text(row.binding)} runs out first"
     )
+    more.append(f"{row.pods} pods run; {row.prior:.0%} of the cost is assumed; {table.age(row, now):.1f} s old", "dim")
     last = list(trail)[-max(10, width - 24) :]
     most = max((each.available for each in last), default=0.0) or 1.0
     lines = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
@@ -70,7 +70,7 @@ def page(row: Availability, trail: Sequence[Point], now: float, width: int, heig
         ("memory", [each.memory for each in last], 1.0, _share(row.usage.get("memory"))),
     ):
         lines.add_row(name, Text(text, justify="right"), Text(spark(values, highest), "cyan", no_wrap=True))
-    return Group(head, fits, Text(), lines, Text(), _classes(row, max(1, height - _HEAD_LINES)))
+    return Group(head, fits, more, Text(), lines, Text(), _classes(row, max(1, height - _HEAD_LINES)))
 
 
 def _share(ratio: float | None) -> str:

@@ -59,6 +59,7 @@ def test_slash_filters_by_name_and_class_and_escape_drops_the_filter() -> None:
     shown.take(rows)
     assert not shown.ended
     assert names(shown) == ["n22", "n3"]
+    assert "2 of 3 nodes" in screen(shown)[0]
     shown.press("escape")
     shown.take(rows)
     assert len(names(shown)) == 3
@@ -81,6 +82,7 @@ def test_enter_opens_a_node_with_its_interval_its_past_and_its_classes() -> None
     lines = screen(shown)
     assert lines[0] == "n1"
     assert "8.0 more pods fit, between 3.0 and 9.5" in lines[1]
+    assert "s old" in lines[2]  # whole on a common terminal
     assert [line.split() for line in lines if line.startswith(("fits", "cpu"))] == [
         ["fits", "8.0", "▅█"],
         ["cpu", "100%", "▅█"],

@@ -89,6 +89,8 @@ def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> i
     except Exception:
         log.exception("service.failed")
         return 1
+    finally:
+        gc.unfreeze()  # for the last collection at exit: libraries report on standard error what is left after it
 
 
 def _fail(message: str) -> int:

@@ -33,6 +33,7 @@ def test_a_signal_ends_everything_within_five_seconds_and_the_next_start_goes_on
             assert running.stop(sign) < 5
             assert running.process.returncode == 0
             assert not [name for name, pid in pids.items() if alive(pid)]
+            assert "leaked" not in running.log.read_text()  # what DuckDB's bindings say of types that are left
     with up(folder) as last:
         until(last.top, 10, "this host in the cache")
         until(lambda: last.sql("SELECT count(DISTINCT boot) AS n FROM samples")[0]["n"] == 1, 10, "samples")

@@ -110,9 +110,9 @@ class Shared:
         shedding: What they leave out when the machine cannot keep up.
     """
 
-    def __init__(self, worker: Worker | None = None, shedding: Shedding | None = None) -> None:
+    def __init__(self, worker: Worker | None = None, shedding: Shedding | None = None, *, eager: bool = False) -> None:
         self.worker, self.shedding = worker or Worker(), shedding or Shedding()
-        self.linger, self.turn = Linger(self.worker.busy_seconds), asyncio.Lock()
+        self.linger, self.turn = Linger(self.worker.busy_seconds, eager=eager), asyncio.Lock()
 
 
 class Chunk(NamedTuple):

@@ -19,9 +19,17 @@ _STEPS = ((0.0, 0.05), (0.2, 0.1), (0.4, 0.15), (0.6, 0.4), (0.8, 0.6))
 class Linger:
     """The collection time for all tasks of a process."""
 
-    def __init__(self, spent: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
-        """Start as idle; `spent` returns the seconds in which there was a fold, `clock` seconds."""
-        self._spent, self._clock = spent, clock
+    def __init__(
+        self, spent: Callable[[], float], clock: Callable[[], float] = time.monotonic, *, eager: bool = False
+    ) -> None:
+        """Start as idle.
+
+        Args:
+            spent: Returns the seconds in which there was a fold.
+            clock: Returns seconds.
+            eager: Collect no longer than a task wants at least, unless it is patient, as what comes next waits for it.
+        """
+        self._spent, self._clock, self._eager = spent, clock, eager
         self._looked, self._before = clock(), spent()
         self._share = 0.0
 
@@ -32,6 +40,8 @@ class Linger:
             used = self._spent()
             self._share = 0.5 * self._share + 0.5 * (used - self._before) / passed
             self._looked, self._before = now, used
+        if self._eager and not patient:
+            return least
         linger = max(least, _at(self._share))
         return min(_PATIENCE * linger, _PATIENT_SECONDS) if patient else linger
 

@@ -90,6 +90,21 @@ class Recording:
         (row,) = self._connection.execute(query, [str(self.prepared.path), _ROWS]).fetchall()
         return max(1.0, float(row[0]))
 
+    def nodes(self) -> int:
+        """Return the number of nodes with samples."""
+        query = "SELECT count(DISTINCT node) FROM read_parquet(?)"
+        (row,) = self._connection.execute(query, [str(self.prepared.path)]).fetchall()
+        return int(row[0])
+
+    def partitions(self) -> int:
+        """Return how many partitions made models, by their highest number; 0: the recording does not tell."""
+        files = [str(file) for file in self._tables.get("model", [])]
+        if not files:
+            return 0
+        query = "SELECT coalesce(max(partition) + 1, 0) FROM read_parquet(?, union_by_name = true)"
+        (row,) = self._connection.execute(query, [files]).fetchall()
+        return int(row[0])
+
     def leave_out_model(self, features: Sequence[str], *, ratios: bool) -> str:
         """Exclude the recorded global model if it has other features or units; return what it has, empty: it stays.
 

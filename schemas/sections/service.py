@@ -36,6 +36,12 @@ class Process(Section):
         description="Make the global model out of the partitions' models. A replay of a history turns it off, because "
         "the recording contains the global model.",
     )
+    collect: bool = Field(
+        True,
+        description="Collect messages, and rows to store, for up to a tenth of a second and longer under load, which "
+        "saves CPU time. A replay that makes the global model turns it off: each recorded second waits for the model "
+        "of an earlier one.",
+    )
     shed: bool = Field(
         True,
         description="Leave out floods of single nodes, then predictions, and then older blocks, while the machine "

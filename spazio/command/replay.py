@@ -45,6 +45,7 @@ PREFIX = "replay"
 _AT_ONCE = 500
 _LOOK_SECONDS = 0.2
 _DRAIN_SECONDS = 30.0
+_NODES_AT_ONCE = 500  # half of those that a partition takes at least
 _ANY_SECONDS = 86_400.0 * 366 * 100  # the longest that settings take
 
 
@@ -85,6 +86,7 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
                     f"the recorded global model is of {others}, these settings model {','.join(variant.features)}"
                     f"{'' if variant.absolute else ' in ratios'}: a new one is aggregated"
                 )
+            settings = few_partitions(settings, opened)
             result = asyncio.run(_Replay(settings, opened, feed_only=feed_only).run())
     except (Unmapped, Unusable, Unstartable, server.Unusable, stream.NoRoom, connection.Unacceptable, _InUse) as error:
         return _fail(str(error))
@@ -96,6 +98,24 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
         shutil.rmtree(folder / "work", ignore_errors=True)
     print(json.dumps(result) if json_output else replayed.sentence(result), flush=True)
     return 0 if result["whole"] else 130
+
+
+def few_partitions(settings: Settings, opened: Recording) -> Settings:
+    """Return settings with the recorded partitions, or with one for each processor if few nodes have no global model.
+
+    A fold takes about as long for one node as for hundreds, and while the model is made, each recorded second waits for
+    all partitions. Predictions share what is learned of a workload within a partition, so those of a recording with its
+    models are repeated only in the same partitions.
+    """
+    nats = settings.nats
+    if "partitions" in nats.model_fields_set:
+        return settings
+    wanted = nats.partitions
+    if "model" in opened.kinds:
+        wanted = opened.partitions() or wanted
+    elif opened.nodes() <= _NODES_AT_ONCE:
+        wanted = min(wanted, settings.process.replicas)
+    return settings.model_copy(update={"nats": nats.model_copy(update={"partitions": wanted})})
 
 
 def _fail(message: str) -> int:

@@ -23,6 +23,7 @@ from bus.folding.task_runner import TaskRunner
 from bus.folding.worker import Worker
 from bus.folding.worker_pool import WorkerPool
 from bus.health import Health
+from bus.publishing import group_commit
 from bus.publishing.group_commit import GroupCommit
 from processors.decode import Memo
 from schemas.live import Live
@@ -44,6 +45,9 @@ _SWITCH_SECONDS = 0.001
 # For which data from the server may wait, which is little beside the time for which messages are collected.
 _REST_SECONDS = 0.01
 
+# Between two batches of rows that a replay waits for.
+_EAGER_SECONDS = 0.01
+
 
 async def serve(context: Context) -> None:
     """Do the tasks with a connection that nothing else uses."""
@@ -58,6 +62,7 @@ async def run(client: Client, live: Live, health: Health) -> None:
     shared = Shared(
         Worker(live.current.http.busy_seconds, partial(loop_guard.end, "a fold does not end")),
         Shedding(_BLOCKS if live.current.process.shed else ()),
+        eager=not live.current.process.collect,
     )
     works = {work.task.name: work for work in _works(client, live, await _shards(client, names))}
     runners = [TaskRunner(client, live, health, work.task, work.fold, work.journal, shared) for work in works.values()]
@@ -76,7 +81,8 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
     settings = live.current
     names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
 
-    group = GroupCommit(client, names.estimates)
+    interval = group_commit.INTERVAL_SECONDS if settings.process.collect else _EAGER_SECONDS
+    group = GroupCommit(client, names.estimates, interval_seconds=interval)
 
     def batches(name: str) -> journal.Batches:
         return journal.Batches(client, names.estimates, names.of("cursor", name), timeout_seconds=timeout, group=group)

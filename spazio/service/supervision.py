@@ -65,7 +65,9 @@ class Supervised:
         own = self._access.of(role.ADMIN, self._settings)
         nats = self._settings.nats.model_copy(update={"url": self.url, "credentials": own})
         http = self._settings.http.model_copy(update={"port": 0})
-        process = self._settings.process.model_copy(update={"aggregate": aggregate, "shed": False})
+        process = self._settings.process.model_copy(
+            update={"aggregate": aggregate, "collect": not aggregate, "shed": False}
+        )
         self._settings = self._settings.model_copy(update={"nats": nats, "http": http, "process": process})
         return self._settings
 

@@ -93,6 +93,7 @@ OTHER: dict[str, Any] = {
     "dashboard_tls_cert": Path("/srv/d.crt"), "dashboard_tls_key": Path("/srv/d.key"), "dashboard_viewers_max": 3,
     "dashboard_query_seconds": 4, "dashboard_query_rows": 500, "dashboard_allow_anonymous": True,
     "process_replicas": 3, "process_replica": 2, "process_aggregate": False, "process_shed": False,
+    "process_collect": False,
     "simulated_nodes": 25, "simulated_seed": 26,
     "simulated_speed": 2.5,
     "simulated_seconds": 27.5, "simulated_metrics": ("pods", "cpu_util"),

@@ -1,5 +1,6 @@
 """Recordings: rows in any order and unit become the blocks that they were, and no row is lost unsaid."""
 
+import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -109,3 +110,27 @@ def test_history_is_that_of_the_data_folder_unless_there_is_such_a_file(
     assert replay.located(settings, Path("trace.csv")) == Path("trace.csv")
     monkeypatch.chdir(tmp_path / "here")
     assert replay.located(settings, Path("history")) == Path("history")
+
+
+def test_few_nodes_without_a_model_are_in_one_partition_a_processor_and_others_in_those_of_the_recording(
+    tmp_path: Path,
+) -> None:
+    def partitions(name: str, messages: list[tuple[str, bytes]], *, models: bool = False, **flags: str) -> int:
+        settings, folder = load(flags, environ={}), history(tmp_path / name, messages)
+        if not models:
+            shutil.rmtree(folder / "models")
+        with recording.opened([folder], Replay.model_validate(SIZES), tmp_path / name / "work") as opened:
+            return replay.few_partitions(settings, opened).nats.partitions
+
+    few = telemetry.recording(nodes=3, seconds=2)
+    assert partitions("few", few) == 1
+    assert partitions("processors", few, process_replicas="2") == 2
+    assert partitions("given", few, nats_partitions="4") == 4
+    assert partitions("many", [stored(telemetry.block(f"n{number}", 0)) for number in range(501)]) == 8
+    assert partitions("untold", few, models=True) == 8
+    of_third = Model(
+        scope="partition", partition=2, at_us=START * 1_000_000, features=["cpu"], moment=[1.0], cost=[0.0], pods=2,
+        nodes=1,
+    )  # fmt: skip
+    with_model = [*few, (NAMES.of("model", "partition", "2"), codec.encode(of_third))]
+    assert partitions("recorded", with_model, models=True) == 3

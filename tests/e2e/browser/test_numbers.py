@@ -134,18 +134,21 @@ async def test_a_node(browser: Browser, client: Client, settings: Settings) -> N
     ask = Asked(settings.history_dir)
     async with served(client, settings) as address:
         page = (await opened(browser, address, "node/node-00001?range=300")).page
-        await expect(page.locator(".note", has_text="Waiting for this node")).to_be_visible()
-        for subject, message in reports:
-            await client.publish(subject, codec.encode(message))
         ((lower, available, upper, used, saturation, pods),) = ask(
             "SELECT lower, available, upper, cpu_used, cpu_saturation, pods FROM node_now"
         )
         facts = page.locator(".facts dd")
         numbers = [whole(lower), f"{available:.1f}", f"{upper:.1f}"]
         for at, text in enumerate([*numbers, "memory", percent(used), percent(saturation), whole(pods)]):
-            await expect(facts.nth(at)).to_have_text(text)
+            await expect(facts.nth(at)).to_have_text(text)  # of the history, before any live message
+        await expect(page.locator(".note", has_text="Waiting for this node")).to_have_count(0)
+        await expect(page.locator("#connection")).to_have_text("live")
+        for subject, message in reports:
+            await client.publish(subject, codec.encode(message))
         (rejects,) = ask("SELECT CASE WHEN reject THEN 'no, for' ELSE 'yes' END FROM rejects")
         await expect(page.locator(".facts div", has_text="Takes new work").locator("dd")).to_contain_text(rejects[0])
+        for at, text in enumerate(numbers):
+            await expect(facts.nth(at)).to_have_text(text)
         async with page.expect_download() as download:
             await page.get_by_role("button", name="Save as CSV").click()
         lines = (await (await download.value).path()).read_text().splitlines()

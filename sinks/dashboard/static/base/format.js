@@ -39,6 +39,9 @@ export function age(seconds) {
 // A label of an axis without the zeros that say nothing: "0.200" is 0.2, "0.0 %" is 0 %.
 export const trimmed = (text) => text.replace(/(\.\d*?)0+(?=\s|$)/, "$1").replace(/\.(?=\s|$)/, "");
 
+// A name that fits on a screen: containers without a name are called by their id, which has 64 digits.
+export const brief = (name) => (name?.length > 40 ? `${name.slice(0, 16)}…${name.slice(-8)}` : name);
+
 // A class by name; "-" is that of pods whose class is not known.
 export const workload = (name) => (name === "-" ? "unknown class" : name);
 

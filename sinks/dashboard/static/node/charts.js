@@ -1,6 +1,6 @@
 // The charts of a node, all over one range, with seconds of churn shaded.
 
-import { amount, bytes, percent } from "../base/format.js";
+import { amount, brief, bytes, percent } from "../base/format.js";
 import { h } from "../base/dom.js";
 import { Chart } from "../chart/chart.js";
 import { spans, step } from "../chart/line.js";
@@ -63,7 +63,7 @@ export class NodeCharts {
       this.stack.names = names.join("\n");
       this.stack.chart?.close();
       this.stack.chart = new Chart(this.stack.place, { title: "CPU of pods, by class", format: (value) => amount(value, 2), stacked: true, brush: this.brush, shade: () => this.churning,
-        series: names.length ? names.map((label) => ({ label })) : [{ label: "no pods" }] });
+        series: names.length ? names.map((label) => ({ label: brief(label) })) : [{ label: "no pods" }] });
     }
     this.stack.chart.set(names.length ? data : [...data, data[0].map(() => 0)], [low, high]);
   }

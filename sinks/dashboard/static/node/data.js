@@ -1,5 +1,6 @@
 // What the page of a node knows: its history in the range on screen, and its live messages beside it.
 
+import { now } from "../base/format.js";
 import * as series from "./series.js";
 import { Line } from "../chart/line.js";
 import { Stack } from "../chart/stack.js";
@@ -34,15 +35,17 @@ export class NodeData {
     try {
       const answers = await Promise.all([
         series.metrics("samples", node, from, to), series.metrics("smoothed", node, from, to), series.estimates(node, from, to), series.rejects(node, from, to),
-        series.pods(node, from, to), series.events(node, from, to), series.predictions(node, from - HORIZON_SECONDS, to)]);
+        series.pods(node, from, to), series.events(node, from, to), series.predictions(node, from - HORIZON_SECONDS, to),
+        series.newest(node, now() / 1000)]);
       if (asked !== this.asked) return;
-      const [raw, smooth, estimate, rejecting, used, events, predictions] = answers;
+      const [raw, smooth, estimate, rejecting, used, events, predictions, [newest]] = answers;
       this.raw.remember(raw);
       this.smooth.remember(smooth);
       this.estimate.remember(estimate);
       this.rejecting.remember(rejecting);
       this.usage.remember(used);
       this.past = { events, predictions };
+      this.newest.availability ??= newest ?? null; // until the next live one, which comes within four seconds
       this.join();
       this.answers = answers;
       this.failure = "";

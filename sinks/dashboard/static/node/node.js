@@ -2,7 +2,7 @@
 
 import { csv } from "../base/csv.js";
 import { h, note, replace, shortened, table } from "../base/dom.js";
-import { age, amount, bytes, clock, now, percent, resource, whole } from "../base/format.js";
+import { age, amount, brief, bytes, clock, now, percent, resource, whole } from "../base/format.js";
 import { NodeCharts } from "./charts.js";
 import { NodeData } from "./data.js";
 import { METRICS } from "./series.js";
@@ -135,7 +135,7 @@ function podTable(block) {
   })).sort((one, other) => (other.cpu ?? 0) - (one.cpu ?? 0));
   if (!rows.length) return h("p", { class: "quiet" }, "No pod runs here.");
   return table([
-    { title: "Pod", of: (row) => row.name }, { title: "Namespace", of: (row) => row.namespace }, { title: "Class", of: (row) => row.workload },
+    { title: "Pod", of: (row) => brief(row.name) }, { title: "Namespace", of: (row) => row.namespace }, { title: "Class", of: (row) => brief(row.workload) },
     { title: "CPU", number: true, of: (row) => amount(row.cpu, 2) }, { title: "Memory", number: true, of: (row) => bytes(row.memory) },
     { title: "Waits for CPU", number: true, of: (row) => percent(row.pressure) }, { title: "Throttled", number: true, of: (row) => percent(row.throttled) },
   ], rows, { caption: "Pods" });
@@ -144,7 +144,7 @@ function podTable(block) {
 function eventTable(events) {
   if (!events.length) return h("p", { class: "quiet" }, "None in this range.");
   return table([
-    { title: "Time", of: (row) => clock(row.at_us) }, { title: "Event", of: (row) => row.event }, { title: "Container", of: (row) => row.who }, { title: "Class", of: (row) => row.workload },
+    { title: "Time", of: (row) => clock(row.at_us) }, { title: "Event", of: (row) => row.event }, { title: "Container", of: (row) => brief(row.who) }, { title: "Class", of: (row) => brief(row.workload) },
   ], events.slice(0, 50), { caption: "Containers started and ended" });
 }
 

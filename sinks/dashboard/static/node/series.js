@@ -34,6 +34,12 @@ export function estimates(node, from, to) {
   return columns(`SELECT ${bucket(from, to)} AS t, ${list} FROM availability WHERE ${within(node, from, to)} GROUP BY 1 ORDER BY 1`, ESTIMATES);
 }
 
+// The newest estimate of the last hour, in the form of a live message: a list of one, or of none.
+export async function newest(node, now) {
+  const found = await rows(`SELECT at_us, available, lower, upper, binding, cpu_used, cpu_saturation, pods, churn FROM availability WHERE ${within(node, now - 3600, now)} ORDER BY at_us DESC LIMIT 1`);
+  return found.map((row) => ({ ...row, usage: { cpu: row.cpu_saturation } }));
+}
+
 // Mean cores in steps: of the classes that use most in the range, and of all others together, whose `who` is null.
 export function pods(node, from, to) {
   const t = steps(Math.max(5, step(from, to)));

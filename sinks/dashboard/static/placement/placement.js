@@ -26,7 +26,7 @@ export function open(main, context) {
     clearTimeout(timer);
     timer = setTimeout(load, 300);
   } });
-  replace(main, h("h1", {}, "Placement"), h("p", { class: "quiet" }, "What the extender answered kube-scheduler, newest first. `spazio explain` asks the same for a pod that does not exist yet."),
+  replace(main, h("h1", {}, "Placement"), h("p", { class: "quiet" }, "What the extender answered kube-scheduler, newest first. ", h("code", {}, "spazio explain"), " asks the same for a pod that does not exist yet."),
     h("div", { class: "controls" }, box), seen, body, h("h2", {}, "Reservations"), held, judged);
 
   async function load() {

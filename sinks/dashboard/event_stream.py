@@ -23,12 +23,18 @@ class EventStreams:
             most: Streams that may be open at once.
             headers: Headers of every answer.
         """
-        self._most, self._headers, self._open = most, headers, 0
+        self._most, self._headers = most, headers
+        self._open = set[asyncio.Task[None]]()
 
     @property
     def refusal(self) -> str | None:
         """Why no further stream is opened; None: one is."""
-        return "too many pages are open; close some" if self._open >= self._most else None
+        return "too many pages are open; close some" if len(self._open) >= self._most else None
+
+    async def close(self, _: web.Application) -> None:
+        """End all streams, so that the server does not wait for pages that stay open."""
+        for stream in self._open:
+            stream.cancel()
 
     async def send(self, request: web.Request, events: AsyncIterator[bytes]) -> web.StreamResponse:
         """Send events until the page is closed; a comment now and then shows that the connection lives."""
@@ -36,19 +42,26 @@ class EventStreams:
             return web.Response(status=503, text=f"{self.refusal}\n")
         headers = {**self._headers, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         response = web.StreamResponse(headers=headers)
-        self._open += 1
-        VIEWERS.set(self._open)
+        stream = asyncio.create_task(_stream(events, request, response), name="event stream")
+        self._open.add(stream)
+        VIEWERS.set(len(self._open))
         try:
-            async with aclosing(events):  # type: ignore[type-var] # generators, which can be closed
-                await response.prepare(request)
-                await response.write(b": spazio\n\n")
-                await _pass_on(events, request, response)
+            await stream
         except (ConnectionError, asyncio.CancelledError):
             pass  # the page is closed
         finally:
-            self._open -= 1
-            VIEWERS.set(self._open)
+            stream.cancel()
+            await asyncio.wait({stream})
+            self._open.discard(stream)
+            VIEWERS.set(len(self._open))
         return response
+
+
+async def _stream(events: AsyncIterator[bytes], request: web.Request, response: web.StreamResponse) -> None:
+    async with aclosing(events):  # type: ignore[type-var] # generators, which can be closed
+        await response.prepare(request)
+        await response.write(b": spazio\n\n")
+        await _pass_on(events, request, response)
 
 
 async def _pass_on(events: AsyncIterator[bytes], request: web.Request, response: web.StreamResponse) -> None:

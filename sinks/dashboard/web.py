@@ -78,6 +78,7 @@ class Dashboard:
     def application(self) -> web.Application:
         """Return the routes."""
         app = web.Application(client_max_size=_BODY_BYTES, middlewares=[self._admit])
+        app.on_shutdown.append(self._streams.close)
         app.router.add_get("/", _index)
         app.router.add_get("/healthz", _healthy)
         app.router.add_get("/api/about", self._about)

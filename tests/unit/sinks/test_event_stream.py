@@ -1,0 +1,40 @@
+"""Event streams of pages, in a real server and client."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+from aiohttp import web
+
+from sinks.dashboard.event_stream import EventStreams
+
+_HANGING_SECONDS = 30.0
+
+
+async def test_a_server_that_ends_waits_for_no_page_that_stays_open() -> None:
+    streams, ended = EventStreams(2, {}), asyncio.Event()
+
+    async def events() -> AsyncIterator[bytes]:
+        try:
+            yield b"event: first\n\n"
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def follow(request: web.Request) -> web.StreamResponse:
+        return await streams.send(request, events())
+
+    app = web.Application()
+    app.router.add_get("/", follow)
+    app.on_shutdown.append(streams.close)
+    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2 * _HANGING_SECONDS)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0]
+    async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/") as page:
+        async with asyncio.timeout(_HANGING_SECONDS):
+            await page.content.readuntil(b"first\n\n")
+            await runner.cleanup()
+            assert ended.is_set()
+            assert await page.content.read() == b""
+    assert streams.refusal is None

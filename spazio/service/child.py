@@ -180,6 +180,13 @@ async def listening(port: int) -> str:
         await asyncio.sleep(0.05)
 
 
+def end_with(parent: int, sign: signal.Signals) -> None:
+    """Let the kernel send this process a signal when its parent dies; called between fork and exec."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, sign)
+    if os.getppid() != parent:  # the parent died between fork and prctl
+        os._exit(1)
+
+
 async def _start(recipe: Recipe) -> asyncio.subprocess.Process:
     parent = os.getpid()
 
@@ -188,9 +195,7 @@ async def _start(recipe: Recipe) -> asyncio.subprocess.Process:
         # A session is a group of its own for the scheduler, within which alone `nice` counts.
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(recipe.nice))
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # the parent died between fork and prctl
-            os._exit(1)
+        end_with(parent, signal.SIGTERM)
 
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(recipe.log_file.open("ab")) if recipe.log_file else None

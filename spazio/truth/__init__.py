@@ -6,7 +6,9 @@ a policy. The recorded telemetry, folded again under that policy, gives the esti
 """
 
 import asyncio
+import contextlib
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -20,7 +22,7 @@ from schemas.settings import Settings
 from spazio.terminal import clean
 from spazio.truth import evaluation, experiment, family, pod, recording, report
 from spazio.truth.evaluation import Cell
-from spazio.truth.recording import Recording
+from spazio.truth.recording import Recording, Step
 
 SLOWDOWNS = (1.2, 1.5, 2.0, 3.0)
 FORMS = ("composed", "least_squares")
@@ -40,9 +42,10 @@ def run(
     json_output: bool = False,
 ) -> int:
     """Run the experiment, or (`again`) evaluate the recording of an earlier one; return the exit status."""
+    received: list[signal.Signals] = []
     try:
         out.mkdir(parents=True, exist_ok=True)
-        recorded = recording.load(out) if again else asyncio.run(_record(settings, out, quick=quick, only=only))
+        recorded = recording.load(out) if again else asyncio.run(_run(settings, out, received, quick=quick, only=only))
         forms = evaluate(recorded, settings, SLOWDOWNS)
         report.write(recorded, forms, settings.slowdown, out)
         if plots:
@@ -52,6 +55,8 @@ def run(
     except (pod.Unusable, OSError, ValueError, RuntimeError) as error:
         clean.complain(error)
         return 2
+    except asyncio.CancelledError:
+        return 128 + received[0]
     except KeyboardInterrupt:
         return 130
     if json_output:
@@ -76,6 +81,25 @@ def evaluate(recorded: Recording, settings: Settings, slowdowns: Sequence[float]
             )
             forms[form] += evaluation.cells(recorded, estimates, slowdown, seconds)
     return forms
+
+
+async def _run(
+    settings: Settings, out: Path, received: list[signal.Signals], *, quick: bool, only: Sequence[str]
+) -> Recording:
+    """Run the experiment; the first signal to end, which is added to `received`, cancels it.
+
+    Further signals are ignored, since its pods and its pipeline end meanwhile.
+    """
+    loop, work = asyncio.get_running_loop(), asyncio.create_task(_record(settings, out, quick=quick, only=only))
+
+    def end(sign: signal.Signals) -> None:
+        received.append(sign)
+        if len(received) == 1:
+            work.cancel()
+
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(sign, end, sign)
+    return await work
 
 
 def _names() -> list[str]:
@@ -104,12 +128,17 @@ async def _record(settings: Settings, out: Path, *, quick: bool, only: Sequence[
         own = settings.model_copy(update={"data": settings.data.model_copy(update={"dir": Path(data)})})
         task = bar.add_task(f"about {steps * step_seconds / 60:.0f} minutes", total=steps)
         began = time.monotonic()
-        async for recorded in experiment.record(own, families, out, step_seconds):
-            step = recorded.steps[-1]
-            shown = f"{step.fits:.1f} hold" if step.slowdown is None else f"slowdown {step.slowdown:.2f}"
-            if step.disturbed is not None:
-                shown += f", measured again: something else took {step.disturbed:.1f} CPUs"
-            bar.update(task, advance=1, description=f"{step.family} {step.pods}: {shown}")
-            if not console.is_terminal:
-                sys.stderr.write(f"{time.monotonic() - began:6.0f} s  {step.family} {step.pods}: {shown}\n")
+        async with contextlib.aclosing(experiment.record(own, families, out, step_seconds)) as recordings:
+            async for recorded in recordings:
+                shown = _shown(recorded.steps[-1])
+                bar.update(task, advance=1, description=shown)
+                if not console.is_terminal:
+                    sys.stderr.write(f"{time.monotonic() - began:6.0f} s  {shown}\n")
     return recorded
+
+
+def _shown(step: Step) -> str:
+    shown = f"{step.fits:.1f} hold" if step.slowdown is None else f"slowdown {step.slowdown:.2f}"
+    if step.disturbed is not None:
+        shown += f", measured again: something else took {step.disturbed:.1f} CPUs"
+    return f"{step.family} {step.pods}: {shown}"

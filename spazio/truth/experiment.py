@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import os
 import platform
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from bus import connection
@@ -21,7 +23,7 @@ from schemas.channel import TELEMETRY_KINDS
 from schemas.messages.facts import PodFacts
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio.service import addresses
+from spazio.service import addresses, child
 from spazio.service.child import Unstartable
 from spazio.truth import disturbance
 from spazio.truth.disturbance import Outside
@@ -48,7 +50,12 @@ async def pipeline(settings: Settings) -> AsyncIterator[tuple[Settings, int]]:
     own = {**os.environ, **all_settings.environment(settings)}
     command = (sys.executable, "-m", "spazio", "up", "--nats-port=0", "--http-port=0", "--extender-port=0")
     process = await asyncio.create_subprocess_exec(
-        *command, "--data-dir", str(settings.data.dir), env=own, stdout=asyncio.subprocess.DEVNULL
+        *command,
+        "--data-dir",
+        str(settings.data.dir),
+        env=own,
+        stdout=asyncio.subprocess.DEVNULL,
+        preexec_fn=partial(child.end_with, os.getpid(), signal.SIGTERM),
     )
     try:
         ending = time.monotonic() + _START_SECONDS
@@ -78,8 +85,11 @@ class Experiment:
         self._started = 0
         self._baseline = Baseline()
 
-    async def run(self, families: Sequence[Family], step_seconds: float) -> AsyncIterator[Step]:
-        """Run the families one after another; yield each step when it has ended."""
+    async def run(self, families: Sequence[Family], step_seconds: float) -> AsyncGenerator[Step, None]:
+        """Run the families one after another; yield each step when it has ended.
+
+        However it ends, no pod and no control group is left.
+        """
         self._groups.open()
         for kind in (*TELEMETRY_KINDS, "availability"):
             await self._client.subscribe(self._names.node(kind, self._node), cb=self._record)
@@ -91,7 +101,8 @@ class Experiment:
                 await self._end(self._pods)
                 await asyncio.sleep(_GONE_SECONDS)
         finally:
-            await self._end(self._pods)
+            for pod in self._pods:
+                await pod.end()  # publishes nothing: the server may be gone
             self._groups.close()
 
     async def _record(self, message: Message) -> None:
@@ -157,16 +168,16 @@ class Experiment:
         pod = Pod(name, program, quota)
         await self._publish(pod, "Pending")
         self._started += 1
+        self._pods.append(pod)
         await pod.start(self._groups, seed=self._started, folder=self._folder)
         await self._publish(pod, "Running")
-        self._pods.append(pod)
         return pod
 
     async def _end(self, pods: Sequence[Pod]) -> None:
         for pod in list(pods):
             await pod.end()
-            await self._publish(pod, "Succeeded", deleted=True)
             self._pods.remove(pod)
+            await self._publish(pod, "Succeeded", deleted=True)
 
     async def _publish(self, pod: Pod, phase: str, *, deleted: bool = False) -> None:
         """Publish the facts of a pod as the cluster watch would."""
@@ -213,7 +224,7 @@ def machine(settings: Settings) -> dict[str, object]:
 
 async def record(
     settings: Settings, families: Sequence[Family], folder: Path, step_seconds: float
-) -> AsyncIterator[Recording]:
+) -> AsyncGenerator[Recording, None]:
     """Run everything and record it; yield the recording after every step."""
     recording, recorder = Recording(folder, machine(settings)), Recorder(folder)
     try:
@@ -223,9 +234,10 @@ async def record(
         ):
             await asyncio.sleep(_GONE_SECONDS)
             experiment = Experiment(located, client, recorder, folder, pid)
-            async for step in experiment.run(families, step_seconds):
-                recording.steps.append(step)
-                recording.save()
-                yield recording
+            async with contextlib.aclosing(experiment.run(families, step_seconds)) as steps:
+                async for step in steps:
+                    recording.steps.append(step)
+                    recording.save()
+                    yield recording
     finally:
         recorder.close()

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from producers.pods.meter import Layout
+from spazio.service import child
 from spazio.truth import workload
 
 PARENT = "spazio-truth"
@@ -121,20 +122,19 @@ class Pod:
             *(f"--seed={seed}", f"--folder={folder}"),
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=partial(_join, [str(group / "cgroup.procs") for group in self._groups]),
+            preexec_fn=partial(_join, [str(group / "cgroup.procs") for group in self._groups], os.getpid()),
         )
         self._reading = asyncio.create_task(self._read(self._process))
 
     async def end(self) -> None:
         """Kill the process and remove its groups."""
-        if self._process is None or self._reading is None:
-            return
-        for pid in {self._process.pid, *self._pids()}:
+        for pid in self._pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        await self._process.wait()
-        self._reading.cancel()
-        await asyncio.wait({self._reading})
+        if self._process is not None and self._reading is not None:
+            await self._process.wait()
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
         loop = asyncio.get_running_loop()
         ending = loop.time() + _END_SECONDS
         for group in self._groups:
@@ -147,10 +147,12 @@ class Pod:
                 except OSError:
                     await asyncio.sleep(0.02)
 
-    def _pids(self) -> list[int]:
-        with contextlib.suppress(OSError):
-            return [int(line) for line in (self._groups[0] / "cgroup.procs").read_text().split()]
-        return []
+    def _pids(self) -> set[int]:
+        pids = {self._process.pid} if self._process is not None and self._process.returncode is None else set()
+        for group in self._groups:
+            with contextlib.suppress(OSError):
+                pids |= {int(line) for line in (group / "cgroup.procs").read_text().split()}
+        return pids
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         if process.stdout is None:
@@ -160,8 +162,9 @@ class Pod:
                 self.work.append(Work(line))
 
 
-def _join(files: Sequence[str]) -> None:
+def _join(files: Sequence[str], parent: int) -> None:
     """Move this process into control groups; between fork and exec, so that they count its whole start."""
+    child.end_with(parent, signal.SIGKILL)
     for name in files:
         descriptor = os.open(name, os.O_WRONLY)
         os.write(descriptor, b"0")

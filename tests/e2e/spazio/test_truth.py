@@ -2,12 +2,15 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.e2e.pipeline import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -55,6 +58,59 @@ def test_one_pod_that_computes_leaves_no_more_room_than_there_is_15_s_after_its_
         pytest.skip("the number is that of two CPUs")
     (cell,) = [cell for cell in cells(report, 2.0, family) if cell["pods"] == 1 and cell["seconds"] == 15]
     assert cell["available"] <= 4
+
+
+def groups() -> list[Path]:
+    return list(Path("/sys/fs/cgroup").glob("**/spazio-truth"))
+
+
+def pods() -> set[int]:
+    """Return the processes of all pods."""
+    files = [file for parent in groups() for file in parent.glob("*/cgroup.procs")]
+    return {int(line) for file in files for line in file.read_text().split()}
+
+
+def descendants(ancestor: int) -> set[int]:
+    """Return a process and all that it started."""
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it ended meanwhile
+    found = {ancestor}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
+def test_an_experiment_that_is_ended_ends_its_pods_and_its_pipeline(tmp_path: Path, sign: signal.Signals) -> None:
+    command = (sys.executable, "-m", "spazio", "truth", "--only", "burn", "--out", str(tmp_path))
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as experiment:
+        until(pods, 60, "a pod runs")
+        started = descendants(experiment.pid)
+        assert started > pods()
+        experiment.send_signal(sign)
+        _, shown = experiment.communicate(timeout=30)
+        assert "Traceback" not in shown
+        assert experiment.returncode == (-sign if sign == signal.SIGKILL else 128 + sign)
+    # After SIGKILL the kernel ends the processes, and the next experiment removes the groups.
+    wait = 20 if sign == signal.SIGKILL else 0.1
+    until(lambda: not [pid for pid in started if runs(pid)], wait, "all processes ended")
+    if sign == signal.SIGKILL:
+        for group in groups():
+            for each in group.glob("*/"):
+                each.rmdir()
+            group.rmdir()
+    assert not groups()
 
 
 def test_nothing_is_left_behind(report: dict[str, Any]) -> None:

@@ -11,30 +11,12 @@ from bus.connection import Connection
 from schemas import role
 from schemas.channel import AGENT_KINDS
 from schemas.subject import matches
-from tests.integration.bus.access.contract import STREAMS, contract
+from tests.integration.bus.access.contract import API, STREAMS, contract, is_of, requests_of_the_server
 from tests.support.server.raw import reached
 from tests.support.server.secured import NAMES, Attacker, Secured, attacker
 
 ROLES = {each.name: each for each in role.ROLES}
 EACH = ROLES | {role.LOCAL: role.LOCAL_ROLE}
-_ON_STREAMS = (
-    *("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.GET"),
-    *("STREAM.MSG.DELETE", "STREAM.SNAPSHOT", "STREAM.RESTORE", "STREAM.LEADER.STEPDOWN", "STREAM.PEER.REMOVE"),
-    *("CONSUMER.CREATE", "CONSUMER.NAMES", "CONSUMER.LIST", "DIRECT.GET"),
-)
-_ON_CONSUMERS = (
-    *("CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE", "CONSUMER.PAUSE"),
-    *("CONSUMER.RESET", "CONSUMER.UNPIN", "CONSUMER.LEADER.STEPDOWN", "CONSUMER.MSG.NEXT"),
-)
-API = [
-    *(f"$JS.API.{verb}" for verb in ("INFO", "STREAM.NAMES", "STREAM.LIST", "META.LEADER.STEPDOWN", "SERVER.REMOVE")),
-    *("$JS.API.ACCOUNT.INFO", "$JS.API.ACCOUNT.PURGE.A", "$JS.API.ACCOUNT.STREAM.MOVE.A.S"),
-    *(f"$JS.API.{verb}.{name}" for verb in _ON_STREAMS for name in STREAMS),
-    *(f"$JS.API.{verb}.{name}.c" for verb in _ON_CONSUMERS for name in STREAMS),
-    *(f"$JS.API.CONSUMER.CREATE.{name}.c.spazio.samples.n1" for name in STREAMS),
-    *(f"$JS.API.DIRECT.GET.{name}.spazio.samples.n1" for name in STREAMS),
-    *("$JS.ACK.SPAZIO_TELEMETRY.c.1.1.1.1.1", "$JS.FC.SPAZIO_TELEMETRY.c.x", "$JSC.R.x", "$JS.M.x"),
-]
 OTHERS = [
     *("$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.A.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.USER.INFO"),
     *("$SRV.PING", "$SRV.STATS.spazio", "spazio.process.x", "other.subject", "spazio", "spazio.cache.cursor"),
@@ -52,6 +34,13 @@ async def states(admin: Connection) -> dict[str, tuple[int, int, int]]:
         state = (await admin.jetstream().stream_info(name)).state
         result[name] = (state.first_seq, state.last_seq, state.messages)
     return result
+
+
+def test_every_request_that_the_server_knows_is_tried() -> None:
+    known = requests_of_the_server()
+    assert len(known) > 40
+    tried = {subject.removeprefix("$JS.API.") for subject in API}
+    assert [each for each in known if not any(is_of(verb, each) for verb in tried)] == []
 
 
 def test_the_agent_of_a_node_publishes_four_kinds_and_facts_are_none_of_them() -> None:

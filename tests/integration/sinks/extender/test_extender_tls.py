@@ -43,6 +43,8 @@ async def ask_securely(address: str, context: ssl.SSLContext) -> int:
 async def test_https_is_served_and_old_protocols_are_not(keys: Path) -> None:
     async with lab(tls_cert=keys / "server.pem", tls_key=keys / "server.key") as running:
         assert running.address.startswith("https://127.0.0.1:")
+        own = Extender(tls_cert=keys / "server.pem", tls_key=keys / "server.key")
+        assert tls.Identity(server.files(own)).context.minimum_version == ssl.TLSVersion.TLSv1_2
         assert await ask_securely(running.address, client_of(keys, None)) == 200
         old = client_of(keys, None)
         old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED

@@ -162,38 +162,42 @@ class _Digesting:
 
 
 class Reader:
-    """A whole backup."""
+    """A whole backup.
+
+    Attributes:
+        path: Its file.
+        about: What the manifest says beside the entries; `about.check` looks whether it can be used.
+        entries: What it holds, by name.
+    """
 
     def __init__(self, path: Path, tar: tarfile.TarFile) -> None:
-        self._path, self._tar = path, tar
+        self.path, self._tar = path, tar
         try:
             members = {member.name: member for member in tar if member.isreg()}
             self._members = members
             self.about = self._manifest()
         except (tarfile.TarError, EOFError, OSError) as error:
             raise Damaged(f"{path} is truncated or damaged: {error}; nothing was restored") from error
-        self.entries = {
-            name: Entry(int(each["bytes"]), str(each["sha256"])) for name, each in self.about["entries"].items()
-        }
 
     def _manifest(self) -> dict[str, Any]:
         member = self._members.get(MANIFEST)
         if member is None or member.size > _MOST_MANIFEST_BYTES:
-            raise Damaged(
-                f"{self._path} is truncated or no backup: it does not end in a manifest; nothing was restored"
-            )
+            raise Damaged(f"{self.path} is truncated or no backup: it does not end in a manifest; nothing was restored")
         file = self._tar.extractfile(member)
         assert file is not None  # it is a regular file
         try:
             content = json.load(file)
             body, digest = dict(content["body"]), content["sha256"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise Damaged(f"{self._path} has a damaged manifest; nothing was restored") from error
+            self.entries = {
+                str(name): Entry(int(each["bytes"]), str(each["sha256"])) for name, each in body["entries"].items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise Damaged(f"{self.path} has a damaged manifest; nothing was restored") from error
         if _digest(body) != digest:
-            raise Damaged(f"{self._path} has a damaged manifest; nothing was restored")
+            raise Damaged(f"{self.path} has a damaged manifest; nothing was restored")
         if body.get("format") != FORMAT:
             raise Damaged(
-                f"{self._path} has format {body.get('format')}, this version reads {FORMAT}; "
+                f"{self.path} has format {body.get('format')}, this version reads {FORMAT}; "
                 "restore it with the version that made it"
             )
         return body
@@ -206,16 +210,16 @@ class Reader:
         """
         for name, entry in self.entries.items():
             if not _NAME.fullmatch(name):
-                raise Damaged(f"{self._path} has an entry {name!r}, which no backup has; nothing was restored")
+                raise Damaged(f"{self.path} has an entry {name!r}, which no backup has; nothing was restored")
             digest, size = hashlib.sha256(), 0
             try:
                 for piece in self.pieces(name):
                     digest.update(piece)
                     size += len(piece)
             except (KeyError, tarfile.TarError, EOFError, OSError) as error:
-                raise Damaged(f"{self._path} lacks {name}; nothing was restored") from error
+                raise Damaged(f"{self.path} lacks {name}; nothing was restored") from error
             if Entry(size, digest.hexdigest()) != entry:
-                raise Damaged(f"{self._path} is damaged: {name} is not what was saved; nothing was restored")
+                raise Damaged(f"{self.path} is damaged: {name} is not what was saved; nothing was restored")
 
     def pieces(self, name: str, size: int = _CHUNK_BYTES) -> Iterator[bytes]:
         """Yield the bytes of an entry."""

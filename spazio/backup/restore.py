@@ -19,7 +19,7 @@ from bus.folding import worker_pool
 from bus.server import Unusable
 from schemas.settings import Settings, SettingsError
 from sinks.history import lock, view
-from spazio.backup import archive, history, server
+from spazio.backup import about, archive, history, server
 from spazio.backup.archive import Damaged, Reader
 from spazio.backup.save import CREDENTIALS, RUN, SETTINGS, Refused
 from spazio.backup.streams import Streams
@@ -41,6 +41,7 @@ def run(settings: Settings, source: Path, *, force: bool) -> int:
     try:
         path = _newest(source)
         with archive.opened(path) as backup:
+            about.check(backup)
             print(f"checking {path}, made {backup.about['made_at']}")
             backup.verify()
             _check_prefix(settings, backup)

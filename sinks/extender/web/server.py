@@ -160,6 +160,8 @@ class _Service:
             return self._other(request)
         if request.method != "POST":
             raise _Refusal(405, f"{verb} is asked with POST", {"Allow": "POST"})
+        if "Origin" in request.headers:  # a web page of a stranger could otherwise reserve through a browser
+            raise _Refusal(403, f"{verb}: the scheduler asks, and no web page")
         body = await self._body(request, verb)
         connection.work()
         try:

@@ -136,6 +136,17 @@ async def test_other_methods_and_paths_are_turned_away_with_what_is_right() -> N
         assert (await running.ask("/filter", question()))[0] == 200
 
 
+async def test_a_web_page_reserves_nothing_through_the_browser_of_a_user_of_this_host() -> None:
+    """A page may send text to loopback unasked; browsers say whose page it is, and the scheduler does not."""
+    async with lab() as running:
+        page = {"Origin": "http://example.com", "Content-Type": "text/plain"}
+        for verb in ("filter", "prioritize", "preempt", "bind"):
+            asked = aiohttp.request("POST", f"{running.root}/scheduler/{verb}", json=question(), headers=page)
+            async with asked as response:
+                assert response.status == 403
+        assert (await running.ask("/scheduler/filter", question()))[0] == 200
+
+
 async def test_health_is_what_the_service_says() -> None:
     async with lab() as running:
         assert await running.ask("/healthz", b"", method="GET") == (200, "ok\n")

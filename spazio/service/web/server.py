@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.exposition import gzip_accepted
 
+from spazio.service.web import local
+
 if TYPE_CHECKING:
     from spazio.service.web.access import Access  # only where there is a web configuration
 
@@ -47,6 +49,7 @@ class PageServer:
         """
         self._access = access
         self._server = _Server((host, port), page, access)
+        self._server.local = access is None and local.is_loopback(host)
         # The thread does not poll: shutting the socket down wakes it.
         self._thread = threading.Thread(target=self._serve, name="monitor", daemon=True)
         self._thread.start()
@@ -78,6 +81,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = _MOST_CONNECTIONS  # with the default of 5, a few more at once wait for a second
     closing = False
+    local = False  # requests must name this machine
 
     def __init__(self, address: tuple[str, int], page: Page, access: "Access | None") -> None:
         self.page, self.access = page, access
@@ -130,6 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
         path, access, refusal = self.path.partition("?")[0], self.server.access, None
         if access is not None:
             refusal = access.refusal(path, self.headers.get("Authorization"), self.connection)
+        elif self.server.local and not local.names(self.headers.get("Host")):
+            refusal = (HTTPStatus.FORBIDDEN, "the header Host names another machine than this one")
         if refusal is None:
             status, kind, body = self.server.page(path, self.headers.get("Accept", ""))
         else:

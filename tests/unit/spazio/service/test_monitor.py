@@ -53,6 +53,24 @@ async def test_head_has_the_headers_of_get_and_no_body(monitor: Monitor) -> None
     assert (headers["Content-Length"], body) == ("3", b"")
 
 
+async def test_a_page_on_loopback_answers_only_to_names_of_this_machine(monitor: Monitor) -> None:
+    """A web page of a stranger asks by a name of its own that resolves to 127.0.0.1, and could read the answer."""
+    for host in ("localhost:1", "127.0.0.1", "[::1]:2", socket.gethostname()):
+        await ask(monitor, "/metrics", host=host)
+    for host in ("example.com", "127.0.0.1.example.com:8801", "localhost.example.com", ""):
+        with pytest.raises(urllib.error.HTTPError, match="403") as refusal:
+            await ask(monitor, "/metrics", host=host)
+        assert b"names another machine" in refusal.value.read()
+    everywhere = Monitor("0.0.0.0", 0, Health(), lambda: True)
+    port = everywhere.address.rpartition(":")[2]
+    try:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/healthz", headers={"Host": "example.com"})
+        with await asyncio.to_thread(urllib.request.urlopen, request, timeout=5) as answer:
+            assert answer.read() == b"ok\n"
+    finally:
+        everywhere.close()
+
+
 async def test_a_connection_is_kept_for_the_next_scrape(monitor: Monitor) -> None:
     def scraped() -> list[int]:
         connection = http.client.HTTPConnection(monitor.address.removeprefix("http://"), timeout=5)

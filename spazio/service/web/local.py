@@ -1,0 +1,36 @@
+"""Which names of a request are those of this machine.
+
+A page that listens on loopback is for programs of this machine. A web page of a stranger could ask for it by a name
+that resolves to 127.0.0.1, and read the answer as its own; the browser then sends that name in the header Host.
+"""
+
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only programs of this machine (or container) reach an address.
+
+    >>> is_loopback("127.0.1.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("example.com")
+    (True, True, False, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def names(authority: str | None) -> bool:
+    """Tell whether a header Host names this machine, or is missing, as no browser leaves it.
+
+    >>> names("localhost:8801"), names("[::1]:8801"), names(None), names("localhost.example.com"), names("[")
+    (True, True, True, False, False)
+    """
+    if authority is None:
+        return True
+    try:
+        host = urlsplit(f"//{authority}").hostname or ""
+    except ValueError:
+        return False
+    return is_loopback(host) or host == socket.gethostname().lower()

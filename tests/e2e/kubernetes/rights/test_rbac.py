@@ -181,6 +181,8 @@ def test_every_rule_is_tried() -> None:
     assert sorted(rules()) == sorted(OF_AGENT + OF_BIND + OF_KICK + OF_SINK + OF_WATCH)
     assert [rule[1:] for rule in OF_AGENT] == [("", "secrets", "patch", "")]
     assert [rule.verb for rule in OF_BIND] == ["create", "get"]
+    leases = {(rule.verb, rule.name) for rule in rules() if rule.resource == "leases"}
+    assert leases == {("create", ""), ("get", "spazio-full"), ("update", "spazio-full")}
     assert len(rules()) == len(set(rules())) == 22
     bindings = [thing for name in MANIFESTS for thing in documents(name) if thing["kind"].endswith("RoleBinding")]
     refs = [(binding["roleRef"], binding["subjects"][0]["name"]) for binding in bindings]

@@ -128,10 +128,15 @@ class _Up:
             await self._start_server()
         # Producers come last, so that the start of the others is not measured as load of this machine.
         await self._add_services({"process", *machine.SINKS}, _CONSUMERS_SECONDS)
-        await self._add_services(set(machine.PRODUCERS), _START_SECONDS)
-        if any(task.done() for task in self._tasks.values()):
+        if self._has_ended():
             return  # `run` says which one cannot go on
-        await screen.show(addresses.read(self._settings), addresses.located(self._settings))
+        screen.show(addresses.read(self._settings), addresses.located(self._settings))
+        await self._add_services(set(machine.PRODUCERS), _START_SECONDS)
+        if not self._has_ended():
+            await screen.learn(addresses.located(self._settings))
+
+    def _has_ended(self) -> bool:
+        return any(task.done() for task in self._tasks.values())
 
     async def _add_services(self, names: set[str], seconds: float) -> None:
         """Start services, and wait until they are ready, for `seconds` at most."""

@@ -36,8 +36,8 @@ def program() -> str:
     return "spazio" if on_path and Path(on_path).absolute() == Path(started).absolute() else started
 
 
-async def show(addresses: dict[str, Any], settings: Settings) -> None:
-    """Print all addresses, and how many pods fit on this node as soon as that is known."""
+def show(addresses: dict[str, Any], settings: Settings) -> None:
+    """Print all addresses."""
     spazio = program()
     folder = f" --data-dir {settings.data.dir}" if settings.data.dir != type(settings.data)().dir else ""
     lines = [
@@ -59,6 +59,10 @@ async def show(addresses: dict[str, Any], settings: Settings) -> None:
         "",
     ]
     print("\n".join(lines), flush=True)
+
+
+async def learn(settings: Settings) -> None:
+    """Print how many pods fit on this node as soon as that is known."""
     seen = await _settled(settings)
     missing = f"no numbers after {_FIRST_SECONDS:.0f} s: `spazio doctor` shows what is missing"
     text = sentences(seen, settings) if seen else [missing]

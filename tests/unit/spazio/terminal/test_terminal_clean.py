@@ -117,7 +117,8 @@ async def test_the_first_screen_shows_any_node(
         return [evil_row()]
 
     monkeypatch.setattr(screen, "_settled", settled)
-    await screen.show({}, load({}, environ={}))
+    screen.show({}, load({}, environ={}))
+    await screen.learn(load({}, environ={}))
     assert harmless(capsys.readouterr().out)
 
 

@@ -18,6 +18,7 @@ class _Config(BaseModel):
 
 class _State(BaseModel):
     bytes: NonNegativeInt
+    messages: NonNegativeInt = 0
 
 
 class _Stream(BaseModel, extra="forbid"):

@@ -61,6 +61,7 @@ ABOUT = {"made_at": "2026-01-01T00:00:00+00:00", "prefix": "spazio", "history": 
         (ABOUT | {"made_at": "\x1b[2J"}, "no usable made_at"),
         (ABOUT | {"streams": [{}]}, r"no usable streams\.0\.name"),
         (ABOUT | {"streams": [STREAM | {"state": {"bytes": -1}}]}, r"no usable streams\.0\.state\.bytes"),
+        (ABOUT | {"streams": [STREAM | {"state": {"bytes": 0, "messages": "\x1b[2J"}}]}, r"no usable .*\.messages"),
         (ABOUT | {"streams": [STREAM | {"name": "ORDERS"}]}, "'ORDERS', which is not of prefix 'spazio'"),
         (ABOUT | {"streams": [STREAM]}, "lacks "),
         (ABOUT, "lacks settings.toml"),

@@ -4,6 +4,7 @@ import sys
 
 from schemas.messages.base import RELEASE
 from schemas.settings import SettingsError
+from spazio.terminal import clean
 
 _BASE_HELP = f"""spazio {RELEASE}: streaming telemetry over NATS that says how many more pods fit on each node
 
@@ -30,7 +31,7 @@ def main() -> int:
     except SettingsError as error:
         many = "s" if len(error.faults) > 1 else ""
         sys.stderr.write(f"spazio: {len(error.faults)} fault{many} in the settings:\n")
-        sys.stderr.writelines(f"  {fault}\n" for fault in error.faults)
+        sys.stderr.writelines(f"  {clean.text(fault)}\n" for fault in error.faults)
         return 2
     except ModuleNotFoundError as error:
         return _lacks(arguments, error)

@@ -24,7 +24,7 @@ from spazio.service.composition import machine
 from spazio.service.composition.machine import Service
 from spazio.service.liveness import probe
 from spazio.service.liveness.patience import Patience
-from spazio.terminal import screen
+from spazio.terminal import clean, screen
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +49,10 @@ def run(settings: Settings) -> int:
         with data_folder.own(settings.data.dir, settings.data.min_free_bytes):
             return asyncio.run(_Up(settings).run())
     except (SettingsError, server.Unusable, Unstartable) as error:
-        sys.stderr.write(f"spazio: {error}\n")
+        clean.complain(error)
         return 2
     except OSError as error:
-        sys.stderr.write(f"spazio: {error}; fix that, or choose another folder with --data-dir\n")
+        clean.complain(f"{error}; fix that, or choose another folder with --data-dir")
         return 2
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from schemas.messages.placement import Decision, Ranked, Refusal
 from schemas.settings import load
 from sinks.history import view
 from sinks.history.writer import Writer
+from spazio.__main__ import main
 from spazio.command import doctor, explain, histograms, sql
 from spazio.service import logs
 from spazio.service.host import Finding
@@ -131,6 +133,18 @@ def test_a_log_line_stays_one_line_with_any_field(formatter: logging.Formatter) 
     assert "\n" not in line
     record.exc_info = (ValueError, ValueError(EVIL), None)
     assert not FORBIDDEN & set(formatter.format(record))
+
+
+def test_faults_of_settings_are_shown_with_any_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('"\\u001b]0;title\\u0007\\u009b1m" = 1\n')
+    monkeypatch.setattr(sys, "argv", ["spazio", "doctor", "--config", str(file)])
+    assert main() == 2
+    shown = capsys.readouterr().err
+    assert "there is no such setting" in shown
+    assert harmless(shown)
 
 
 def test_a_table_of_the_history_shows_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,7 @@ _HEADERS = {
 }
 _STATIC = Path(__file__).with_name("static")
 _BODY_BYTES = 64 << 10
+_BODY_SECONDS = 10.0  # until a body is whole
 _SHARED_SECONDS = 1.0
 _NO_MODEL: tuple[type[Exception], ...] = (*errors.REQUEST_FAILED, codec.Refused)
 _QUERIES = 2  # at once; DuckDB uses all cores for each
@@ -217,8 +218,14 @@ async def _asked(request: web.Request, fields: dict[str, Any]) -> dict[str, Any]
     if request.content_type != "application/json":
         return _json({"error": f"send JSON: {{{wanted}}}"}, status=415)
     try:
-        content = json.loads(await request.read())
+        async with asyncio.timeout(_BODY_SECONDS):
+            body = await request.read()
+        content = json.loads(body)
         given = {name: content[name] for name in fields}
+    except TimeoutError:
+        late = _json({"error": f"the body did not come within {_BODY_SECONDS:.0f} s"}, status=408)
+        late.force_close()
+        return late
     except (ValueError, LookupError, TypeError, RecursionError, ConnectionError):  # the last: the client is gone
         given = {}
     if not given or not all(isinstance(given[name], kind) for name, kind in fields.items()):

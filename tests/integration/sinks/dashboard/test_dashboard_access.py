@@ -1,5 +1,6 @@
 """Whom the dashboard's server lets in, and what its pages may load."""
 
+import asyncio
 from pathlib import Path
 
 import aiohttp
@@ -8,6 +9,7 @@ from nats.aio.client import Client
 
 from schemas.sections.dashboard import Dashboard
 from schemas.settings import Settings, SettingsError
+from sinks.dashboard import web as dashboard
 from sinks.dashboard.access import Access
 from tests.support.dashboard.pages import served
 
@@ -73,6 +75,22 @@ async def test_a_cookie_holds_over_a_restart_and_ends_with_its_token(
         file.write_text(token)
         async with served(client, settings, token_file=file) as address, web.get(f"{address}/api/about") as answer:
             assert answer.status == status
+
+
+async def test_a_body_that_does_not_come_ends_the_connection(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard, "_BODY_SECONDS", 0.1)
+    async with served(client, settings) as address:
+        host, port = address.removeprefix("http://").rstrip("/").split(":")
+        for path in ("query", "recording"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            head = f"POST /api/{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+            writer.write(f"{head}Content-Length: 99\r\n\r\n{{".encode())
+            async with asyncio.timeout(60):
+                answer = await reader.read()  # to the end of the connection
+            assert answer.startswith(b"HTTP/1.1 408 ")
+            writer.close()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "example.org"])  # refused

@@ -41,9 +41,9 @@ def check(backup: Reader) -> None:
     Raises:
         Damaged: It lacks something, names a stream of another prefix, or has no entry for a stream.
     """
-    said: dict[str, Any] = backup.about
+    content: dict[str, Any] = backup.about
     try:
-        about = _About.model_validate(said)
+        about = _About.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

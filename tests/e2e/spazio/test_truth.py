@@ -78,10 +78,10 @@ def descendants(ancestor: int) -> set[int]:
             parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue  # it ended meanwhile
-    found = {ancestor}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
+    descendants = {ancestor}
+    while more := {pid for pid, parent in parents.items() if parent in descendants} - descendants:
+        descendants |= more
+    return descendants
 
 
 def runs(pid: int) -> bool:

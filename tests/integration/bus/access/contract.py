@@ -58,8 +58,8 @@ def requests_of_the_server() -> list[str]:
     Go keeps texts without an end between them, so letters of the next one may follow.
     """
     program = Path(server.find().path).read_bytes()
-    found = {text.decode() for text in re.findall(rb"\$JS\.API\.([A-Z.]{2,}(?:[*>][A-Z.*>]*)?)", program)}
-    return sorted(found)
+    requests = {text.decode() for text in re.findall(rb"\$JS\.API\.([A-Z.]{2,}(?:[*>][A-Z.*>]*)?)", program)}
+    return sorted(requests)
 
 
 def is_of(request: str, text: str) -> bool:

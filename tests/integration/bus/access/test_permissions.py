@@ -37,10 +37,10 @@ async def states(admin: Connection) -> dict[str, tuple[int, int, int]]:
 
 
 def test_every_request_that_the_server_knows_is_tried() -> None:
-    known = requests_of_the_server()
-    assert len(known) > 40
+    requests = requests_of_the_server()
+    assert len(requests) > 40
     tried = {subject.removeprefix("$JS.API.") for subject in API}
-    assert [each for each in known if not any(is_of(verb, each) for verb in tried)] == []
+    assert [each for each in requests if not any(is_of(verb, each) for verb in tried)] == []
 
 
 def test_the_agent_of_a_node_publishes_four_kinds_and_facts_are_none_of_them() -> None:

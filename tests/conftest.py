@@ -37,6 +37,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Collect everything at the end: DuckDB's bindings report what is left, behind the last line of pytest."""
+    gc.unfreeze()
+
+
 class NatsServer(Natsd):
     """A server as `spazio up` starts its own."""
 

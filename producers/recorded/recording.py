@@ -106,9 +106,10 @@ class Recording:
         return int(row[0])
 
     def leave_out_model(self, features: Sequence[str], *, ratios: bool) -> str:
-        """Exclude the recorded global model if it has other features or units; return what it has, empty: it stays.
+        """Exclude the recorded global model if it has other features or units; return what these are, empty: the same.
 
-        A processor ignores such a model, so all nodes of the replay would lack one.
+        A processor ignores such a model, so all nodes of the replay would lack one. They would too if models were
+        recorded, and no global one: a short history may have no more.
 
         Args:
             features: Features of the replay's model.
@@ -125,7 +126,7 @@ class Recording:
         rows = self._connection.execute(query, [files]).fetchall()
         recorded = {",".join(names) + (" in ratios" if relative else "") for names, relative in rows}
         others = sorted(recorded - {",".join(features) + (" in ratios" if ratios else "")})
-        if others:
+        if others or not recorded:
             del self._tables["model"]
             self.kinds.remove("model")
         return " and ".join(others)

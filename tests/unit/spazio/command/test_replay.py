@@ -83,6 +83,14 @@ def test_a_model_of_the_same_features_in_other_units_is_left_out(tmp_path: Path,
         assert opened.leave_out_model(["cpu", "memory"], ratios=not ratios)
 
 
+def test_a_history_without_a_global_model_makes_one(tmp_path: Path) -> None:
+    folder = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=4))
+    with recording.opened([folder], Replay.model_validate(SIZES), tmp_path / "work") as opened:
+        assert "model" in opened.kinds
+        assert opened.leave_out_model(["cpu", "memory"], ratios=False) == ""
+        assert "model" not in opened.kinds
+
+
 def test_shifted_times_keep_their_distances(tmp_path: Path) -> None:
     folder = history(tmp_path / "history", telemetry.recording(nodes=2, seconds=4))
     kept, moved = read(folder, folder=tmp_path), read(folder, folder=tmp_path, shift_us=5_000_000)

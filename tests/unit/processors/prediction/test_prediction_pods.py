@@ -50,7 +50,8 @@ def test_a_new_pod_of_a_known_workload_starts_warm(sibling: str, behind: int) ->
     assert (newest.reclaimable.cpu > 0.3) != cold
 
 
-@pytest.mark.parametrize("model", ["calibrated", "n_sigma", "pods_n_sigma", "resource_central", "koordinator"])
+@pytest.mark.cases
+@pytest.mark.parametrize("model", PEAK_MODELS)
 def test_what_a_newcomer_with_a_past_will_use_is_not_given_away(model: str) -> None:
     messages = [facts("old", -1000, node="first", requests={"cpu": 1.0, "memory": 1e9})]
     for second in range(160):

@@ -182,8 +182,8 @@ class Http(Section):
     port: Port = Field(
         9470,
         description="Port of /metrics, /healthz, /readyz and /targets. 0: any free port. Under `up` the metrics sink "
-        "gets this port and the other services those behind it, as docs/operations.md lists; one that is in use is "
-        "replaced by any free one.",
+        "gets this port, which must be free, and the other services those behind it, as docs/operations.md lists; of "
+        "these, one that is in use is replaced by any free one.",
     )
     config_file: Path | None = Field(
         None,

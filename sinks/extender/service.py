@@ -75,7 +75,7 @@ async def run(
     publisher = DecisionPublisher(client, names, health, timeout_seconds=settings.nats.request_timeout_seconds)
     ledger = Ledger(publisher.publish)
     followed = Followed(client, settings, cluster_state, ledger.bound)
-    services = [followed.run(), publisher.run(), _count(cluster_state, ledger, health)]
+    services = [followed.run(), publisher.run(), _count(cluster_state, ledger, health, settings.cache.expiry_seconds)]
     if requeues and api is not None and own.mode != "shadow":
         services.append(_requeue(api, own, cluster_state, waiting, followed.ready))
     async with asyncio.TaskGroup() as group, AsyncExitStack() as stack:
@@ -136,9 +136,13 @@ async def _ready(followed: Followed, health: Health) -> None:
     health.recover("extender")
 
 
-async def _count(cluster_state: ClusterState, ledger: Ledger, health: Health) -> None:
-    """Keep gauges and health current, and remove lapsed reservations and unused rows."""
-    silent, swept = False, time.monotonic()
+async def _count(cluster_state: ClusterState, ledger: Ledger, health: Health, expiry_seconds: float) -> None:
+    """Keep gauges and health current, and remove lapsed reservations and unused rows.
+
+    What a bucket has from before a pause counts as missing only once agents have had the time to report.
+    """
+    silent, began = False, time.monotonic()
+    swept = began
     while True:
         await asyncio.sleep(_COUNT_SECONDS)
         now_us = time.time_ns() // 1000
@@ -152,7 +156,8 @@ async def _count(cluster_state: ClusterState, ledger: Ledger, health: Health) ->
         counts = cluster_state.counts(now_us)
         for state, number in counts.items():
             NODES.labels(state).set(number)
-        if (is_silent := bool(sum(counts.values())) and not counts["fresh"]) != silent:
+        is_silent = bool(sum(counts.values())) and not counts["fresh"]
+        if is_silent != silent and (silent or time.monotonic() - began > expiry_seconds):
             silent = is_silent
             if silent:
                 health.degrade("telemetry", "no node reports; check agents, processors and the cache sink")

@@ -7,7 +7,6 @@ Checks change nothing.
 import asyncio
 import contextlib
 import json
-import os
 import re
 import socket
 import threading
@@ -29,7 +28,7 @@ from schemas.settings import Settings
 from spazio.service import addresses, host
 from spazio.service.composition import machine
 from spazio.service.host import Finding
-from spazio.terminal import clean, contradiction, readiness, retention
+from spazio.terminal import clean, contradiction, letters, readiness, retention
 
 _SECONDS = 3.0
 _PROBE_SECONDS = 0.8  # for connecting, for the greeting and for all streams, within the 3 s of all checks
@@ -74,6 +73,7 @@ def checks(settings: Settings) -> Checks:
         "names": partial(names, settings),
         retention.NAME: partial(retention.check, settings, _PROBE_SECONDS),
         "pipeline": partial(pipeline, settings),
+        letters.NAME: partial(letters.check, settings, _PROBE_SECONDS),
         readiness.NAME: partial(readiness.check, settings, _PROBE_SECONDS),
         "nodes": partial(contradiction.check, settings, _PROBE_SECONDS),
     }
@@ -224,7 +224,7 @@ def _too_old(version: str) -> bool:
 def pipeline(settings: Settings) -> Finding:
     """Look for a running `spazio up` on this data folder."""
     pids = addresses.read(settings).get("pids")
-    alive = {name for name, pid in pids.items() if _is_alive(pid)} if isinstance(pids, dict) else set()
+    alive = {name for name, pid in pids.items() if addresses.is_alive(pid)} if isinstance(pids, dict) else set()
     if "up" not in alive:
         left = "; addresses.json is left from one that was killed" if pids else ""
         cost, remedy = "nothing is measured, unless services run separately", "start `spazio up`"
@@ -234,19 +234,12 @@ def pipeline(settings: Settings) -> Finding:
         return Finding(
             "pipeline", False, f"not running: {', '.join(sorted(ended))}", cost, "read the output of `spazio up`"
         )
-    hung = addresses.read(settings).get("hung")
-    killed = [f"{name} {times}" for name, times in hung.items()] if isinstance(hung, dict) else []
-    restarts = f"; restarted because they hung: {', '.join(killed)}" if killed else ""
-    return Finding("pipeline", True, f"`spazio up` runs: {', '.join(sorted(alive))}{restarts}")
+    content = addresses.read(settings)
+    again = _times("restarted", content.get("restarts")) + _times("of these because they hung", content.get("hung"))
+    return Finding("pipeline", True, f"`spazio up` runs: {', '.join(sorted(alive))}{again}")
 
 
-def _is_alive(pid: object) -> bool:
-    if not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (ProcessLookupError, OverflowError):
-        return False
-    return True
+def _times(what: str, counts: object) -> str:
+    """Return how often something happened to services, as the end of a sentence; empty: never."""
+    listed = ", ".join(f"{name} {times}" for name, times in counts.items()) if isinstance(counts, dict) else ""
+    return f"; {what}: {listed}" if listed else ""

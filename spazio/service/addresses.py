@@ -1,6 +1,7 @@
 """`addresses.json`: the addresses of a running `spazio up`, for scripts and for other commands."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
@@ -35,6 +36,19 @@ def read(settings: Settings) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def is_alive(pid: object) -> bool:
+    """Tell whether a process of the file runs; of what is no process id, nothing does."""
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
 
 
 def targets(settings: Settings) -> list[Target]:

@@ -20,8 +20,10 @@ def check(settings: Settings, seconds: float) -> Finding:
         settings: All settings; the data folder names the services.
         seconds: Time limit for each.
     """
-    services = addresses.read(settings).get("services")
-    if not isinstance(services, dict) or not services:
+    content = addresses.read(settings)
+    services, pids = content.get("services"), content.get("pids")
+    killed = isinstance(pids, dict) and not addresses.is_alive(pids.get("up"))
+    if not isinstance(services, dict) or not services or killed:
         return Finding(NAME, None, "not checked: no `spazio up` runs", "their problems stay unknown", "see pipeline")
     problems = [problem for name, address in sorted(services.items()) for problem in _problems(name, address, seconds)]
     if problems:

@@ -9,18 +9,18 @@ from bus.api import request
 from bus.client import Client
 
 _LETTERS = 30
-_MOST_TRIED = 2 * _LETTERS
 _TEXT_BYTES = 400
 _HEX_BYTES = 64
 
 
-async def read(client: Client, stream: str, timeout_seconds: float) -> dict[str, Any]:
+async def read(client: Client, stream: str, timeout_seconds: float, most: int = _LETTERS) -> dict[str, Any]:
     """Return their number, for how many seconds they are kept (0: without end), and the newest, newest first.
 
     Args:
         client: Connection.
         stream: Name of their stream.
         timeout_seconds: Time limit of a request.
+        most: Letters to return.
 
     Raises:
         NotFound: There is no such stream.
@@ -31,8 +31,8 @@ async def read(client: Client, stream: str, timeout_seconds: float) -> dict[str,
     deleted = frozenset(state.get("deleted") or ())
     present = (each for each in range(state["last_seq"], state["first_seq"] - 1, -1) if each not in deleted)
     letters: list[dict[str, Any]] = []
-    for sequence in islice(present, _MOST_TRIED):
-        if len(letters) == _LETTERS:
+    for sequence in islice(present, 2 * most):
+        if len(letters) == most:
             break
         try:
             letter = await js.get_msg(stream, sequence, direct=True)

@@ -166,6 +166,8 @@ def test_a_pipeline_is_well_while_all_its_processes_live(tmp_path: Path) -> None
     pids: dict[str, object] = dict.fromkeys(["up", "nats", *machine.NAMES], os.getpid())
     addresses.write(tmp_path, {"pids": pids})
     assert doctor.pipeline(settings).ok is True
+    addresses.write(tmp_path, {"pids": pids, "restarts": {"nats": 2, "cache": 1}, "hung": {"cache": 1}})
+    assert doctor.pipeline(settings).detail.endswith("restarted: nats 2, cache 1; of these because they hung: cache 1")
     ended = subprocess.Popen(["true"])
     ended.wait()
     for gone in (ended.pid, 0, -1, 1 << 70, "7", None):

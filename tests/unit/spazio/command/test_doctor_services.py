@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,12 @@ from nats.aio.client import Client
 
 from bus import server
 from bus.accounting import retention as held
+from bus.publishing import dead
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import addresses
-from spazio.terminal import readiness, retention
+from spazio.terminal import letters, readiness, retention
 
 
 def given(folder: Path, **flags: str) -> Settings:
@@ -62,6 +64,23 @@ def test_durations_are_in_words(seconds: float, words: str) -> None:
     assert retention.duration(seconds) == words
 
 
+async def test_dead_letters_are_named_with_the_newest_while_it_is_new(client: Client, settings: Settings) -> None:
+    finding = await asyncio.to_thread(letters.check, settings, 2)
+    assert (finding.ok, finding.detail) == (True, "none: no message was refused lately")
+    for number in (1, 2):
+        letter = dead.Letter(Names().node("samples", "a"), b"x", f"it is odd {number}", "process", f"dead:{number}")
+        await dead.store(client, Names(), letter, timeout_seconds=2)
+    finding = await asyncio.to_thread(letters.check, settings, 2)
+    assert finding.ok is None
+    assert finding.detail.startswith("2 kept; the newest, of 20")
+    assert finding.detail.endswith("Z, came on spazio.samples.a: it is odd 2")
+
+
+def test_without_a_server_dead_letters_are_not_looked_for(tmp_path: Path) -> None:
+    settings = given(tmp_path, nats_url=f"nats://127.0.0.1:{server.free_port(0)}")
+    assert letters.check(settings, 0.3).detail.startswith("not checked")
+
+
 @contextmanager
 def answering(status: int, body: bytes) -> Iterator[str]:
     """Answer every request alike; yields the address."""
@@ -97,6 +116,10 @@ def test_problems_that_services_report_are_repeated_with_the_name_of_the_service
     finding = readiness.check(settings, 1)
     assert finding.ok is False
     assert "does not answer" in finding.detail
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    addresses.write(tmp_path, {"services": {"cache": well}, "pids": {"up": ended.pid}})
+    assert readiness.check(settings, 1).ok is None
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"problems": 3}', b"\xff"])

@@ -1,0 +1,37 @@
+"""The doctor's words on messages that were refused."""
+
+import asyncio
+import time
+from typing import Any
+
+from bus import connection, errors
+from schemas.settings import Settings
+from schemas.subject import Names
+from sinks.dashboard.feed import dead_letters
+from spazio.service.host import Finding
+
+NAME = "dead letters"
+_RECENT_SECONDS = 3600
+
+
+def check(settings: Settings, seconds: float) -> Finding:
+    """Ask the server for the dead letters that it keeps, for so many seconds at most."""
+    cost = "what they hold is missing everywhere"
+    try:
+        kept = asyncio.run(_read(settings, seconds))
+    except (errors.BusError, TimeoutError, OSError, ValueError, LookupError):
+        return Finding(NAME, None, "not checked: no server answers", cost, "start one with `spazio up`")
+    if not kept["newest"]:
+        return Finding(NAME, True, "none: no message was refused lately")
+    newest = kept["newest"][0]
+    at = (newest["at"] or 0) / 1e6
+    hour = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+    detail = f"{kept['count']} kept; the newest, of {hour}, came on {newest['subject']}: {newest['reason']}"
+    if time.time() - at > _RECENT_SECONDS:
+        return Finding(NAME, True, detail)
+    return Finding(NAME, None, detail, cost, "mend what sends them; the Pipeline page of the dashboard lists them")
+
+
+async def _read(settings: Settings, seconds: float) -> dict[str, Any]:
+    async with asyncio.timeout(seconds), connection.probe(settings, "spazio-doctor") as client:
+        return await dead_letters.read(client, Names(settings.prefix).dead_letters, seconds, most=1)

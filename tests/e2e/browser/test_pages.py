@@ -140,4 +140,7 @@ async def test_every_page_can_be_used_by_everybody_and_on_a_narrow_screen(
                 if violation["impact"] in ("serious", "critical")
             ]
             assert (overflow, serious, watched.complaints) == (0, [], []), path
+            await watched.page.locator("#help").click()
+            await expect(watched.page.locator("#keys dt").first).to_have_text("/")
+            assert "[object" not in await watched.page.locator("body").inner_text(), path
             await watched.page.close()

@@ -1,6 +1,10 @@
 """What a page in a real Chromium says of its connection, and that it rests while nobody sees it."""
 
 import asyncio
+import json
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,8 @@ from prometheus_client import REGISTRY
 
 from schemas.settings import Settings
 from sinks.history import view
+from spazio.service import addresses
+from tests.conftest import NatsServer
 from tests.support.dashboard.browsing import CHROMIUM, opened
 from tests.support.dashboard.pages import cache, rows, served
 
@@ -87,6 +93,31 @@ async def test_a_page_that_nobody_sees_gets_no_events_and_goes_on_when_it_is_see
         await live(watched.page)
         await expect(watched.page.locator(".card strong").first).to_have_text("5")
         assert watched.complaints == []
+
+
+async def test_a_page_says_that_a_server_hangs_until_it_goes_on(
+    browser: Browser, nats_server: NatsServer, settings: Settings
+) -> None:
+    view.create(settings.history_dir)
+    options = {"nats-url": nats_server.url, "data-dir": str(settings.data.dir), "dashboard-port": "0"}
+    arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "spazio", "sink", "dashboard", *arguments)
+    try:
+        note = settings.data.dir / "run" / addresses.DASHBOARD
+        async with asyncio.timeout(20):
+            while True:
+                if note.exists():
+                    break
+                await asyncio.sleep(0.05)
+        page = (await opened(browser, json.loads(note.read_text())["http"].rstrip("/"), "node/n1")).page
+        await live(page)
+        os.kill(process.pid, signal.SIGSTOP)
+        await expect(page.locator("#connection")).to_contain_text("disconnected for")
+        os.kill(process.pid, signal.SIGCONT)
+        await live(page)
+    finally:
+        process.kill()
+        await process.wait()
 
 
 @pytest.mark.parametrize(

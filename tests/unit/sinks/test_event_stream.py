@@ -4,11 +4,41 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
+import pytest
 from aiohttp import web
 
+from sinks.dashboard import event_stream
 from sinks.dashboard.event_stream import EventStreams
 
 _HANGING_SECONDS = 30.0
+
+
+async def test_a_stream_without_events_sends_pings_that_scripts_can_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "_PING_SECONDS", 0.0)
+    monkeypatch.setattr(event_stream, "_LOOK_SECONDS", 0.01)
+    streams = EventStreams(1, {})
+
+    async def silence() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    async def follow(request: web.Request) -> web.StreamResponse:
+        return await streams.send(request, silence())
+
+    app = web.Application()
+    app.router.add_get("/", follow)
+    app.on_shutdown.append(streams.close)
+    runner = web.AppRunner(app, handle_signals=False)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0]
+    try:
+        async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/") as page:
+            async with asyncio.timeout(_HANGING_SECONDS):
+                for _ in range(2):
+                    await page.content.readuntil(b"event: ping\ndata: {}\n\n")
+    finally:
+        await runner.cleanup()
 
 
 async def test_a_server_that_ends_waits_for_no_page_that_stays_open() -> None:

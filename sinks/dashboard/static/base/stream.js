@@ -1,6 +1,8 @@
 // Requests to the server: events with their state, queries of the history, JSON.
 
 const AGAIN_SECONDS = 1.5;
+const SILENT_SECONDS = 8; // the server sends something every three seconds (event_stream.py)
+const REFUSAL_SECONDS = 5;
 
 // The server does not answer, or does not let this page in; the message says which.
 export class Unreachable extends Error {}
@@ -11,8 +13,8 @@ async function answered(path, options) {
   return answer;
 }
 
-export async function get(path) {
-  const answer = await answered(path);
+export async function get(path, options) {
+  const answer = await answered(path, options);
   if (!answer.ok) throw new Error(`${answer.status}: ${(await answer.text()).trim()}`);
   return answer.json();
 }
@@ -49,10 +51,10 @@ export async function rows(sql) {
   return Object.assign(found, { truncated: answer.truncated });
 }
 
-// Why a page gets no events: the text of a server that refuses it, or empty if there is no server.
+// Why a page gets no events: the text of a server that refuses it, or empty if no server answers.
 export async function refusal() {
   try {
-    return (await get("/api/about")).refusal ?? "";
+    return (await get("/api/about", { signal: AbortSignal.timeout(REFUSAL_SECONDS * 1000) })).refusal ?? "";
   } catch (error) {
     return error instanceof Unreachable && error.message === "the server does not answer" ? "" : error.message;
   }
@@ -80,26 +82,37 @@ export function repeat(load, seconds) {
   };
 }
 
-// Follows events until `close`, except while the page is hidden; connects again by itself, and reports "connecting", "live"
-// or "disconnected".
+// Follows events until `close`, except while the page is hidden; connects again by itself, also to a server that has sent
+// nothing for a while, and reports "connecting", "live" or "disconnected".
 export function follow(path, handlers, report) {
   let source = null;
   let timer = 0;
+  let watch = 0;
+  let heard = 0;
+  const hear = () => { heard = performance.now(); };
   const end = () => {
     clearTimeout(timer);
+    clearInterval(watch);
     source?.close();
     source = null;
   };
+  const lose = () => {
+    end();
+    report("disconnected");
+    timer = setTimeout(open, AGAIN_SECONDS * 1000);
+  };
   const open = () => {
+    hear();
+    watch = setInterval(() => { if (performance.now() - heard > SILENT_SECONDS * 1000) lose(); }, 1000);
     source = new EventSource(path);
     source.onopen = () => report("live");
-    source.onerror = () => {
-      end();
-      report("disconnected");
-      timer = setTimeout(open, AGAIN_SECONDS * 1000);
-    };
+    source.onerror = lose;
+    source.addEventListener("ping", hear);
     for (const [name, handle] of Object.entries(handlers)) {
-      source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
+      source.addEventListener(name, (event) => {
+        hear();
+        handle(JSON.parse(event.data));
+      });
     }
   };
   const seen = () => {

@@ -37,6 +37,9 @@ _READING = _NESTING | {
     duckdb.StatementType.DELETE,
     duckdb.StatementType.MERGE_INTO,
 }
+# They answer with rows; a PIVOT is several statements.
+_ANSWERED = _NESTING | {duckdb.StatementType.SELECT, duckdb.StatementType.CALL, duckdb.StatementType.PRAGMA}
+_VIEWS = "SELECT view_name FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal AND NOT temporary"
 _COPY = re.compile(r"\bcopy\b", re.IGNORECASE)
 
 
@@ -73,3 +76,29 @@ def check(statement: duckdb.Statement) -> None:
     if statement.type not in _READING or nested_copy:
         name = "COPY" if nested_copy else statement.type.name
         raise duckdb.PermissionException(f"Permission Error: {name} may write files or load code")
+
+
+def keep_history(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> None:
+    """Refuse to drop or alter a view of the history: that would be reported as done, and only hide it here.
+
+    Raises:
+        duckdb.PermissionException: The statement names such a view.
+    """
+    if statement.type not in (duckdb.StatementType.DROP, duckdb.StatementType.ALTER):
+        return
+    views = {str(name).casefold() for (name,) in connection.execute(_VIEWS).fetchall()}
+    if named := sorted(views.intersection(re.findall(r"\w+", statement.query.casefold()))):
+        raise duckdb.PermissionException(f"Permission Error: {named[0]} is of the history, which statements only read")
+
+
+def check_answer(statement: duckdb.Statement) -> None:
+    """Refuse a statement without rows, where each statement has a database of its own that ends with it.
+
+    Raises:
+        duckdb.PermissionException: It would be reported as done, and change nothing for the next one.
+    """
+    if statement.type not in _ANSWERED:
+        name = statement.type.name
+        raise duckdb.PermissionException(
+            f"Permission Error: {name} gives no rows, and statements only read the history"
+        )

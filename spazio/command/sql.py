@@ -4,7 +4,6 @@ import contextlib
 import csv
 import io
 import json
-import re
 import shutil
 import sys
 import tempfile
@@ -28,7 +27,6 @@ _HELP = """\
 _LEAVING = ("quit", "exit", ".quit", ".exit", ".q")
 _COMMANDS = (".tables", ".help")
 _NO_COMMAND = "there is no {}; .help lists the commands"
-_HISTORY = "SELECT view_name FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal AND NOT temporary"
 
 Form = Literal["table", "csv", "json", "parquet"]
 # Prints rows.
@@ -158,7 +156,7 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, 
         for statement in connection.extract_statements(text):
             if not unrestricted:
                 sandbox.check(statement)
-                _keep_history(connection, statement)
+                sandbox.keep_history(connection, statement)
             try:
                 _print(connection, statement.query, output)
             except duckdb.IOException:
@@ -171,19 +169,6 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, 
         clean.complain(error)
         return False
     return True
-
-
-def _keep_history(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> None:
-    """Refuse to drop or alter a view of the history: that would be reported as done, and only hide it here.
-
-    Raises:
-        duckdb.PermissionException: The statement names such a view.
-    """
-    if statement.type not in (duckdb.StatementType.DROP, duckdb.StatementType.ALTER):
-        return
-    views = {str(name).casefold() for (name,) in connection.execute(_HISTORY).fetchall()}
-    if named := sorted(views.intersection(re.findall(r"\w+", statement.query.casefold()))):
-        raise duckdb.PermissionException(f"Permission Error: {named[0]} is of the history, which statements only read")
 
 
 def _print(connection: duckdb.DuckDBPyConnection, query: str, output: _Output) -> None:

@@ -42,8 +42,8 @@ class Folder:
     """The history in a folder.
 
     To create the views takes ten times as long as to answer most questions with them, so statements that only select
-    share one database; each has a cursor of its own, and none waits for another. A statement that may change the
-    database (`CREATE`, `SET`) gets its own, which ends with it.
+    share one database; each has a cursor of its own, and none waits for another. A statement of another type that has
+    rows (`PRAGMA`, `EXPLAIN ANALYZE`) might change the database, and gets its own, which ends with it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -91,6 +91,8 @@ def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> duckdb.Sta
     if len(parsed) != 1:
         raise Unanswerable(f"one statement is answered at a time; this text has {len(parsed)}")
     sandbox.check(parsed[0])
+    sandbox.keep_history(connection, parsed[0])
+    sandbox.check_answer(parsed[0])
     return parsed[0]
 
 

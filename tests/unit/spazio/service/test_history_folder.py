@@ -28,12 +28,40 @@ def test_no_statement_changes_what_another_one_sees(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert ask(folder, "SELECT count(*) FROM node_now") == [[3]]
     threads = ask(folder, "SELECT current_setting('threads')")
-    for changing in ("DROP VIEW node_now", "CREATE TABLE mine AS SELECT 1", "SET threads = 77"):
+    for changing in ("EXPLAIN ANALYZE DROP VIEW node_now", "EXPLAIN ANALYZE CREATE TABLE mine AS SELECT 1"):
         folder.query(changing, rows=1, seconds=5)
     assert ask(folder, "SELECT count(*) FROM node_now") == [[3]]
     assert ask(folder, "SELECT current_setting('threads')") == threads
     with pytest.raises(Unanswerable, match="mine does not exist"):
         ask(folder, "FROM mine")
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("DROP VIEW node_now", "node_now is of the history, which statements only read"),
+        ("ALTER VIEW Node_Now RENAME TO n", "node_now is of the history, which statements only read"),
+        ("DROP VIEW IF EXISTS mine", "DROP gives no rows"),
+        ("SET memory_limit = '9GB'", "SET gives no rows"),
+        ("CREATE TABLE mine AS SELECT 1", "CREATE gives no rows"),
+        ("BEGIN", "TRANSACTION gives no rows"),
+    ],
+)
+def test_a_statement_without_rows_is_refused_and_not_reported_as_done(
+    tmp_path: Path, statement: str, reason: str
+) -> None:
+    write(tmp_path, 1)
+    with pytest.raises(Unanswerable, match=reason):
+        ask(Folder(tmp_path), statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["PRAGMA version", "EXPLAIN SELECT 1", "DESCRIBE node_now", "PIVOT (FROM range(1) AS t(a)) ON a USING count(*)"],
+)
+def test_every_statement_with_rows_is_answered(tmp_path: Path, statement: str) -> None:
+    write(tmp_path, 1)
+    assert ask(Folder(tmp_path), statement)
 
 
 def test_views_that_are_created_again_are_used_at_the_next_question(tmp_path: Path) -> None:

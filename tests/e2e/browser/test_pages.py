@@ -22,6 +22,14 @@ PAGES = {
     "light": (ADDING, "node/n1", "model", "placement", "placement/shop/web", "predictions", "pipeline", "sql"),
     "dark": (ADDING, "node/n1", "model", "pipeline"),
 }
+AXIS = """async (value) => {
+  const { Chart } = await import("/static/chart/chart.js");
+  const element = document.body.appendChild(document.createElement("div"));
+  const chart = new Chart(element, { title: "", series: [{}], format: String });
+  chart.set([[1, 2], [value, value]], [1, 2]);
+  await new Promise(requestAnimationFrame);
+  return chart.plot.scales.y.max;
+}"""
 
 pytestmark = [
     pytest.mark.slow,
@@ -93,16 +101,20 @@ async def test_a_node_is_shown_live(browser: Browser, client: Client, settings: 
     names, block = Names(), telemetry.block("n1", 0)
     async with served(client, settings) as address:
         watched = await opened(browser, address, "node/n1?range=60")
-        await expect(watched.page.locator(".note", has_text="Waiting for this node")).to_be_visible()
+        unknown, charts = watched.page.locator(".note", has_text="No node of this name"), watched.page.locator(".plots")
+        await expect(unknown).to_be_visible()
+        await expect(charts).to_be_hidden()
         (row,) = rows(1, names=["n1"])
         await client.publish(names.node("samples", "n1"), codec.encode(block))
         await client.publish(names.node("availability", "n1"), codec.encode(row.model_copy(update={"lower": 17.0})))
         await expect(watched.page.locator(".facts dd").first).to_have_text("17")
-        await expect(watched.page.locator(".note", has_text="Waiting for this node")).to_have_count(0)
+        await expect(watched.page.locator(".note", has_text="Waiting for this node").or_(unknown)).to_have_count(0)
+        await expect(charts).to_be_visible()
         assert await watched.page.locator("figure canvas").count() == 11
         figure = watched.page.locator("figure", has=watched.page.locator(".u-title", has_text="Pods that fit"))
         newest = figure.locator(".u-series", has_text="at least").locator(".u-value")
         await expect(newest).to_have_text("17.0")  # without a pointer over the chart
+        assert [await watched.page.evaluate(AXIS, value) for value in (None, 0, 0.5)] == [1, 1, 0.54]
         assert watched.complaints == []
 
 

@@ -19,8 +19,9 @@ function times(_, splits) {
 }
 
 export class Chart {
-  // series: [{label, colour, width, dash, fill, band, points}]; band names the series below it.
-  constructor(element, { title, series, format, height = 170, min, max, floor = 1e-6, binary = false, stacked = false, shade = () => [], brush }) {
+  // series: [{label, colour, width, dash, fill, band, points}]; band names the series below it. The axis of values goes up to
+  // `floor` at least; without one it goes to 1 where all values are 0 or there is none, so that its labels differ.
+  constructor(element, { title, series, format, height = 170, min, max, floor, binary = false, stacked = false, shade = () => [], brush }) {
     this.element = element;
     this.options = { title, series, format, height, min, max, floor, binary, stacked, shade, brush };
     this.data = [[], ...series.map(() => [])];
@@ -36,7 +37,7 @@ export class Chart {
       title, height, width: Math.max(200, this.element.clientWidth), padding: [null, 36, null, null],
       legend: { live: true },
       cursor: { sync: { key: "spazio" }, drag: { x: true, y: false, setScale: false }, points: { size: 5 } },
-      scales: { x: { time: true, range: (_, low, high) => this.range ?? [low, high] }, y: { range: (_, low, high) => [min ?? Math.min(0, low ?? 0), max ?? Math.max((high ?? 0) * 1.08, floor)] } },
+      scales: { x: { time: true, range: (_, low, high) => this.range ?? [low, high] }, y: { range: (_, low, high) => [min ?? Math.min(0, low ?? 0), max ?? Math.max((high ?? 0) * 1.08, floor ?? (high ? 0 : 1))] } },
       axes: [{ ...axis, space: 70, size: 34, values: times }, { ...axis, size: 72, values: (_, values) => values.map((value) => trimmed(format(value))), ...(binary ? { incrs: POWERS_OF_TWO } : {}) }],
       series: [{ value: (_, at) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) }, ...series.map((each, at) => ({
         label: each.label,

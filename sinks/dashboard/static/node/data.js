@@ -24,6 +24,7 @@ export class NodeData {
     this.machine = {};
     this.answers = [];
     this.failure = "";
+    this.reported = false; // whether anything of the node has come, of the history or live
     this.dirty = true;
     this.asked = 0;
   }
@@ -48,6 +49,7 @@ export class NodeData {
       this.newest.availability ??= newest ?? null; // until the next live one, which comes within four seconds
       this.join();
       this.answers = answers;
+      this.reported ||= answers.some((answer) => (answer.times ?? answer).length > 0);
       this.failure = "";
     } catch (error) {
       if (asked !== this.asked) return;
@@ -77,6 +79,7 @@ export class NodeData {
     };
     return Object.fromEntries(Object.entries(taking).map(([kind, take]) => [kind, (message) => {
       take(message);
+      this.reported = true;
       this.dirty = true;
     }]));
   }

@@ -57,6 +57,7 @@ export function open(main, { argument: node, search, report, go, keep, about }) 
     replace(head, h("h1", {}, node), h("a", { class: "quiet", href: go("cluster", "", { node }) }, "in the cluster"),
       h("dl", { class: "facts" }, facts(data).map(([title, text]) => h("div", {}, h("dt", {}, title), h("dd", {}, text)))));
     replace(message, ...notes(data));
+    plots.hidden = !data.reported;
     if (!data.dirty && view.from) return;
     data.dirty = false;
     charts.draw(...range());
@@ -119,7 +120,10 @@ function facts({ newest: { availability, reject }, machine, predictions }) {
   return found;
 }
 
-function notes({ failure, answers, newest: { availability } }) {
+function notes({ failure, answers, reported, newest: { availability } }) {
+  if (!failure && !reported && answers.length) {
+    return [note("wait", "No node of this name is known", "The history has nothing of it in this range or in the last hour, and no agent reports under this name. The page shows it as soon as one does.")];
+  }
   return [failure ? note("quiet-note", "No history", failure) : shortened(...answers),
     availability ? null : note("wait", "Waiting for this node", "It shows when its agent publishes; a new node has its first number after about eight seconds."),
     availability && silence(availability) > SILENT_US ? note("error", "This node is silent", `Its last block is ${age(silence(availability) / 1e6)} old.`) : null,

@@ -31,7 +31,7 @@ export function open(main, { report }) {
         card("Processors", String(state.replicas?.length ?? 0), `${parts.length} parts`), card("Largest lag", whole(lag), "messages behind"),
         card("Services that answer", String(state.ledger?.length ?? 0), ""), card("Dead letters", whole(state.letters?.count), state.letters?.seconds ? `kept for ${age(state.letters.seconds)}` : "")),
       h("h2", {}, "Streams"), streams(state), h("h2", {}, "What became of the messages of the last hour"), ledger(accounts),
-      h("h2", {}, "Parts"), owners(parts), h("h2", {}, "Dead letters"), state.letters ? letters(state.letters) : null);
+      h("h2", {}, "Parts"), owners(parts), h("p", { class: "quiet" }, "No processor holds a part before its first message; ", h("code", {}, "spazio top --partitions"), " lists such parts, too."), h("h2", {}, "Dead letters"), state.letters ? letters(state.letters) : null);
   }
 
   const card = (title, number, text) => h("div", { class: "card" }, h("span", {}, title), h("strong", {}, number), h("small", {}, text));

@@ -218,6 +218,7 @@ async def test_the_pipeline_and_sql(browser: Browser, client: Client, settings: 
         listed = await shown(table(page, "Streams"), 0, 1)
         assert listed == [(name, whole((await js.stream_info(name)).state.messages)) for name, _ in listed]
         assert (NAMES.estimates, "7") in listed
+        await expect(page.get_by_text("No processor holds a part before its first message")).to_be_visible()
         await expect(page.locator(".card", has_text="Dead letters").locator("strong")).to_have_text("3")
         assert await shown(table(page, "Dead letters"), 2, 3) == [("no JSON", f"{size} B") for size in (2, 1, 0)]
         statement = "SELECT binding, count(*) AS nodes, sum(lower) AS room FROM node_now GROUP BY 1 ORDER BY 1"

@@ -115,6 +115,8 @@ async def test_a_node_is_shown_live(browser: Browser, client: Client, settings: 
         newest = figure.locator(".u-series", has_text="at least").locator(".u-value")
         await expect(newest).to_have_text("17.0")  # without a pointer over the chart
         assert [await watched.page.evaluate(AXIS, value) for value in (None, 0, 0.5)] == [1, 1, 0.54]
+        await watched.page.goto(f"{address}/#/cluster")
+        await expect(watched.page.locator("code", has_text="spazio doctor")).to_be_visible()  # no node reports yet
         assert watched.complaints == []
 
 

@@ -134,11 +134,11 @@ async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
         await page.get_by_label("SQL", exact=True).fill("SELECT 7 AS seven")
         await page.get_by_role("button", name="Run").click()
         status = page.get_by_role("status").last
-        await expect(status).to_contain_text("1 rows in")
+        await expect(status).to_contain_text("1 row in")
         async with page.expect_response(lambda response: response.request == held[0].request) as late:
             newer_shown.set()
         await (await late.value).finished()
         await page.evaluate("() => new Promise(requestAnimationFrame)")
         assert len(held) == 2
-        await expect(status).to_contain_text("1 rows in")
+        await expect(status).to_contain_text("1 row in")
         await expect(answer(page).locator("td")).to_have_text(["7"])

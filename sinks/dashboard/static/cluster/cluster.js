@@ -96,7 +96,7 @@ export function open(main, { search, report, go, keep, about }) {
 
   function emptiness(shown) {
     if (!cluster.loaded) return note("wait", "Reading the nodes…", "The first answer takes a second after the page is opened.");
-    if (!cluster.nodes.size) return note("wait", "No node reports yet", "An agent publishes a block each second, and the first number needs about eight seconds. `spazio doctor` shows what is missing.");
+    if (!cluster.nodes.size) return note("wait", "No node reports yet", ["An agent publishes a block each second, and the first number needs about eight seconds. ", h("code", {}, "spazio doctor"), " shows what is missing."]);
     if (!shown) return note("wait", "No node matches", `None of ${cluster.nodes.size} nodes matches “${view.text}”.`);
     return null;
   }

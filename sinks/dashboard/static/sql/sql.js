@@ -94,7 +94,8 @@ export function open(main, { search, keep, report }) {
       if (asked !== newest) return;
       answer = found;
       const seconds = ((performance.now() - began) / 1000).toFixed(2);
-      status.textContent = `${answer.rows.length}${answer.truncated ? " and more" : ""} rows in ${seconds} s`;
+      const count = answer.rows.length;
+      status.textContent = `${count}${answer.truncated ? " and more" : ""} ${count === 1 && !answer.truncated ? "row" : "rows"} in ${seconds} s`;
       show();
     } catch (error) {
       report(error instanceof Unreachable ? "disconnected" : "live");

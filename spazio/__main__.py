@@ -1,34 +1,46 @@
-"""Entry point: the agent starts without the command-line framework, all other commands with it."""
+"""Entry point: the agent starts without the command-line framework, all other commands with it.
+
+Imports take most of a command's first second, so all of ours are within `main`, which answers Ctrl-C.
+"""
 
 import sys
 
-from schemas.messages.base import RELEASE
-from schemas.settings import SettingsError
-from spazio.terminal import clean
-
-_BASE_HELP = f"""spazio {RELEASE}: streaming telemetry over NATS that says how many more pods fit on each node
+_BASE_HELP = """spazio {release}: streaming telemetry over NATS that says how many more pods fit on each node
 
 This installation has the node agent: `spazio agent --help` lists its options.
 All other commands need the extra cli: pip install 'spazio[cli]', or in a checkout pip install '.[cli]'.
 The extra all has what every command needs.
 """
+_INTERRUPTED = 130  # of a shell: 128 and the number of SIGINT
 
 
 def main() -> int:
     """Run `spazio COMMAND …` and return its exit status."""
-    arguments = sys.argv[1:]
+    try:
+        return _run(sys.argv[1:])
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _run(arguments: list[str]) -> int:
+    from schemas.settings import SettingsError
+
     try:
         if arguments[:1] == ["agent"]:
             from spazio.command import agent
 
             return agent.main(arguments[1:])
         if arguments == ["--version"]:
+            from schemas.messages.base import RELEASE
+
             print(f"spazio {RELEASE}")
             return 0
         from spazio import cli
 
         return cli.main()
     except SettingsError as error:
+        from spazio.terminal import clean
+
         many = "s" if len(error.faults) > 1 else ""
         sys.stderr.write(f"spazio: {len(error.faults)} fault{many} in the settings:\n")
         sys.stderr.writelines(f"  {clean.text(fault)}\n" for fault in error.faults)
@@ -43,11 +55,12 @@ def _lacks(arguments: list[str], error: ModuleNotFoundError) -> int:
     Raises:
         ModuleNotFoundError: What is missing belongs to no extra.
     """
+    from schemas.messages.base import RELEASE
     from spazio import extra
 
     package = (error.name or "").partition(".")[0]
     if package in extra.PACKAGES["cli"] and arguments in ([], ["--help"], ["-h"]):
-        sys.stdout.write(_BASE_HELP)
+        sys.stdout.write(_BASE_HELP.format(release=RELEASE))
         return 0
     sentence = extra.remedy(extra.named(arguments), package)
     if not sentence:

@@ -103,6 +103,8 @@ def read(path: Path) -> list[Described]:
 def _replicas(thing: Mapping[str, Any]) -> int:
     """Return how many pods a workload asks for; 1 where it does not say."""
     spec = _mapping(thing, "spec")
+    if thing.get("kind") == "CronJob":
+        spec = _mapping(_mapping(spec, "jobTemplate"), "spec")
     wanted = spec.get("replicas", spec.get("parallelism"))
     return wanted if isinstance(wanted, int) else 1
 

@@ -40,3 +40,10 @@ def test_a_file_without_a_pod_is_refused_with_the_document_at_fault(tmp_path: Pa
     path.write_text("kind: ConfigMap\n---\nkind: Pod\nspec: [1]\n")
     with pytest.raises(ValueError, match="document 2: spec has to be a mapping"):
         explain.read(path)
+
+
+def test_the_parallel_pods_of_a_cron_job_are_its_replicas(tmp_path: Path) -> None:
+    path = tmp_path / "pods.yaml"
+    job = "{parallelism: 5, template: {spec: {containers: []}}}"
+    path.write_text(f"kind: CronJob\nmetadata: {{name: report}}\nspec: {{jobTemplate: {{spec: {job}}}}}\n")
+    assert named(explain.read(path)) == [("report", 5)]

@@ -101,7 +101,9 @@ class Dashboard:
             SettingsError: The address cannot be listened on.
         """
         own = self._settings.dashboard
-        runner = web.AppRunner(self.application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        runner = web.AppRunner(
+            self.application(), access_log=None, handle_signals=False, shutdown_timeout=1.0, lingering_time=1.0
+        )
         await runner.setup()
         site = web.TCPSite(runner, own.host, own.port, ssl_context=self._access.context)
         try:

@@ -20,7 +20,7 @@ import pytest
 
 from schemas import codec, role
 from schemas.messages.base import Message
-from schemas.messages.telemetry import PodUsageBlock, SampleBlock
+from schemas.messages.telemetry import SampleBlock
 from schemas.subject import Names, token
 from tests.e2e.pipeline import Up, until, up
 from tests.support.extender.placement import asked
@@ -31,8 +31,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING
 
 # Predictions come within seconds, and what is published of a silent node is dropped soon.
 QUICK = {"predict-update": "1", "predict-check": "1", "predict-report": "1", "cache-expiry": "3"}
-# Few nodes and pods are too many; a partition may have all of them.
-LIMITS = ("--process-nodes-max", "12", "--process-pods-max", "60")
+# Few nodes are too many; a partition may have all of them.
+LIMITS = ("--process-nodes-max", "12")
 SECONDS = 10
 
 
@@ -139,7 +139,7 @@ def test_alerts_come_with_their_causes_and_go_with_them(watched: Watched) -> Non
     watched.clears()
 
 
-def strange(second: int) -> Iterator[SampleBlock | PodUsageBlock]:
+def strange(second: int) -> Iterator[SampleBlock]:
     """Yield what strange nodes send in a second: two hosts under one name, one with gaps, a clock set back, many."""
     first = round(time.time()) - telemetry.START
     for boot, since in (("a", 0), ("b", 1_000_000)):
@@ -150,9 +150,6 @@ def strange(second: int) -> Iterator[SampleBlock | PodUsageBlock]:
         yield telemetry.block("early", first + 7200, seq=second)
     for number in range(30):
         yield telemetry.block(f"more-{number}", first, seq=second)
-    pods = [{"pod": f"{second}-{number}", "cpu_cores": 0.1, "memory_bytes": 1e6} for number in range(100)]
-    usage = telemetry.usage("gaps", first, pods).model_dump() | {"seq": 3 * second}
-    yield PodUsageBlock.model_validate(usage)
 
 
 def test_alerts_of_what_nodes_send_and_of_a_service_that_misses_its_time(watched: Watched) -> None:
@@ -163,8 +160,7 @@ def test_alerts_of_what_nodes_send_and_of_a_service_that_misses_its_time(watched
     file.write_text("[estimate]\nchurn_limit_seconds = 'often'\n")
     os.kill(pipeline.pid("process"), signal.SIGHUP)
     for second in range(1, SECONDS):
-        kinds = {SampleBlock: "samples", PodUsageBlock: "pods"}
-        sent = [(Names().node(kinds[type(message)], message.node), message) for message in strange(second)]
+        sent = [(Names().node("samples", block.node), block) for block in strange(second)]
         publish_as(pipeline, "load", *sent)
         with stopped(agent):
             time.sleep(0.9)
@@ -176,7 +172,6 @@ def test_alerts_of_what_nodes_send_and_of_a_service_that_misses_its_time(watched
         SpazioNodeClockWrong="the clock of slow",
         SpazioHistoryLateRows="",
         SpazioNodesRefused="partition",
-        SpazioPodsRefused="partition",
         SpazioSamplesMissed="the agent",
     )
     watched.clears()

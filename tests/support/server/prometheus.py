@@ -88,7 +88,7 @@ def prometheus(targets: str, rules: str) -> Iterator[Prometheus]:
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s", "scrape_timeout": "1s"},
         "rule_files": ["rules.yml"],
-        "scrape_configs": [{"job_name": "spazio", "http_sd_configs": [{"url": targets}]}],
+        "scrape_configs": [{"job_name": "spazio", "http_sd_configs": [{"url": targets, "refresh_interval": "1s"}]}],
     }
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "rules.yml").write_text(rules)

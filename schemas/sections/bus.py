@@ -167,7 +167,8 @@ class Nats(Section):
         le=256,
         description="Partitions into which nodes are hashed, and so the largest number of replicas that share the "
         "work. It is fixed when the stream is created. Fewer partitions are folded in larger batches, which cost less: "
-        "`spazio up` takes two for each of its processors unless this is set or the server is another's.",
+        "unless this is set, `spazio up` takes two for each of its processors where the server is its own, and "
+        "`spazio replay` those of the recording, or one for each processor.",
     )
 
 

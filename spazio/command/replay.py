@@ -45,7 +45,7 @@ PREFIX = "replay"
 _AT_ONCE = 500
 _LOOK_SECONDS = 0.2
 _DRAIN_SECONDS = 30.0
-_NODES_AT_ONCE = 500  # half of those that a partition takes at least
+_NODES_AT_ONCE = 500  # with 64 pods each, as many as have statistics in a partition (process.pods_max)
 _ANY_SECONDS = 86_400.0 * 366 * 100  # the longest that settings take
 
 

@@ -154,10 +154,11 @@ def partition(settings: Settings, number: int, memo: Memo | None = None) -> Proc
     return ProcessorFold(lambda: Partition(settings, number, memo), step, observe=observe, count=attrgetter("nodes"))
 
 
-def prediction(live: Live, number: int, memo: Memo | None = None) -> ProcessorFold[PredictionPartition]:
-    """Return the fold of a partition's predictions, by the settings in force; `memo` is shared with the partition's.
+def prediction(live: Live, number: int, shards: int, memo: Memo | None = None) -> ProcessorFold[PredictionPartition]:
+    """Return the fold of the predictions of one of so many partitions, by the settings in force.
 
-    It refuses only messages that the partition's own fold does not read: that one refuses the others.
+    `memo` is shared with the partition's own fold. It refuses only messages that this does not read: that one refuses
+    the others.
     """
     label = f"{PREDICTION}-{number}"
 
@@ -173,8 +174,16 @@ def prediction(live: Live, number: int, memo: Memo | None = None) -> ProcessorFo
         tell(state.quota)
 
     return ProcessorFold(
-        lambda: PredictionPartition(live.current, number, memo), step, observe=observe, count=attrgetter("nodes")
+        lambda: PredictionPartition(sharded(live.current, shards), number, memo),
+        step,
+        observe=observe,
+        count=attrgetter("nodes"),
     )
+
+
+def sharded(settings: Settings, shards: int) -> Settings:
+    """Return settings with the partitions that the stream has: it keeps those with which it was made."""
+    return settings.model_copy(update={"nats": settings.nats.model_copy(update={"partitions": shards})})
 
 
 def _refusals(label: str) -> Callable[[NodeQuota], None]:

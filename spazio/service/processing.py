@@ -78,7 +78,7 @@ class _Work(NamedTuple):
 
 def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
     """Yield every task with its fold and its journal."""
-    settings = live.current
+    settings = folding.sharded(live.current, shards)
     names, timeout = Names(settings.prefix), settings.nats.request_timeout_seconds
 
     interval = group_commit.INTERVAL_SECONDS if settings.process.collect else _EAGER_SECONDS
@@ -99,7 +99,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
                 prediction_subjects(names, number, _federated(settings)),
             )
             task = Task(name, name, names.telemetry, wanted, pause, patient=True)
-            yield _Work(task, folding.prediction(live, number, memo), batches(name))
+            yield _Work(task, folding.prediction(live, number, shards, memo), batches(name))
 
     def merge(name: str, kind: str, subject: str, fold: ProcessorFold[Any]) -> _Work:
         task = Task(name, name, names.estimates, (names.of(kind, "partition", "*"),))

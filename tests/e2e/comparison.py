@@ -94,7 +94,10 @@ async def compare_rows(client: Client, settings: Settings) -> Counter[str]:
 def _folds(settings: Settings) -> Iterator[tuple[str, tuple[str, ...], Callable[[Messages], list[Row]]]]:
     """Yield each part of a partition, what it reads, and its fold."""
     for number in range(PARTITIONS):
-        partition, predicting = folding.partition(settings, number), folding.prediction(Live(settings), number)
+        partition, predicting = (
+            folding.partition(settings, number),
+            folding.prediction(Live(settings), number, settings.nats.partitions),
+        )
         yield f"{number}", processing.subjects(NAMES, number), partial(_rows, partition)
         if f"{processing.PREDICTION}-{number}" in parts(settings):
             yield (

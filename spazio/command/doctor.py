@@ -223,7 +223,8 @@ def _too_old(version: str) -> bool:
 
 def pipeline(settings: Settings) -> Finding:
     """Look for a running `spazio up` on this data folder."""
-    pids = addresses.read(settings).get("pids")
+    content = addresses.read(settings)
+    pids = content.get("pids")
     alive = {name for name, pid in pids.items() if addresses.is_alive(pid)} if isinstance(pids, dict) else set()
     if "up" not in alive:
         left = "; addresses.json is left from one that was killed" if pids else ""
@@ -234,7 +235,6 @@ def pipeline(settings: Settings) -> Finding:
         return Finding(
             "pipeline", False, f"not running: {', '.join(sorted(ended))}", cost, "read the output of `spazio up`"
         )
-    content = addresses.read(settings)
     again = _times("restarted", content.get("restarts")) + _times("of these because they hung", content.get("hung"))
     return Finding("pipeline", True, f"`spazio up` runs: {', '.join(sorted(alive))}{again}")
 

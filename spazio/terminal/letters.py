@@ -5,9 +5,9 @@ import time
 from typing import Any
 
 from bus import connection, errors
+from bus.accounting import dead_letters
 from schemas.settings import Settings
 from schemas.subject import Names
-from sinks.dashboard.feed import dead_letters
 from spazio.service.host import Finding
 
 NAME = "dead letters"
@@ -25,11 +25,11 @@ def check(settings: Settings, seconds: float) -> Finding:
         return Finding(NAME, True, "none: no message was refused lately")
     newest = kept["newest"][0]
     at = (newest["at"] or 0) / 1e6
-    hour = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
-    detail = f"{kept['count']} kept; the newest, of {hour}, came on {newest['subject']}: {newest['reason']}"
+    came = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+    detail = f"{kept['count']} kept; the newest, of {came}, on {newest['subject']}: {newest['reason']}"
     if time.time() - at > _RECENT_SECONDS:
         return Finding(NAME, True, detail)
-    return Finding(NAME, None, detail, cost, "mend what sends them; the Pipeline page of the dashboard lists them")
+    return Finding(NAME, None, detail, cost, "correct what sends them; the Pipeline page of the dashboard lists them")
 
 
 async def _read(settings: Settings, seconds: float) -> dict[str, Any]:

@@ -5,14 +5,13 @@ import time
 from typing import Any
 
 from bus import errors
-from bus.accounting import exchange, retention
+from bus.accounting import dead_letters, exchange, retention
 from bus.api import request
 from bus.client import Client
 from bus.folding import worker_pool
 from schemas import role
 from schemas.settings import Settings
 from schemas.subject import Names
-from sinks.dashboard.feed import dead_letters
 
 _WAIT_SECONDS = 0.4
 

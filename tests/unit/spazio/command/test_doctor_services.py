@@ -73,7 +73,7 @@ async def test_dead_letters_are_named_with_the_newest_while_it_is_new(client: Cl
     finding = await asyncio.to_thread(letters.check, settings, 2)
     assert finding.ok is None
     assert finding.detail.startswith("2 kept; the newest, of 20")
-    assert finding.detail.endswith("Z, came on spazio.samples.a: it is odd 2")
+    assert finding.detail.endswith("Z, on spazio.samples.a: it is odd 2")
 
 
 def test_without_a_server_dead_letters_are_not_looked_for(tmp_path: Path) -> None:

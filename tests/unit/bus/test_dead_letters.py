@@ -2,7 +2,7 @@
 
 import pytest
 
-from sinks.dashboard.feed import dead_letters
+from bus.accounting import dead_letters
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,17 @@ browsers send across sites only after asking.
 """
 
 import hmac
-import ipaddress
 import ssl
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from bus.access import local
 from schemas.sections.dashboard import Dashboard
 from schemas.settings import SettingsError
 
 COOKIE = "spazio-dashboard"
 _PURPOSE = b"spazio dashboard cookie"
 _LEAST_CHARACTERS = 16
-_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class Access:
@@ -32,7 +30,7 @@ class Access:
         """
         self._token = _token(settings)
         self.context = _context(settings)
-        if self._token is None and not settings.allow_anonymous and not is_loopback(settings.host):
+        if self._token is None and not settings.allow_anonymous and not local.is_loopback(settings.host):
             raise SettingsError(
                 [
                     f"dashboard host: anyone who reaches {settings.host} could read all telemetry; name a file with a "
@@ -51,10 +49,10 @@ class Access:
             request: The request; `?token=` in its address is exchanged for a cookie.
         """
         if self._token is None:
-            name = _host(request.host)
+            name = local.host(request.host)
             return (
                 None
-                if name in _LOCAL_NAMES
+                if local.is_loopback(name)
                 else _text(403, f"{name or 'a request without a host'} is not this machine")
             )
         given = request.query.get("token")
@@ -67,21 +65,6 @@ class Access:
         if hmac.compare_digest(_bytes(request.cookies.get(COOKIE, "")), (self._cookie or "").encode()):
             return None
         return _text(401, "open /?token=SECRET once, with the secret of dashboard.token_file")
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only programs of this machine (or container) reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _host(authority: str) -> str:
-    try:
-        return urlsplit(f"//{authority}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _token(settings: Dashboard) -> bytes | None:

@@ -1,7 +1,6 @@
 """Who may ask the extender: a client with a certificate, or one of this machine."""
 
-import ipaddress
-
+from bus.access import local
 from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 
@@ -13,7 +12,7 @@ def check(settings: Extender) -> None:
         SettingsError: The address is not loopback, no authority of client certificates is named, and the settings do
             not allow anonymous clients.
     """
-    if settings.tls_client_ca is not None or settings.allow_anonymous or is_loopback(settings.host):
+    if settings.tls_client_ca is not None or settings.allow_anonymous or local.is_loopback(settings.host):
         return
     raise SettingsError(
         [
@@ -22,11 +21,3 @@ def check(settings: Extender) -> None:
             "--extender-allow-anonymous true where only the scheduler reaches the port"
         ]
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only programs of this machine (or container) reach an address; names other than localhost do not."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.exposition import gzip_accepted
 
-from spazio.service.web import local
+from bus.access import local
 
 if TYPE_CHECKING:
     from spazio.service.web.access import Access  # only where there is a web configuration

@@ -9,16 +9,28 @@ import socket
 from urllib.parse import urlsplit
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether only programs of this machine (or container) reach an address.
+def is_loopback(address: str) -> bool:
+    """Tell whether only programs of this machine (or container) reach an address; names other than localhost do not.
 
     >>> is_loopback("127.0.1.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("example.com")
     (True, True, False, False)
     """
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(address).is_loopback
     except ValueError:
-        return host == "localhost"
+        return address == "localhost"
+
+
+def host(authority: str) -> str:
+    """Return the name or address of a header Host; empty: it has none.
+
+    >>> host("localhost:8801"), host("[::1]:8801"), host("[")
+    ('localhost', '::1', '')
+    """
+    try:
+        return urlsplit(f"//{authority}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def names(authority: str | None) -> bool:
@@ -29,8 +41,5 @@ def names(authority: str | None) -> bool:
     """
     if authority is None:
         return True
-    try:
-        host = urlsplit(f"//{authority}").hostname or ""
-    except ValueError:
-        return False
-    return is_loopback(host) or host == socket.gethostname().lower()
+    name = host(authority)
+    return is_loopback(name) or name == socket.gethostname().lower()

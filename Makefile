@@ -52,12 +52,14 @@ up: .venv/.run
 # Files go to the processes in the order of their folders, in which end-to-end tests, the longest, come first. By default those
 # with the fewest tests come last, and they take minutes.
 BY_FILE := --dist loadfile --no-loadscope-reorder
+# A test that hangs fails, with the stack of each thread, instead of holding up the run for ever: longer than any takes.
+END_AFTER := --max-worker-restart 2 -o faulthandler_exit_on_timeout=true -o faulthandler_timeout
 test test-all: export PYTHONDONTWRITEBYTECODE :=
 test: .venv/.dev
-	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) -m "not slow"
+	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) $(END_AFTER)=120 -m "not slow"
 test-all: test
-	$(BIN)/python -m pytest -q -n 2 $(BY_FILE) -m "slow and not alone"
-	$(BIN)/python -m pytest -q -m "slow and alone" tests/e2e
+	$(BIN)/python -m pytest -q -n 2 $(BY_FILE) $(END_AFTER)=900 -m "slow and not alone"
+	$(BIN)/python -m pytest -q $(END_AFTER)=900 -m "slow and alone" tests/e2e
 check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -21,7 +21,7 @@ from prometheus_client import Counter, Gauge
 
 from bus.access import credential, refusal
 from bus.access.credential import Credential
-from bus.link import Connection, NoTls
+from bus.link import Connection, NoTls, cancellable, cancellations
 from schemas.settings import Settings
 
 __all__ = [
@@ -78,6 +78,7 @@ class _Callbacks:
 
     def __init__(self, client: Connection, url: str, own: Credential | None) -> None:
         self._client, self._url, self._own, self._last_error = client, url, own, ""
+        self._cancellations = cancellations()
         self.starting = True
 
     async def disconnected(self) -> None:
@@ -97,6 +98,8 @@ class _Callbacks:
 
     async def failed(self, error: Exception) -> None:
         ERRORS.inc()
+        if self.starting and cancellations() > self._cancellations:  # taken for the end of an attempt
+            raise asyncio.CancelledError
         if isinstance(error, NoTls) and self.starting:
             raise Refused(f"{self._url}: {error}")
         if refusal.refuses(error):
@@ -129,20 +132,21 @@ async def dial(settings: Settings, name: str) -> Connection:
     client = Connection(own, verified="tls" in access or settings.nats_url.startswith("tls://"))
     callbacks = _Callbacks(client, settings.nats_shown, own)
     try:
-        await client.connect(
-            settings.nats_url,
-            name=name,
-            error_cb=callbacks.failed,
-            disconnected_cb=callbacks.disconnected,
-            reconnected_cb=callbacks.reconnected,
-            closed_cb=callbacks.closed,
-            connect_timeout=settings.nats.connect_timeout_seconds,  # type: ignore[arg-type] # any number works
-            reconnect_time_wait=_RECONNECT_SECONDS,  # type: ignore[arg-type] # any number works
-            max_reconnect_attempts=-1,
-            ping_interval=settings.nats.ping_interval_seconds,
-            **access,
-        )
-    except Refused:
+        with cancellable():
+            await client.connect(
+                settings.nats_url,
+                name=name,
+                error_cb=callbacks.failed,
+                disconnected_cb=callbacks.disconnected,
+                reconnected_cb=callbacks.reconnected,
+                closed_cb=callbacks.closed,
+                connect_timeout=settings.nats.connect_timeout_seconds,  # type: ignore[arg-type] # any number works
+                reconnect_time_wait=_RECONNECT_SECONDS,  # type: ignore[arg-type] # any number works
+                max_reconnect_attempts=-1,
+                ping_interval=settings.nats.ping_interval_seconds,
+                **access,
+            )
+    except (Refused, asyncio.CancelledError):
         client.abort()
         await client.close()
         raise

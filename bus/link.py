@@ -175,16 +175,16 @@ class Connection(Tapped):
 
     async def request(self, subject: str, *arguments: Any, **named: Any) -> Msg:
         """Send a request and wait for its answer, as `Client.request`; raise `Denied` if the user may not."""
-        with _cancellable():
+        with cancellable():
             return await super().request(self._checked(subject), *arguments, **named)
 
     async def flush(self, *arguments: Any, **named: Any) -> None:
         """Wait until the server has received everything sent, as `Client.flush`."""
-        with _cancellable():
+        with cancellable():
             await super().flush(*arguments, **named)
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
-        with _cancellable():
+        with cancellable():
             return await super()._flush_pending(force_flush)
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
@@ -224,15 +224,21 @@ class Connection(Tapped):
 
 
 @contextmanager
-def _cancellable() -> Iterator[None]:
+def cancellable() -> Iterator[None]:
     """Raise a cancellation that something in the block has swallowed; otherwise the cancelled task would go on.
 
-    The client swallows one while it flushes, as does `wait_for` of Python 3.11 if the connection breaks meanwhile.
+    The client swallows one while it flushes or closes, as does `wait_for` of Python 3.11 if the connection breaks or
+    an attempt to connect ends meanwhile.
     """
-    task = asyncio.current_task()
-    before = task.cancelling() if task else 0
+    before = cancellations()
     try:
         yield
     finally:
-        if task is not None and task.cancelling() > before:
+        if cancellations() > before:
             raise asyncio.CancelledError
+
+
+def cancellations() -> int:
+    """Return how often the present task was asked to end."""
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0

@@ -1,7 +1,13 @@
 """Who is cancelled ends, also when the connection breaks at the same instant."""
 
 import asyncio
+import contextlib
 
+import pytest
+from nats.aio.client import Client
+
+from bus import connection
+from schemas import settings as all_settings
 from tests.support.nats.client import connect
 from tests.support.nats.server import Server
 
@@ -27,3 +33,21 @@ async def test_a_request_that_is_cancelled_while_the_connection_breaks_ends_its_
         ended = asking.cancelled()
         asking.cancel()
         assert ended
+
+
+async def test_a_start_that_is_cancelled_while_an_attempt_to_connect_ends_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(_client: Client, _server: object) -> None:
+        with contextlib.suppress(asyncio.CancelledError):  # as `wait_for` of Python 3.11 does at the end of an attempt
+            await asyncio.sleep(60)
+        raise ConnectionError("the handshake failed")
+
+    monkeypatch.setattr(Client, "_connect_to_server", fail)
+    starting = asyncio.create_task(connection.dial(all_settings.load({}, environ={}), "test"))
+    await asyncio.sleep(0.05)
+    starting.cancel()
+    await asyncio.wait({starting}, timeout=1)
+    ended = starting.cancelled()
+    starting.cancel()
+    assert ended

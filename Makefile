@@ -4,9 +4,9 @@ PYTHON ?= $(shell for p in python3.14 python3.13 python3.12 python3.11 python3; 
 BIN := .venv/bin
 
 KUBE := tests/e2e/kubernetes/tools
-KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/kubernetes/go.mod)
+KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/go.mod)
 KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
-GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' nice go build
+GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' nice go build -C $(KUBE) -ldflags '-s -w $(KUBE_STAMP)'
 
 .PHONY: install up test test-all check format bench evaluate evaluate-truth peers audit release-check site pins docs digests kube-tools clean
 .DEFAULT_GOAL := install
@@ -96,16 +96,10 @@ pins:
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --group pyproject.toml:audit -o requirements-audit.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --group pyproject.toml:site -o requirements-site.txt
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --extra processors --group peers --constraint requirements.txt pyproject.toml -o requirements-peers.txt
-kube-tools: .tools/kube/etcd .tools/kube/kube-apiserver .tools/kube/kube-controller-manager .tools/kube/kube-scheduler .tools/kube/kubectl .tools/kube/kwok .tools/kube/kwokctl .tools/kube/helm .tools/kube/kustomize
-.tools/kube/etcd: $(KUBE)/etcd/go.mod $(KUBE)/etcd/go.sum
-	$(GO_BUILD) -C $(KUBE)/etcd -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
-.tools/kube/kwok .tools/kube/kwokctl: $(KUBE)/kwok/go.mod $(KUBE)/kwok/go.sum
-	$(GO_BUILD) -C $(KUBE)/kwok -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kwok/cmd/$(@F)
-.tools/kube/helm: $(KUBE)/helm/go.mod $(KUBE)/helm/go.sum
-	$(GO_BUILD) -C $(KUBE)/helm -ldflags '-s -w' -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
-.tools/kube/kustomize: $(KUBE)/helm/go.mod $(KUBE)/helm/go.sum
-	$(GO_BUILD) -C $(KUBE)/helm -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kustomize/kustomize/v5
-.tools/kube/kube%: $(KUBE)/kubernetes/go.mod $(KUBE)/kubernetes/go.sum
-	$(GO_BUILD) -C $(KUBE)/kubernetes -ldflags '-s -w $(KUBE_STAMP)' -o $(CURDIR)/$@ k8s.io/kubernetes/cmd/$(@F)
+kube-tools: .tools/kube/.built
+.tools/kube/.built: $(KUBE)/go.mod $(KUBE)/go.sum
+	$(GO_BUILD) -o $(CURDIR)/.tools/kube/etcd go.etcd.io/etcd/server/v3
+	$(GO_BUILD) -o $(CURDIR)/.tools/kube/ $$(go -C $(KUBE) list tool | grep -v ^go.etcd.io/etcd/server/)
+	@touch $@
 clean:
 	rm -rf .venv .venv-audit .venv-peers .venv-site build .tools wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

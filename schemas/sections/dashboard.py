@@ -44,7 +44,8 @@ class Dashboard(Section):
     )
     query_seconds: Seconds = Field(
         10,
-        description="Seconds after which a query of the history is ended. Most answer within one second.",
+        description="Seconds after which a query of the history is ended. Most answer within one second. One call of a "
+        "function on a very large value runs to its end first.",
     )
     query_rows: int = Field(
         5000,

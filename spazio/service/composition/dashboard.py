@@ -10,7 +10,7 @@ from schemas.settings import Settings
 from sinks.dashboard import service as sink
 from sinks.dashboard.access import Access
 from sinks.dashboard.history import Answer, Unanswerable
-from sinks.history import sandbox, view
+from sinks.history import interruption, sandbox, view
 from spazio import plain
 from spazio.service import addresses, service
 from spazio.service.service import Context
@@ -97,15 +97,11 @@ def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> duckdb.Sta
 
 
 def _answered(connection: duckdb.DuckDBPyConnection, parsed: duckdb.Statement, rows: int, seconds: float) -> Answer:
-    timer = threading.Timer(seconds, connection.interrupt)
-    timer.start()
-    try:
+    with interruption.interruptible(connection, seconds):
         try:
             result = connection.execute(parsed.query)
         except duckdb.IOException:  # compaction has just replaced a file that the query had listed
             result = connection.execute(parsed.query)
         names = plain.distinct([column[0] for column in result.description or ()])
         fetched = result.fetchmany(rows + 1)
-    finally:
-        timer.cancel()
     return Answer(names, [[plain.value(cell) for cell in row] for row in fetched[:rows]], len(fetched) > rows)

@@ -1,0 +1,58 @@
+"""A statement ends at its limit of time, whenever the interrupt comes."""
+
+import signal
+import threading
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from sinks.history.interruption import interruptible
+
+LONG = "SELECT sum(a.range * b.range) FROM range(50_000) a, range(20_000) b"  # a second and more
+
+
+@pytest.fixture
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as opened:
+        yield opened
+
+
+def test_a_limit_that_passes_before_the_statement_starts_ends_it(connection: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(duckdb.InterruptException), interruptible(connection, 1e-9):
+        connection.execute(LONG).fetchall()
+
+
+def test_a_limit_that_passes_between_two_statements_ends_the_second(connection: duckdb.DuckDBPyConnection) -> None:
+    with interruptible(connection, 0.01):
+        connection.execute("SELECT 1").fetchall()
+        threading.Event().wait(0.02)
+        with pytest.raises(duckdb.InterruptException):
+            connection.execute(LONG).fetchall()
+
+
+def test_a_statement_after_the_block_is_not_interrupted(connection: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(duckdb.InterruptException), interruptible(connection, 1e-9):
+        connection.execute(LONG).fetchall()
+    assert connection.execute("SELECT sum(range) FROM range(10_000_000)").fetchall() == [(49_999_995_000_000,)]
+
+
+def test_ctrl_c_is_raised_once_the_statement_has_ended(connection: duckdb.DuckDBPyConnection) -> None:
+    pressed = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
+    pressed.start()
+    with pytest.raises(KeyboardInterrupt) as raised, interruptible(connection):
+        connection.sql(LONG).fetchall()
+    assert isinstance(raised.value.__context__, duckdb.InterruptException)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_signals_stay_with_a_program_that_handles_them_itself(connection: duckdb.DuckDBPyConnection) -> None:
+    seen = list[int]()
+    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    try:
+        with interruptible(connection, 60):
+            signal.raise_signal(signal.SIGINT)
+            assert connection.execute("SELECT 1").fetchall() == [(1,)]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [signal.SIGINT]

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from sinks.history import layout, sandbox
+from sinks.history import interruption, layout, sandbox
 from sinks.history.column import Schema
 from sinks.history.table import TABLES, Table
 from sinks.history.tables import capacity, merged
@@ -69,11 +69,12 @@ def connect(directory: Path, *, restricted: bool = False, writable: Path | None 
     if not any((directory / table.name).is_dir() for table in TABLES):
         raise FileNotFoundError(f"{directory} holds no history; run `spazio up`, or name a folder with --history-dir")
     connection = duckdb.connect()
-    if restricted:
-        sandbox.prepare(connection)
-    _views(connection, directory.absolute())
-    if restricted:
-        sandbox.confine(connection, directory.absolute(), writable)
+    with interruption.interruptible(connection):
+        if restricted:
+            sandbox.prepare(connection)
+        _views(connection, directory.absolute())
+        if restricted:
+            sandbox.confine(connection, directory.absolute(), writable)
     return connection
 
 

@@ -3,18 +3,19 @@
 import contextlib
 import csv
 import io
+import itertools
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import duckdb
 
-from sinks.history import sandbox, view
+from sinks.history import interruption, sandbox, view
 from spazio import plain
 from spazio.export import file
 from spazio.terminal import clean
@@ -29,8 +30,8 @@ _COMMANDS = (".tables", ".help")
 _NO_COMMAND = "there is no {}; .help lists the commands"
 
 Form = Literal["table", "csv", "json", "parquet"]
-# Prints rows.
-_Output = Callable[[duckdb.DuckDBPyRelation], None]
+# Executes a statement once, and returns the text of its rows in pieces that are to be printed.
+_Output = Callable[[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation], Iterable[str]]
 _TABLES = (
     "SELECT table_name AS \"table\", string_agg(column_name, ', ' ORDER BY column_index) AS columns "
     "FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1 ORDER BY 1"
@@ -38,10 +39,12 @@ _TABLES = (
 _LEDGER = "FROM ledger ORDER BY week, namespace"
 _SHOWN_ROWS = 200
 _ALL = 1_000_000_000
+_FETCHED_ROWS = 10_000  # at once
+_INTERRUPTED = 130  # of a shell: 128 and the number of SIGINT
 
 
 def run(directory: Path, statement: str | None, *, form: Form = "table", unrestricted: bool = False) -> int:
-    """Execute a statement, or read statements; return the exit status.
+    """Execute a statement, or read statements; return the exit status, 130 after Ctrl-C.
 
     Args:
         directory: Folder of the history.
@@ -49,21 +52,25 @@ def run(directory: Path, statement: str | None, *, form: Form = "table", unrestr
         form: How rows are printed: as a table, CSV with a heading, a JSON array, or the bytes of a Parquet file.
         unrestricted: Let statements read and write any file, and load extensions.
     """
-    if form == "parquet":
-        return _run_parquet(directory, statement, unrestricted)
     try:
-        connection = view.connect(directory, restricted=not unrestricted)
+        if form == "parquet":
+            return _run_parquet(directory, statement, unrestricted)
+        with view.connect(directory, restricted=not unrestricted) as connection:
+            return _run_text(connection, statement, {"json": _json, "csv": _csv, "table": _table}[form], unrestricted)
     except (FileNotFoundError, duckdb.Error) as error:
         clean.complain(error)
         return 1
-    output = {"json": _print_json, "csv": _print_csv, "table": _print_table}[form]
-    with connection:
-        if statement is None and sys.stdin.isatty():
-            return _prompt(connection, output, unrestricted)
-        text = sys.stdin.read() if statement is None else statement
-        if statement is None:
-            return 0 if _execute_piped(connection, text, output, unrestricted) else 1
-        return 0 if _execute(connection, text, output, unrestricted) else 1
+    except KeyboardInterrupt:
+        clean.complain("interrupted")
+        return _INTERRUPTED
+
+
+def _run_text(connection: duckdb.DuckDBPyConnection, statement: str | None, output: _Output, unrestricted: bool) -> int:
+    if statement is not None:
+        return 0 if _execute(connection, statement, output, unrestricted) else 1
+    if sys.stdin.isatty():
+        return _prompt(connection, output, unrestricted)
+    return 0 if _execute_piped(connection, sys.stdin.read(), output, unrestricted) else 1
 
 
 def _execute_piped(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, unrestricted: bool) -> bool:
@@ -130,19 +137,16 @@ def _run_parquet(directory: Path, statement: str | None, unrestricted: bool) -> 
     with tempfile.TemporaryDirectory(prefix="spazio-sql-") as folder:
         path, written = Path(folder, "rows.parquet"), list[int]()
 
-        def keep(rows: duckdb.DuckDBPyRelation) -> None:
+        def keep(_: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -> Iterable[str]:
             if written:
                 raise duckdb.InvalidInputException("a Parquet file holds the rows of one statement, not of several")
             path.unlink(missing_ok=True)
             written.append(file.write(rows, path, "parquet"))
+            return ()
 
-        try:
-            with view.connect(directory, restricted=not unrestricted, writable=path) as connection:
-                if not _execute(connection, text, keep, unrestricted):
-                    return 1
-        except (FileNotFoundError, duckdb.Error) as error:
-            clean.complain(error)
-            return 1
+        with view.connect(directory, restricted=not unrestricted, writable=path) as connection:
+            if not _execute(connection, text, keep, unrestricted):
+                return 1
         if not written:
             clean.complain("the statement has no rows")
             return 1
@@ -157,11 +161,13 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, 
             if not unrestricted:
                 sandbox.check(statement)
                 sandbox.keep_history(connection, statement)
-            try:
-                _print(connection, statement.query, output)
-            except duckdb.IOException:
-                # Compaction has just replaced a file that the query had listed.
-                _print(connection, statement.query, output)
+            with interruption.interruptible(connection):
+                try:
+                    lines = _answer(connection, statement.query, output)
+                except duckdb.IOException:
+                    # Compaction has just replaced a file that the query had listed.
+                    lines = _answer(connection, statement.query, output)
+            sys.stdout.writelines(lines)
     except duckdb.PermissionException as error:
         clean.complain(f"{error}\nStatements only read the history; --unrestricted lets them do anything")
         return False
@@ -171,25 +177,30 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, 
     return True
 
 
-def _print(connection: duckdb.DuckDBPyConnection, query: str, output: _Output) -> None:
+def _answer(connection: duckdb.DuckDBPyConnection, query: str, output: _Output) -> Iterable[str]:
     # A statement without rows gives None, which the annotation of the library leaves out.
     rows = cast("duckdb.DuckDBPyRelation | None", connection.sql(query))
-    if rows is not None and rows.columns != ["Success"]:
-        output(rows)
+    return () if rows is None or rows.columns == ["Success"] else output(connection, rows)
 
 
-def _print_table(rows: duckdb.DuckDBPyRelation) -> None:
+def _table(_: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -> Iterable[str]:
     terminal = sys.stdout.isatty()
     with contextlib.redirect_stdout(io.StringIO()) as table:
         rows.show(max_rows=_SHOWN_ROWS if terminal else _ALL, max_width=None if terminal else 10_000)
-    sys.stdout.write(clean.lines(table.getvalue()))
+    return [clean.lines(table.getvalue())]
 
 
-def _print_csv(rows: duckdb.DuckDBPyRelation) -> None:
-    """Print a heading and rows; what is missing is empty, and lists and maps are JSON."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(rows.columns)
-    writer.writerows([_field(value) for value in row] for row in rows.fetchall())
+def _csv(connection: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -> Iterable[str]:
+    """Return a heading and rows; what is missing is empty, and lists and maps are JSON."""
+    fetched = ([_field(value) for value in row] for row in _fetched(connection, rows))
+    lines: Iterator[Sequence[object]] = itertools.chain([rows.columns], fetched)
+    return map(_csv_line, lines)
+
+
+def _csv_line(fields: Sequence[object]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(fields)
+    return line.getvalue()
 
 
 def _field(value: object) -> object:
@@ -201,9 +212,23 @@ def _field(value: object) -> object:
     return json.dumps(converted) if isinstance(converted, list | dict) else converted
 
 
-def _print_json(rows: duckdb.DuckDBPyRelation) -> None:
-    names = plain.distinct(rows.columns)
-    print(json.dumps([dict(zip(names, map(plain.value, row), strict=True)) for row in rows.fetchall()]))
+def _json(connection: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -> Iterable[str]:
+    names, fetched = plain.distinct(rows.columns), _fetched(connection, rows)
+    objects = (json.dumps(dict(zip(names, map(plain.value, row), strict=True))) for row in fetched)
+    separated = itertools.chain.from_iterable(zip(itertools.chain([""], itertools.repeat(", ")), objects, strict=False))
+    return itertools.chain(["["], separated, ["]\n"])
+
+
+def _fetched(connection: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
+    """Execute a statement, and return an iterator that makes objects of its rows in pieces, so that Ctrl-C ends it."""
+    held = rows.materialize()
+    return _in_pieces(held, connection.execute(held.sql_query()))
+
+
+def _in_pieces(_: duckdb.DuckDBPyRelation, cursor: duckdb.DuckDBPyConnection) -> Iterator[Sequence[Any]]:
+    """Yield rows; the relation holds them."""
+    while piece := cursor.fetchmany(_FETCHED_ROWS):
+        yield from piece
 
 
 def _prompt(connection: duckdb.DuckDBPyConnection, output: _Output, unrestricted: bool) -> int:
@@ -218,7 +243,10 @@ def _prompt(connection: duckdb.DuckDBPyConnection, output: _Output, unrestricted
             print(_NO_COMMAND.format(statement))
         else:
             began = monotonic()
-            _execute(connection, statement, output, unrestricted)
+            try:
+                _execute(connection, statement, output, unrestricted)
+            except KeyboardInterrupt:
+                print("\ninterrupted; the prompt goes on, and Ctrl-D exits")
             print(f"{monotonic() - began:.3f} s")
     return 0
 

@@ -60,6 +60,9 @@ def export(
     except (selection.Unselectable, Unanswerable, OSError, duckdb.Error) as error:
         clean.complain(error)
         return 1
+    except KeyboardInterrupt:
+        clean.complain(f"interrupted; {out} has no part of a file")
+        return 130  # of a shell: 128 and the number of SIGINT
     print(clean.lines("\n".join(lines)))
     return 0
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sinks.dashboard import recorder
-from sinks.history import view
+from sinks.history import interruption, view
 from sinks.period import Period
 from spazio.export import file, selection
 from spazio.service.composition.dashboard import Folder
@@ -31,7 +31,7 @@ def write(
         FileNotFoundError: There is no history.
         OSError: The file cannot be written.
     """
-    with view.connect(directory) as connection:
+    with view.connect(directory) as connection, interruption.interruptible(connection):
         period = selection.parse(since or _SINCE, until, selection.newest(directory, connection))
     content = recorder.read(Folder(directory), period, nodes, seconds=_SECONDS)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import duckdb
 
-from sinks.history import sandbox, view
+from sinks.history import interruption, sandbox, view
 from sinks.period import Period
 from spazio.export import file, selection
 from spazio.export.file import Form
@@ -37,7 +37,7 @@ def write(
         FileNotFoundError: There is no history.
         OSError, duckdb.Error: A file cannot be written.
     """
-    with view.connect(directory) as connection:
+    with view.connect(directory) as connection, interruption.interruptible(connection):
         chosen = selection.tables(connection, names, nodes)
         within = selection.parse(since, until, selection.newest(directory, connection))
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,8 @@ def write_query(directory: Path, path: Path, form: Form, query: str) -> int:
         FileNotFoundError: There is no history.
         OSError, duckdb.Error: The statement fails or may write, or the file cannot be written.
     """
-    with view.connect(directory, restricted=True, writable=file.hidden(path)) as connection:
+    opened = view.connect(directory, restricted=True, writable=file.hidden(path))
+    with opened as connection, interruption.interruptible(connection):
         path.parent.mkdir(parents=True, exist_ok=True)
         statements = connection.extract_statements(query)
         if len(statements) != 1:

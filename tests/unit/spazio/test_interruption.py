@@ -1,10 +1,17 @@
-"""Ctrl-C ends a command that still imports."""
+"""Ctrl-C ends a command that still imports, a statement and an export."""
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from time import monotonic
 
 import pytest
+
+from sinks.history import view
+from spazio.command import sql
 
 # Sends SIGINT to itself as soon as a module is imported.
 IMPORTING = """
@@ -31,3 +38,70 @@ def test_ctrl_c_while_a_command_imports_ends_it_without_a_word(module: str, tmp_
         check=False,
     )
     assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", "")
+
+
+LONG = "SELECT sum(a.range * b.range) AS total FROM range(10000000) a, range(10000000) b"  # hours
+
+
+def run(*arguments: object, given: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    environ = os.environ | {"PYTHONUNBUFFERED": "1"}
+    line = [sys.executable, "-m", "spazio", *map(str, arguments)]
+    return subprocess.Popen(line, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+
+
+def interrupted(command: subprocess.Popen[str]) -> tuple[int, str, str, float]:
+    """Press Ctrl-C and return the exit status, what the command prints from then on, and the seconds that it takes."""
+    began = monotonic()
+    command.send_signal(signal.SIGINT)
+    out, err = command.communicate(timeout=60)
+    return command.returncode, out, err, monotonic() - began
+
+
+@pytest.mark.cases
+@pytest.mark.parametrize("piped", [True, False])
+def test_ctrl_c_ends_a_long_statement_with_one_line(tmp_path: Path, piped: bool) -> None:
+    view.create(tmp_path)
+    text, asked = f"SELECT 1 AS begun; {LONG};", ("sql", "--format", "csv", "--history-dir", tmp_path)
+    command = run(*asked, given=subprocess.PIPE) if piped else run(*asked, text)
+    if command.stdin is not None:
+        command.stdin.write(text)
+        command.stdin.close()
+        command.stdin = None
+    assert command.stdout is not None
+    assert [command.stdout.readline() for _ in range(2)] == ["begun\n", "1\n"]
+    status, out, err, seconds = interrupted(command)
+    assert (status, out, err) == (130, "", "spazio: interrupted\n")
+    assert seconds < 5, "with what the end of a process takes on a busy machine"
+
+
+def test_ctrl_c_ends_a_long_export_and_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    history, out = tmp_path / "history", tmp_path / "out"
+    view.create(history)
+    command = run("export", out / "total.csv", "--query", LONG, "--history-dir", history)
+    while not (out.is_dir() and [*out.iterdir()]):
+        assert command.poll() is None
+        threading.Event().wait(0.01)
+    status, shown, err, seconds = interrupted(command)
+    assert (status, shown, [*out.iterdir()]) == (130, "", [])
+    assert err == f"spazio: interrupted; {out}/total.csv has no part of a file\n"
+    assert seconds < 5, "with what the end of a process takes on a busy machine"
+
+
+def test_ctrl_c_at_the_prompt_ends_the_statement_and_the_prompt_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view.create(tmp_path)
+    pressed = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    lines = iter([f"{LONG};", "SELECT 7 AS n;", "quit"])
+
+    def typed(_: str) -> str:
+        if not pressed.ident:
+            pressed.start()
+        return next(lines)
+
+    monkeypatch.setattr("builtins.input", typed)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    assert sql.run(tmp_path, None, form="json") == 0
+    shown = capsys.readouterr().out
+    assert "\ninterrupted; the prompt goes on, and Ctrl-D exits\n" in shown
+    assert shown.index("interrupted") < shown.index('[{"n": 7}]')

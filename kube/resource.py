@@ -21,27 +21,27 @@ def requests(pod: Object) -> dict[str, float]:
     """Return the pod's effective requests by resource, in base units.
 
     Raises:
-        ValueError: A quantity cannot be read.
+        ValueError: A quantity cannot be read, or is less than 0.
     """
     total = _stated(pod, "requests")
-    return quantity.plain(quantity.add(total, quantity.parse_all(pod["spec"].get("overhead"))))
+    return quantity.plain(quantity.add(total, _amounts(pod["spec"], "overhead")))
 
 
 def limits(pod: Object) -> dict[str, float]:
     """Return the sums of those limits that are stated; a container without one is bounded by nothing.
 
     Raises:
-        ValueError: A quantity cannot be read.
+        ValueError: As `requests`.
     """
     total = _stated(pod, "limits")
-    overhead = quantity.parse_all(pod["spec"].get("overhead"))
+    overhead = _amounts(pod["spec"], "overhead")
     return quantity.plain(quantity.add(total, {name: more for name, more in overhead.items() if total.get(name)}))
 
 
 def _stated(pod: Object, side: Side) -> Amounts:
     total = _containers(pod, side)
     resources = pod["spec"].get("resources") or {}
-    whole = quantity.parse_all(resources.get(side))
+    whole = _amounts(resources, side)
     actual = (pod.get("status") or {}).get("resources")
     if whole and actual is not None:
         effective = _effective(pod, side, whole, actual, pod["status"])
@@ -78,7 +78,7 @@ def _containers(pod: Object, side: Side) -> Amounts:
 
 
 def _container(pod: Object, side: Side, container: Object, states: Mapping[str, Object]) -> Amounts:
-    wanted = quantity.parse_all((container.get("resources") or {}).get(side))
+    wanted = _amounts(container.get("resources") or {}, side)
     state = states.get(container["name"], {})
     if state.get("resources") is None:
         return wanted
@@ -87,10 +87,19 @@ def _container(pod: Object, side: Side, container: Object, states: Mapping[str, 
 
 def _effective(pod: Object, side: Side, wanted: Amounts, actual: Object, state: Object) -> Amounts:
     """Return what counts while what is wanted, what is allocated and what is in force may differ."""
-    present = quantity.parse_all(actual.get(side))
+    present = _amounts(actual, side)
     if side == "requests":
-        present = quantity.larger(present, quantity.parse_all(state.get("allocatedResources")))
+        present = quantity.larger(present, _amounts(state, "allocatedResources"))
     return present if _infeasible(pod) else quantity.larger(wanted, present)
+
+
+def _amounts(holder: Object, field: str) -> Amounts:
+    """Return a field's amounts, which the API server lets be 0 or more."""
+    amounts = quantity.parse_all(holder.get(field))
+    for name, amount in amounts.items():
+        if amount < 0:
+            raise ValueError(f"{field}: {name} is {amount}; an amount is 0 or more")
+    return amounts
 
 
 def _infeasible(pod: Object) -> bool:

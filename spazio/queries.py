@@ -16,7 +16,9 @@ def explain(
     settings: Settings,
     pod: Annotated[
         Path,
-        typer.Argument(help="YAML or JSON file with Pods, or workloads with a pod template; - for standard input."),
+        typer.Argument(
+            help="YAML or JSON file with Pods, workloads with a pod template, or Lists; - for standard input."
+        ),
     ],
     json_output: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> int:

@@ -39,6 +39,8 @@ def parse(raw: Object) -> Pod:
 
 
 def _pod(raw: Object, metadata: Object, spec: Object, identity: tuple[str, str, str]) -> Pod:
+    for field in ("containers", "initContainers"):
+        _check_containers(spec, field)
     labels, annotations = _texts(metadata, "labels"), _texts(metadata, "annotations")
     stamp = metadata.get("creationTimestamp")
     # A pod without a creation time comes from a file (`spazio explain`) and is new.
@@ -99,6 +101,24 @@ def _object(raw: object, field: str, where: str) -> Object:
     if not isinstance(value, Mapping):
         raise ValueError(f"{where}: {field} is {'missing' if value is None else 'no object'}")  # noqa: TRY004 # as for every invalid pod
     return value
+
+
+def _check_containers(spec: Object, field: str) -> None:
+    containers = spec.get(field)
+    if containers is None:
+        return
+    if not isinstance(containers, list):
+        raise ValueError(f"spec.{field} is no list")  # noqa: TRY004 # as for every invalid pod
+    for index, container in enumerate(containers):
+        where = f"spec.{field}[{index}]"
+        if not isinstance(container, Mapping):
+            raise ValueError(f"{where} is no object")  # noqa: TRY004
+        if not isinstance(container.get("name"), str):
+            raise ValueError(f"{where}: name is {'no text' if container.get('name') else 'missing'}")  # noqa: TRY004
+        resources = container.get("resources") or {}
+        for side in ("requests", "limits"):
+            if not isinstance(resources, Mapping) or not isinstance(resources.get(side) or {}, Mapping):
+                raise ValueError(f"{where}: resources.{side} are no object, such as {{cpu: 500m}}")  # noqa: TRY004
 
 
 def _texts(metadata: Object, field: str) -> Mapping[str, str]:

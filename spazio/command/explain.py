@@ -1,7 +1,7 @@
 """`spazio explain POD.yaml`: what the extender would decide for a pod, and why, without a reservation.
 
-A file may hold several documents: Pods, and workloads with a template of one (Deployment, StatefulSet, DaemonSet, Job,
-CronJob, ReplicaSet); others are passed over.
+A file may hold several documents: Pods, workloads with a template of one (Deployment, StatefulSet, DaemonSet, Job,
+CronJob, ReplicaSet), and Lists of these; objects of other kinds are passed over.
 It evaluates all nodes that the cluster watch knows, or else all that report. It does not repeat the in-tree filters
 of kube-scheduler (taints, selectors, affinity).
 """
@@ -11,7 +11,7 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from schemas import codec
 from schemas.messages.placement import Decision, Ranked
 from schemas.settings import Settings
 from sinks.extender import decision, pod
+from sinks.extender.candidate import Pod
 from sinks.extender.evaluator import Evaluator, Verdict
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
@@ -38,7 +39,7 @@ def run(settings: Settings, path: Path, *, json_output: bool) -> int:
     """Print a ranking for each pod; return 0, 1 if a pod has no feasible node, 2 if one cannot be evaluated."""
     try:
         pods = read(path)
-        verdicts = asyncio.run(_asked(settings, [each.thing for each in pods]))
+        verdicts = asyncio.run(_asked(settings, [each.pod for each in pods]))
     except (ValueError, OSError, latest.Unreachable) as error:
         clean.complain(error)
         return 2
@@ -72,7 +73,7 @@ def _placement(settings: Settings, verdict: Verdict) -> Decision:
 class Described(NamedTuple):
     """A pod that a file describes, and how many of it."""
 
-    thing: dict[str, Any]
+    pod: Pod
     replicas: int
 
 
@@ -80,24 +81,38 @@ def read(path: Path) -> list[Described]:
     """Return the pods that a file describes, with the fields that the API server would fill in; `-`: standard input.
 
     Raises:
-        ValueError: It describes no pod; the message gives the reason.
+        ValueError: It describes no pod, or one of them is invalid; the message names each fault's document and line.
         OSError: It cannot be read.
     """
     try:
         documents = document.read_all(sys.stdin.read() if str(path) == "-" else path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not YAML: {error}") from None
-    fault = "has no Pod, and no workload with a pod template"
-    pods = list[Described]()
-    for number, thing in enumerate(documents, 1):
-        try:
-            if isinstance(thing, dict) and (read_pod := _pod(thing)):
-                pods.append(Described(read_pod, _replicas(thing)))
-        except ValueError as error:
-            fault = f"has no pod: document {number}: {error}"
+    pods, faults = list[Described](), list[str]()
+    for number, (line, content) in enumerate(documents, 1):
+        for item, thing in _objects(content):
+            try:
+                if read_pod := _pod(thing):
+                    pods.append(Described(pod.parse(read_pod), _replicas(thing)))
+            except ValueError as error:
+                faults.append(f"{path}: document {number}, line {line}{item}: {error}")
+    if faults:
+        raise ValueError("\n".join([*faults, "correct it there, or leave the document out"]))
     if not pods:
-        raise ValueError(f"{path} {fault}")
+        raise ValueError(f"{path} has no Pod, and no workload with a pod template")
     return pods
+
+
+def _objects(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the objects of a document, each with its place in a List; an empty document has none."""
+    if (
+        isinstance(content, dict)
+        and str(content.get("kind")).endswith("List")
+        and isinstance(content.get("items"), list)
+    ):
+        yield from ((f", item {index}", item) for index, item in enumerate(content["items"], 1))
+    elif content is not None:
+        yield "", content
 
 
 def _replicas(thing: Mapping[str, Any]) -> int:
@@ -109,12 +124,14 @@ def _replicas(thing: Mapping[str, Any]) -> int:
     return wanted if isinstance(wanted, int) else 1
 
 
-def _pod(thing: Mapping[str, Any]) -> dict[str, Any] | None:
+def _pod(thing: Any) -> dict[str, Any] | None:
     """Return the pod of an object, or of the workload that makes it; None: it makes none.
 
     Raises:
-        ValueError: A part of it is no mapping.
+        ValueError: It or a part of it is no mapping.
     """
+    if not isinstance(thing, dict):
+        raise ValueError(f"this has to be an object with kind, metadata and spec, and is {type(thing).__name__}")  # noqa: TRY004 # as for every invalid pod
     kind, metadata, spec = thing.get("kind"), _mapping(thing, "metadata"), _mapping(thing, "spec")
     inner: Mapping[str, Any] = {"metadata": metadata, "spec": spec}
     owners: list[dict[str, Any]] = []
@@ -140,14 +157,13 @@ def _mapping(thing: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value or {}
 
 
-async def _asked(settings: Settings, things: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+async def _asked(settings: Settings, pods: Sequence[Pod]) -> list[Verdict]:
     """Read the cluster state that the extender has, and evaluate each pod as if it came alone.
 
     Raises:
-        ValueError: A pod is invalid.
         Unreachable: There is no cluster state.
     """
-    asked, cluster_state = [pod.parse(thing) for thing in things], ClusterState(settings)
+    cluster_state = ClusterState(settings)
     async with latest.dial(settings) as client:
         followed = Followed(client, settings, cluster_state)
         following = asyncio.create_task(followed.run())
@@ -165,7 +181,7 @@ async def _asked(settings: Settings, things: Sequence[Mapping[str, Any]]) -> lis
     if not names:
         raise latest.Unreachable(f"{settings.nats_shown} knows no node: it has neither reports nor facts")
     evaluator = Evaluator(settings.extender, cluster_state)
-    return [evaluator.evaluate(each, names, time.time_ns() // 1000) for each in asked]
+    return [evaluator.evaluate(each, names, time.time_ns() // 1000) for each in pods]
 
 
 def show(placement: Decision, console: Console) -> None:

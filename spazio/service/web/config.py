@@ -127,7 +127,7 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES)
-        (content,) = document.read_all(text.decode()) or [None]
+        (content,) = [each.content for each in document.read_all(text.decode())] or [None]
     except OSError as error:
         raise SettingsError(
             [f"http config-file: {path} cannot be read: {error.strerror}; name a file with --http-config-file"]

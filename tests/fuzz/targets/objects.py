@@ -9,7 +9,6 @@ from typing import Any
 
 from kube import answer, node, pod
 from schemas import codec
-from sinks.extender import pod as placed
 from sinks.kubernetes import node as written
 from sinks.kubernetes.external import selector
 from spazio.command import explain
@@ -92,8 +91,7 @@ def pod_file() -> Target:
 
             def once(data: bytes) -> None:
                 path.write_bytes(data)
-                for described in explain.read(path):
-                    placed.parse(described.thing)
+                explain.read(path)
 
             yield once
 

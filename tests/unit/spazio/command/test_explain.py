@@ -22,7 +22,7 @@ spec: {replicas: 5, template: {spec: {containers: []}}}
 
 
 def named(pods: list[explain.Described]) -> list[tuple[str, int]]:
-    return [(each.thing["metadata"]["name"], each.replicas) for each in pods]
+    return [(each.pod.name, each.replicas) for each in pods]
 
 
 def test_every_pod_of_a_file_is_read_with_its_number_of_replicas(
@@ -38,7 +38,7 @@ def test_every_pod_of_a_file_is_read_with_its_number_of_replicas(
 def test_a_file_without_a_pod_is_refused_with_the_document_at_fault(tmp_path: Path) -> None:
     path = tmp_path / "pods.yaml"
     path.write_text("kind: ConfigMap\n---\nkind: Pod\nspec: [1]\n")
-    with pytest.raises(ValueError, match="document 2: spec has to be a mapping"):
+    with pytest.raises(ValueError, match=r"pods.yaml: document 2, line 3: spec has to be a mapping"):
         explain.read(path)
 
 
@@ -47,3 +47,36 @@ def test_the_parallel_pods_of_a_cron_job_are_its_replicas(tmp_path: Path) -> Non
     job = "{parallelism: 5, template: {spec: {containers: []}}}"
     path.write_text(f"kind: CronJob\nmetadata: {{name: report}}\nspec: {{jobTemplate: {{spec: {job}}}}}\n")
     assert named(explain.read(path)) == [("report", 5)]
+
+
+def test_every_faulty_document_beside_a_good_one_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text(f"{TEXT}---\n\nkind: Pod\nspec: [1]\n---\njust words\n---\n")
+    with pytest.raises(ValueError, match="has to be") as refused:
+        explain.read(path)
+    second, third, remedy = str(refused.value).splitlines()
+    assert second.startswith(f"{path}: document 4, line 13: spec has to be a mapping, and is list")
+    assert third.startswith(f"{path}: document 5, line 16: this has to be an object")
+    assert remedy == "correct it there, or leave the document out"
+    path.write_text(f"{TEXT}---\nkind: [\n")
+    with pytest.raises(ValueError, match=r"is not YAML: document 4: .* line 13, column 1"):
+        explain.read(path)
+
+
+def test_each_item_of_a_list_is_a_pod_or_a_workload(tmp_path: Path) -> None:
+    path = tmp_path / "pods.yaml"
+    items = [f"{{kind: {kind}, metadata: {{name: {kind}}}, spec: {spec}}}" for kind, spec in ITEMS]
+    path.write_text(f"apiVersion: v1\nkind: List\nitems: [{', '.join(items)}]\n")
+    assert named(explain.read(path)) == [("Pod", 1), ("Deployment", 2)]
+    path.write_text("kind: List\nitems: [{kind: Service}, {kind: Pod, spec: {containers: 3}}]\n")
+    with pytest.raises(
+        ValueError, match=r"document 1, line 1, item 2: pod default/unnamed: spec.containers is no list"
+    ):
+        explain.read(path)
+
+
+ITEMS = [
+    ("Pod", "{containers: []}"),
+    ("ConfigMap", "{}"),
+    ("Deployment", "{replicas: 2, template: {spec: {containers: []}}}"),
+]

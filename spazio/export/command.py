@@ -1,12 +1,13 @@
 """`spazio export` on the command line."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from schemas.settings import Settings
-from sinks.period import Period
+from spazio import count
 from spazio.option import with_settings
 from spazio.terminal import clean
 
@@ -26,8 +27,8 @@ def export(
         Format | None,
         typer.Option(
             "--format",
-            help="Default: by the file's name, else parquet. json has one object a line; html is the flight recorder, "
-            "one page with the series of all nodes that opens without a network.",
+            help="Default: by the file's name, and parquet for a folder. json has one object a line; html is the "
+            "flight recorder, one page with the series of all nodes that opens without a network.",
         ),
     ] = None,
     since: Annotated[
@@ -41,23 +42,15 @@ def export(
     import duckdb
 
     from sinks.dashboard.history import Unanswerable
-    from spazio.export import recording, selection, tables
+    from spazio.export.selection import Unselectable
 
-    chosen, directory = form or _FORMATS.get(out.suffix), settings.history_dir
+    chosen = form or _FORMATS.get(out.suffix)
     if fault := _fault(out, chosen, query, tables=bool(table), limited=bool(node or since or until)):
         clean.complain(fault)
         return 2
     try:
-        if chosen == "html":
-            period, count = recording.write(directory, out, node or (), since, until)
-            lines = [f"{out}: {count} node{'' if count == 1 else 's'} {_spoken(period)}; open it in a browser"]
-        elif query is not None:
-            lines = [f"{out}: {tables.write_query(directory, out, chosen or 'parquet', query)} rows"]
-        else:
-            period, written = tables.write(directory, out, chosen or "parquet", table or (), node or (), since, until)
-            lines = [f"{path}: {count} rows" for path, count in written.items()]
-            lines.append(_spoken(period) if lines else f"there are no rows {_spoken(period)}")
-    except (selection.Unselectable, Unanswerable, OSError, duckdb.Error) as error:
+        lines = _written(settings.history_dir, out, chosen, query, table or (), node or (), since, until)
+    except (Unselectable, Unanswerable, OSError, duckdb.Error) as error:
         clean.complain(error)
         return 1
     except KeyboardInterrupt:
@@ -67,19 +60,42 @@ def export(
     return 0
 
 
+def _written(
+    directory: Path,
+    out: Path,
+    form: Format | None,
+    query: str | None,
+    names: Sequence[str],
+    nodes: Sequence[str],
+    since: str | None,
+    until: str | None,
+) -> list[str]:
+    """Write files, warn of what has no rows, and return what to print."""
+    from spazio.export import recording, selection, tables
+
+    if form == "html":
+        period, number = recording.write(directory, out, nodes, since, until)
+        return [f"{out}: {count.of(number, 'node')} {selection.spoken(period)}; open it in a browser"]
+    if query is not None:
+        return [f"{out}: {count.of(tables.write_query(directory, out, form or 'parquet', query), 'row')}"]
+    exported = tables.write(directory, out, form or "parquet", names, nodes, since, until)
+    for sentence in exported.missing:
+        clean.complain(f"warning: {sentence}")
+    return [
+        *(f"{path}: {count.of(rows, 'row')}" for path, rows in exported.written.items()),
+        selection.spoken(exported.within),
+    ]
+
+
 def _fault(out: Path, form: Format | None, query: str | None, *, tables: bool, limited: bool) -> str | None:
     """Return what options do not go together; None: they do."""
     if form == "html":
         return "the flight recorder chooses what it shows; leave out --table and --query" if tables or query else None
     if query is not None:
-        limit = "--query has its own conditions; leave out --table, --node, --from and --to"
-        return limit if tables or limited else None
+        if tables or limited:
+            return "--query has its own conditions; leave out --table, --node, --from and --to"
+        endings = ", ".join(_FORMATS)
+        return None if form else f"{out} ends with none of {endings}; name the file so, or give --format parquet"
     if out.suffix in _FORMATS:
         return f'{out} is named like a file; tables go into a folder, and --query "FROM samples" into a file'
     return None
-
-
-def _spoken(period: Period) -> str:
-    from spazio.export import selection
-
-    return f"from {selection.text(period.from_us)} to {selection.text(period.to_us)}"

@@ -1,7 +1,7 @@
 """What of the history is exported: tables, a range of time, nodes."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -51,6 +51,11 @@ def text(at_us: int) -> str:
     '2023-11-14T22:13:20Z'
     """
     return f"{datetime.fromtimestamp(at_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def spoken(period: Period) -> str:
+    """Return a period in words."""
+    return f"from {text(period.from_us)} to {text(period.to_us)}"
 
 
 def _moment(given: str, newest_us: int) -> int:
@@ -110,3 +115,32 @@ def statement(table: str, within: Period, condition: str) -> str:
     """Return the statement that reads a table's rows of a range, file by file."""
     also = f" AND {condition}" if condition else ""
     return f"SELECT * FROM {table} WHERE {within.condition()}{also}"  # noqa: S608 # a known table, quoted names
+
+
+def missing(
+    connection: duckdb.DuckDBPyConnection, chosen: Iterable[str], nodes: Sequence[str], within: Period
+) -> list[str]:
+    """Return a sentence for each node that has no rows in the range.
+
+    Args:
+        connection: Has the views of the history.
+        chosen: Tables, which have nodes.
+        nodes: Names of nodes.
+        within: Range.
+    """
+    sentences = list[str]()
+    for node in nodes:
+        named = f"node = {layout.quoted(node)}"
+        if _any(connection, chosen, f"{named} AND {within.condition()}"):
+            continue
+        if _any(connection, chosen, named):
+            sentences.append(f"node {node} has no rows {spoken(within)}, only at other times; see --from and --to")
+        else:
+            listing = 'spazio sql "SELECT DISTINCT node FROM samples"'
+            sentences.append(f"no row is of node {node}; {listing} lists the nodes")
+    return sentences
+
+
+def _any(connection: duckdb.DuckDBPyConnection, tables: Iterable[str], condition: str) -> bool:
+    selected = (f"SELECT 1 FROM {table} WHERE {condition} LIMIT 1" for table in tables)  # noqa: S608 # known, quoted
+    return any(connection.execute(each).fetchone() for each in selected)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 
@@ -12,6 +13,20 @@ from spazio.export.file import Form
 from spazio.export.selection import Unselectable
 
 
+class Exported(NamedTuple):
+    """What was exported.
+
+    Attributes:
+        within: Range.
+        written: Number of rows by file.
+        missing: Sentences on nodes, or on the range, that have no rows.
+    """
+
+    within: Period
+    written: dict[Path, int]
+    missing: list[str]
+
+
 def write(
     directory: Path,
     folder: Path,
@@ -20,8 +35,8 @@ def write(
     nodes: Sequence[str],
     since: str | None,
     until: str | None,
-) -> tuple[Period, dict[Path, int]]:
-    """Write one file a table into a folder, and return the range and the number of rows by file.
+) -> Exported:
+    """Write one file a table into a folder.
 
     Args:
         directory: Folder of the history.
@@ -39,7 +54,8 @@ def write(
     """
     with view.connect(directory) as connection, interruption.interruptible(connection):
         chosen = selection.tables(connection, names, nodes)
-        within = selection.parse(since, until, selection.newest(directory, connection))
+        newest_us = selection.newest(directory, connection)
+        within = selection.parse(since, until, newest_us)
         folder.mkdir(parents=True, exist_ok=True)
         written = {}
         for table, condition in chosen.items():
@@ -47,7 +63,12 @@ def write(
             rows = _settled(connection, selection.statement(table, within, condition), path, form, empty=bool(names))
             if rows or names:
                 written[path] = rows
-    return within, written
+        missing = selection.missing(connection, chosen, nodes, within)
+    if not (missing or any(written.values())):
+        missing.append(
+            f"there are no rows {selection.spoken(within)}; the newest row is of {selection.text(newest_us)}"
+        )
+    return Exported(within, written, missing)
 
 
 def write_query(directory: Path, path: Path, form: Form, query: str) -> int:

@@ -161,6 +161,40 @@ def test_a_folder_for_tables_is_not_named_like_a_file(
     assert not (tmp_path / "samples.csv").exists()
 
 
+@pytest.mark.cases
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--node", "n", "--node", "nope"], "no row is of node nope; spazio sql"),
+        (["--node", "n2", "--to", "1971-01-01T00:00Z"], "node n2 has no rows from 1970-01-01T00:00:00Z to 1971-01-01T"),
+        (
+            ["--from", "1970-01-01T00:00Z", "--to", "1971-01-01T00:00Z"],
+            "to 1971-01-01T00:00:00Z; the newest row is of 2023-11-14T22:14:19Z",
+        ),
+    ],
+)
+def test_a_node_or_a_range_without_rows_is_named(
+    spazio: Spazio, tmp_path: Path, arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spazio(tmp_path / "out", *arguments, "--table", "samples") == 0
+    warned = capsys.readouterr().err
+    assert warned.startswith("spazio: warning: ")
+    assert sentence in warned
+    assert warned.count("\n") == 1
+    assert spazio(tmp_path / "out", "--table", "samples", "--node", "n") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_an_ending_that_is_no_format_is_refused_with_those_that_are(
+    spazio: Spazio, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spazio(tmp_path / "rows.xlsx", "--query", "SELECT 1") == 2
+    assert "rows.xlsx ends with none of .parquet, .csv, .json, .html; " in capsys.readouterr().err
+    assert not (tmp_path / "rows.xlsx").exists()
+    assert spazio(tmp_path / "row.csv", "--query", "SELECT 1") == 0
+    assert capsys.readouterr().out == f"{tmp_path}/row.csv: 1 row\n"
+
+
 def test_a_name_of_a_node_is_no_sql(spazio: Spazio, tmp_path: Path) -> None:
     assert spazio(tmp_path / "out", "--table", "samples", "--node", "n1' OR '1' = '1") == 0
     assert rows(tmp_path / "out" / "samples.parquet", "count(*)") == [(0,)]

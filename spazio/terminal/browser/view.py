@@ -12,7 +12,18 @@ from schemas.messages.estimate import Availability
 from spazio.terminal import clean, table
 from spazio.terminal.browser import detail
 
-HELP = "q quit  / filter  s sort  j k move  enter open  esc back"
+HELP = "q quit  / filter  s sort  j k move  enter open  esc back  ? keys"
+_KEYS = (
+    ("q", "quit; Ctrl-C, too"),
+    ("/", "show only nodes with this in name, binding or classes; enter keeps the filter, esc drops it"),
+    ("s", "sort by the next of {orders}"),
+    ("j k", "next and previous node; the arrows, too"),
+    ("space", "ten nodes on; page down and page up, too"),
+    ("g G", "first and last node; home and end, too"),
+    ("enter", "open the node under the cursor"),
+    ("esc", "back: from a node or from these keys, else drop the filter"),
+    ("?", "show these keys, and hide them"),
+)
 _PAGE_ROWS = 10
 _FAR = 1_000_000
 _STEPS = {
@@ -42,6 +53,7 @@ class View:
         typing: Keys go into the filter.
         selected: Node under the cursor; empty: the first.
         opened: The selected node fills the screen.
+        helping: The keys fill the screen.
         ended: The user wants to leave.
     """
 
@@ -51,6 +63,7 @@ class View:
     typing: bool = False
     selected: str = ""
     opened: bool = False
+    helping: bool = False
     ended: bool = False
     _shown: list[Availability] = field(default_factory=list)
     _hidden: int = 0  # nodes that the filter leaves out
@@ -81,6 +94,8 @@ class View:
             self._type(key)
         elif key == "q":
             self.ended = True
+        elif key == "?" or (self.helping and key in ("escape", "backspace")):
+            self.helping = not self.helping
         elif key in ("escape", "backspace"):
             self.opened, self.wanted = False, self.wanted if self.opened else ""
         elif key == "/":
@@ -103,6 +118,8 @@ class View:
             silent_seconds: For how long there has been no connection; None: there is one.
         """
         footer = self._footer(silent_seconds)
+        if self.helping:
+            return Group(_keys(), footer)
         row = self._current()
         if self.opened and row is not None:
             trail = self._trails.get(row.node) or [detail.point(row)]
@@ -145,3 +162,8 @@ class View:
 
 def _text(row: Availability) -> str:
     return "\n".join((row.node, row.binding, *(row.classes or ()))).casefold()
+
+
+def _keys() -> RenderableType:
+    lines = (Text(f"{key:>6}  {does.format(orders=', '.join(_ORDERS))}") for key, does in _KEYS)
+    return Group(Text("keys of spazio top", "bold"), *lines)

@@ -107,3 +107,19 @@ def test_no_node_at_all_is_a_screen_too_and_q_leaves() -> None:
 
 def test_unknown_escape_sequences_are_no_keys() -> None:
     assert keys.split("\x1b[1;5Cq\x1b[5~\x1b") == ["q", "page up", "escape"]
+
+
+def test_a_question_mark_shows_every_key_and_hides_them() -> None:
+    shown = view(row("n1"))
+    assert screen(shown)[-1].endswith("? keys")
+    for close in ("?", "escape"):
+        shown.press("?")
+        lines = [line.split(maxsplit=1) for line in screen(shown)[1:-1]]
+        assert [key for key, *_ in lines] == ["q", "/", "s", "j", "space", "g", "enter", "esc", "?"]
+        assert "name, fits, cpu, memory, pods, age" in screen(shown)[3]
+        assert names(shown) == []
+        shown.press(close)
+        assert names(shown) == ["n1"]
+    for key in ("/", "?", "enter"):
+        shown.press(key)
+    assert (shown.wanted, shown.helping) == ("?", False)

@@ -39,10 +39,10 @@ def _run(arguments: list[str]) -> int:
 
         return cli.main()
     except SettingsError as error:
+        from spazio import count
         from spazio.terminal import clean
 
-        many = "s" if len(error.faults) > 1 else ""
-        sys.stderr.write(f"spazio: {len(error.faults)} fault{many} in the settings:\n")
+        sys.stderr.write(f"spazio: {count.of(len(error.faults), 'fault')} in the settings:\n")
         sys.stderr.writelines(f"  {clean.text(fault)}\n" for fault in error.faults)
         return 2
     except ModuleNotFoundError as error:

@@ -48,7 +48,7 @@ _LAST_SAVE_SECONDS = 2.0
 _LONG_SECONDS = 1.0
 _FULL_REASON = "the bucket of checkpoints is full: raise nats checkpoints_max_bytes; until then more is replayed"
 _LONG_FOLD_SECONDS = 10.0
-SLOW = "folding {} messages takes long: this machine has too little CPU time for what runs on it"
+SLOW = "folding takes long (messages: {}): this machine has too little CPU time for what runs on it"
 
 FOLD = Histogram(
     "spazio_fold_duration_seconds",

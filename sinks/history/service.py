@@ -47,7 +47,7 @@ _GAP_SECONDS = 60.0  # for which a gap shows, if no rows come
 _GAPS = {
     SET_BACK: "{stream} came back with less than the history has read, as after a loss of power; it goes on from there",
     RECREATED: "{stream} was deleted and created again; the history goes on with the new one",
-    EXPIRED: "{messages} messages of {stream} expired before they were read: the history was stopped or too slow; "
+    EXPIRED: "messages of {stream} expired before they were read ({messages}): the history was stopped or too slow; "
     "let the stream keep them longer with nats telemetry_max_age_seconds and telemetry_max_bytes",
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spazio import count
 from spazio.backtest import ours, score, study
 
 Array = NDArray[np.float64]
@@ -58,7 +59,7 @@ def frontier(days: Mapping[str, study.Day], figure: Callable[..., Any], path: Pa
     left = 100 * _GRID[np.argmax(least > FLOOR)] - 15  # where the first peer cannot do without violations
     right = 100 * _GRID[~np.isnan(own).all(axis=0)][-1] + 3
     axes.set(xlim=(max(left, 0), right), ylim=(100 * FLOOR * 0.9, 100))
-    axes.set_title(f"Savings and violations of predicted peaks, mean of {len(days)} days")
+    axes.set_title(f"Savings and violations of predicted peaks, mean of {count.of(len(days), 'day')}")
     axes.annotate(
         f"at most {100 * FLOOR:g} % is drawn at the lower edge",
         (0.01, 0.02),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from processors.prediction.scoring import residuals
 from schemas.sections.prediction import Predict
+from spazio import count
 from spazio.backtest import ours, peers, score, stability, trace
 
 Array = NDArray[np.float64]
@@ -94,7 +95,7 @@ def assess(
     usage = {day: np.concatenate([peers.usage_of(part) for part in parts]) for day, parts in nodes.items()}
     followed = {}
     for day in days:
-        progress(f"{day}: following {len(usage[day])} nodes")
+        progress(f"{day}: following {count.of(len(usage[day]), 'node')}")
         followed[day] = ours.follow(usage[day])
     scored = {}
     for day in days:

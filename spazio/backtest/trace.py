@@ -12,6 +12,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from spazio import count
+
 Array = NDArray[np.float64]
 Percent = NDArray[Any]  # (machines, samples), bytes if all are whole numbers: they sort eight times faster
 
@@ -76,7 +78,7 @@ def _check_values(path: Path, frame: pl.DataFrame) -> None:
     if not wrong.is_empty():
         row = ", ".join(f"{name} {value}" for name, value in wrong.row(0, named=True).items())
         wanted = f"cpu_percent must be 0 to 100, sample 0 to {SAMPLES - 1}, and nothing may be missing"
-        raise ValueError(f"{path}: {len(wrong)} rows are out of range, the first is {row}: {wanted}")
+        raise ValueError(f"{path}: {count.of(len(wrong), 'row')} out of range, the first is {row}: {wanted}")
 
 
 def _check_days(path: Path, frame: pl.DataFrame) -> None:
@@ -84,7 +86,8 @@ def _check_days(path: Path, frame: pl.DataFrame) -> None:
     wrong = counts.filter((pl.col("rows") != SAMPLES) | (pl.col("samples") != SAMPLES)).sort("day", "vm")
     if not wrong.is_empty():
         day, vm, rows, samples = wrong.row(0)
-        message = f"{path}: {len(wrong)} machines have no whole day, the first is vm {vm} on day {day} with {rows} rows"
+        lacking = f"{count.of(len(wrong), 'machine')} without a whole day"
+        message = f"{path}: {lacking}, the first is vm {vm} on day {day} with {count.of(rows, 'row')}"
         raise ValueError(
             f"{message} and {samples} different samples of {SAMPLES}: leave it out, or fill what is missing"
         )

@@ -20,6 +20,7 @@ from schemas import role
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio import count
 from spazio.backup import archive, history
 from spazio.backup.archive import Writer
 from spazio.service import addresses
@@ -83,7 +84,7 @@ async def _save(settings: Settings, path: Path) -> None:
             )
         with Writer(path) as writer:
             copied = await asyncio.to_thread(history.copy, writer, folder) if folder.is_dir() else 0
-            print(f"history {folder}: {copied} files")
+            print(f"history {folder}: {count.of(copied, 'file')}")
             _add_files(writer, settings.data.dir)
             writer.add_bytes(SETTINGS, _settings(settings).encode())
             taken = [await _add_stream(writer, client, name, settings) for name in wanted]
@@ -128,7 +129,7 @@ async def _add_stream(writer: Writer, client: Connection, name: str, settings: S
             spool.seek(0)
             writer.add(entry(name), spool)
             break
-    print(f"{name}: {taken.state.get('messages', 0)} messages, {_size(writer.entries[entry(name)].bytes)}")
+    print(f"{name}: {count.of(taken.state.get('messages', 0), 'message')}, {_size(writer.entries[entry(name)].bytes)}")
     return taken
 
 

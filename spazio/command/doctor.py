@@ -25,6 +25,7 @@ from bus.folding import worker_pool
 from producers import clock as grid
 from schemas.sections.measurement import CONTAINER_SOURCES
 from schemas.settings import Settings
+from spazio import count
 from spazio.service import addresses, host
 from spazio.service.composition import machine
 from spazio.service.host import Finding
@@ -186,7 +187,7 @@ async def _refused(settings: Settings) -> list[str]:
         (name, part) for replica in processors for name, part in replica.parts.items() if part.get("refused")
     )
     return [
-        f"part {name} refuses nodes beyond {part['limit']}, {part['refused']} messages so far, the last of "
+        f"part {name} refuses nodes beyond {part['limit']}, {count.of(part['refused'], 'message')} so far, the last of "
         f"{part['newest']!r}"
         for name, part in parts
     ]

@@ -28,7 +28,7 @@ from sinks.extender.candidate import Pod
 from sinks.extender.evaluator import Evaluator, Verdict
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
-from spazio import document
+from spazio import count, document
 from spazio.terminal import clean, latest
 
 _LOAD_SECONDS = 10.0
@@ -195,7 +195,7 @@ def show(placement: Decision, console: Console) -> None:
     say(f"pod {placement.namespace}/{placement.name}, class {placement.workload}; strategies: {weights}")
     if placement.note:
         say(f"note: {placement.note}", "yellow")
-    say(f"{placement.feasible} of {placement.nodes} nodes would do")
+    say(f"{placement.feasible} of {count.of(placement.nodes, 'node')} would do")
     if placement.ranked:
         headings = ("node", "score", "room", "held", "telemetry", *placement.strategies)
         table = Table(*headings, box=None, pad_edge=False)
@@ -203,9 +203,9 @@ def show(placement: Decision, console: Console) -> None:
             table.add_row(*(Text(clean.text(cell)) for cell in _cells(each, list(placement.strategies))))
         console.print(table)
         say("score: 0 to 100 of each strategy, weighted; room: more such pods that fit; held: reserved of it", "dim")
-    for reason, count in placement.refused.items():
+    for reason, number in placement.refused.items():
         say("")
-        say(f"{count} nodes: {reason}")
+        say(f"{count.of(number, 'node')}: {reason}")
     for refusal in placement.refusals:
         say(f"  {refusal.node}: {refusal.reason}")
         for need in refusal.needs:

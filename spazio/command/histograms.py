@@ -21,6 +21,7 @@ from processors.prediction.fold import PredictionPartition
 from processors.prediction.histogram import bucket, convert, exchange
 from schemas.settings import Settings
 from schemas.subject import Names, name, token
+from spazio import count
 from spazio.service import processing
 from spazio.terminal import clean, latest
 
@@ -72,7 +73,7 @@ async def _export(settings: Settings, folder: Path, form: Form) -> str:
                 written += 1
     if not written:
         raise Refused("no processor has written a checkpoint with a histogram yet: it does so once a minute")
-    return f"{written} histograms written to {folder}"
+    return f"{count.of(written, 'histogram')} written to {folder}"
 
 
 def _lives(settings: Settings) -> tuple[float, float]:
@@ -105,7 +106,7 @@ async def _take(settings: Settings, folder: Path, form: Form) -> str:
                 taken += changed
     for path in left:
         clean.complain(f"{path}: no processor knows this node or pod, skipped")
-    return f"{taken} histograms imported, {len(left)} skipped"
+    return f"{count.of(taken, 'histogram')} imported, {len(left)} skipped"
 
 
 def _read_all(folder: Path, form: Form, lives: tuple[float, float]) -> dict[Path, exchange.Koordinator]:

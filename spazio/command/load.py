@@ -25,6 +25,7 @@ from schemas.sections.bus import Http
 from schemas.sections.generator import Simulated
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio import count
 from spazio.generator.cluster import Follow
 from spazio.generator.sending import Sending
 from spazio.service import service
@@ -90,8 +91,9 @@ async def _reach(settings: Settings) -> None:
 def sentence(reached: dict[str, Any]) -> str:
     """Return the statistics as text."""
     return (
-        f"{reached['nodes']} nodes for {reached['seconds']:.1f} s: {reached['stored']} messages stored, "
-        f"{reached['rate']:.0f} a second; at most {reached['lag_seconds_max']:.2f} s behind schedule; "
+        f"{count.of(reached['nodes'], 'node')} for {reached['seconds']:.1f} s: "
+        f"{count.of(reached['stored'], 'message')} stored, {reached['rate']:.0f} a second; "
+        f"at most {reached['lag_seconds_max']:.2f} s behind schedule; "
         f"{reached['resent']} sent again, {reached['unanswered']} unanswered, "
         f"{sum(reached['refused'].values())} refused; {reached['cpu_share']:.0%} of a core"
     )

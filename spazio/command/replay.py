@@ -34,6 +34,7 @@ from producers.recorded.mapping import Unmapped
 from producers.recorded.recording import Recorded, Recording
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio import count
 from spazio.generator import pace
 from spazio.generator.consumption import Consumption
 from spazio.service import logs
@@ -74,7 +75,9 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
             prepared = opened.prepared
             replayed.report_faults(prepared)
             if prepared.faulty and not skip_bad:
-                return _fail(f"{prepared.faulty} rows cannot be used; fix them, or skip them with --skip-bad")
+                return _fail(
+                    f"cannot use {count.of(prepared.faulty, 'row')}; fix what is reported, or skip it with --skip-bad"
+                )
             if not prepared.rows:
                 return _fail(f"{paths[0]}: holds no samples")
             opened.check()
@@ -226,7 +229,9 @@ class _Replay:
                     await self._send(pipeline, piece)
                     self._advance(bar, task, piece)
                 if not await pipeline.drain(_DRAIN_SECONDS):
-                    raise OSError(f"{pipeline.in_flight} messages were not acknowledged: {dict(pipeline.refused)}")
+                    raise OSError(
+                        f"no acknowledgement of {count.of(pipeline.in_flight, 'message')}: {dict(pipeline.refused)}"
+                    )
 
     async def _paced(self) -> AsyncIterator[list[Recorded]]:
         """Yield pieces of the recording, each when it is due."""

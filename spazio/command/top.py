@@ -12,6 +12,7 @@ from rich.live import Live
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from sinks import cluster
+from spazio import count
 from spazio.terminal import clean, latest, partitions, table
 from spazio.terminal.browser import keys, view
 
@@ -46,7 +47,7 @@ async def _once(settings: Settings, json_output: bool, classes: bool) -> int:
         console = Console()
         console.print(table.page(rows, now, console.width, unread=unread))
     if unread:
-        clean.complain(f"{len(rows)} of {len(rows) + unread} nodes were read in {_ONCE_SECONDS:.0f} s")
+        clean.complain(f"{len(rows)} of {count.of(len(rows) + unread, 'node')} read in {_ONCE_SECONDS:.0f} s")
     return int(unread > 0)
 
 

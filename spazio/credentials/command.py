@@ -7,6 +7,7 @@ from pathlib import Path
 from bus.access import private_file
 from schemas import role
 from schemas.subject import Names, is_node_name
+from spazio import count
 from spazio.credentials import authority, kubernetes
 from spazio.terminal import clean
 
@@ -94,14 +95,17 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
     tls = folder / TLS
     made = kubernetes.manifest(server, tls, files, nodes)
     private_file.replace(folder / "kubernetes.yaml", made.text)
-    lines = [f"{folder}: {len(files)} roles, {len(nodes)} nodes; the streams are in account {own.account}"]
+    lines = [
+        f"{folder}: {count.of(len(files), 'role')}, {count.of(len(nodes), 'node')}; "
+        f"the streams are in account {own.account}"
+    ]
     lines += [f"kubernetes.yaml leaves out {name}, which no Secret can be named after" for name in made.left_out]
     if not kubernetes.certified(tls):
         lines.append(
             f"kubernetes.yaml has no certificate of the server; for Kubernetes make it in {tls}, and run this again"
         )
     if ended:
-        lines.append(f"{ended} keys revoked")
+        lines.append(f"{count.of(ended, 'key')} revoked")
     if wanted.rotate:
         lines.append("everybody has a new key; hand the files out, then end the old ones with --retire")
     if before and server.read_text() != before:

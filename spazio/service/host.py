@@ -17,6 +17,7 @@ from producers.pods import cgroup, pod_count
 from producers.pods.census import Census
 from schemas.sections.measurement import Sample
 from schemas.settings import Settings
+from spazio import count
 
 _RELEASED = 1_735_689_600 * grid.SECOND  # 2025-01-01, before anything of spazio ran
 _FEW_WATCHES = 8192
@@ -58,7 +59,9 @@ def machine(sample: Sample) -> Finding:
     except OSError as error:
         lacking["boot id"] = str(error)
     if not lacking:
-        return Finding("machine", True, f"{facts['cpus']} CPUs, {facts['memory_bytes'] / 2**30:.1f} GiB of memory")
+        return Finding(
+            "machine", True, f"{count.of(facts['cpus'], 'CPU')}, {facts['memory_bytes'] / 2**30:.1f} GiB of memory"
+        )
     vital = bool(lacking.keys() & {"cpu", "memory", "boot id"})
     return Finding(
         "machine",

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from spazio import count
 from spazio.simulation import engine, outcome, scenario
 from spazio.simulation.outcome import Interval
 from spazio.simulation.scenario import Scenario, Unreadable
@@ -103,7 +104,7 @@ def _write(results: Results, out: Path) -> None:
 def _table(wanted: Scenario, results: Results, seeds: int) -> Table:
     together = {name: outcome.together(runs) for name, runs in results.items()}
     shown = [figure for figure in _FIGURES if any(figure in figures for figures in together.values())]
-    title = f"{wanted.name}, simulated: mean of {seeds} seeds" + (" and 95 % interval" if seeds > 1 else "")
+    title = f"{wanted.name}, simulated: mean of {count.of(seeds, 'seed')}" + (" and 95 % interval" if seeds > 1 else "")
     table = Table(title=title, caption=wanted.about or None)
     table.add_column("")
     for name in together:

@@ -18,6 +18,7 @@ from kube.follow import Follower
 from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.sections.measurement import Kube
 from sinks.extender.state.pods import nonzero
+from spazio import count
 from spazio.simulation import trace
 from spazio.simulation.scenario import Scenario, Unreadable
 
@@ -91,7 +92,9 @@ def of(nodes: Sequence[NodeFacts], pods: Sequence[PodFacts], static: Collection[
         (own[each.node] if each.owner_kind == "DaemonSet" or each.pod in static else placed).append(each)
     usable = [each for each in nodes if each.ready and not each.unschedulable]
     if not usable or not placed:
-        raise Unreadable(f"the cluster has {len(usable)} nodes that take pods, and {len(placed)} pods to place")
+        raise Unreadable(
+            f"the cluster has {count.of(len(usable), 'node')} for pods, and {count.of(len(placed), 'pod')} to place"
+        )
     return Scenario.model_validate(
         {
             "name": "live",

@@ -29,6 +29,7 @@ from bus.stream import Stream
 from schemas import channel, role
 from schemas.settings import Settings
 from schemas.subject import Names, is_subject
+from spazio import count
 from spazio.terminal import clean, latest, sources
 
 _WAIT_SECONDS = 0.5
@@ -136,7 +137,9 @@ def lines(reports: Sequence[Report], states: dict[str, Stream]) -> list[Line]:
                 behind = state.last - statement.end
                 unread = max(0, state.first - statement.end - 1)
                 if behind < 0:
-                    faults.append(f"has read {-behind} messages more than the stream has: it came back with less")
+                    faults.append(
+                        f"has read {count.of(-behind, 'message')} more than the stream has: it came back with less"
+                    )
             made.append(Line(*report[:3], statement, max(0, behind), unread, tuple(faults)))
     return made
 

@@ -17,6 +17,7 @@ from bus.client import Client
 from bus.folding import worker_pool
 from schemas.settings import Settings
 from schemas.subject import Names
+from spazio import count
 from spazio.service import processing
 from spazio.terminal import clean, latest
 
@@ -127,7 +128,7 @@ def _row(part: str, replica: worker_pool.Replica, report: dict[str, Any]) -> Row
 
 def _table(rows: list[Row]) -> Table:
     owners = len({row.owner for row in rows if row.owner})
-    title = f"spazio: {len(rows)} parts, {owners} replica{'' if owners == 1 else 's'}"
+    title = f"spazio: {count.of(len(rows), 'part')}, {count.of(owners, 'replica')}"
     made = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in ("part", "host", "process", "version", "nodes", "lag", "sequence", "held"):
         made.add_column(heading, justify="left" if heading in ("part", "host") else "right")

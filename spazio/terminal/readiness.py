@@ -6,6 +6,7 @@ import urllib.request
 from collections.abc import Iterator
 
 from schemas.settings import Settings
+from spazio import count
 from spazio.service import addresses
 from spazio.service.host import Finding
 
@@ -28,7 +29,7 @@ def check(settings: Settings, seconds: float) -> Finding:
     problems = [problem for name, address in sorted(services.items()) for problem in _problems(name, address, seconds)]
     if problems:
         return Finding(NAME, False, "; ".join(problems), "see there", "do what it says, or read the service's log")
-    return Finding(NAME, True, f"{len(services)} services report no problem")
+    return Finding(NAME, True, f"no problem in {count.of(len(services), 'service')}")
 
 
 def _problems(name: str, address: object, seconds: float) -> Iterator[str]:

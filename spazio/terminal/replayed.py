@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from producers.recorded.prepare import Fault, Prepared
+from spazio import count
 from spazio.terminal import clean
 
 _EXAMPLE = "SELECT * FROM availability ORDER BY at_us LIMIT 5"
@@ -11,12 +12,12 @@ _EXAMPLE = "SELECT * FROM availability ORDER BY at_us LIMIT 5"
 
 def sentence(result: dict[str, Any]) -> str:
     """Return the result of a replay as text."""
-    kinds = ", ".join(f"{count} {kind}" for kind, count in result["messages"].items())
-    lines = [f"{kinds} in {result['seconds']:.1f} s; {result['faulty']} rows left out"]
+    kinds = ", ".join(f"{number} {kind}" for kind, number in result["messages"].items())
+    lines = [f"{kinds} in {result['seconds']:.1f} s; {count.of(result['faulty'], 'row')} left out"]
     if not result["whole"]:
         lines.append("ended before the end of the recording")
     if result["history"]:
-        lines.append(f"{result['availability']} rows of availability:")
+        lines.append(f"{count.of(result['availability'], 'row')} of availability:")
         lines.append(f'  spazio sql --history-dir {result["history"]} "{_EXAMPLE}"')
     return "\n".join(lines)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
+from spazio import count
 from spazio.terminal import clean, latest, retention
 
 _FIRST_SECONDS = 8.0
@@ -77,7 +78,7 @@ def sentences(seen: Sequence[Availability], settings: Settings) -> list[str]:
     An expectation that still moves is shown as the range of these rows.
     """
     row, available = seen[-1], [each.available for each in seen]
-    running = f"{row.pods} pod{'' if row.pods == 1 else 's'} running"
+    running = f"{count.of(row.pods, 'pod')} running"
     steady = max(available) - min(available) <= _STEADY * max(available)
     expected = f"{row.available:.1f}" if steady else f"still learning, {min(available):.0f} to {max(available):.0f}"
     first = f"{row.node}: at least {min(each.lower for each in seen):.0f} more pods fit, {expected} expected"

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bus.accounting.source import Source, Sources
+from spazio import count
 from spazio.terminal import clean
 
 _SHOWN = 10
@@ -24,7 +25,7 @@ def table(sources: Sources) -> Table:
         made.add_column(heading, justify="left" if heading == "agents" else "right")
     sums, lacking = _sums(sources), _lacking(sources)
     seen, every = sums["looked_at"], sums["nodes"]
-    title = f"{every:,} node{'s' * (every != 1)}" if seen == every else f"{seen:,} of {every:,} nodes"
+    title = count.of(every, "node") if seen == every else f"{seen} of {count.of(every, 'node')}"
     if sums["started_again"]:
         title += f"; {sums['started_again']:,} started again and are not counted"
     made.add_row(title, *(f"{sums[name]:,}" for name in ("measured", "stored", "missing")))

@@ -15,6 +15,7 @@ from rich.text import Text
 from processors.workload import pod_class
 from schemas.messages.estimate import Availability
 from sinks import cluster
+from spazio import count
 from spazio.terminal import clean
 
 # Length of a bar by the least width of the terminal; a narrow one shows only the number.
@@ -94,7 +95,7 @@ def nodes(
         _Column("prior", lambda row: f"{row.prior:.0%}", least=90),
         _Column("age", lambda row: _age(row, now)),
     ]
-    title = f"spazio: {len(rows)} of {_count(len(rows) + unread, 'node')}"
+    title = f"spazio: {len(rows)} of {count.of(len(rows) + unread, 'node')}"
     begin = _begin([row.node for row in rows], most, selected)
     shown = rows[begin:][:most]
     made = _table(title, columns, shown, width, [row.node for row in shown].index(selected) if selected else None)
@@ -209,7 +210,3 @@ def _share(ratio: float | None) -> Text:
 
 def _bound(total: cluster.Total) -> float:
     return max(total.bound_cpu, total.bound_memory, total.bound_pods)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

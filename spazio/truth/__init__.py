@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from schemas.settings import Settings
+from spazio import count
 from spazio.terminal import clean
 from spazio.truth import evaluation, experiment, family, pod, recording, report
 from spazio.truth.evaluation import Cell
@@ -126,7 +127,7 @@ async def _record(settings: Settings, out: Path, *, quick: bool, only: Sequence[
         Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar,
     ):
         own = settings.model_copy(update={"data": settings.data.model_copy(update={"dir": Path(data)})})
-        task = bar.add_task(f"about {steps * step_seconds / 60:.0f} minutes", total=steps)
+        task = bar.add_task(f"about {count.of(round(steps * step_seconds / 60), 'minute')}", total=steps)
         began = time.monotonic()
         async with contextlib.aclosing(experiment.record(own, families, out, step_seconds)) as recordings:
             async for recorded in recordings:

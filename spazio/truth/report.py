@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from spazio import count
 from spazio.truth.evaluation import Cell
 from spazio.truth.recording import Recording, of_family
 
@@ -47,8 +48,8 @@ def text(recording: Recording, forms: Mapping[str, Sequence[Cell]], policy: floa
         policy: The slowdown of the tables by family and of single cells.
     """
     machine = recording.machine
-    size = f"{machine['cpus']} CPUs, {machine['memory_bytes'] / 2**30:.1f} GiB, Linux {machine['kernel']}"
-    lines = [f"Measured on {size}; {len(recording.steps)} steps.", ""]
+    size = f"{count.of(machine['cpus'], 'CPU')}, {machine['memory_bytes'] / 2**30:.1f} GiB, Linux {machine['kernel']}"
+    lines = [f"Measured on {size}; {count.of(len(recording.steps), 'step')}.", ""]
     lines += ["| form | s | after | cells | right | over | `lower` holds | bias, pods | class right | class bound |"]
     lines += ["|---|---|---|---|---|---|---|---|---|---|"]
     for form, cells in forms.items():
@@ -94,7 +95,7 @@ def verdict(recording: Recording, cells: Sequence[Cell]) -> list[str]:
         wanted = f"right {seconds} s after a change in {least:.0%} of cells"
         rows.append((wanted, f"{reached:.0%}", reached >= least, _missing(marked, Cell.right)))
     over = [cell for cell in cells if cell.available > 2 * cell.truth + 1]
-    rows.append(("never over twice the truth and one", f"{len(over)} cells", not over, _named(over)))
+    rows.append(("never over twice the truth and one", count.of(len(over), "cell"), not over, _named(over)))
     held = {name: share([cell.bounded for cell in group]) for name, group in _by_family(cells).items()}
     short = [name for name, part in held.items() if part < BOUNDED]
     least_held = min(held.values(), default=1.0)
@@ -103,7 +104,12 @@ def verdict(recording: Recording, cells: Sequence[Cell]) -> list[str]:
     )
     shaky = unstable(recording, cells)
     rows.append(
-        ("no family unstable at the number that `lower` allows", f"{len(shaky)} families", not shaky, ", ".join(shaky))
+        (
+            "no family unstable at the number that `lower` allows",
+            count.of(len(shaky), "family", "families"),
+            not shaky,
+            ", ".join(shaky),
+        )
     )
     lines = ["| wanted | reached | | missed by |", "|---|---|---|---|"]
     return lines + [f"| {wanted} | {reached} | {'✓' if ok else '✗'} | {names} |" for wanted, reached, ok, names in rows]

@@ -1,7 +1,7 @@
 // Pipeline: streams and for how long they hold, who folds what, what became of every message, dead letters.
 
 import { h, note, replace, table } from "./base/dom.js";
-import { age, bytes, moment, now, part as words, whole } from "./base/format.js";
+import { age, bytes, counted, moment, now, part as words, whole } from "./base/format.js";
 import { get, repeat } from "./base/stream.js";
 
 export function open(main, { report }) {
@@ -26,9 +26,9 @@ export function open(main, { report }) {
     const skipped = accounts.reduce((sum, account) => sum + (account.outcomes.skipped ?? 0), 0);
     const lag = Math.max(0, ...parts.map((part) => part.lag));
     replace(body, failures,
-      skipped ? note("error", "Some messages are left out", `${whole(skipped)} messages of the last hour were skipped, since this machine has too little CPU time for what runs on it. Add a core and start another processor (spazio up --processors 2), or measure fewer nodes.`) : null,
+      skipped ? note("error", "Some messages are left out", `${counted(skipped, "message")} skipped in the last hour, since this machine has too little CPU time for what runs on it. Add a core and start another processor (spazio up --processors 2), or measure fewer nodes.`) : null,
       h("div", { class: "cards" },
-        card("Processors", String(state.replicas?.length ?? 0), `${parts.length} parts`), card("Largest lag", whole(lag), "messages behind"),
+        card("Processors", String(state.replicas?.length ?? 0), counted(parts.length, "part")), card("Largest lag", whole(lag), "messages behind"),
         card("Services that answer", String(state.ledger?.length ?? 0), ""), card("Dead letters", whole(state.letters?.count), state.letters?.seconds ? `kept for ${age(state.letters.seconds)}` : "")),
       h("h2", {}, "Streams"), streams(state), h("h2", {}, "What became of the messages of the last hour"), ledger(accounts),
       h("h2", {}, "Parts"), owners(parts), h("p", { class: "quiet" }, "No processor holds a part before its first message; ", h("code", {}, "spazio top --partitions"), " lists such parts, too."), h("h2", {}, "Dead letters"), state.letters ? letters(state.letters) : null);

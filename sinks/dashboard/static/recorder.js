@@ -1,6 +1,6 @@
 // The flight recorder: a file that holds this script with those it imports, and the series of all nodes of a period.
 
-import { amount, clock, moment, percent, resource, whole } from "./base/format.js";
+import { amount, clock, counted, moment, percent, resource, whole } from "./base/format.js";
 import { h, replace, table } from "./base/dom.js";
 import { Chart } from "./chart/chart.js";
 
@@ -26,7 +26,7 @@ function record(main, recording) {
   const theme = h("button", { type: "button", onclick: () => { setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"); paint(); show(); } }, "Theme");
   const left = recording.found - recording.nodes.length;
   replace(main, h("h1", {}, `spazio, ${moment(recording.from * 1e6)} to ${clock(recording.to * 1e6)}`),
-    h("p", { class: "quiet" }, `${whole(recording.nodes.length)} nodes${left ? ` with least room; ${whole(left)} more are left out` : ""}, in steps of ${amount(recording.step, 0)} s. Made ${recording.made} by spazio ${recording.release}; this file loads nothing.`),
+    h("p", { class: "quiet" }, `${counted(recording.nodes.length, "node")}${left ? ` with least room; ${whole(left)} more are left out` : ""}, in steps of ${amount(recording.step, 0)} s. Made ${recording.made} by spazio ${recording.release}; this file loads nothing.`),
     h("div", { class: "controls" }, kind, box, theme), h("div", { class: "holder scroll" }, canvas), tip, detail, h("h2", {}, "Nodes"), body,
     h("h2", {}, "Decisions"), decisions(recording), h("h2", {}, "Containers started and ended"), events(recording));
 

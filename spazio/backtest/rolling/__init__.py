@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from spazio import count
 from spazio.backtest.rolling import compare, predictors, recording, score
 
 
@@ -115,7 +116,7 @@ def text(reports: Sequence[Report]) -> str:
 
 
 def _lines(report: Report) -> list[str]:
-    lines = [f"Horizon {report.hours:g} h, {report.days} days, {report.nodes} nodes.", ""]
+    lines = [f"Horizon {report.hours:g} h, {count.of(report.days, 'day')}, {count.of(report.nodes, 'node')}.", ""]
     titles = f"{'ours':>6} {'peer':>6} {'ours - peer, 95 %':>18}  with the knob of the training"
     lines.append(f"Savings at equal violations{'':26}{titles}")
     for row in report.comparison:

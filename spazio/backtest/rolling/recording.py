@@ -11,6 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from spazio import count
+
 Array = NDArray[np.float64]
 
 COLUMNS = ("vm", "seconds", "cpu", "cpu_request")
@@ -86,6 +88,7 @@ def _load(path: Path) -> pl.DataFrame:
     if len(good) != len(frame) or good.is_empty():
         wrong = len(frame) - len(good)
         raise ValueError(
-            f"{path}: {wrong} of {len(frame)} rows are out of range: cpu from 0, cpu_request above 0, nothing missing"
+            f"{path}: {wrong} of {count.of(len(frame), 'row')} out of range: "
+            "cpu from 0, cpu_request above 0, nothing missing"
         )
     return good

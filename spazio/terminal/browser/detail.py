@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from schemas.messages.estimate import Availability
+from spazio import count
 from spazio.terminal import clean, table
 
 POINTS = 60
@@ -59,7 +60,10 @@ def page(row: Availability, trail: Sequence[Point], now: float, width: int, heig
     fits.append(
         f", between {row.lower:.1f} and {row.upper:.1f} (90 % each side); {clean.text(row.binding)} runs out first"
     )
-    more.append(f"{row.pods} pods run; {row.prior:.0%} of the cost is assumed; {table.age(row, now):.1f} s old", "dim")
+    more.append(
+        f"{count.of(row.pods, 'pod')} running; {row.prior:.0%} of the cost is assumed; {table.age(row, now):.1f} s old",
+        "dim",
+    )
     last = list(trail)[-max(10, width - 24) :]
     most = max((each.available for each in last), default=0.0) or 1.0
     lines = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))

@@ -87,3 +87,18 @@ def test_what_defines_a_name_is_seen(source: str, expected: set[str]) -> None:
 )
 def test_phrases_are_seen_in_sentences(text: str, count: int) -> None:
     assert len(_PHRASE.findall(text)) == count
+
+
+_THINGS = "CPU|day|decision|fault|file|histogram|key|message|node|part|pod|replica|role|row|seed|service|step"
+_COUNTED = re.compile(rf"\{{[^{{}}]*\}} (?:{_THINGS})s\b")
+# Limits and numbers that are never one: a comparison, a constant, a fraction.
+_SEVERAL = {
+    "{len(placements)} pods", "{each.replicas} replicas", "{nodes} nodes", "{pods} pods", "{step.disturbed:.1f} CPUs",
+    "{nodes.length} nodes", "{DAYS} days", "{amount(prediction.peak_cpu, 2)} CPUs",
+}  # fmt: skip
+
+
+def test_one_of_a_thing_is_called_one() -> None:
+    paths = [*(ROOT / "spazio").rglob("*.py"), *(ROOT / "sinks/dashboard/static").rglob("*.js")]
+    texts = (path.read_text() for path in paths if "vendor" not in path.parts)
+    assert {match[0] for text in texts for match in _COUNTED.finditer(text)} <= _SEVERAL, "use `count.of`, or `counted`"

@@ -16,6 +16,9 @@ export function amount(value, digits = 1) {
 
 export const whole = (value) => (value === null || value === undefined ? "–" : Math.floor(value).toLocaleString("en-US").replaceAll(",", " "));
 
+// A number with its noun: "1 node", "2 nodes".
+export const counted = (number, noun) => `${whole(number)} ${number === 1 ? noun : `${noun}s`}`;
+
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -2,7 +2,7 @@
 
 import { classTable, nodeTable, totalCards } from "./tables.js";
 import { h, note, replace } from "../base/dom.js";
-import { age, amount, now, percent, resource, whole, workload } from "../base/format.js";
+import { age, amount, counted, now, percent, resource, whole, workload } from "../base/format.js";
 import { Grid, binsOf, isShare } from "./grid.js";
 import { Cluster, LABEL, isLearning, matcher, spread } from "./nodes.js";
 import { follow, saveRecording } from "../base/stream.js";
@@ -97,18 +97,18 @@ export function open(main, { search, report, go, keep, about }) {
   function emptiness(shown) {
     if (!cluster.loaded) return note("wait", "Reading the nodes…", "The first answer takes a second after the page is opened.");
     if (!cluster.nodes.size) return note("wait", "No node reports yet", ["An agent publishes a block each second, and the first number needs about eight seconds. ", h("code", {}, "spazio doctor"), " shows what is missing."]);
-    if (!shown) return note("wait", "No node matches", `None of ${cluster.nodes.size} nodes matches “${view.text}”.`);
+    if (!shown) return note("wait", "No node matches", `No match of “${view.text}” among ${counted(cluster.nodes.size, "node")}.`);
     return null;
   }
 
   function paint(nodes) {
     const plan = view.count ? spread(cluster, nodes.filter((node) => !stale(node)), view.name, view.count) : { placed: new Map(), missing: 0 };
     grid.paint({ value, text: label, stale, learning: isLearning, selected: view.selected, marked: plan.placed, measure: view.measure });
-    const pods = view.name ? `pods of ${workload(view.name)}` : "pods of the mix";
+    const of = view.name ? workload(view.name) : "the mix";
     answer.hidden = !view.count;
     answer.textContent = !view.count ? "" : plan.missing
-      ? `${view.count - plan.missing} of ${view.count} ${pods} fit, on ${plan.placed.size} nodes; ${plan.missing} do not fit by the lower bounds.`
-      : `${view.count} ${pods} fit, on ${plan.placed.size} nodes: those with most room by their lower bounds are framed.`;
+      ? `${view.count - plan.missing} of ${counted(view.count, "pod")} of ${of} fit, on ${counted(plan.placed.size, "node")}; ${plan.missing} do not fit by the lower bounds.`
+      : `${counted(view.count, "pod")} of ${of} ${view.count === 1 ? "fits" : "fit"}, on ${counted(plan.placed.size, "node")}: those with most room by their lower bounds are framed.`;
   }
 
   function drawNumbers(nodes) {
@@ -151,7 +151,7 @@ export function open(main, { search, report, go, keep, about }) {
     if (!node) return;
     const room = roomOf(node);
     replace(tip, h("strong", {}, node.node), h("div", {}, room ? `at least ${whole(room.lower)}, ${amount(room.available)} expected` : "does not say for this class"),
-      h("div", {}, `${resource(room?.binding ?? node.binding)} runs out first · ${node.pods} pods`), h("div", {}, `CPU in use ${percent(node.cpuUsed)}, saturation ${percent(node.cpuSaturation)}`), h("div", {}, `memory ${percent(node.memory)}`),
+      h("div", {}, `${resource(room?.binding ?? node.binding)} runs out first · ${counted(node.pods, "pod")}`), h("div", {}, `CPU in use ${percent(node.cpuUsed)}, saturation ${percent(node.cpuSaturation)}`), h("div", {}, `memory ${percent(node.memory)}`),
       h("div", {}, `${age((now() * 1000 - node.at) / 1e6)} old${isLearning(node) ? ` · learning: ${percent(node.prior)} of a pod's cost is assumed` : ""}`));
     const box = holder.getBoundingClientRect();
     tip.style.left = `${Math.min(event.clientX - box.left + 14, box.width - 210)}px`;

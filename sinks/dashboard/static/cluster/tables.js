@@ -1,7 +1,7 @@
 // The numbers of the cluster: totals as cards, workload classes and nodes as tables.
 
 import { h, table } from "../base/dom.js";
-import { age, amount, bytes, now, percent, resource, whole, workload } from "../base/format.js";
+import { age, amount, bytes, counted, now, percent, resource, whole, workload } from "../base/format.js";
 import { isLearning } from "./nodes.js";
 
 const MOST_ROWS = 200;
@@ -22,7 +22,7 @@ export function totalCards(total, nodes, stale) {
 // What is free where no further pod fits, and what has run out there.
 function stranded(title, sums, name, format) {
   const parts = sums.filter((sum) => sum[name] > 0);
-  const reasons = parts.map((sum) => `${parts.length > 1 ? `${format(sum[name])}: ` : ""}no ${resource(sum.binding)} on ${whole(sum.nodes)} ${sum.nodes === 1 ? "node" : "nodes"}`);
+  const reasons = parts.map((sum) => `${parts.length > 1 ? `${format(sum[name])}: ` : ""}no ${resource(sum.binding)} on ${counted(sum.nodes, "node")}`);
   return card(title, format(parts.reduce((total, sum) => total + sum[name], 0)), reasons.join("; ") || "no full node has any left");
 }
 

@@ -2,7 +2,7 @@
 
 import { csv } from "../base/csv.js";
 import { h, note, replace, shortened, table } from "../base/dom.js";
-import { age, amount, brief, bytes, clock, now, percent, resource, whole } from "../base/format.js";
+import { age, amount, brief, bytes, clock, counted, now, percent, resource, whole } from "../base/format.js";
 import { NodeCharts } from "./charts.js";
 import { NodeData } from "./data.js";
 import { METRICS } from "./series.js";
@@ -112,7 +112,7 @@ function facts({ newest: { availability, reject }, machine, predictions }) {
       ["CPU in use", percent(availability.cpu_used)], ["CPU saturation", percent(availability.usage.cpu)], ["Running pods", whole(availability.pods)],
       ["Measured", `${age(silence(availability) / 1e6)} ago`]);
   }
-  if (machine.cpus) found.push(["Machine", `${machine.cpus} CPUs, ${bytes(machine.memory_bytes)}`]);
+  if (machine.cpus) found.push(["Machine", `${counted(machine.cpus, "CPU")}, ${bytes(machine.memory_bytes)}`]);
   if (reject) found.push(["Takes new work", reject.reject ? `no, for ${age((now() * 1000 - reject.since_us) / 1e6)}` : "yes"]);
   const prediction = predictions.at(-1);
   if (prediction) found.push([`Peak within ${age(prediction.horizon_seconds)}`, prediction.violation >= 1 ? "not known yet"

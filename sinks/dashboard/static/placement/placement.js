@@ -1,7 +1,7 @@
 // Placement: the decisions of the extender with their reasons, from the history; the reservations, from the bus.
 
 import { h, note, replace, shortened, table } from "../base/dom.js";
-import { age, amount, moment, now, quoted, whole } from "../base/format.js";
+import { age, amount, counted, moment, now, quoted, whole } from "../base/format.js";
 import * as shadow from "./shadow.js";
 import * as story from "./story.js";
 import { Unreachable, get, repeat, rows } from "../base/stream.js";
@@ -44,7 +44,7 @@ export function open(main, context) {
   }
 
   function show(found, window) {
-    replace(seen, window.decisions ? `The filter sees the newest ${whole(window.decisions)} decisions, made since ${moment(window.since)}.${found.length === SHOWN ? ` The first ${SHOWN} that match are listed.` : ""}` : "");
+    replace(seen, window.decisions ? `The filter sees the newest ${counted(window.decisions, "decision")}, made since ${moment(window.since)}.${found.length === SHOWN ? ` The first ${SHOWN} that match are listed.` : ""}` : "");
     const none = text ? note("wait", "No decision matches", `None of these has “${text}”.`)
       : note("wait", "No decision yet", "Decisions show when a kube-scheduler asks the extender: deploy/kube-scheduler.yaml connects it.");
     replace(body, shortened(found), found.length ? decisions(found, go) : none);

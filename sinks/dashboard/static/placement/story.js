@@ -2,7 +2,7 @@
 
 import { Chart } from "../chart/chart.js";
 import { h, note, replace, shortened, table } from "../base/dom.js";
-import { amount, bytes, moment, now, quoted, whole } from "../base/format.js";
+import { amount, bytes, counted, moment, now, quoted, whole } from "../base/format.js";
 import { step } from "../chart/line.js";
 import { Unreachable, repeat, rows } from "../base/stream.js";
 
@@ -81,7 +81,7 @@ function decided(row) {
   const refused = Object.entries(row.refused ?? {}).map(([reason, count]) => `${reason}: ${count}`).join("; ");
   const chosen = row.bound ? `the scheduler chose ${row.bound}${row.breaks?.length ? `, which the policy refuses: ${row.breaks.join("; ")}` : ""}` : "";
   return { at_us: row.at_us, node: row.node, what: `decision: ${row.outcome}`, bad: row.outcome !== "placed",
-    text: [row.note, `${whole(row.feasible)} of ${whole(row.nodes)} nodes would do`, refused, chosen].filter(Boolean).join(" · ") };
+    text: [row.note, `${whole(row.feasible)} of ${counted(row.nodes, "node")} would do`, refused, chosen].filter(Boolean).join(" · ") };
 }
 
 // A fact as what it changed; null: nothing that is shown.

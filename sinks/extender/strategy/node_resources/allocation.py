@@ -99,7 +99,7 @@ class Fit:
         refused = self.refuse(pod, nodes)
         sentences = []
         if TOO_MANY in refused and refused[TOO_MANY][index]:
-            sentences.append(f"{nodes.pods[index]:.0f} pods of {nodes.allocatable['pods'][index]:.0f} are there")
+            sentences.append(f"pods: {nodes.pods[index]:.0f} of {nodes.allocatable['pods'][index]:.0f} are there")
         for resource, asked in pod.requests.items():
             if (reason := lacking(resource)) in refused and refused[reason][index]:
                 sentences.append(short(nodes, resource, "requests", asked, index))

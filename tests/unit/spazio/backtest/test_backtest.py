@@ -71,14 +71,14 @@ def test_fractions_of_a_percent_are_kept(tmp_path: Path) -> None:
         (lambda frame: frame.with_columns(cpu_percent=pl.lit("much")), "column cpu_percent is String: it must be a"),
         (
             lambda frame: frame.with_columns(cpu_percent=pl.col("cpu_percent").cast(pl.Int32) * 20),
-            r"\d+ rows are out of range, the first is day 20260101, vm vm000, .* must be 0 to 100",
+            r"\d+ rows out of range, the first is day 20260101, vm vm000, .* must be 0 to 100",
         ),
         (
             lambda frame: frame.with_columns(cpu_percent=pl.lit(float("nan"))),
-            "rows are out of range, the first is .*cpu_percent nan",
+            "rows? out of range, the first is .*cpu_percent nan",
         ),
         (lambda frame: frame.with_columns(sample=pl.col("sample") + 1), "3 rows|6 rows"),
-        (lambda frame: frame[1:], "1 machines have no whole day, the first is vm vm000 on day 20260101 with 287 rows"),
+        (lambda frame: frame[1:], "1 machine without a whole day, the first is vm vm000 on day 20260101 with 287 rows"),
         (
             lambda frame: pl.concat([frame[:1], frame[:1], frame[2:]]),
             "vm000 on day 20260101 with 288 rows and 287 different samples of 288",

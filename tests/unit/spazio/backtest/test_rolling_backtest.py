@@ -176,7 +176,7 @@ def test_the_command_takes_two_recordings_and_refuses_one_of_another_form(tmp_pa
     path = write(tmp_path / "flat.parquet", np.full((60, 4), 0.2), np.ones(4))
     words = ["backtest", str(path), "--machines", "2", "--hours", "1", "--out", str(tmp_path / "out"), "--train"]
     done = CliRunner().invoke(cli.app, [*words, str(path)])
-    assert "Horizon 1 h, 1 days" in done.stdout
+    assert "Horizon 1 h, 1 day," in done.stdout
     other = tmp_path / "other.csv"
     other.write_text("day,vm,sample,cpu_percent\n1,a,0,5\n", encoding="utf-8")
     assert CliRunner().invoke(cli.app, [*words, str(other)], standalone_mode=False).return_value == 2

@@ -171,7 +171,7 @@ def test_the_filter_counts_what_is_stated_and_the_number_of_pods() -> None:
         ["cpu: the pod requests 1 cores, 0.999 cores of 2 cores are left"],
         ["intel.com/foo: the pod requests 1, 0 of 0 are left"],
         [],
-        ["3 pods of 3 are there"],
+        ["pods: 3 of 3 are there"],
     ]
 
 

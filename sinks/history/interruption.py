@@ -38,10 +38,12 @@ def interruptible(connection: duckdb.DuckDBPyConnection, seconds: float | None =
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
-    with ended, _deferred() if commanded else contextlib.nullcontext():
+    with ended, _deferred() if commanded else contextlib.nullcontext() as stopped:
         try:
             repeating.start()
             with _written(ending) if commanded else contextlib.nullcontext():
+                if stopped is not None and stopped.is_set():  # before signals were written
+                    ending.send(bytes([signal.SIGINT]))
                 yield
         finally:
             ending.close()
@@ -64,12 +66,12 @@ def _repeat(connection: duckdb.DuckDBPyConnection, ended: socket.socket, seconds
 
 
 @contextlib.contextmanager
-def _deferred() -> Iterator[None]:
-    """Raise the `KeyboardInterrupt` of a Ctrl-C at the end of this block."""
+def _deferred() -> Iterator[threading.Event]:
+    """Raise the `KeyboardInterrupt` of a Ctrl-C at the end of this block; within it, it sets the event."""
     stopped = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stopped.set())
     try:
-        yield
+        yield stopped
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if stopped.is_set():

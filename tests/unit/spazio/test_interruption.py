@@ -53,7 +53,10 @@ def interrupted(command: subprocess.Popen[str]) -> tuple[int, str, str, float]:
     """Press Ctrl-C and return the exit status, what the command prints from then on, and the seconds that it takes."""
     began = monotonic()
     command.send_signal(signal.SIGINT)
-    out, err = command.communicate(timeout=60)
+    try:
+        out, err = command.communicate(timeout=60)
+    finally:
+        command.kill()
     return command.returncode, out, err, monotonic() - began
 
 

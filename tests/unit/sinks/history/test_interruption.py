@@ -46,6 +46,21 @@ def test_ctrl_c_is_raised_once_the_statement_has_ended(connection: duckdb.DuckDB
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_ctrl_c_that_comes_before_its_numbers_are_written_ends_the_statement(
+    connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def pressed(thread: threading.Thread) -> None:
+        signal.raise_signal(signal.SIGINT)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", pressed)
+    with pytest.raises(KeyboardInterrupt) as raised, interruptible(connection):
+        connection.execute(LONG).fetchall()
+    assert isinstance(raised.value.__context__, duckdb.InterruptException)
+
+
 def test_signals_stay_with_a_program_that_handles_them_itself(connection: duckdb.DuckDBPyConnection) -> None:
     seen = list[int]()
     before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))

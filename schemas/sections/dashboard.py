@@ -40,7 +40,8 @@ class Dashboard(Section):
         32,
         ge=1,
         le=1000,
-        description="Pages that may be open at once. Each takes one connection and its share of the updates.",
+        description="Pages that may be open at once. Each takes a share of the updates. The server has six connections "
+        "for each, as many as a browser opens, and 64 others; of more, those that are idle end.",
     )
     query_seconds: Seconds = Field(
         10,

@@ -6,13 +6,13 @@ browsers send across sites only after asking.
 """
 
 import hmac
-import ssl
 
 from aiohttp import web
 
 from bus.access import local
 from schemas.sections.dashboard import Dashboard
 from schemas.settings import SettingsError
+from sinks.serving import tls
 
 COOKIE = "spazio-dashboard"
 _PURPOSE = b"spazio dashboard cookie"
@@ -23,13 +23,13 @@ class Access:
     """The rules of one dashboard."""
 
     def __init__(self, settings: Dashboard) -> None:
-        """Read the token and the certificate.
+        """Read the token and the certificate; `identity` is the certificate, None: plain HTTP.
 
         Raises:
             SettingsError: A file cannot be used, or other machines reach the address and there is no token.
         """
         self._token = _token(settings)
-        self.context = _context(settings)
+        self.identity = tls.identity(tls.Files("dashboard", settings.tls_cert, settings.tls_key, None))
         if self._token is None and not settings.allow_anonymous and not local.is_loopback(settings.host):
             raise SettingsError(
                 [
@@ -59,7 +59,7 @@ class Access:
         if given is not None and hmac.compare_digest(_bytes(given), self._token):
             answer = web.Response(status=303, headers={"Location": request.path})
             assert self._cookie is not None
-            secure = self.context is not None
+            secure = self.identity is not None
             answer.set_cookie(COOKIE, self._cookie, httponly=True, samesite="Strict", secure=secure, path="/")
             return answer
         if hmac.compare_digest(_bytes(request.cookies.get(COOKIE, "")), (self._cookie or "").encode()):
@@ -82,22 +82,6 @@ def _token(settings: Dashboard) -> bytes | None:
             ]
         )
     return token.encode()
-
-
-def _context(settings: Dashboard) -> ssl.SSLContext | None:
-    if settings.tls_cert is None:
-        if settings.tls_key is not None:
-            raise SettingsError(["dashboard tls-key: it is of no use without --dashboard-tls-cert"])
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    except (OSError, ValueError) as error:
-        raise SettingsError(
-            [f"dashboard tls-cert: {settings.tls_cert} and {settings.tls_key} cannot be used: {error}"]
-        ) from error
-    return context
 
 
 def _text(status: int, text: str) -> web.Response:

@@ -9,11 +9,11 @@ import errno
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -22,7 +22,7 @@ from prometheus_client import Counter
 from bus import errors
 from bus.client import Client
 from schemas import codec
-from schemas.settings import Settings, SettingsError
+from schemas.settings import Settings
 from schemas.subject import MAXIMUM_SUBJECT_BYTES, Names
 from sinks.dashboard import recorder
 from sinks.dashboard.access import Access
@@ -32,8 +32,12 @@ from sinks.dashboard.feed.cluster import ClusterFeed
 from sinks.dashboard.history import History, Unanswerable
 from sinks.dashboard.shared import Shared
 from sinks.period import LAST_US, Period
+from sinks.serving import listener
+from sinks.serving.connection import Connection, Limits
 
 log = logging.getLogger(__name__)
+
+Read = TypeVar("Read")
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -48,10 +52,14 @@ _HEADERS = {
 }
 _STATIC = Path(__file__).with_name("static")
 _BODY_BYTES = 64 << 10
-_BODY_SECONDS = 10.0  # until a body is whole
+_BODY_SECONDS = 8.0  # until a body is whole; the connection ends after 10
+_SEND_SECONDS = 60.0  # until a browser has an answer; a recording has megabytes
+_PER_VIEWER = 6  # connections that browsers open to a server at most
+_OTHER_CONNECTIONS = 64  # of health checks, scripts, and pages that wait for their turn
 _SHARED_SECONDS = 1.0
 _NO_MODEL: tuple[type[Exception], ...] = (*errors.REQUEST_FAILED, codec.Refused)
 _QUERIES = 2  # at once; DuckDB uses all cores for each
+_WAITING = 64  # more than ten pages ask at once; the rest of the connections are for others
 
 REQUESTS = Counter("spazio_dashboard_requests_total", "requests of pages", ["path", "status"])
 
@@ -71,7 +79,7 @@ class Dashboard:
         self._names = Names(settings.prefix)
         self._access = Access(settings.dashboard)
         self._cluster = ClusterFeed(client, settings)
-        self._queries = asyncio.Semaphore(_QUERIES)
+        self._queries, self._unanswered = asyncio.Semaphore(_QUERIES), 0
         self._streams = EventStreams(settings.dashboard.viewers_max, _HEADERS)
         self._pipeline = Shared(partial(pipeline.read, client, settings), _SHARED_SECONDS)
         self._reservations = Shared(partial(reservations.read, client, settings), _SHARED_SECONDS)
@@ -101,24 +109,14 @@ class Dashboard:
             SettingsError: The address cannot be listened on.
         """
         own = self._settings.dashboard
-        runner = web.AppRunner(
-            self.application(), access_log=None, handle_signals=False, shutdown_timeout=1.0, lingering_time=1.0
-        )
+        runner = web.AppRunner(self.application(), shutdown_timeout=1.0)
         await runner.setup()
-        site = web.TCPSite(runner, own.host, own.port, ssl_context=self._access.context)
+        assert runner.server is not None
+        interface = listener.Address("dashboard", own.host, own.port)
+        limits = Limits(write_seconds=_SEND_SECONDS, connections=_PER_VIEWER * own.viewers_max + _OTHER_CONNECTIONS)
         try:
-            await site.start()
-        except OSError as error:
-            await runner.cleanup()
-            raise SettingsError(
-                [
-                    f"dashboard port: cannot listen on {own.host}:{own.port}: {error.strerror or error}; choose "
-                    "another with --dashboard-port, 0 for any"
-                ]
-            ) from error
-        host, port = runner.addresses[0][:2]
-        try:
-            yield f"http{'s' if self._access.context else ''}://{f'[{host}]' if ':' in host else host}:{port}/"
+            async with listener.listen(runner.server, interface, limits, self._access.identity, _refused) as address:
+                yield f"{address}/"
         finally:
             await runner.cleanup()
 
@@ -127,6 +125,8 @@ class Dashboard:
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else "other"
         answer: web.StreamResponse
+        if not request.can_read_body:  # of others, `_asked` reads the body first
+            _work(request)
         try:
             answer = (None if request.path == "/healthz" else self._access.refusal(request)) or await handler(request)
         except web.HTTPException as error:
@@ -181,13 +181,12 @@ class Dashboard:
         if isinstance(asked, web.Response):
             return asked
         own = self._settings.dashboard
-        async with self._queries:
-            try:
-                answer = await asyncio.to_thread(
-                    self._history.query, asked["sql"], rows=own.query_rows, seconds=own.query_seconds
-                )
-            except Unanswerable as reason:
-                return _json({"error": str(reason)})  # an answer for people; browsers log other states as errors
+        try:
+            answer = await self._read_history(
+                partial(self._history.query, asked["sql"], rows=own.query_rows, seconds=own.query_seconds)
+            )
+        except Unanswerable as reason:
+            return _json({"error": str(reason)})  # an answer for people; browsers log other states as errors
         return _json(answer._asdict())
 
     async def _record(self, request: web.Request) -> web.Response:
@@ -199,15 +198,26 @@ class Dashboard:
             return _json({"error": "the range ends before it begins"})
         period = Period(round(asked["from"] * 1e6), round(asked["to"] * 1e6))
         nodes = [asked["node"]] if asked["node"] else []
-        async with self._queries:
-            try:
-                return web.Response(
-                    body=await asyncio.to_thread(self._recording, period, nodes),
-                    content_type="text/html",
-                    headers={"Content-Disposition": "attachment"},
-                )
-            except Unanswerable as reason:
-                return _json({"error": str(reason)})
+        try:
+            page = await self._read_history(partial(self._recording, period, nodes))
+        except Unanswerable as reason:
+            return _json({"error": str(reason)})
+        return web.Response(body=page, content_type="text/html", headers={"Content-Disposition": "attachment"})
+
+    async def _read_history(self, read: Callable[[], Read]) -> Read:
+        """Read the history in a thread, when it is this request's turn.
+
+        Raises:
+            Unanswerable: It is not, or too many wait for theirs.
+        """
+        if self._unanswered >= _QUERIES + _WAITING:
+            raise Unanswerable("too many queries are waiting; ask again in a moment")
+        self._unanswered += 1
+        try:
+            async with self._queries:
+                return await asyncio.to_thread(read)
+        finally:
+            self._unanswered -= 1
 
     def _recording(self, period: Period, nodes: list[str]) -> bytes:
         seconds = self._settings.dashboard.query_seconds
@@ -222,6 +232,7 @@ async def _asked(request: web.Request, fields: dict[str, Any]) -> dict[str, Any]
     try:
         async with asyncio.timeout(_BODY_SECONDS):
             body = await request.read()
+        _work(request)
         content = json.loads(body)
         given = {name: content[name] for name in fields}
     except TimeoutError:
@@ -233,6 +244,17 @@ async def _asked(request: web.Request, fields: dict[str, Any]) -> dict[str, Any]
     if not given or not all(isinstance(given[name], kind) for name, kind in fields.items()):
         return _json({"error": f"send JSON: {{{wanted}}}"}, status=400)
     return given
+
+
+def _work(request: web.Request) -> None:
+    """Suspend the deadline of a request that has come."""
+    assert isinstance(request.protocol, Connection)
+    request.protocol.work()
+
+
+def _refused(status: int) -> None:
+    """Count a response to malformed HTTP."""
+    REQUESTS.labels("other", str(status)).inc()
 
 
 async def _healthy(_: web.Request) -> web.Response:

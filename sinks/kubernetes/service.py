@@ -58,12 +58,10 @@ async def run(client: Client, live: Live, health: Health, *, clock: Callable[[],
     settings = live.current
     await api.address(settings.kube)
     sink = _Sink(settings, health, clock)
-    async with server.serving(sink.latest, settings.output, clock) as identity:
+    async with server.serving(sink.latest, settings.output, clock):
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(latest.follow(client, settings, sink.latest, clock))
-                if identity is not None:
-                    group.create_task(server.renew(identity, health))
                 for task in sink.tasks():
                     group.create_task(task)
         finally:

@@ -21,11 +21,10 @@ from prometheus_client import Counter, Histogram
 
 from bus.health import Health
 from schemas.sections.placement import Extender
-from schemas.settings import SettingsError
-from sinks import tls
 from sinks.extender.web import access, wire
-from sinks.extender.web.connection import Connection, Guard, Limits
 from sinks.extender.web.selector import Selector
+from sinks.serving import listener, tls
+from sinks.serving.connection import Connection, Limits
 
 log = logging.getLogger(__name__)
 
@@ -77,29 +76,11 @@ async def serve(
         return web.BaseRequest(*(*parts, loop), client_max_size=settings.body_bytes)
 
     server = web.Server(service.answer, request_factory=request)
+    address = listener.Address("extender", settings.host, settings.port)
     try:
-        listener = await loop.create_server(
-            lambda: Connection(server, loop, limits, service.refused),
-            settings.host,
-            settings.port,
-            ssl=None if identity is None else identity.context,
-            ssl_handshake_timeout=None if identity is None else limits.read_seconds,
-        )
-    except OSError as error:
-        raise SettingsError(
-            [
-                f"extender: {settings.host} port {settings.port} cannot be listened on: {error.strerror or error}; "
-                "choose others with --extender-host and --extender-port, port 0 takes any"
-            ]
-        ) from error
-    guard = Guard(server, limits, lambda: None if identity is None else service.renewed(identity.renew()))
-    host, port = listener.sockets[0].getsockname()[:2]
-    address = f"http{'s' if identity else ''}://{f'[{host}]' if ':' in host else host}:{port}{PREFIX}"
-    try:
-        yield address
+        async with listener.listen(server, address, limits, identity, service.refused) as root:
+            yield f"{root}{PREFIX}"
     finally:
-        guard.stop()
-        listener.close()
         await server.shutdown(_CLOSE_SECONDS)
 
 
@@ -122,7 +103,6 @@ class _Service:
     def __init__(self, settings: Extender, selector: Selector, health: Health) -> None:
         self._settings, self._selector, self._health = settings, selector, health
         self._logged: set[tuple[str, str, int]] = set()
-        self._complaint = ""
         self._verbs: dict[str, _Verb] = {
             "filter": self._filter,
             "prioritize": self._prioritize,
@@ -149,7 +129,6 @@ class _Service:
         except ConnectionError:
             REQUESTS.labels(verb, "gone").inc()
             return response
-        connection.rest()
         REQUESTS.labels(verb, str(response.status)).inc()
         if verb != "other":
             SECONDS.labels(verb).observe(time.perf_counter() - began)
@@ -242,12 +221,6 @@ class _Service:
     def refused(self, status: int) -> None:
         """Count a response to malformed HTTP."""
         REQUESTS.labels("other", str(status)).inc()
-
-    def renewed(self, complaint: str) -> None:
-        """Log each error of a certificate renewal once."""
-        if complaint not in ("", self._complaint):
-            log.error("certificate.renewal_failed", extra={"reason": complaint})
-        self._complaint = complaint
 
     def _log_once(self, verb: str, error: Exception) -> None:
         """Log an error with its trace the first time that it occurs at a line; the metrics count all."""

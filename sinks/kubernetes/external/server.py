@@ -4,7 +4,6 @@ The API server authenticates and authorizes each client, and passes the request 
 Only clients with a certificate of that authority are answered, so no client gets round the API server.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,17 +11,15 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import Counter
 
-from bus.health import Health
 from schemas.sections.output import Output
 from schemas.settings import SettingsError
-from sinks import tls
 from sinks.kubernetes.external import metric, selector
 from sinks.kubernetes.latest import Latest
+from sinks.serving import listener, tls
+from sinks.serving.connection import Limits
 
 log = logging.getLogger(__name__)
 
-_PART = "kubernetes external metrics"
-_RENEW_SECONDS = 10.0
 _CLOSE_SECONDS = 1.0
 
 REQUESTS = Counter("spazio_kube_external_requests_total", "requests for external metrics, by status", ["status"])
@@ -85,7 +82,7 @@ def files(output: Output) -> tls.Files:
 
 
 @asynccontextmanager
-async def serving(latest: Latest, output: Output, clock: Callable[[], float]) -> AsyncIterator[tls.Identity | None]:
+async def serving(latest: Latest, output: Output, clock: Callable[[], float]) -> AsyncIterator[str]:
     """Serve for the length of a block, if the settings say so.
 
     Args:
@@ -94,13 +91,13 @@ async def serving(latest: Latest, output: Output, clock: Callable[[], float]) ->
         clock: Seconds since the epoch.
 
     Yields:
-        The certificate, to be renewed; None: nothing is served.
+        The address; empty: nothing is served.
 
     Raises:
         SettingsError: The server cannot listen there, or a TLS file is missing or cannot be used.
     """
     if not output.external:
-        yield None
+        yield ""
         return
     if output.external_tls_cert is None or output.external_tls_client_ca is None:
         raise SettingsError(
@@ -110,32 +107,17 @@ async def serving(latest: Latest, output: Output, clock: Callable[[], float]) ->
             ]
         )
     identity = tls.Identity(files(output))
-    runner = web.AppRunner(Server(latest, output, clock).application, access_log=None, shutdown_timeout=_CLOSE_SECONDS)
+    runner = web.AppRunner(Server(latest, output, clock).application, shutdown_timeout=_CLOSE_SECONDS)
     await runner.setup()
-    host, port = output.external_host, output.external_port
-    site = web.TCPSite(runner, host, port, ssl_context=identity.context)
+    assert runner.server is not None
+    interface = listener.Address("output external", output.external_host, output.external_port)
     try:
-        await _start(site, host, port)
-        yield identity
+        async with listener.listen(runner.server, interface, Limits(), identity, _refused) as address:
+            log.info("external.listening", extra={"address": address})
+            yield address
     finally:
         await runner.cleanup()
 
 
-async def _start(site: web.TCPSite, host: str, port: int) -> None:
-    try:
-        await site.start()
-    except OSError as error:
-        reason = f"{host} port {port} cannot be listened on: {error.strerror or error}"
-        remedy = "choose others with --output-external-host and --output-external-port"
-        raise SettingsError([f"output external: {reason}; {remedy}"]) from error
-    log.info("external.listening", extra={"address": site.name})
-
-
-async def renew(identity: tls.Identity, health: Health) -> None:
-    """Take up renewed certificates until cancelled; `health` receives problems."""
-    while True:
-        await asyncio.sleep(_RENEW_SECONDS)
-        if complaint := identity.renew():
-            health.degrade(_PART, complaint)
-        else:
-            health.recover(_PART)
+def _refused(status: int) -> None:
+    REQUESTS.labels(str(status)).inc()

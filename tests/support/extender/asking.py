@@ -14,8 +14,8 @@ import aiohttp
 from bus.health import Health
 from schemas.sections.placement import Extender
 from sinks.extender.web import server
-from sinks.extender.web.connection import Limits
 from sinks.extender.web.selector import Filtered
+from sinks.serving.connection import Limits
 
 POD = {"metadata": {"name": "web", "uid": "u"}, "spec": {}}
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 from prometheus_client import REGISTRY
 
-from sinks.extender.web.connection import Limits
+from sinks.serving.connection import Limits
 from tests.integration.sinks.extender.recorded import counted, recorded
 from tests.support.extender.asking import Wire, lab, post, question
 
@@ -134,7 +134,7 @@ async def test_a_client_that_waits_for_its_answer_is_not_cut_off() -> None:
 async def test_a_client_that_takes_no_answer_is_cut_off() -> None:
     names = [f"worker-{number}{'x' * 200}1" for number in range(5000)]
     async with lab(Limits(write_seconds=0.5)) as running, running.wire() as wire:
-        before = REGISTRY.get_sample_value("spazio_extender_cut_total", {"reason": "slow"}) or 0
+        before = REGISTRY.get_sample_value("spazio_server_cut_total", {"reason": "slow"}) or 0
         wire.writer.transport.pause_reading()  # type: ignore[attr-defined] # a socket's transport has it
         request = post("filter", question(names))
         async with asyncio.timeout(20):
@@ -143,7 +143,7 @@ async def test_a_client_that_takes_no_answer_is_cut_off() -> None:
                     await wire.send(request)
             except ConnectionError:
                 pass
-        assert REGISTRY.get_sample_value("spazio_extender_cut_total", {"reason": "slow"}) == before + 1
+        assert REGISTRY.get_sample_value("spazio_server_cut_total", {"reason": "slow"}) == before + 1
         assert (await running.ask("/scheduler/filter", question()))[0] == 200
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
-from sinks import tls
 from sinks.extender.web import server
-from sinks.extender.web.connection import Limits
+from sinks.serving import tls
+from sinks.serving.connection import Limits
 from tests.support.extender.asking import Lab, lab, make_keys, question
 
 
@@ -103,6 +103,18 @@ async def test_a_renewed_certificate_is_taken_up_and_a_broken_one_is_not(
         async with asyncio.timeout(20):
             while await who(running) != "renewed":  # noqa: ASYNC110 # nobody tells
                 await asyncio.sleep(0.02)
+
+
+async def test_handshakes_that_do_not_end_are_bounded_before_there_is_a_connection(keys: Path) -> None:
+    async with lab(Limits(connections=5), tls_cert=keys / "server.pem", tls_key=keys / "server.key") as running:
+        host, _, port = running.root.removeprefix("https://").rpartition(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(30)]
+        assert await ask_securely(running.address, client_of(keys, None)) == 200
+        async with asyncio.timeout(5):  # half of the time for a handshake
+            for reader, _ in silent[:25]:
+                assert await reader.read() == b""
+        for _, writer in silent:
+            writer.transport.abort()
 
 
 def test_an_authority_that_is_taken_away_is_taken_until_a_restart_and_that_is_reported(

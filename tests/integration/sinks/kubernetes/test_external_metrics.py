@@ -135,5 +135,5 @@ async def test_nothing_is_served_without_all_certificates(keys: Path, changed: d
 
 
 async def test_nothing_is_served_by_default(keys: Path) -> None:
-    async with server.serving(latest_of(), Output(), lambda: NOW) as identity:
-        assert identity is None
+    async with server.serving(latest_of(), Output(), lambda: NOW) as address:
+        assert address == ""

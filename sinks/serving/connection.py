@@ -1,8 +1,9 @@
 """Client connections with deadlines.
 
-A scheduler is fast, so the server closes connections that send or read a request slowly. The number of connections is
-bounded; beyond it, the server closes the connection with the earliest deadline, so that idle connections do not block
-new ones. One timer checks all connections, so a request only stores a time.
+The server closes connections that send or read a request slowly. The number of connections is bounded; beyond it, the
+server closes the connection with the earliest deadline, so that idle connections do not block new ones. While the
+server works for a connection it has none: a new one is closed before it. One timer (`listener`) checks all connections,
+so a request only stores a time.
 """
 
 import asyncio
@@ -10,17 +11,17 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from aiohttp import web
 from prometheus_client import Counter, Gauge
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 1.0
 _LINGER_SECONDS = 2.0
 
-CONNECTIONS = Gauge("spazio_extender_connections", "open connections to the extender")
-CUT = Counter("spazio_extender_cut_total", "connections that the server closed: slow, idle, or too many", ["reason"])
+CONNECTIONS = Gauge("spazio_server_connections", "open connections to the extender, dashboard or external metrics")
+CUT = Counter("spazio_server_cut_total", "connections that the server closed: slow, idle, or too many", ["reason"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,32 +44,33 @@ class Limits:
 class Connection(web.RequestHandler):
     """One connection and its deadline."""
 
-    __slots__ = ("_limits", "_refused", "deadline", "idle")
+    __slots__ = ("_begun", "_limits", "_refused", "deadline", "idle")
 
     def __init__(
-        self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: Limits, refused: Callable[[int], None]
+        self, server: web.Server, limits: Limits, refused: Callable[[int], None], begun: Callable[[int], None]
     ) -> None:
         """Create the handler of a connection.
 
         Args:
             server: Answers its requests.
-            loop: Event loop.
             limits: Limits for the client.
             refused: Receives the status of each response to malformed HTTP.
+            begun: Receives the file descriptor when the connection is there, after the TLS handshake.
         """
         super().__init__(
             server,
-            loop=loop,
+            loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type] # aiohttp accepts None, but its annotation lacks it
             keepalive_timeout=limits.idle_seconds,
             lingering_time=min(_LINGER_SECONDS, limits.read_seconds),
         )
-        self._limits, self._refused = limits, refused
+        self._limits, self._refused, self._begun = limits, refused, begun
         self.deadline, self.idle = math.inf, True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the idle deadline, and close another connection if there are too many."""
         super().connection_made(transport)
+        self._begun(transport.get_extra_info("socket").fileno())
         CONNECTIONS.inc()
         self.rest()
         assert self._manager is not None
@@ -111,41 +113,26 @@ class Connection(web.RequestHandler):
         if self.transport is not None:
             self.transport.abort()
 
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send a response within the write deadline."""
+        self.write()
+        finished = await super().finish_response(request, resp, start_time)
+        self.rest()
+        return finished
+
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """Answer malformed HTTP; aiohttp's own handler would log a trace for each such request."""
+        """Answer malformed HTTP; aiohttp's own handler would log a trace for each such request.
+
+        It does so for errors of a handler, which are ours.
+        """
+        if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            return super().handle_error(request, status, exc, message)
         log.debug("request.malformed", extra={"client": request.remote, "reason": repr(exc)})
         self._refused(status)
         response = web.Response(status=status, text=f"{message or 'this is no HTTP request'}\n")
         response.force_close()
         return response
-
-
-class Guard:
-    """Closes connections past their deadline, while the server runs."""
-
-    def __init__(self, server: web.Server, limits: Limits, also: Callable[[], None]) -> None:
-        """Start the timer.
-
-        Args:
-            server: Owner of the connections.
-            limits: Limits for clients.
-            also: Called at each tick, too.
-        """
-        self._server, self._also = server, also
-        self._seconds = min(_LOOK_SECONDS, limits.read_seconds, limits.write_seconds)
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(self._seconds, self._cut_idle)
-
-    def stop(self) -> None:
-        """Stop the timer."""
-        self._timer.cancel()
-
-    def _cut_idle(self) -> None:
-        self._timer = self._loop.call_later(self._seconds, self._cut_idle)
-        now = self._loop.time()
-        for connection in self._server.connections:
-            if isinstance(connection, Connection) and connection.deadline < now:
-                connection.cut("idle" if connection.idle else "slow")
-        self._also()

@@ -7,6 +7,7 @@ finds all faults, so one run reports everything that needs correction.
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,14 +29,27 @@ from schemas.sections.service import Cache, History, Process
 
 ENV = "SPAZIO_"
 _OTHER_ENV = {"SPAZIO_CONFIG"}
+_MOST_BYTES = 256 << 10  # of a file; one with every setting, and its description as a comment, has 90 kB
+# Python's parser takes memory with the square of the parts of a key.
+_LONG_KEY = re.compile(rb"""(?<![\w"'-])(?:(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
+_MOST_SHOWN = 20  # faults; more are not read, and mostly of one cause
+_LONGEST_SHOWN = 100  # characters of a name or value in a fault
 
 
 class SettingsError(ValueError):
-    """Unusable settings; the message has one line for each fault."""
+    """Unusable settings; the message has one line for each of the first faults, and says how many more there are."""
 
-    def __init__(self, faults: list[str]) -> None:
-        self.faults = faults
-        super().__init__("\n".join(faults))
+    def __init__(self, faults: list[str], more: int = 0) -> None:
+        """Combine faults.
+
+        Args:
+            faults: A sentence each.
+            more: How many others there are.
+        """
+        self.faults, self.count = faults[:_MOST_SHOWN], len(faults) + more
+        if self.count > len(self.faults):
+            self.faults.append(f"and {self.count - len(self.faults)} more")
+        super().__init__("\n".join(self.faults))
 
 
 def _containers(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -163,7 +177,7 @@ def load(
     Raises:
         SettingsError: With every fault: what is wrong, where it was set, and what is right.
     """
-    faults: list[str] = []
+    faults, more = list[str](), 0
     merged: dict[str, Any] = {}
     origin: dict[tuple[str, ...], str] = {}
     path = config or (Path(environ["SPAZIO_CONFIG"]) if environ.get("SPAZIO_CONFIG") else None)
@@ -187,9 +201,13 @@ def load(
     try:
         settings = Settings.model_validate(merged)
     except ValidationError as error:
-        faults += [_fault(item["loc"], item["msg"], item["input"], item["type"], origin) for item in error.errors()]
+        items = error.errors(include_url=False, include_context=False)
+        more = len(items[_MOST_SHOWN:])
+        faults += [
+            _fault(item["loc"], item["msg"], item["input"], item["type"], origin) for item in items[:_MOST_SHOWN]
+        ]
     if faults:
-        raise SettingsError(faults)
+        raise SettingsError(faults, more)
     return settings
 
 
@@ -206,20 +224,39 @@ def unknown_environment(environ: Mapping[str, str] = os.environ) -> list[str]:
     ]
 
 
+def toml(path: Path, most_bytes: int = _MOST_BYTES) -> dict[str, Any]:
+    """Return the content of a TOML file that a user names.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is not TOML, larger, or nested too deeply.
+    """
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"it has more than {most_bytes} bytes")
+    if _LONG_KEY.search(content):
+        raise ValueError("a key has more than 32 parts")
+    try:
+        return tomllib.loads(content.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def _merge_file(path: Path, merged: dict[str, Any], origin: dict[tuple[str, ...], str], faults: list[str]) -> None:
     try:
-        content = tomllib.loads(path.read_text())
+        content = toml(path)
     except OSError as error:
         faults.append(f"{path}: cannot be read: {error.strerror}; name an existing TOML file with --config")
         return
-    except (ValueError, RecursionError) as error:  # also numbers of too many digits
+    except ValueError as error:
         faults.append(f"{path}: is not TOML: {error}")
         return
     for key, value in content.items():
         merged[key] = dict(value) if isinstance(value, dict) else value
-        origin[(key,)] = f"{path} {key}"
+        origin[(key,)] = f"{path} {_short(key)}"
         for field in value if isinstance(value, dict) else ():
-            origin[(key, field)] = f"{path} [{key}] {field}"
+            origin[(key, field)] = f"{path} [{_short(key)}] {_short(field)}"
 
 
 def _fault(
@@ -236,12 +273,16 @@ def _fault(
         fields |= set(Settings.model_fields) if len(names) == 1 else set()
         return f"{where}: there is no such setting{_hint(names[-1], fields)}"
     secret = names == ("nats", "url")
-    shown = f" (is {value!r})" if isinstance(value, str | int | float | bool) and not secret else ""
+    shown = f" (is {_short(repr(value))})" if isinstance(value, str | int | float | bool) and not secret else ""
     return f"{where}: {message.removeprefix('Value error, ')}{shown}"
 
 
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
 def _hint(name: str, candidates: set[str]) -> str:
-    close = difflib.get_close_matches(name, candidates, 1)
+    close = difflib.get_close_matches(_short(name), candidates, 1)
     return f"; did you mean {close[0]}?" if close else ""
 
 

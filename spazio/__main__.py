@@ -42,7 +42,7 @@ def _run(arguments: list[str]) -> int:
         from spazio import count
         from spazio.terminal import clean
 
-        sys.stderr.write(f"spazio: {count.of(len(error.faults), 'fault')} in the settings:\n")
+        sys.stderr.write(f"spazio: {count.of(error.count, 'fault')} in the settings:\n")
         sys.stderr.writelines(f"  {clean.text(fault)}\n" for fault in error.faults)
         return 2
     except ModuleNotFoundError as error:

@@ -5,7 +5,6 @@ Pods and nodes may come from lists instead (`trace`).
 """
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from kube import quantity
+from schemas import settings
 from spazio.simulation import trace
 from spazio.simulation.trace import Misshapen
 
@@ -20,6 +20,7 @@ PACKAGED = Path(__file__).parent / "scenarios"
 SCHEDULERS = ("kube", "most_allocated", "requested_to_capacity_ratio", "trimaran", "spazio", "reference")
 PRODUCT = ("spazio", "reference")
 _MOST_NODES, _MOST_PODS = 5_000, 50_000
+_MOST_BYTES = 32 << 20  # pods of 600 bytes each
 
 
 class Unreadable(ValueError):
@@ -203,18 +204,18 @@ def load(source: str) -> Scenario:
         if not path.exists():
             raise Unreadable(f"{source}: no such scenario; name a TOML file, or one of {', '.join(packaged())}")
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text())
+        content = settings.toml(path, _MOST_BYTES)
         return Scenario.model_validate({"name": path.stem, **_traced(content, path.parent)})
     except OSError as error:
         raise Unreadable(f"{error.filename or path}: {error.strerror or error}") from error
     except Misshapen as error:
         raise Unreadable(str(error)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Unreadable(f"{path}: is no TOML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         location = ".".join(map(str, first["loc"])) or "scenario"
         raise Unreadable(f"{path}: {location}: {first['msg']}") from error
+    except ValueError as error:
+        raise Unreadable(f"{path}: is no TOML: {error}") from error
 
 
 def _traced(content: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -73,6 +73,39 @@ def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     assert "is not TOML" in faults(config=tmp_path / "binary")[0]
 
 
+def test_of_many_faults_the_first_are_shown_and_the_others_counted(tmp_path: Path) -> None:
+    file = tmp_path / "many"
+    file.write_text("".join(f"key_{number} = 1\n" for number in range(500)))
+    messages = faults(config=file, flags={"prefix": ""})
+    assert messages[1:20] == [f"{file} key_{number}: there is no such setting" for number in range(19)]
+    assert messages[-1] == "and 481 more"
+    with pytest.raises(SettingsError, match=r"^a\nand 3 more$") as caught:
+        raise SettingsError(["a"], 3)
+    assert caught.value.count == 4
+
+
+def test_a_name_or_value_of_any_length_is_shown_cut(tmp_path: Path) -> None:
+    file = tmp_path / "long"
+    file.write_text(f'{"k" * 9999} = 1\n[nats]\n{"f" * 9999} = 1\nport = "{"v" * 9999}"\n[{"s" * 9999}]\n')
+    assert [len(each) < 300 for each in faults(config=file)] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("# \n" * 100_000, "has more than 262144 bytes"),
+        (".".join("a" * 4000) + " = 1", "a key has more than 32 parts"),
+        ("[" + " . ".join(["'a'", '"\\""'] * 2000) + "]", "a key has more than 32 parts"),
+        ("a = " + "[" * 5000, "nested too deeply"),
+    ],
+    ids=["large", "long key", "long section", "deep"],
+)
+def test_a_file_that_would_take_long_is_refused_at_once(content: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(content)
+    (message,) = faults(config=tmp_path / "file")
+    assert reason in message
+
+
 def test_a_section_that_is_none_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("nats = 4222\n")
     (messages,) = faults(config=tmp_path / "file", environ={"SPAZIO_NATS_PORT": "1"})

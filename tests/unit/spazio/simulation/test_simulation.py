@@ -133,6 +133,8 @@ def test_every_packaged_scenario_can_be_read(name: str) -> None:
     ("text", "reason"),
     [
         ("nodes = [", "is no TOML"),
+        ("nodes = " + "[" * 5000, "nested too deeply"),
+        (".".join("n" * 4000) + " = 1", "more than 32 parts"),
         ("[[nodes]]\ncount = 0\n[[pods]]\nname = 'a'\ncount = 1", "nodes.0.count"),
         ("[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1\nmemory = 'much'", "pods.0.memory"),
         ("[[nodes]]\ncount = 1\n[[pods]]\nname = 'a'\ncount = 1\ncpu = 1", "pods.0.cpu: Extra inputs"),

@@ -2,7 +2,7 @@
 
 A server that refuses the user at the first attempt ends the start, since waiting would not help. Refused later, as
 when a credential is revoked or a server reloads, the client goes on trying, and `refusal` says why; it reads its
-credential again each time, so a rotated one is used at once.
+credential and TLS files again each time, so a rotated one is used at once.
 
 By default nats-py gives up after 60 attempts and detects a dead server only after minutes; both are changed here. An
 exception in one of its callbacks would stop reconnecting, so the callbacks only log and count.
@@ -19,8 +19,9 @@ import nats.errors
 from nats.aio.client import Client
 from prometheus_client import Counter, Gauge
 
-from bus.access import credential, refusal
+from bus.access import credential, refusal, trust
 from bus.access.credential import Credential
+from bus.access.trust import Trust
 from bus.link import Connection, NoTls, cancellable, cancellations
 from schemas.settings import Settings
 
@@ -128,8 +129,8 @@ async def dial(settings: Settings, name: str) -> Connection:
         ServerTooOld: The server answers, but is older than `MINIMUM_SERVER`.
         Refused: The server does not accept the user, or a file of the connection cannot be used.
     """
-    own, access = _access(settings)
-    client = Connection(own, verified="tls" in access or settings.nats_url.startswith("tls://"))
+    own, trusted, access = _access(settings)
+    client = Connection(own, trusted, verified=trusted is not None or settings.nats_url.startswith("tls://"))
     callbacks = _Callbacks(client, settings.nats_shown, own)
     try:
         with cancellable():
@@ -160,23 +161,23 @@ async def dial(settings: Settings, name: str) -> Connection:
     return client
 
 
-def _access(settings: Settings) -> tuple[Credential | None, dict[str, Any]]:
-    """Return the credential, and the client's options for it and for TLS.
+def _access(settings: Settings) -> tuple[Credential | None, Trust | None, dict[str, Any]]:
+    """Return the credential, TLS, and the client's options for both.
 
     Raises:
         Refused: A file cannot be used.
     """
     options: dict[str, Any] = {}
     try:
-        context = credential.tls(settings.nats)
+        trusted = trust.trust(settings.nats)
         own = None if settings.nats.credentials is None else Credential(settings.nats.credentials)
     except credential.Unusable as error:
         raise Refused(str(error)) from error
-    if context is not None:
-        options["tls"] = context
+    if trusted is not None:
+        options["tls"] = trusted.context()
     if own is not None:
         options |= {"user_jwt_cb": own.jwt, "signature_cb": own.sign, "inbox_prefix": own.inbox}
-    return own, options
+    return own, trusted, options
 
 
 @asynccontextmanager
@@ -207,7 +208,7 @@ async def probe(settings: Settings, name: str) -> AsyncIterator[Client]:
     """
     client = Connection()
     try:
-        _, access = _access(settings)
+        *_, access = _access(settings)
         await client.connect(settings.nats_url, name=name, allow_reconnect=False, error_cb=_quiet, **access)
         yield client
     finally:

@@ -19,6 +19,7 @@ from prometheus_client import Counter
 from bus.access import refusal
 from bus.access.credential import Credential
 from bus.access.refusal import Denials
+from bus.access.trust import Trust
 from bus.reading import tap
 from bus.reading.tap import Parser, Tapped
 from schemas import role
@@ -59,15 +60,16 @@ class Connection(Tapped):
         left_out: Requests that this service leaves to others, since its user may not send them.
     """
 
-    def __init__(self, own: Credential | None = None, *, verified: bool = False) -> None:
+    def __init__(self, own: Credential | None = None, trusted: Trust | None = None, *, verified: bool = False) -> None:
         """Describe the client.
 
         Args:
             own: Credential of its user, if it has one.
+            trusted: Its TLS files, if it has some.
             verified: Only a server with TLS will do.
         """
         super().__init__()
-        self._own, self._verified = own, verified
+        self._own, self._trusted, self._verified = own, trusted, verified
         self.refusal, self.denials = "", Denials()
         self.left_out: set[str] = set()
         self.closed = asyncio.Event()
@@ -98,6 +100,8 @@ class Connection(Tapped):
         if self._reading_task is not None and self._reading_task is not asyncio.current_task():
             self._reading_task.cancel()
         self.attempted = asyncio.get_running_loop().time()
+        if self._trusted is not None:
+            self.options["tls"] = self._trusted.context()
         await super()._connect_to_server(s)
 
     async def _process_connect_init(self) -> None:

@@ -7,7 +7,6 @@ message only in its log and as an asynchronous error, so the sender would wait f
 
 import base64
 import json
-import ssl
 import stat
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 import nats.errors
 
 from schemas import role
-from schemas.sections.bus import Nats
 from schemas.subject import matches
 
 _BEGINS = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
@@ -141,31 +139,3 @@ def _read(file: Path) -> tuple[str, str, dict[str, Any]]:
     except (RuntimeError, StopIteration, LookupError, ValueError, TypeError) as error:
         raise Unusable(f"nats credentials: {file} holds no NATS credential; {_REMEDY}") from error
     return jwt, seed, claims
-
-
-def tls(nats: Nats) -> ssl.SSLContext | None:
-    """Return how the server is verified, and the client's own certificate; None: no file is set.
-
-    Raises:
-        Unusable: A file cannot be used, or there is a key without a certificate.
-    """
-    if nats.ca is None and nats.cert is None and nats.key is None:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=None if nats.ca is None else str(nats.ca))
-    except (OSError, ssl.SSLError) as error:
-        raise Unusable(f"nats ca: {nats.ca} holds no certificates (PEM) that can be read: {_reason(error)}") from error
-    if nats.cert is not None:
-        try:
-            context.load_cert_chain(nats.cert, nats.key)
-        except (OSError, ssl.SSLError) as error:
-            raise Unusable(
-                f"nats cert: {nats.cert} with key {nats.key or nats.cert} cannot be used: {_reason(error)}"
-            ) from error
-    elif nats.key is not None:
-        raise Unusable(f"nats key: {nats.key} has no certificate; name it with --nats-cert")
-    return context
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)

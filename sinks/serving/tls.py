@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 from typing import NamedTuple
 
+from bus.access.changed import Stamp, stamps
 from schemas.settings import SettingsError
 
 _LEFT = "{} tls client-ca: {} has lost authorities, which are still accepted until a restart: restart the service"
@@ -43,8 +44,8 @@ class Identity:
             SettingsError: A file is missing, unreadable or invalid.
         """
         self._files = files
+        self._seen = self._stamps()  # before the files are read: a later change has another stamp
         self.context = _context(files)
-        self._seen = self._stamps()
         self._left = ""
 
     def renew(self) -> str:
@@ -52,22 +53,22 @@ class Identity:
 
         During a renewal, key and certificate may not match; the old certificate stays until they do.
         """
-        stamps = self._stamps()
-        if stamps == self._seen:
+        now = self._stamps()
+        if now == self._seen:
             return self._left
         try:
             fresh = _context(self._files)  # a failure must leave the context in use unchanged
             _load(self.context, self._files)
         except SettingsError as error:
             return str(error)
-        self._seen = stamps
+        self._seen = now
         # OpenSSL cannot remove authorities from a context.
         trusted = set(self.context.get_ca_certs(binary_form=True)) - set(fresh.get_ca_certs(binary_form=True))
         self._left = _LEFT.format(self._files.owner, self._files.client_ca) if trusted else ""
         return self._left
 
-    def _stamps(self) -> list[int]:
-        return [_stamp(path) for path in self._files[1:] if isinstance(path, Path)]
+    def _stamps(self) -> list[Stamp]:
+        return stamps((self._files.cert, self._files.key, self._files.client_ca))
 
 
 def identity(files: Files) -> Identity | None:
@@ -117,13 +118,6 @@ def _load(context: ssl.SSLContext, files: Files) -> None:
             raise SettingsError(
                 [f"{owner} tls client-ca: {clients} cannot be used: {_reason(error)}; it holds certificates in PEM"]
             ) from None
-
-
-def _stamp(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:  # the file is being replaced
-        return 0
 
 
 def _readable(files: Files, name: str, path: Path) -> None:

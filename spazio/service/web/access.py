@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from bus.access import changed
 from schemas.settings import SettingsError
 from spazio.service.web import config
 from spazio.service.web.config import WebConfig
@@ -34,7 +35,7 @@ class _Current(NamedTuple):
 
     config: WebConfig
     context: ssl.SSLContext | None
-    stamps: list[tuple[int, int]]
+    stamps: list[changed.Stamp]
 
 
 class Access:
@@ -62,7 +63,7 @@ class Access:
 
         Files that cannot be used leave the rules as they were.
         """
-        if _stamps(self._current.config.files) != self._current.stamps:
+        if changed.stamps(self._current.config.files) != self._current.stamps:
             try:
                 fresh = _load(self._path)
                 _keeps(self._current.config, fresh.config, self._path)
@@ -129,14 +130,14 @@ def _credentials(authorization: str) -> tuple[str, bytes] | None:
 
 
 def _load(path: Path) -> _Current:
-    stamps_before = _stamps((path,))
+    stamps_before = changed.stamps((path,))
     read = config.read(path)
     context = None if read.tls is None else config.context(read.tls)
     for file in _exposed(read):
         mode = f"{stat.S_IMODE(file.stat().st_mode):o}"
         log.warning("http.config_exposed", extra={"file": str(file), "mode": mode, "remedy": f"chmod 600 {file}"})
     # A change while the files were read has another stamp, so it is found at the next connection.
-    return _Current(read, context, stamps_before + _stamps(read.files[1:]))
+    return _Current(read, context, stamps_before + changed.stamps(read.files[1:]))
 
 
 def _keeps(old: WebConfig, new: WebConfig, path: Path) -> None:
@@ -158,15 +159,3 @@ def _exposed(read: WebConfig) -> list[Path]:
     """Return the files with secrets that other users of this machine can read."""
     secret = [read.files[0]] * bool(read.users) + ([read.tls.key] if read.tls else [])
     return [file for file in secret if os.access(file, os.R_OK) and file.stat().st_mode & stat.S_IROTH]
-
-
-def _stamps(files: tuple[Path, ...]) -> list[tuple[int, int]]:
-    return [_stamp(file) for file in files]
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    try:
-        status = file.stat()
-    except OSError:  # it is being replaced
-        return 0, 0
-    return status.st_mtime_ns, status.st_ino

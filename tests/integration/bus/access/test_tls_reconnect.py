@@ -61,6 +61,7 @@ async def test_a_service_comes_back_as_often_as_its_server_with_tls_is_killed(
 def break_off(port: int) -> None:
     """Greet one client as a server that ends within the handshake."""
     with socket.create_server(("127.0.0.1", port)) as listening:
+        listening.settimeout(20)
         link, _ = listening.accept()
         with link:
             link.sendall(b'INFO {"version":"2.15.0","headers":true,"max_payload":1048576,"tls_required":true}\r\n')

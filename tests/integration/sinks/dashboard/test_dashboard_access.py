@@ -1,6 +1,7 @@
 """Whom the dashboard's server lets in, and what its pages may load."""
 
 import asyncio
+import ssl
 from pathlib import Path
 
 import aiohttp
@@ -12,6 +13,8 @@ from schemas.settings import Settings, SettingsError
 from sinks.dashboard import web as dashboard
 from sinks.dashboard.access import Access
 from tests.support.dashboard.pages import served
+from tests.support.extender.asking import make_keys
+from tests.support.server.raw import eventually
 
 SECRET = "a-secret-of-enough-letters"  # of a test
 
@@ -91,6 +94,30 @@ async def test_a_body_that_does_not_come_ends_the_connection(
                 answer = await reader.read()  # to the end of the connection
             assert answer.startswith(b"HTTP/1.1 408 ")
             writer.close()
+
+
+async def test_a_renewed_certificate_is_shown_to_the_next_browser(
+    client: Client, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.serving.listener._LOOK_SECONDS", 0.05)
+    await asyncio.to_thread(make_keys, tmp_path)
+    trusting = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    files = {"tls_cert": tmp_path / "server.pem", "tls_key": tmp_path / "server.key"}
+    async with served(client, settings, **files) as address:
+
+        async def shown() -> object:
+            host, port = address.removeprefix("https://").split(":")
+            _, writer = await asyncio.open_connection(host, int(port), ssl=trusting)
+            writer.transport.abort()
+            return writer.get_extra_info("peercert")["subject"][0][0][1]
+
+        async def renewed() -> bool:
+            return await shown() == "renewed"
+
+        assert await shown() == "server"
+        for kind in ("pem", "key"):
+            (tmp_path / f"renewed.{kind}").rename(tmp_path / f"server.{kind}")
+        await eventually(renewed)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "example.org"])  # refused

@@ -25,6 +25,7 @@ from spazio.service.monitor import Monitor
 from spazio.service.web import config
 from spazio.service.web.access import Access
 from tests.support.extender.asking import make_keys
+from tests.support.server import handshake
 
 PASSWORD = "opened by this"
 
@@ -148,6 +149,31 @@ async def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(
             os.utime(path, ns=(number, number))
             assert (await ask(metrics, "old"), await ask(metrics, "new")) == (old, new)
     assert [record.message for record in caplog.records].count("http.config_refused") == 2
+
+
+@pytest.mark.parametrize("how", handshake.DAMAGES)
+@pytest.mark.parametrize("name", ["server.pem", "server.key", "ca.pem"])
+def test_a_renewed_certificate_is_shown_and_one_that_cannot_be_used_changes_nothing(
+    name: str, how: str, tmp_path: Path, keys: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for file in ("server.pem", "server.key", "ca.pem"):
+        (tmp_path / file).write_bytes((keys / file).read_bytes())
+    more = f"  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: {tmp_path}/ca.pem\n"
+    access = Access(written(tmp_path, tls(tmp_path, more)))
+
+    def shown() -> str:
+        context = access.refresh()
+        assert context is not None
+        return handshake.shown(context, keys, "client")
+
+    caplog.clear()
+    handshake.damage(tmp_path / name, how)
+    assert [shown(), shown()] == ["server", "server"]
+    (record,) = caplog.records
+    assert (record.message, name in vars(record)["reason"]) == ("http.config_refused", True)
+    for file, fresh in (("server.pem", "renewed.pem"), ("server.key", "renewed.key"), ("ca.pem", "ca.pem")):
+        handshake.repair(tmp_path / file, (keys / fresh).read_bytes())
+    assert shown() == "renewed"
 
 
 async def test_who_has_given_the_right_password_does_not_wait_behind_those_who_guess(

@@ -191,7 +191,7 @@ class Reader:
             self.entries = {
                 str(name): Entry(int(each["bytes"]), str(each["sha256"])) for name, each in body["entries"].items()
             }
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise Damaged(f"{self.path} has a damaged manifest; nothing was restored") from error
         if _digest(body) != digest:
             raise Damaged(f"{self.path} has a damaged manifest; nothing was restored")

@@ -30,10 +30,10 @@ def write(folder: Path, content: dict[str, Any]) -> None:
 
 
 def read(settings: Settings) -> dict[str, Any]:
-    """Return the contents of the file; empty if there is none."""
+    """Return the contents of the file; empty if there is none, or it is none of ours."""
     try:
         content = json.loads((settings.data.dir / FILE).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -53,12 +53,20 @@ def is_alive(pid: object) -> bool:
 
 def targets(settings: Settings) -> list[Target]:
     """Return the pages of the services of a running `up`, labelled by `service`, as alerts and dashboards expect."""
-    services = read(settings).get("services", {})
-    split = {name: urlsplit(url) for name, url in services.items()}
-    return [
-        Target(targets=[url.netloc], labels={"service": name.partition("-")[0], "__scheme__": url.scheme})
-        for name, url in split.items()
-    ]
+    services = read(settings).get("services")
+    listed = services.items() if isinstance(services, dict) else ()
+    return [target for name, url in listed if (target := _target(name, url)) is not None]
+
+
+def _target(service: str, url: object) -> Target | None:
+    """Return the pages at an address; None: it is none."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+    except ValueError:
+        return None
+    if parts is None or not parts.netloc:
+        return None
+    return Target(targets=[parts.netloc], labels={"service": service.partition("-")[0], "__scheme__": parts.scheme})
 
 
 def located(settings: Settings, service: str = role.READER) -> Settings:

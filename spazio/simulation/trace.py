@@ -66,17 +66,15 @@ def _read(path: Path, forms: Mapping[tuple[str, ...], Callable[[Row], Table]]) -
     """Return a table for each row, by the form whose columns the list has."""
     with path.open(newline="") as file:
         reader = csv.DictReader(file)
-        columns = set(reader.fieldnames or ())
-        form = next((form for form in forms if columns.issuperset(form)), None)
-        if form is None:
-            wanted = " or ".join(",".join(each) for each in forms)
-            raise Misshapen(f"{path}: line 1: the columns have to be {wanted}")
-        tables = []
-        for row in reader:
-            try:
-                tables.append(forms[form](row))
-            except (ValueError, TypeError, AttributeError) as error:
-                raise Misshapen(f"{path}: line {reader.line_num}: {error}") from error
+        try:
+            columns = set(reader.fieldnames or ())
+            form = next((form for form in forms if columns.issuperset(form)), None)
+            tables = [] if form is None else [forms[form](row) for row in reader]
+        except (ValueError, TypeError, AttributeError, ArithmeticError, csv.Error) as error:
+            raise Misshapen(f"{path}: line {max(1, reader.line_num)}: {error}") from error
+    if form is None:
+        wanted = " or ".join(",".join(each) for each in forms)
+        raise Misshapen(f"{path}: line 1: the columns have to be {wanted}")
     if not tables:
         raise Misshapen(f"{path}: it lists nothing")
     return tables

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from tests.fuzz.session import Target
-from tests.fuzz.targets import containers, extender, messages, nodes, objects, pages, tables, texts
+from tests.fuzz.targets import backups, containers, extender, files, messages, nodes, objects, pages, tables, texts
 
 TARGETS: Mapping[str, Callable[[], Target]] = {
     "messages": messages.target,
@@ -16,5 +16,7 @@ TARGETS: Mapping[str, Callable[[], Target]] = {
     "replay": tables.target,
     "settings": texts.settings,
     "web": texts.web,
+    "files": files.target,
+    "backups": backups.target,
     "pages": pages.target,
 }

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import math
 import re
 import tarfile
 from pathlib import Path
@@ -57,6 +58,7 @@ ABOUT = {"made_at": "2026-01-01T00:00:00+00:00", "prefix": "spazio", "history": 
     [
         ({"entries": [1]}, "damaged manifest"),
         ({"entries": {"a": {"bytes": "many"}}}, "damaged manifest"),
+        ({"entries": {"a": {"bytes": math.inf, "sha256": ""}}}, "damaged manifest"),
         ({}, "no usable made_at"),
         (ABOUT | {"made_at": "\x1b[2J"}, "no usable made_at"),
         (ABOUT | {"streams": [{}]}, r"no usable streams\.0\.name"),

@@ -15,7 +15,7 @@ NODES = "node,cpus,memory,allocatable_cpu,allocatable_memory,pods\n"
 
 def loaded(folder: Path, pods: str, nodes: str | None = None, speed: float = 1.0) -> Scenario:
     """Return the scenario of two lists; without nodes it has one of its own."""
-    (folder / "pods.csv").write_text(pods)
+    (folder / "pods.csv").write_text(pods, errors="surrogateescape")
     text = f"[trace]\npods = 'pods.csv'\nspeed = {speed}\n"
     if nodes is None:
         text = f"[[nodes]]\ncount = 1\n{text}"
@@ -58,6 +58,9 @@ def test_the_openb_lists_are_read_as_they_are(tmp_path: Path) -> None:
     ("pods", "reason"),
     [
         ("a,b\n1,2\n", r"pods.csv: line 1: the columns have to be pod,arrival"),
+        ("", r"pods.csv: line 1: the columns have to be pod,arrival"),
+        (f"{PODS}{'x' * (1 << 18)},0,9,,,1,1Mi,,\n", r"pods.csv: line 1: field larger than"),
+        (f"{PODS}p,0,9,,,1,1Mi,\udcff,\n", r"pods.csv: line \d: 'utf-8' codec can't decode"),
         (PODS, "pods.csv: it lists nothing"),
         (PODS + "p,soon,1,,,1,1Mi,,\n", "pods.csv: line 2: could not convert"),
         (PODS + "p,0,1,,,much,1Mi,,\n", "pods.csv: line 2: 'much' is no quantity"),

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bus import server
+from tests.e2e import shell
 from tests.e2e.kubernetes.control_plane import PROGRAMS, missing
 from tests.e2e.pipeline import up
 
@@ -45,22 +45,6 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return own | {"HOME": str(folder), "PATH": f"{folder / 'bin'}:{own['PATH']}", "PYTHONPATH": str(ROOT)} | more
 
 
-def typed(blocks: list[str], folder: Path, environ: dict[str, str]) -> list[str]:
-    """Type blocks into one shell; returns what each printed. A command that fails ends it."""
-    text = "\nprintf '\\f'\n".join(blocks)
-    shell = subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", text], cwd=folder, env=environ, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        output, _ = shell.communicate(timeout=300)
-    finally:
-        if shell.returncode != 0:
-            os.killpg(shell.pid, signal.SIGKILL)  # what it had started in the background, too
-    assert shell.returncode == 0, output
-    return output.split("\f")
-
-
 def placed(output: str) -> Counter[str]:
     """Return the number of pods by node, from the end of what a block printed."""
     rows = re.findall(r"^ *(\d+) (<none>|node-\d+)$", output, re.MULTILINE)
@@ -75,7 +59,7 @@ def test_every_command_of_the_tutorial_shows_what_it_says(folder: Path) -> None:
     assert scheduler.count(":8800/") == 1
     (folder / "deploy" / "kube-scheduler.yaml").write_text(scheduler.replace(":8800/", f":{port}/"))
     exports = BUILD.replace("make kube-tools\n", "")
-    *_, created = typed([exports, CLUSTER], folder, environment(folder))
+    *_, created = shell.typed([exports, CLUSTER], folder, environment(folder))
     assert len(re.findall(r"^node-\d+ +Ready", created, re.MULTILINE)) == 5
 
     program, command, *options = shlex.split(START.replace("~", str(folder)))
@@ -83,7 +67,8 @@ def test_every_command_of_the_tutorial_shows_what_it_says(folder: Path) -> None:
     ports = ("--extender-port", str(port), "--dashboard-port", "0")
     with up(folder / "data", *ports, *options, HOME=str(folder)) as running:
         environ = environment(folder, SPAZIO_DATA_DIR=str(running.folder), SPAZIO_NATS_URL=running.addresses["nats"])
-        measured, full, events, grown, asked, _ = typed([exports + BLOCKS[0], *BLOCKS[1:]], folder, environ)
+        blocks = [exports + BLOCKS[0], *BLOCKS[1:]]
+        measured, full, events, grown, asked, _ = shell.typed(blocks, folder, environ, seconds=300)
     assert measured.count("node-00000") == 5
     first, then = placed(full), placed(grown)
     assert sum(first.values()) == sum(then.values()) == 60

@@ -1,11 +1,8 @@
 """What the guides mark to be run does what they say: each page in a folder of its own, beside one `spazio up`."""
 
-import contextlib
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bus import server
+from tests.e2e import shell
 from tests.e2e.pipeline import Up, until, up
 from tests.support.project import documents
 from tests.support.project.documents import CURRENT, ROOT
@@ -21,14 +19,16 @@ RUN = "run"
 GUIDES = [page for page in CURRENT if any(block.mark == RUN for block in documents.blocks(page.read_text()))]
 MISSING = ", ".join(program for program in ("curl", "jq", "openssl") if shutil.which(program) is None)
 PORT = re.compile(r"(?<=localhost:)\d{4}\b|(?<=127\.0\.0\.1:)\d{4}\b|(?<=--http-port )\d{4}\b")
-# `spazio up` of a guide ends as by Ctrl-C, and leaves the usual ports alone.
+# What would go on for ever ends as by Ctrl-C, and leaves the usual ports alone.
 PROGRAM = """\
 #!/bin/sh
-run='{python} -m spazio'
-[ "$1" = up ] || exec $run "$@"
-shift
-exec timeout --preserve-status --signal INT 8 \\
-  $run up --nats-port 0 --http-port 0 --extender-port 0 --dashboard-port 0 "$@"
+ended='timeout --preserve-status --signal INT' run='{python} -m spazio'
+case "$*" in
+  up*) exec $ended 8 $run "$@" --nats-port 0 --http-port 0 --extender-port 0 --dashboard-port 0 ;;
+  top*--once*) exec $run "$@" ;;
+  top*) exec $ended 8 $run "$@" ;;
+  *) exec $run "$@" ;;
+esac
 """
 
 
@@ -50,6 +50,7 @@ def checkout(tmp_path: Path, running: Up) -> Path:
     (programs / "spazio").write_text(PROGRAM.format(python=sys.executable))
     (programs / "spazio").chmod(0o755)
     (programs / "nats-server").symlink_to(server.find().path)
+    (tmp_path / ".venv").symlink_to(tmp_path)
     shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
     (pod,) = re.findall(r"<<'POD'\n(.*?)^POD$", (ROOT / "docs" / "tutorial.md").read_text(), re.DOTALL | re.MULTILINE)
     (tmp_path / "pod.yaml").write_text(pod)
@@ -73,13 +74,4 @@ def test_every_command_of_a_guide_that_is_to_be_run_succeeds(page: Path, running
         "PATH": f"{checkout / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
         "SPAZIO_DATA_DIR": str(running.folder),
     }  # fmt: skip
-    shell = subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", moved(script, ports)], cwd=checkout, env=environ, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    try:
-        output, _ = shell.communicate(timeout=180)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(shell.pid, signal.SIGTERM)  # what it has started in the background, too
-    assert shell.returncode == 0, output
+    shell.typed([moved(script, ports)], checkout, environ)

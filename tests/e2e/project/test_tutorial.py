@@ -3,26 +3,17 @@
 import os
 import re
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.e2e import shell
 from tests.e2e.pipeline import until, up
 
 ROOT = Path(__file__).parents[3]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 START, *BLOCKS = re.findall(r"```sh\n(.*?)```", TUTORIAL, re.DOTALL)
-
-
-def typed(text: str, folder: Path, environ: dict[str, str]) -> str:
-    """Run a block and return what it shows; a command that fails ends it."""
-    answer = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text], cwd=folder, env=environ, capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 0, f"{text}\n{answer.stdout}{answer.stderr}"
-    return answer.stdout
 
 
 @pytest.mark.slow
@@ -42,7 +33,7 @@ def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None
         }  # fmt: skip
         until(lambda: running.run("sql", "FROM availability").returncode == 0, 20, "the history")
         until(lambda: running.sql("SELECT count(DISTINCT node) AS n FROM availability")[0]["n"] == 6, 20, "all nodes")
-        look, change, past, placement, counted, save = (typed(block, tmp_path, environ) for block in BLOCKS)
+        look, change, past, placement, counted, save = shell.typed(BLOCKS, tmp_path, environ)
         assert os.uname().nodename in look
         assert os.uname().nodename in change
         assert os.uname().nodename in past

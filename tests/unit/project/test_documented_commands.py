@@ -19,14 +19,19 @@ FOREIGN = {"--js-domain", "--set", "--status-taint"}
 PLACEHOLDER = re.compile(r"[A-Z]{3,}|[<>…*]")
 # Benchmarks and programs of tests have options, too.
 PROGRAMS = [path.read_text() for folder in ("benchmarks", "tests/e2e") for path in (ROOT / folder).rglob("*.py")]
-# Pages for one machine. tests/e2e/project/test_guides.py runs their blocks. The tutorials have tests of their own.
-GUIDES = [
-    f"docs/{name}.md"
-    for name in (
-        *("backup", "credentials", "history", "loss", "operations", "placement"),
-        *("regions", "replay", "scaling", "sql", "web-config"),
-    )
-]
+# Pages with a test of their own, which runs all of their commands.
+TUTORIALS = {
+    "docs/tutorial.md": "tests/e2e/project/test_tutorial.py",
+    "docs/tutorial-kubernetes.md": "tests/e2e/kubernetes/test_tutorial_cluster.py",
+}
+# Of other blocks the comment above says who runs them: tests/e2e/project/test_guides.py beside a `spazio up`. Where no
+# test can, it names one that does the same.
+RUN = {"run"}
+# Their commands are only compared with what the programs of a cluster understand.
+FOR_A_CLUSTER = {"docs/kubernetes.md", *(f"deploy/{name}/README.md" for name in ("helm", "kubernetes", "kustomize"))}
+OURS = re.compile(
+    r"(?:\w+=\S* |sudo )*(?:\.venv/bin/)?(?:spazio|kubectl|helm|docker|make|deploy/|curl|systemctl)\b", re.MULTILINE
+)
 
 
 def code(page: Path) -> str:
@@ -160,8 +165,37 @@ def test_a_command_that_is_wrong_is_noticed(wrong: str) -> None:
         command_line.parse(wrong.split())
 
 
-@pytest.mark.parametrize("page", GUIDES)
-def test_every_block_of_a_guide_is_run_by_a_test_or_says_why_not(page: str) -> None:
-    typed = [block for block in documents.blocks((ROOT / page).read_text()) if block.language == "sh"]
-    assert [block.text for block in typed if not re.fullmatch(r"run|not run: .+", block.mark)] == []
-    assert typed
+@pytest.mark.parametrize(
+    "page",
+    [page for page in CURRENT if documents.name(page) not in FOR_A_CLUSTER | TUTORIALS.keys()],
+    ids=documents.name,
+)
+def test_every_block_of_commands_is_run_by_a_test_or_names_one_that_does_the_same(page: Path) -> None:
+    blocks = documents.blocks(page.read_text())
+    typed = [block for block in blocks if block.language in ("sh", "console")]
+    assert [block.text for block in typed if block.mark not in RUN and not same_elsewhere(block.mark)] == []
+    assert [block.text for block in blocks if not block.language and OURS.match(block.text)] == [], "fence it as sh"
+
+
+def same_elsewhere(mark: str) -> bool:
+    """Tell whether a mark says why a block is not run, and names only files that there are, with a test among them."""
+    paths = re.findall(r"[\w./-]+\.(?:py|md)\b", mark)
+    return (
+        mark.startswith("not run: ")
+        and all((ROOT / path).exists() for path in paths)
+        and any(path.startswith("tests/") for path in paths)
+    )
+
+
+@pytest.mark.parametrize("mark", ["", "ran", "not run: too slow", "not run: tests/none.py", "not run: README.md"])
+def test_a_block_without_a_test_is_noticed(mark: str) -> None:
+    assert mark not in RUN
+    assert not same_elsewhere(mark)
+
+
+def test_every_tutorial_has_a_test_that_reads_it() -> None:
+    for page, test in TUTORIALS.items():
+        assert Path(page).name in (ROOT / test).read_text()
+        assert f"`{test}`" in (ROOT / page).read_text()
+    pages = {documents.name(page) for page in CURRENT}
+    assert {page for page in pages if page.startswith("docs/tutorial")} == TUTORIALS.keys()

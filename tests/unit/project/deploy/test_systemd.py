@@ -12,6 +12,7 @@ from schemas import role
 from schemas import settings as all_settings
 from spazio import cli, sink
 from spazio.service.composition import machine
+from tests.support.project import documents
 
 UNITS = sorted((Path(__file__).parents[4] / "deploy" / "systemd").glob("*.service"))
 BY_NAME = pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
@@ -94,7 +95,7 @@ def test_the_readme_has_the_port_and_the_credential_of_each_unit() -> None:
 def test_every_unit_that_the_readme_starts_has_its_credential_copied_before() -> None:
     page = (UNITS[0].parent / "README.md").read_text()
     copied: set[str] = set()
-    for line in re.findall(r"^    (.+)$", page.partition("| unit |")[0], re.MULTILINE):
+    for line in (line for block in documents.blocks(page) for line in block.text.splitlines()):
         copied |= set(re.findall(r"credentials/roles/(\w+\.creds)", line))
         if match := re.search(r"cp credentials/nodes/n1.creds /etc/spazio/(\S+)", line):
             copied.add(match[1])

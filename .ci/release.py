@@ -1,8 +1,9 @@
 """`make release-check`: whether what is here could be released now.
 
-Versions agree, the wheel has every file of the packages and nothing else, generated documents are those of the code,
-the chart has no fault, and nothing is uncommitted. Each check is made, whatever became of the others, and the exit
-status is 1 if one of them failed. The wheel's build backend comes from the package index.
+Versions agree, the wheel has every file of the packages and nothing else, images can be built for each architecture,
+generated documents are those of the code, the chart has no fault, and nothing is uncommitted. Each check is made,
+whatever became of the others, and the exit status is 1 if one of them failed. The wheel's build backend, and the
+packages of each architecture, come from the package index.
 """
 
 import filecmp
@@ -27,6 +28,7 @@ PACKAGES: list[str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["pac
 _STATED = {
     "schemas/messages/base.py": r'^RELEASE = "([^"]+)"',
     "deploy/Dockerfile": r"^ARG VERSION=(\S+)",
+    "deploy/docker-bake.hcl": r'^variable "VERSION" \{ default = "([^"]+)"',
     "deploy/helm/spazio/Chart.yaml": r"^(?:version|appVersion): (\S+)",
     "deploy/helm/spazio/values.yaml": r"# spazio(?:-agent)?:(\S+)",
     "docker-compose.yml": r":-spazio(?:-agent)?:([^}]+)}",
@@ -36,6 +38,10 @@ _STATED = {
     for path in sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
     if "image: spazio" in path.read_text()
 }
+
+# Docker's names of the architectures and those of wheels, and the C libraries that the base image has.
+ARCHITECTURES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+_LIBRARIES = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 
 
 def versions() -> str:
@@ -100,6 +106,52 @@ def _wheel() -> str:
             return f"the wheel was not built: {error}"
 
 
+def image_faults(root: Path = ROOT) -> str:
+    """Return what keeps the images from being built for each architecture, by the files of `deploy`; empty: nothing."""
+    bake = (root / "deploy" / "docker-bake.hcl").read_text()
+    (platforms,) = re.findall(r"^  platforms += \[(.*)\]$", bake, re.MULTILINE)
+    faults = []
+    if re.findall(r'"([^"]+)"', platforms) != [*ARCHITECTURES]:
+        faults.append(f"deploy/docker-bake.hcl builds for {platforms} instead of {', '.join(ARCHITECTURES)}")
+    words = "|".join([*(name.partition("/")[2] for name in ARCHITECTURES), *ARCHITECTURES.values(), "TARGETARCH"])
+    faults += [
+        f"deploy/{name} depends on the architecture ({found[0]})"
+        for name in ("Dockerfile", "install.sh")
+        if (found := re.search(rf"{words}|--platform\b", (root / "deploy" / name).read_text()))
+    ]
+    return "; ".join(faults)
+
+
+def unpublished(folder: Path, requirements: Path, machine: str) -> str:
+    """Return what pip says against installing pinned packages on an architecture, hashes included; empty: nothing."""
+    tags = [word for library in _LIBRARIES for word in ("--platform", f"{library}_{machine}")]
+    (python,) = re.findall(
+        r"^ARG BASE_IMAGE=python:([\d.]+)-", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE
+    )
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--dry-run"]
+    # What is published as source only is the same for all.
+    source = re.findall(r"--no-binary (\S+)", (ROOT / "deploy" / "install.sh").read_text())
+    pinned = [
+        "--only-binary",
+        ":all:",
+        "--no-binary",
+        *source,
+        "--no-deps",
+        "--require-hashes",
+        "-r",
+        str(requirements),
+    ]
+    target = ["--ignore-installed", "--target", str(folder), "--python-version", python]
+    done = subprocess.run([*command, *target, *tags, *pinned], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"{machine}: {done.stderr.strip().partition(chr(10))[0]}"
+
+
+def _images() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        places = [(Path(folder) / machine, ROOT / "requirements.txt", machine) for machine in ARCHITECTURES.values()]
+        return "; ".join(filter(None, [image_faults(), *(unpublished(*place) for place in places)]))
+
+
 def documents() -> str:
     """Return which generated documents are not those of the code; empty: none."""
     with tempfile.TemporaryDirectory() as folder:
@@ -136,6 +188,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "versions": versions,
     "changelog": changelog,
     "wheel": _wheel,
+    "images": _images,
     "documents": documents,
     "chart": chart,
     "tree": tree,

@@ -139,12 +139,12 @@ def test_every_decision_has_its_number_and_says_why() -> None:
 
 
 def test_a_recipe_has_at_most_six_steps() -> None:
-    pieces = re.split(r"^## Add (.+)$", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.MULTILINE)[1:]
+    pieces = re.split(r"^## (?:Add )?(.+)$", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.MULTILINE)[1:]
     steps = {
         title: [int(number) for number in re.findall(r"^(\d+)\. ", text, re.MULTILINE)]
         for title, text in zip(pieces[::2], pieces[1::2], strict=True)
     }
-    assert {"a strategy", "a peak model", "an estimator", "a setting", "a kind of message", "a sink"} <= steps.keys()
+    assert {"a strategy", "a peak model", "an estimator", "a setting", "a sink", "Make a release"} <= steps.keys()
     assert {
         title for title, numbers in steps.items() if numbers not in [[*range(1, n + 1)] for n in range(2, 7)]
     } == set()

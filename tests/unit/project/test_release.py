@@ -1,5 +1,6 @@
 """What `make release-check` looks at, and that versions agree at all times."""
 
+import hashlib
 import importlib.util
 import re
 import subprocess
@@ -30,7 +31,7 @@ def test_every_place_states_the_version_of_the_project() -> None:
     assert RELEASE.versions() == ""
     of_ours = {*machine.NAMES, "kubernetes", "watch"}
     assert {f"deploy/kubernetes/{name}.yaml" for name in of_ours} <= RELEASE._STATED.keys()
-    assert len(RELEASE._STATED) == 6 + len(of_ours)
+    assert len(RELEASE._STATED) == 7 + len(of_ours)
 
 
 def test_another_version_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,3 +80,51 @@ def test_both_images_say_what_they_are() -> None:
         "full": common | {"title", "description"},
     }
     assert labels["runtime"] == common  # from which both are made
+
+
+@pytest.fixture
+def deployed(tmp_path: Path) -> Path:
+    """A folder with what images are built of."""
+    (tmp_path / "deploy").mkdir()
+    for name in ("Dockerfile", "docker-bake.hcl", "install.sh"):
+        (tmp_path / "deploy" / name).write_text((ROOT / "deploy" / name).read_text())
+    return tmp_path
+
+
+def test_images_are_built_for_both_architectures_and_depend_on_none(deployed: Path) -> None:
+    assert RELEASE.image_faults(deployed) == ""
+    bake, script = deployed / "deploy" / "docker-bake.hcl", deployed / "deploy" / "install.sh"
+    bake.write_text(bake.read_text().replace(', "linux/arm64"', ""))
+    script.write_text(script.read_text() + "wget http://x/nats-server-amd64.tar.gz\n")
+    assert RELEASE.image_faults(deployed) == (
+        'deploy/docker-bake.hcl builds for "linux/amd64" instead of linux/amd64, linux/arm64; '
+        "deploy/install.sh depends on the architecture (amd64)"
+    )
+
+
+@pytest.mark.slow  # starts pip three times
+def test_a_package_without_a_pinned_wheel_of_an_architecture_is_named(tmp_path: Path) -> None:
+    wheel = tmp_path / "one-1-py3-none-manylinux_2_28_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("one-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: one\nVersion: 1\n")
+        archive.writestr("one-1.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+        archive.writestr("one-1.dist-info/RECORD", "")
+    pins = tmp_path / "pins.txt"
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    pins.write_text(f"--no-index\n--find-links {tmp_path}\none==1 --hash=sha256:{digest}\n")
+    assert RELEASE.unpublished(tmp_path / "to", pins, "x86_64") == ""
+    assert "aarch64: ERROR: Could not find a version" in RELEASE.unpublished(tmp_path / "to", pins, "aarch64")
+    pins.write_text(pins.read_text().replace(digest, "0" * 64))
+    assert RELEASE.unpublished(tmp_path / "to", pins, "x86_64").startswith("x86_64: ERROR: THESE PACKAGES DO NOT MATCH")
+
+
+def test_each_image_has_the_sbom_of_its_packages_and_the_licence() -> None:
+    text = (ROOT / "deploy" / "Dockerfile").read_text()
+    audit = (ROOT / ".ci" / "audit.py").read_text()
+    installed = dict(re.findall(r"^FROM tools AS (\w+)-packages\nRUN ./install.sh (\S+)$", text, re.MULTILINE))
+    for image, requirements in installed.items():
+        assert f'"{image}": "{requirements}"' in audit
+        assert f"COPY LICENSE build/audit/{image}.cdx.jso[n] /usr/share/doc/spazio/" in text
+    bake = (ROOT / "deploy" / "docker-bake.hcl").read_text()
+    assert re.findall(r'^  target +=? *"(\w+)"$', bake, re.MULTILINE) == [*installed]
+    assert {"!LICENSE", "!build/audit/*.cdx.json"} <= set((ROOT / ".dockerignore").read_text().splitlines())

@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -22,8 +22,9 @@ from schemas import codec, role
 from schemas.messages.base import Message
 from schemas.messages.telemetry import SampleBlock
 from schemas.subject import Names, token
+from spazio.service.composition import machine
 from tests.e2e.pipeline import Up, until, up
-from tests.support.extender.placement import asked
+from tests.support.extender.placement import asked, report
 from tests.support.processors import predicted, telemetry
 from tests.support.server.prometheus import DASHBOARDS, MISSING, RULES, Prometheus, hurried, prometheus, queries
 
@@ -31,8 +32,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING
 
 # Predictions come within seconds, and what is published of a silent node is dropped soon.
 QUICK = {"predict-update": "1", "predict-check": "1", "predict-report": "1", "cache-expiry": "3"}
-# Few nodes are too many; a partition may have all of them.
-LIMITS = ("--process-nodes-max", "12")
+# Few nodes are too many, of which a partition may have all, and few messages of one.
+LIMITS = ("--process-nodes-max", "12", "--history-node-messages-per-minute", "240")
 SECONDS = 10
 
 
@@ -42,17 +43,21 @@ class Watched(NamedTuple):
     pipeline: Up
     server: Prometheus
 
-    def fires(self, **summaries: str) -> None:
-        """Wait until each of some alerts has fired, with a summary that begins so."""
+    def fires(self, meanwhile: Callable[[], None] = lambda: None, **summaries: str) -> None:
+        """Wait until each of some alerts has fired, with a summary that begins so; something goes on meanwhile."""
         left = dict(summaries)
 
         def all_have() -> bool:
+            meanwhile()
             for name, summary in self.server.firing().items():
                 if name in left and summary.startswith(left[name]):
                     del left[name]
             return not left
 
-        until(all_have, 25, f"alerts {summaries}")
+        deadline = time.monotonic() + 25
+        while not all_have() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert left == {}
 
     def clears(self) -> None:
         """Wait until nothing fires."""
@@ -67,11 +72,10 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
     quick = [text for name, value in QUICK.items() for text in (f"--{name}-seconds", value)]
     options = ("--nodes", "2", "--extender-port", "0", *LIMITS, *quick)
-    with (
-        up(folder / "data", *options) as pipeline,
-        prometheus(f"{pipeline.addresses['http']}/targets", hurried(RULES.read_text(), 60)) as server,
-    ):
-        yield Watched(pipeline, server)
+    with up(folder / "data", *options) as pipeline:
+        until(lambda: len(pipeline.addresses.get("services", {})) == len(machine.NAMES), 60, "all services")
+        with prometheus(f"{pipeline.addresses['http']}/targets", hurried(RULES.read_text(), 60)) as server:
+            yield Watched(pipeline, server)
 
 
 def ask_extender(pipeline: Up) -> None:
@@ -174,4 +178,36 @@ def test_alerts_of_what_nodes_send_and_of_a_service_that_misses_its_time(watched
         SpazioNodesRefused="partition",
         SpazioSamplesMissed="the agent",
     )
+    watched.clears()
+
+
+def full(at_us: int) -> Iterator[tuple[str, Message]]:
+    """Yield what processors say of a cluster of one node, which is full, and of nodes that behave unusually."""
+    room = {"default/web": (0.0, 0.0)}
+    yield (
+        Names().node("availability", "full"),
+        report("full", at_us, 0, classes=room, running=4, free={"cpu": 4, "memory": 1e9}),
+    )
+    for name in ("full", *(f"odd-{number}" for number in range(9))):
+        yield Names().node("reject", name), predicted.reject(node=name, at_us=at_us)
+
+
+def test_alerts_of_a_full_cluster_and_of_a_node_that_sends_too_much(watched: Watched) -> None:
+    pipeline = watched.pipeline
+    watched.clears()
+    now = round(time.time()) - telemetry.START
+    sent = [telemetry.block("chatty", now - 300 + second, seq=second) for second in range(300)]
+    publish_as(pipeline, "load", *((Names().node("samples", "chatty"), block) for block in sent))
+
+    def publish_full() -> None:
+        publish_as(pipeline, "process", *full(time.time_ns() // 1000))
+
+    watched.fires(
+        publish_full,
+        SpazioHistoryOverQuota="a node sends more rows of samples",
+        SpazioClassFull="no more pod of default/web fits",
+        SpazioNodesReject="",
+    )
+    with stopped(pipeline.pid("process")):  # so that this node is the only one
+        watched.fires(publish_full, SpazioClusterFull="no more pod fits on any node")
     watched.clears()

@@ -1,7 +1,7 @@
 """Every alert fires when its condition holds and clears after, by promtool on invented series and true times.
 
 Minutes 0 to 30 are healthy, the next 80 are not, and the next 60 are healthy again.
-tests/e2e/project/test_prometheus.py makes some of the conditions real.
+tests/e2e/project/test_prometheus.py makes some of the conditions real; docs/runbook.md names them.
 """
 
 import subprocess

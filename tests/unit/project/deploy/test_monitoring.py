@@ -57,6 +57,13 @@ def test_every_alert_has_a_section_of_the_runbook_and_says_what_is_wrong() -> No
         assert re.search(r"\n\n\w.+\n\n- \*\*Look:\*\* .+\n- \*\*Do:\*\* .+\n", section), section
 
 
+def test_the_runbook_names_the_alerts_that_a_test_makes_real() -> None:
+    made = set(re.findall(r"\b(Spazio\w+)=", (ROOT / "tests" / "e2e" / "project" / "test_prometheus.py").read_text()))
+    (sentence,) = re.findall(r"tests have made these real(.+?)\. ", RUNBOOK, re.DOTALL)
+    assert set(re.findall(r"`(Spazio\w+)`", sentence)) == made
+    assert made < {rule["alert"] for rule in alerts()}
+
+
 def test_the_runbook_names_events_and_settings_that_there_are() -> None:
     settings = {f"{section}.{field}" for section, field, _ in all_settings.options()}
     words = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", RUNBOOK))

@@ -37,6 +37,15 @@ def program() -> str:
     return "spazio" if on_path and Path(on_path).absolute() == Path(started).absolute() else started
 
 
+def _known(addresses: dict[str, Any], name: str, rest: str) -> str:
+    """Return an address and what follows it; of a service that has not started yet, that it has not."""
+    return (
+        f"{addresses[name]}{rest}"
+        if addresses.get(name)
+        else "has not started yet; its address will be in the file below"
+    )
+
+
 def show(addresses: dict[str, Any], settings: Settings) -> None:
     """Print all addresses."""
     spazio = program()
@@ -45,11 +54,11 @@ def show(addresses: dict[str, Any], settings: Settings) -> None:
         "",
         "  spazio is measuring this machine.  Ctrl-C ends it; the next start goes on where it was.",
         "",
-        f"  dashboard  {addresses.get('dashboard')}   open it in a browser",
+        f"  dashboard  {_known(addresses, 'dashboard', '   open it in a browser')}",
         f"  NATS       {settings.nats_shown}   subjects {settings.prefix}.>",
         *([f"  credential {addresses['credentials']}"] if addresses.get("credentials") else []),
-        f"  metrics    {addresses.get('http')}/metrics",
-        f"  scheduler  {addresses.get('extender')}   for kube-scheduler: deploy/kube-scheduler.yaml",
+        f"  metrics    {_known(addresses, 'http', '/metrics')}",
+        f"  scheduler  {_known(addresses, 'extender', '   for kube-scheduler: deploy/kube-scheduler.yaml')}",
         f"  history    {addresses.get('history')}",
         f"  addresses  {settings.data.dir}/addresses.json",
         "",

@@ -59,3 +59,11 @@ def test_an_earlier_name_says_by_what_it_is_replaced_and_until_when() -> None:
         match = re.fullmatch(r"earlier name of (spazio_\w+), to be removed in the next version", row.meaning)
         assert match
         assert match[1] in names
+
+
+def test_metrics_kept_under_an_earlier_name_are_those_that_the_changelog_calls_deprecated() -> None:
+    kept = {row.name for row in ROWS if row.meaning.startswith("earlier name of ")}
+    changes = PAGE.parents[1] / "CHANGELOG.md"
+    (sentence,) = re.findall(r"^- Deprecated: the gauges ([^:]+): use", changes.read_text(), re.MULTILINE)
+    assert kept == set(re.findall(r"`(\w+)`", sentence))
+    assert len(kept) == 5

@@ -72,3 +72,13 @@ def test_the_screen_names_spazio_as_the_user_can_start_it(
     monkeypatch.setattr("sys.argv", [started, "up"])
     monkeypatch.setenv("PATH", str(tmp_path / path))
     assert screen.program() == shown
+
+
+def test_an_address_that_is_not_known_yet_is_not_shown_as_an_empty_one(capsys: pytest.CaptureFixture[str]) -> None:
+    addresses = {"dashboard": "", "http": "http://127.0.0.1:1", "extender": "", "history": "h"}
+    screen.show(addresses, load({}, environ={}))
+    lines = {words[0]: words[1:] for line in capsys.readouterr().out.splitlines() if (words := line.split())}
+    assert lines["metrics"] == ["http://127.0.0.1:1/metrics"]
+    for name in ("dashboard", "scheduler"):
+        assert " ".join(lines[name]) == "has not started yet; its address will be in the file below"
+    assert lines["addresses"][0].endswith("addresses.json")

@@ -37,7 +37,7 @@ def program() -> str:
     return "spazio" if on_path and Path(on_path).absolute() == Path(started).absolute() else started
 
 
-def _known(addresses: dict[str, Any], name: str, rest: str) -> str:
+def _address(addresses: dict[str, Any], name: str, rest: str) -> str:
     """Return an address and what follows it; of a service that has not started yet, that it has not."""
     return (
         f"{addresses[name]}{rest}"
@@ -54,11 +54,11 @@ def show(addresses: dict[str, Any], settings: Settings) -> None:
         "",
         "  spazio is measuring this machine.  Ctrl-C ends it; the next start goes on where it was.",
         "",
-        f"  dashboard  {_known(addresses, 'dashboard', '   open it in a browser')}",
+        f"  dashboard  {_address(addresses, 'dashboard', '   open it in a browser')}",
         f"  NATS       {settings.nats_shown}   subjects {settings.prefix}.>",
         *([f"  credential {addresses['credentials']}"] if addresses.get("credentials") else []),
-        f"  metrics    {_known(addresses, 'http', '/metrics')}",
-        f"  scheduler  {_known(addresses, 'extender', '   for kube-scheduler: deploy/kube-scheduler.yaml')}",
+        f"  metrics    {_address(addresses, 'http', '/metrics')}",
+        f"  scheduler  {_address(addresses, 'extender', '   for kube-scheduler: deploy/kube-scheduler.yaml')}",
         f"  history    {addresses.get('history')}",
         f"  addresses  {settings.data.dir}/addresses.json",
         "",

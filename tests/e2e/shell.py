@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -19,14 +20,21 @@ def typed(scripts: Iterable[str], folder: Path, environ: Mapping[str, str], *, s
         environ: Its whole environment.
         seconds: When it is ended, with all that it has started.
     """
-    shell = subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", f"\nprintf '{_END}'\n".join(scripts)], cwd=folder, env=environ, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    try:
-        output, _ = shell.communicate(timeout=seconds)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(shell.pid, signal.SIGTERM)  # what it has started in the background, too
-    assert shell.returncode == 0, output
-    return output.split(_END)
+    # Not through a pipe, whose end would come only when all that it has started in the background has ended.
+    with tempfile.TemporaryFile("w+") as output:
+        shell = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", f"\nprintf '{_END}'\n".join(scripts)], cwd=folder, env=environ,
+            stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+        try:
+            shell.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            shell.kill()
+            shell.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGTERM)
+        output.seek(0)
+        printed = output.read()
+        assert shell.returncode == 0, printed
+    return printed.split(_END)

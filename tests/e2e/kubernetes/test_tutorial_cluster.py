@@ -1,10 +1,7 @@
 """Every command of the Kubernetes tutorial, in its order, as a reader types it."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,36 +10,24 @@ import pytest
 
 from bus import server
 from tests.e2e import shell
-from tests.e2e.kubernetes.control_plane import PROGRAMS, missing
+from tests.e2e.kubernetes import kwokctl
+from tests.e2e.kubernetes.control_plane import PROGRAMS
 from tests.e2e.pipeline import up
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "tutorial-kubernetes.md").read_text()
 BUILD, CLUSTER, START, *BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
-MISSING = missing("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok", "kwokctl")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A checkout as far as the tutorial sees it, with a home of its own; its cluster is deleted at the end."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "spazio").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m spazio "$@"\n')
-    (programs / "make").write_text("#!/bin/sh\n")  # all is built and installed where tests run
-    for program in programs.iterdir():
-        program.chmod(0o755)
     (tmp_path / ".tools").mkdir()
     (tmp_path / ".tools" / "kube").symlink_to(PROGRAMS)
     (tmp_path / "deploy").mkdir()
     (tmp_path / "deploy" / "kwok.yaml").write_text((ROOT / "deploy" / "kwok.yaml").read_text())
-    yield tmp_path
-    delete = [str(PROGRAMS / "kwokctl"), "delete", "cluster", "--name", "spazio"]
-    subprocess.run(delete, env=environment(tmp_path), capture_output=True, check=False)
-
-
-def environment(folder: Path, **more: str) -> dict[str, str]:
-    own = {key: value for key, value in os.environ.items() if not key.startswith(("KWOK_", "KUBECONFIG", "SPAZIO_"))}
-    return own | {"HOME": str(folder), "PATH": f"{folder / 'bin'}:{own['PATH']}", "PYTHONPATH": str(ROOT)} | more
+    with kwokctl.home(tmp_path, make=""):  # all is built and installed where tests run
+        yield tmp_path
 
 
 def placed(output: str) -> Counter[str]:
@@ -52,21 +37,23 @@ def placed(output: str) -> Counter[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+@pytest.mark.skipif(bool(kwokctl.MISSING), reason=kwokctl.MISSING)
 def test_every_command_of_the_tutorial_shows_what_it_says(folder: Path) -> None:
     port = server.free_port(0)
     scheduler = (ROOT / "deploy" / "kube-scheduler.yaml").read_text()
     assert scheduler.count(":8800/") == 1
     (folder / "deploy" / "kube-scheduler.yaml").write_text(scheduler.replace(":8800/", f":{port}/"))
     exports = BUILD.replace("make kube-tools\n", "")
-    *_, created = shell.typed([exports, CLUSTER], folder, environment(folder))
+    *_, created = shell.typed([exports, CLUSTER], folder, kwokctl.environment(folder))
     assert len(re.findall(r"^node-\d+ +Ready", created, re.MULTILINE)) == 5
 
     program, command, *options = shlex.split(START.replace("~", str(folder)))
     assert (program, command) == ("spazio", "up")
     ports = ("--extender-port", str(port), "--dashboard-port", "0")
     with up(folder / "data", *ports, *options, HOME=str(folder)) as running:
-        environ = environment(folder, SPAZIO_DATA_DIR=str(running.folder), SPAZIO_NATS_URL=running.addresses["nats"])
+        environ = kwokctl.environment(
+            folder, SPAZIO_DATA_DIR=str(running.folder), SPAZIO_NATS_URL=running.addresses["nats"]
+        )
         blocks = [exports + BLOCKS[0], *BLOCKS[1:]]
         measured, full, events, grown, asked, _ = shell.typed(blocks, folder, environ, seconds=300)
     assert measured.count("node-00000") == 5

@@ -24,11 +24,9 @@ TUTORIALS = {
     "docs/tutorial.md": "tests/e2e/project/test_tutorial.py",
     "docs/tutorial-kubernetes.md": "tests/e2e/kubernetes/test_tutorial_cluster.py",
 }
-# Of other blocks the comment above says who runs them: tests/e2e/project/test_guides.py beside a `spazio up`. Where no
-# test can, it names one that does the same.
-RUN = {"run"}
-# Their commands are only compared with what the programs of a cluster understand.
-FOR_A_CLUSTER = {"docs/kubernetes.md", *(f"deploy/{name}/README.md" for name in ("helm", "kubernetes", "kustomize"))}
+# Of other blocks the comment above says who runs them: tests/e2e/project/test_guides.py beside a `spazio up`, or
+# tests/e2e/kubernetes/test_guides_cluster.py in a cluster. Where no test can, it names one that does the same.
+RUN = {"run", "run in a cluster"}
 OURS = re.compile(
     r"(?:\w+=\S* |sudo )*(?:\.venv/bin/)?(?:spazio|kubectl|helm|docker|make|deploy/|curl|systemctl)\b", re.MULTILINE
 )
@@ -167,7 +165,7 @@ def test_a_command_that_is_wrong_is_noticed(wrong: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in CURRENT if documents.name(page) not in FOR_A_CLUSTER | TUTORIALS.keys()],
+    [page for page in CURRENT if documents.name(page) not in TUTORIALS],
     ids=documents.name,
 )
 def test_every_block_of_commands_is_run_by_a_test_or_names_one_that_does_the_same(page: Path) -> None:

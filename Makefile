@@ -6,7 +6,7 @@ BIN := .venv/bin
 KUBE := tests/e2e/kubernetes/tools
 KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/go.mod)
 KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
-GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' nice go build -C $(KUBE) -ldflags '-s -w $(KUBE_STAMP)'
+GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' GOGC=400 nice go build -C $(KUBE) -ldflags '-s -w $(KUBE_STAMP)'
 
 .PHONY: install up test test-all check format bench evaluate evaluate-truth peers audit release-check site pins docs digests kube-tools clean
 .DEFAULT_GOAL := install

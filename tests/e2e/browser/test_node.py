@@ -1,6 +1,9 @@
 """The series of a node in a real Chromium: history and live values together, none of them lost."""
 
+import asyncio
+import re
 import time
+import urllib.parse
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ DAY_SECONDS = 86_400
 STEP_SECONDS = 144  # of the history in a day
 LIVE_SECONDS = 10 * STEP_SECONDS
 CLASSES = 12
+ASKED = re.compile(r"FROM (\w+) WHERE node = 'n1' AND at_us BETWEEN \d+ AND (\d+)")
 LINE = """async ([past, live, low, high]) => {
   const { Line } = await import("/static/chart/line.js");
   const line = new Line(1);
@@ -124,6 +128,42 @@ async def test_a_day_of_many_classes_is_shown_to_its_end(browser: Browser, clien
     async with served(client, settings, query_rows=100) as address:
         page = (await opened(browser, address, f"node/n1?from={begin}&to={end}")).page
         await expect(page.get_by_text("Not everything is shown")).to_be_visible()
+
+
+def asked_until(statements: list[str], seconds: float) -> set[str]:
+    """Return the tables that statements ask for what was until a time; some begin a while before the range."""
+    asked = [each for statement in statements for each in ASKED.findall(statement)]
+    return {table for table, until in asked if abs(int(until) / 1e6 - seconds) < 1}
+
+
+async def test_a_range_that_is_drawn_over_a_chart_is_that_of_all_charts_and_of_the_address(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    begin, end = telemetry.START, telemetry.START + 600
+    usage = [telemetry.usage("n1", second, [{"pod": "u", "cpu_cores": 1.0}]) for second in range(0, 600, 10)]
+    record(settings.history_dir, [(NAMES.node("pods", "n1"), message) for message in usage])
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, f"node/n1?from={begin}&to={end}")).page
+        figure = page.locator("figure", has=page.locator(".u-title", has_text="CPU of pods, by class"))
+        await expect(figure.locator(".u-label")).to_have_text(["Time", "u"])
+        await figure.scroll_into_view_if_needed()
+        box = await figure.locator(".u-over").bounding_box()
+        assert box is not None
+        asked = list[str]()
+        page.on("request", lambda request: asked.append(request.post_data or ""))
+        await page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 50)
+        await page.mouse.down()
+        await page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 50, steps=3)
+        await page.mouse.up()
+        await expect(page).to_have_url(re.compile(rf"from=(?!{begin}&)"))
+        shown = dict(urllib.parse.parse_qsl(page.url.partition("?")[2]))
+        low, high = float(shown["from"]), float(shown["to"])
+        assert [low, high] == pytest.approx([begin + 150, begin + 300], abs=5)
+        await expect(page.get_by_text("choose a range to go on live")).to_be_visible()
+        tables = {"samples", "smoothed", "availability", "pods", "containers", "predictions"}
+        async with asyncio.timeout(5):
+            while not tables <= asked_until(asked, high):  # noqa: ASYNC110 # the page asks in its own time
+                await asyncio.sleep(0.05)
 
 
 async def test_what_happened_while_the_page_was_disconnected_is_read_from_the_history(

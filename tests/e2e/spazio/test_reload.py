@@ -13,8 +13,8 @@ def test_a_signal_to_up_changes_the_settings_of_its_services_and_restarts_none(t
     config = tmp_path / "spazio.toml"
     config.write_text('[log]\nformat = "json"\n[history]\nflush_seconds = 3600\n')
     with up(tmp_path / "data", "--config", str(config)) as running:
-        pids = {name: running.pid(name) for name in ("nats", "agent", "process", "cache", "history", "metrics")}
         until(running.top, 10, "this host in the cache")
+        pids = {name: running.pid(name) for name in ("nats", "agent", "process", "cache", "history", "metrics")}
         assert not running.sql("SELECT * FROM samples")
         config.write_text(
             '[log]\nformat = "json"\nlevel = "info"\n[history]\nflush_seconds = 0.5\n[process]\nbatch = 7\n'

@@ -46,4 +46,4 @@ def test_the_verdict_names_what_is_missed_and_by_whom(tmp_path: Path) -> None:
     lines = report.verdict(recording, [right, wrong])
     assert "| right 30 s after a change in 90% of cells | 50% | ✗ | think (1) |" in lines
     assert "| `lower` holds in 90% of cells of every family | 0% | ✗ | think |" in lines
-    assert "| no family unstable at the number that `lower` allows | 1 families | ✗ | think |" in lines
+    assert "| no family unstable at the number that `lower` allows | 1 family | ✗ | think |" in lines

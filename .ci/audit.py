@@ -2,7 +2,7 @@
 
 Files in `build/audit`: an SBOM of each image (CycloneDX, every pinned package with its hashes), `licences.txt` (every
 installed package), and `vulnerabilities.json`. All but the last need no network; that asks pypi.org. Each is tried
-whatever became of the others, and says in a line what it found.
+also where others failed, and says in a line what it found.
 
 The exit status is 0 if all was looked at and is good, 1 if something is wrong, and 3 if nothing is known to be wrong
 but something could not be looked at. `vulnerabilities.json` is there only if every package was looked up.
@@ -138,7 +138,7 @@ def find_vulnerabilities() -> Finding:
     failure = _run("pip-audit", *options, "--output", str(made), *files)
     if not made.exists():
         reason = f"pypi.org did not answer: run it where it does ({failure})"
-        return Finding(UNKNOWN, f"{NOT_LOOKED_UP}: nobody knows whether there are any, since {reason}")
+        return Finding(UNKNOWN, f"{NOT_LOOKED_UP}: it is unknown whether there are any, since {reason}")
     wanted = pinned((ROOT / name).read_text() for name in REQUIREMENTS)
     result = judgement(json.loads(made.read_text())["dependencies"], wanted)
     if result.status == GOOD and failure:
@@ -166,7 +166,7 @@ def judgement(dependencies: Sequence[Mapping[str, Any]], wanted: set[tuple[str, 
     if missing:
         names = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
         sentences.append(
-            f"{NOT_LOOKED_UP}: {len(missing)} of {len(wanted)} packages ({names}). Nobody knows whether they have any, "
+            f"{NOT_LOOKED_UP}: {len(missing)} of {len(wanted)} packages ({names}). Whether they have any is unknown, "
             "since pypi.org did not describe them: run it where it does"
         )
     if not sentences:

@@ -2,7 +2,7 @@
 
 Versions agree, the wheel has every file of the packages and nothing else, images can be built for each architecture,
 generated documents are those of the code, the chart has no fault, and nothing is uncommitted. Each check is made,
-whatever became of the others, and the exit status is 1 if one of them failed. The wheel's build backend, and the
+also where others failed, and the exit status is 1 if one of them failed. The wheel's build backend, and the
 packages of each architecture, come from the package index.
 """
 

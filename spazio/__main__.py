@@ -5,13 +5,14 @@ Imports take most of a command's first second, so all of ours are within `main`,
 
 import sys
 
+from spazio import INTERRUPTED
+
 _BASE_HELP = """spazio {release}: streaming telemetry over NATS that says how many more pods fit on each node
 
 This installation has the node agent: `spazio agent --help` lists its options.
 All other commands need the extra cli: pip install 'spazio[cli]', or in a checkout pip install '.[cli]'.
 The extra all has what every command needs.
 """
-_INTERRUPTED = 130  # of a shell: 128 and the number of SIGINT
 
 
 def main() -> int:
@@ -19,7 +20,7 @@ def main() -> int:
     try:
         return _run(sys.argv[1:])
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def _run(arguments: list[str]) -> int:

@@ -10,7 +10,7 @@ import typer
 from schemas import role
 from schemas.messages.base import RELEASE
 from schemas.settings import Settings
-from spazio import queries, sink
+from spazio import INTERRUPTED, queries, sink
 from spazio.backup import command as keeping
 from spazio.credentials import cli as credentials_cli
 from spazio.export import command as exporting
@@ -54,7 +54,7 @@ def main() -> int:
     except typer.Exit as leaving:
         return leaving.exit_code
     except typer.Abort:
-        return 130
+        return INTERRUPTED
     except typer.TyperException as error:
         if message := error.format_message().rstrip("."):  # empty where a group of commands has printed its help
             mark = "" if message.endswith("?") else ";"

@@ -58,7 +58,7 @@ def _context(nats: Nats) -> ssl.SSLContext:
         raise Unusable(f"nats ca: {nats.ca} holds no certificates (PEM) that can be read: {_reason(error)}") from error
     if nats.cert is not None:
         try:
-            context.load_cert_chain(nats.cert, nats.key, _no_password)
+            context.load_cert_chain(nats.cert, nats.key, no_password)
         except (OSError, ValueError) as error:
             raise Unusable(
                 f"nats cert: {nats.cert} with key {nats.key or nats.cert} cannot be used: {_reason(error)}"
@@ -68,8 +68,8 @@ def _context(nats: Nats) -> ssl.SSLContext:
     return context
 
 
-def _no_password() -> str:
-    """Keep OpenSSL from asking on the terminal."""
+def no_password() -> str:
+    """Keep OpenSSL from asking for the password of a key on the terminal."""
     raise ValueError("the key has a password")
 
 

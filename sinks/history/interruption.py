@@ -32,12 +32,15 @@ def interruptible(connection: duckdb.DuckDBPyConnection, seconds: float | None =
         duckdb.InterruptException: The time has passed; DuckDB raises it within the block.
         KeyboardInterrupt: Ctrl-C came; raised at the end of the block, in place of what DuckDB raised.
     """
-    ended, ending = socket.socketpair()
-    repeating = threading.Thread(target=_repeat, args=(connection, ended, seconds), name="interruption", daemon=True)
     commanded = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
+    if seconds is None and not commanded:
+        yield
+        return
+    ended, ending = socket.socketpair()
+    repeating = threading.Thread(target=_repeat, args=(connection, ended, seconds), name="interruption", daemon=True)
     with ended, _deferred() if commanded else contextlib.nullcontext() as stopped:
         try:
             repeating.start()

@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 from typing import NamedTuple
 
+from bus.access import trust
 from bus.access.changed import Stamp, stamps
 from schemas.settings import SettingsError
 
@@ -103,7 +104,7 @@ def _load(context: ssl.SSLContext, files: Files) -> None:
         if path is not None:
             _readable(files, name, path)
     try:
-        context.load_cert_chain(certificate, key, _no_password)
+        context.load_cert_chain(certificate, key, trust.no_password)
     except (OSError, ValueError) as error:
         raise SettingsError(
             [
@@ -127,11 +128,6 @@ def _readable(files: Files, name: str, path: Path) -> None:
         raise SettingsError(
             [f"{files.owner} tls {name}: {path} cannot be read: {error.strerror}; name a file with {files.flag(name)}"]
         ) from None
-
-
-def _no_password() -> str:
-    """Keep OpenSSL from asking on the terminal."""
-    raise ValueError("the key has a password")
 
 
 def _reason(error: Exception) -> str:

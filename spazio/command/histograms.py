@@ -125,6 +125,8 @@ def _read(path: Path, form: Form, lives: tuple[float, float]) -> exchange.Koordi
         return exchange.read_koordinator(document)
     except ValueError as error:
         raise Refused(f"{path}: {error}") from error
+    except RecursionError:
+        raise Refused(f"{path}: it is nested too deeply") from None
 
 
 @asynccontextmanager

@@ -34,7 +34,7 @@ from producers.recorded.mapping import Unmapped
 from producers.recorded.recording import Recorded, Recording
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio import count
+from spazio import INTERRUPTED, count
 from spazio.generator import pace
 from spazio.generator.consumption import Consumption
 from spazio.service import logs
@@ -100,7 +100,7 @@ def run(settings: Settings, paths: Sequence[Path], *, skip_bad: bool, feed_only:
     finally:
         shutil.rmtree(folder / "work", ignore_errors=True)
     print(json.dumps(result) if json_output else replayed.sentence(result), flush=True)
-    return 0 if result["whole"] else 130
+    return 0 if result["whole"] else INTERRUPTED
 
 
 def few_partitions(settings: Settings, opened: Recording) -> Settings:

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 import duckdb
 
 from sinks.history import interruption, sandbox, view
-from spazio import plain
+from spazio import INTERRUPTED, plain
 from spazio.export import file
 from spazio.terminal import clean
 
@@ -40,7 +40,6 @@ _LEDGER = "FROM ledger ORDER BY week, namespace"
 _SHOWN_ROWS = 200
 _ALL = 1_000_000_000
 _FETCHED_ROWS = 10_000  # at once
-_INTERRUPTED = 130  # of a shell: 128 and the number of SIGINT
 
 
 def run(directory: Path, statement: str | None, *, form: Form = "table", unrestricted: bool = False) -> int:
@@ -62,7 +61,7 @@ def run(directory: Path, statement: str | None, *, form: Form = "table", unrestr
         return 1
     except KeyboardInterrupt:
         clean.complain("interrupted")
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def _run_text(connection: duckdb.DuckDBPyConnection, statement: str | None, output: _Output, unrestricted: bool) -> int:
@@ -194,13 +193,14 @@ def _csv(connection: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation) -
     """Return a heading and rows; what is missing is empty, and lists and maps are JSON."""
     fetched = ([_field(value) for value in row] for row in _fetched(connection, rows))
     lines: Iterator[Sequence[object]] = itertools.chain([rows.columns], fetched)
-    return map(_csv_line, lines)
+    return map(csv.writer(_Written(), lineterminator="\n").writerow, lines)
 
 
-def _csv_line(fields: Sequence[object]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(fields)
-    return line.getvalue()
+class _Written:
+    """A file whose `write` returns what is written, as then does a CSV writer for each row."""
+
+    def write(self, text: str) -> str:
+        return text
 
 
 def _field(value: object) -> object:

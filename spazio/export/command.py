@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from schemas.settings import Settings
-from spazio import count
+from spazio import INTERRUPTED, count
 from spazio.option import with_settings
 from spazio.terminal import clean
 
@@ -55,7 +55,7 @@ def export(
         return 1
     except KeyboardInterrupt:
         clean.complain(f"interrupted; {out} has no part of a file")
-        return 130  # of a shell: 128 and the number of SIGINT
+        return INTERRUPTED
     print(clean.lines("\n".join(lines)))
     return 0
 

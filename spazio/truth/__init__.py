@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from schemas.settings import Settings
-from spazio import count
+from spazio import INTERRUPTED, count
 from spazio.terminal import clean
 from spazio.truth import evaluation, experiment, family, pod, recording, report
 from spazio.truth.evaluation import Cell
@@ -59,7 +59,7 @@ def run(
     except asyncio.CancelledError:
         return 128 + received[0]
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     if json_output:
         print(json.dumps(report.document(recorded, forms)))
         return 0

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from bus.access import trust
 from schemas.settings import SettingsError
 from spazio import document
 
@@ -103,7 +104,7 @@ def context(tls: Tls) -> ssl.SSLContext:
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = tls.minimum
     try:
-        made.load_cert_chain(tls.cert, tls.key, _no_password)
+        made.load_cert_chain(tls.cert, tls.key, trust.no_password)
     except (OSError, ValueError) as error:
         raise SettingsError(
             [
@@ -201,11 +202,6 @@ def _users(section: Any, faults: list[str]) -> dict[str, bytes]:
         else:
             users[name] = hashed.encode()
     return users
-
-
-def _no_password() -> str:
-    """Keep OpenSSL from asking on the terminal."""
-    raise ValueError("the key has a password")
 
 
 def _reason(error: Exception) -> str:

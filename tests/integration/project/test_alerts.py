@@ -77,6 +77,7 @@ CASES = [
     holds("SpazioServiceDown", "up", 1, 0),
     Case("SpazioServiceRestarting", {f"process_start_time_seconds{{{SCRAPED}}}": counter(300)}),
     holds("SpazioServiceDegraded", "spazio_degraded", 0, 1, ',part="history"'),
+    holds("SpazioCertificateKept", "spazio_server_certificate_kept", 0, 1),
     holds("SpazioNatsDisconnected", "spazio_nats_connected", 1, 0),
     counts("SpazioNatsUnstable", "spazio_nats_disconnects_total"),
     Case(

@@ -14,19 +14,32 @@ def shown(server: ssl.SSLContext, keys: Path, who: str | None = None) -> str:
     client = ssl.create_default_context(cafile=str(keys / "ca.pem"))
     if who is not None:
         client.load_cert_chain(keys / f"{who}.pem", keys / f"{who}.key")
-    sent, received = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [
-        client.wrap_bio(received, sent, server_hostname="127.0.0.1"),
-        server.wrap_bio(sent, received, server_side=True),
-    ]
+    certificate: dict[str, Any] = shake(server, client, "127.0.0.1").getpeercert() or {}
+    return str(certificate["subject"][0][0][1])  # these have a common name alone
+
+
+def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> ssl.SSLObject:
+    """Shake hands in memory; returns the client's end.
+
+    Args:
+        server: Its context.
+        client: The other's.
+        name: Of the server, as the client knows it.
+
+    Raises:
+        ssl.SSLError: One side does not accept the other.
+    """
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(down, up, server_hostname=name), server.wrap_bio(up, down, server_side=True)]
     for _ in range(4):
         for end in ends:
             try:
                 end.do_handshake()
             except ssl.SSLWantReadError:
                 continue
-    certificate: dict[str, Any] = ends[0].getpeercert() or {}
-    return str(certificate["subject"][0][0][1])  # these have a common name alone
+    for end in ends:
+        end.do_handshake()
+    return ends[0]
 
 
 def damage(file: Path, how: str) -> None:

@@ -14,6 +14,7 @@ from schemas.settings import SettingsError
 from sinks.extender.web import server
 from sinks.serving import tls
 from sinks.serving.connection import Limits
+from sinks.serving.listener import KEPT
 from tests.support.extender.asking import Lab, lab, make_keys, question
 
 
@@ -98,11 +99,12 @@ async def test_a_renewed_certificate_is_taken_up_and_a_broken_one_is_not(
         async with asyncio.timeout(20):
             while "certificate.renewal_failed" not in [record.message for record in caplog.records]:  # noqa: ASYNC110 # nobody tells
                 await asyncio.sleep(0.02)
-        assert await who(running) == "server"
+        assert (await who(running), KEPT._value.get()) == ("server", 1)
         install("renewed", key)
         async with asyncio.timeout(20):
             while await who(running) != "renewed":  # noqa: ASYNC110 # nobody tells
                 await asyncio.sleep(0.02)
+        assert KEPT._value.get() == 0
 
 
 async def test_handshakes_that_do_not_end_are_bounded_before_there_is_a_connection(keys: Path) -> None:

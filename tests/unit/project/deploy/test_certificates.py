@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.server.handshake import shake
+
 SCRIPT = Path(__file__).parents[4] / "deploy" / "certificates.sh"
 NAMES = ("spazio-extender.spazio.svc", "127.0.0.1", "::1")
 
@@ -24,24 +26,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
-    """Shake hands in memory.
-
-    Raises:
-        SSLError: One side refuses the other.
-    """
-    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [server.wrap_bio(up, down, server_side=True), client.wrap_bio(down, up, server_hostname=name)]
-    for _ in range(4):
-        for end in ends:
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-    for end in ends:
-        end.do_handshake()
-
-
 def contexts(folder: Path, *, presented: bool) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(folder / "ca.crt"))
     server.verify_mode = ssl.CERT_REQUIRED
@@ -54,21 +38,21 @@ def contexts(folder: Path, *, presented: bool) -> tuple[ssl.SSLContext, ssl.SSLC
 
 @pytest.mark.parametrize("name", NAMES)
 def test_server_and_client_accept_each_other_under_every_name(folder: Path, name: str) -> None:
-    handshake(*contexts(folder, presented=True), name)
+    shake(*contexts(folder, presented=True), name)
 
 
 def test_another_name_and_a_client_without_a_certificate_are_refused(folder: Path) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(*contexts(folder, presented=True), "elsewhere.example")
+        shake(*contexts(folder, presented=True), "elsewhere.example")
     with pytest.raises(ssl.SSLError, match="CERTIFICATE"):
-        handshake(*contexts(folder, presented=False), NAMES[0])
+        shake(*contexts(folder, presented=False), NAMES[0])
 
 
 def test_a_server_cannot_present_the_certificate_of_a_client(folder: Path) -> None:
     server, client = contexts(folder, presented=True)
     server.load_cert_chain(folder / "client.crt", folder / "client.key")
     with pytest.raises(ssl.SSLError):
-        handshake(server, client, NAMES[0])
+        shake(server, client, NAMES[0])
 
 
 def test_files_are_their_owners_and_stay_when_it_runs_again(folder: Path) -> None:

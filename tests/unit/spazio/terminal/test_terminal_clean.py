@@ -177,3 +177,12 @@ def test_histograms_complain_about_files_with_any_name(tmp_path: Path, capsys: p
     (folder / "\x9b31m.json").write_text("no JSON")
     assert histograms.take(load({}, environ={}), tmp_path) == 1
     assert harmless(capsys.readouterr().err)
+
+
+def test_histograms_that_are_nested_too_deeply_are_refused_with_their_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "n1").mkdir()
+    (tmp_path / "n1" / "uid.json").write_text("[" * 100_000)
+    assert histograms.take(load({}, environ={}), tmp_path) == 1
+    assert capsys.readouterr().err == f"spazio: {tmp_path}/n1/uid.json: it is nested too deeply\n"

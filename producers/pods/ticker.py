@@ -31,18 +31,18 @@ class Reader(Protocol):
     """A reader of usage."""
 
     @property
-    def limited(self) -> bool:
-        """Whether to sample runnable threads in between."""
+    def is_sampling(self) -> bool:
+        """Whether to sample in between."""
 
     def sample(self) -> None:
-        """Sample the runnable threads, at a random time."""
+        """Sample what is known of an instant only, at a random time."""
 
     def read(self) -> tuple[int, bytes] | None:
         """Return `seq` and payload of a block; None: there is none (yet)."""
 
 
 class Ticker:
-    """A thread that reads usage once a second, and samples runnable threads in between while a pod has a quota.
+    """A thread that reads usage once a second, and samples threads in between while there is a reason to.
 
     Args:
         reader: Reader of usage.
@@ -88,7 +88,7 @@ class Ticker:
         due = (now - _OFFSET) // grid.SECOND * grid.SECOND + grid.SECOND + _OFFSET
         wait = (due - now) / grid.SECOND
         pause = random.uniform(*_SAMPLE_SECONDS)  # noqa: S311 - a phase, no secret
-        is_sample = self._reader.limited and pause < wait
+        is_sample = self._reader.is_sampling and pause < wait
         self._wait(pause if is_sample else wait)
         if self._stopping.is_set():
             return

@@ -16,6 +16,7 @@ from producers import clock as grid
 from producers.containers.sources.source import Identity
 from producers.containers.sources.tree import VANISHED
 from producers.pods import node_usage
+from producers.pods.blocked import Blocked
 from producers.pods.census import Account, Census, Pod
 from producers.pods.meter import Layout
 from producers.pods.node_usage import Files, Reading
@@ -74,22 +75,30 @@ class Reader:
         self._quota_share: float | None = None
         self._vanished, self._failures = VANISHED.labels(_NAME), FAILURES.labels(_NAME)
         self._logged: set[str] = set()
-        self.limited = False  # whether a pod with a CPU quota ran in the last second
+        self._limited = False  # whether a pod with a CPU quota ran in the last second
 
     def quota_share(self) -> float | None:
         """Return the share of CPU pressure that quotas caused in the second before the last reading; None: too old."""
         before = self._before
         return self._quota_share if before is not None and self._clock.monotonic() - before.at < _FRESH else None
 
+    @property
+    def is_sampling(self) -> bool:
+        """Whether something is to be sampled until the next reading."""
+        return self._before is not None and (self._limited or self._blocked.active)
+
     def sample(self) -> None:
-        """Sample the number of runnable threads; call it at random times.
+        """Sample the number of runnable threads, and which threads wait for I/O; call it at random times.
 
         Raises:
             OSError: The file is missing.
             ValueError: It is malformed; also LookupError.
         """
-        if self._before is not None:
-            self._excess.append(excess(self._files.runnable(), self._before.stat.cpus))
+        if self._before is None:
+            return
+        self._excess.append(excess(self._files.runnable(), self._before.stat.cpus))
+        if self._blocked.active:
+            self._blocked.sample()
 
     def read(self) -> tuple[int, bytes] | None:
         """Read everything; return `seq` and payload of a block, or None if there is no block (yet).
@@ -104,16 +113,17 @@ class Reader:
         if account.tree != self._tree:
             self._tree, self._layout = account.tree, Layout(self._root)
             self._files = Files(self._layout, self._proc)
+            self._blocked = Blocked(account.tree, self._proc)
             self._gauges, self._previous_pods, self._before = {}, set(), None
         boottime, at_us = self._clock.boottime(), self._clock.realtime() // 1000
         now = self._files.read(self._clock.monotonic())
-        used = self._measure(account)
+        used = self._with_waiting(self._measure(account), now.at)
         before, self._before = self._before, now
         if before is None or now.at <= before.at:
             return None
         usages = [usage for _, usage in used]
         self._quota_share = node_usage.quota_share(before, now, usages, self._mean_excess())
-        self.limited = any(usage.held is not None and usage.spent for usage in usages)
+        self._limited = any(usage.held is not None and usage.spent for usage in usages)
         seq = boottime // grid.SECOND
         block = {
             **self._identity,
@@ -157,6 +167,13 @@ class Reader:
             else:
                 used.append((pod, usage))
         return used
+
+    def _with_waiting(self, used: list[tuple[Pod, Usage]], now: int) -> list[tuple[Pod, Usage]]:
+        """Return usages with the share of time that pods waited for I/O, where the kernel does not account it."""
+        if any(usage.io_pressure is not None for _, usage in used):
+            return used
+        shares = self._blocked.shares([pod for pod, _ in used], now)
+        return [(pod, usage._replace(io_pressure=shares.get(pod.key))) for pod, usage in used]
 
     def _mean_excess(self) -> float | None:
         """Return the smoothed mean of the excess samples, and start a new list."""

@@ -25,7 +25,7 @@ def test_time_held_back_by_a_quota_counts_once_wherever_the_quota_is(host: Host,
     rig.read()
     move(5.3, 12.7)
     assert throttled(rig) == pytest.approx(0.7)
-    assert rig.reader.limited
+    assert rig.reader.is_sampling
     move(5.8, 14.3)  # two threads on two CPUs: 0.25 of either's second, held back for 0.8 of both
     assert throttled(rig) == pytest.approx(1.6 / 2.1, abs=1e-4)
 

@@ -1,0 +1,95 @@
+"""What pods wait for I/O where the kernel does not say it by pod, from the states of their threads."""
+
+from pathlib import Path
+
+import pytest
+
+from producers.pods.blocked import Blocked
+from producers.pods.census import Pod
+
+SECOND = 1_000_000_000
+
+
+class Host:
+    """A host of pods whose threads have states, and which waits for a share of the time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree, self.proc = folder / "cgroup", folder / "proc"
+        (self.proc / "pressure").mkdir(parents=True)
+        self._waited, self._now = 0, 0
+        self.blocked, self.pods = Blocked(self.tree, self.proc), list[Pod]()
+
+    def start(self, name: str, *threads: int) -> None:
+        (self.tree / name).mkdir(parents=True)
+        (self.tree / name / "tasks").write_text("".join(f"{thread}\n" for thread in threads))
+        self.pods.append(Pod(name, (name,), (name,), 1))
+        self.set("S", *threads)
+
+    def set(self, state: str, *threads: int) -> None:
+        for thread in threads:
+            (self.proc / str(thread)).mkdir(exist_ok=True)
+            (self.proc / str(thread) / "stat").write_text(f"{thread} (a) b) D) {state} 1 1 0\n")
+
+    def second(self, share: float) -> dict[str, float]:
+        self._waited, self._now = self._waited + round(share * 1e6), self._now + SECOND
+        text = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={self._waited}\n"
+        (self.proc / "pressure" / "io").write_text(text + text.replace("some", "full"))
+        return self.blocked.shares(self.pods, self._now)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_the_share_is_that_of_looks_at_which_a_thread_waited(host: Host) -> None:
+    host.start("writer", 10)
+    host.start("idle", 20, 21, 22)
+    assert host.second(0) == {"writer": 0.0, "idle": 0.0}
+    assert host.second(0.5) == {}  # nothing has been looked at yet
+    for look in range(20):
+        host.set("D" if look % 4 else "R", 10)
+        host.blocked.sample()
+    assert host.second(0.5) == {"writer": 0.75, "idle": 0.0}
+
+
+def test_a_pod_of_many_threads_waits_while_one_of_them_does(host: Host) -> None:
+    host.start("busy", *range(100, 200))
+    host.set("D", *range(100, 110))
+    host.second(0)
+    host.second(0.9)
+    for _ in range(7):  # more than all of them
+        host.blocked.sample()
+    assert host.second(0.9) == {"busy": 1.0}
+
+
+def test_a_node_that_does_not_wait_looks_at_nothing(host: Host) -> None:
+    host.start("writer", 10)
+    host.set("D", 10)
+    host.second(0)
+    host.second(0.5)
+    host.blocked.sample()
+    assert host.second(0.001) == {"writer": 1.0}
+    assert not host.blocked.active
+    assert host.second(0.001) == {"writer": 0.0}
+
+
+def test_threads_that_end_and_pods_that_go_are_left_out(host: Host) -> None:
+    host.start("writer", 10)
+    host.start("gone", 20)
+    host.set("D", 10, 20)
+    host.second(0)
+    host.second(0.5)
+    (host.proc / "20" / "stat").unlink()
+    host.blocked.sample()
+    (host.tree / "gone" / "tasks").unlink()
+    assert host.second(0.5) == {"writer": 1.0, "gone": 0.0}
+    host.pods.pop()
+    host.blocked.sample()
+    assert host.second(0.5) == {"writer": 1.0}
+
+
+def test_a_kernel_that_does_not_say_whether_the_node_waits_says_nothing_of_pods(host: Host) -> None:
+    host.start("writer", 10)
+    assert host.blocked.shares(host.pods, SECOND) == {}
+    assert not host.blocked.active

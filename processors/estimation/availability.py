@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 ONE_SIDED_90 = 1.2815515655446004
-PODS = -1
+PODS, DISK = -1, -2  # what runs out, where it is no resource
 _FULL = 1.0 - 1e-6
 
 
@@ -28,7 +28,7 @@ class Room(NamedTuple):
         available: (nodes,) more pods that fit.
         lower: (nodes,) one-sided 90 % lower bound.
         upper: (nodes,) one-sided 90 % upper bound.
-        binding: (nodes,) index of the resource that runs out first; `PODS` for the pod limit.
+        binding: (nodes,) index of the resource that runs out first; `PODS` for the pod limit, `DISK` for the disks.
         cost: (nodes,) share of the scarcest resource that one pod takes.
         capacity: (nodes,) share of that resource that pods may take in all.
         resource: (nodes,) index of the scarcest resource, whatever binds.

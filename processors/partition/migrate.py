@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from processors.estimation import level
 from processors.partition.arrival import SPAN
+from processors.rows import table
 from processors.workload import mix
+from processors.workload.capacity import disk
 
 Header = dict[str, Any]
 Arrays = dict[str, NDArray[np.generic]]
@@ -62,8 +64,14 @@ def _from_3(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     return header | {"format": 4, "admission": header["admission"] | {"allocatable": {}}}, arrays
 
 
+def _from_4(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """What pods wait for at disks is learned again, within seconds."""
+    fresh = table.flatten(disk.init(*arrays["classes.label"].shape), "classes.disk.")
+    return header | {"format": 5}, arrays | fresh
+
+
 _GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")
-STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {2: _from_2, 3: _from_3}
+STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {2: _from_2, 3: _from_3, 4: _from_4}
 
 
 def forward(header: Header, arrays: Arrays, wanted: int) -> tuple[Header, Arrays]:

@@ -20,7 +20,8 @@ from processors.partition.output import Output
 from processors.partition.state import FORMAT, PartitionState, Rows
 from processors.rows import table
 from processors.rows.quota import NodeQuota
-from processors.workload.class_capacity import Nodes, Room
+from processors.workload.capacity.class_capacity import Room
+from processors.workload.capacity.nodes import Nodes
 from processors.workload.pod_class import Tally
 from schemas.codec import InvalidMessage
 from schemas.messages.base import Message

@@ -13,7 +13,7 @@ from processors.estimation import availability
 from processors.estimation.chain import RESOURCES, Result
 from processors.model import keyed_sum
 from processors.partition.plan import Faults
-from processors.workload.class_capacity import Room
+from processors.workload.capacity.class_capacity import Room
 from processors.workload.reported import CHANGE_SHARE
 from schemas import metric
 from schemas.messages.estimate import Blocks, ClassRoom
@@ -22,7 +22,7 @@ from schemas.sections.estimation import Estimate
 Array = NDArray[np.float64]
 
 _REPORT_SLACK = 0.5
-_BINDING = {availability.PODS: "pods"} | dict(enumerate(RESOURCES))
+_BINDING = {availability.PODS: "pods", availability.DISK: "disk"} | dict(enumerate(RESOURCES))
 
 
 class State(NamedTuple):

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from processors.estimation import level
 from processors.workload import mix
+from processors.workload.capacity import disk
 from processors.workload.usage import CPU, MEMORY, Usage, over_slots, quotient, settled
 
 Array = NDArray[np.float64]
@@ -66,6 +67,7 @@ class State(NamedTuple):
         drift: (nodes, resources) share by which serving classes take more now than their costs say.
         pending: (nodes,) bytes that running pods do not hold yet, but others of their class do.
         starts: Pods that were started, by slot.
+        disk: What pods wait for at the disks.
         measured: (nodes, resources) True once any pod's usage was reported.
         at_us: (nodes,) time of the newest block; 0: there was none.
     """
@@ -81,6 +83,7 @@ class State(NamedTuple):
     drift: level.State
     pending: Array
     starts: mix.State
+    disk: disk.State
     measured: NDArray[np.bool_]
     at_us: NDArray[np.int64]
 
@@ -100,6 +103,7 @@ def init(nodes: int, slots: int, resources: int = 2) -> State:
         drift=level.init(nodes, resources),
         pending=np.zeros(nodes),
         starts=mix.init(nodes, slots),
+        disk=disk.init(nodes, slots),
         measured=np.zeros(whole, dtype=np.bool_),
         at_us=np.zeros(nodes, dtype=np.int64),
     )
@@ -112,6 +116,7 @@ def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
     state.most[node, slot] = state.held[node, slot] = 0.0
     state.kind[node, slot] = kind
     state.demand.mean[node, slot] = np.nan
+    disk.clear(state.disk, node, slot)
     for part in (*state.demand[1:], state.starts.started, state.starts.recent):
         part[node, slot] = 0.0
 
@@ -170,6 +175,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     after = state._replace(
         pods=usage.pods,
         starts=starts,
+        disk=disk.update(state.disk, usage),
         present_us=np.where(usage.pods > 0, usage.at_us[:, None], state.present_us),
         demand=level.update(faded, demand, usage.span, frozen, slow=_SLOW_SECONDS, bursts=True),
         kind=kind,

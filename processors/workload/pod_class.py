@@ -34,6 +34,8 @@ class Sum(NamedTuple):
         busy: How many of them never slept: what they use and wait for is one core, as of a thread that always runs.
         starting, young: Of these, number, cores and waiting of those that have just started, and of those that have not
             run for long.
+        blocked: Of the counted ones that have not just started, those of which it is known whether a thread waited for
+            I/O: by how many one did, in the mean, and how many they are.
         declared: How many of the running pods declare that they are serving, and that they are batch.
     """
 
@@ -45,6 +47,7 @@ class Sum(NamedTuple):
     busy: int = 0
     starting: tuple[int, float, float] = (0, 0.0, 0.0)
     young: tuple[int, float, float] = (0, 0.0, 0.0)
+    blocked: tuple[float, int] = (0.0, 0)
     declared: tuple[int, int] = (0, 0)
 
     @property
@@ -142,17 +145,37 @@ class _Sums:
     """A `Sum` in the making."""
 
     __slots__ = (
-        "batch", "busy", "bytes", "cores", "counted", "held", "memories", "running", "serving", "stalled", "starting",
+        "batch",
+        "busy",
+        "bytes",
+        "cores",
+        "counted",
+        "held",
+        "memories",
+        "running",
+        "serving",
+        "stalled",
+        "starting",
+        "waiting",
+        "watched",
         "young",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.running = self.counted = self.memories = self.held = self.busy = self.serving = self.batch = 0
+        self.watched, self.waiting = 0, 0.0
         self.cores = self.bytes = self.stalled = 0.0
         self.starting = self.young = (0, 0.0, 0.0)
 
     def add(
-        self, kind: Kind | None, cores: float | None, memory: float | None, stalled: float, quota: float, age: int
+        self,
+        kind: Kind | None,
+        cores: float | None,
+        memory: float | None,
+        stalled: float,
+        quota: float,
+        blocked: float | None,
+        age: int,
     ) -> None:
         """Add a running pod; its cpu counts if the pod has run for a whole second."""
         self.running += 1
@@ -171,8 +194,11 @@ class _Sums:
         self.busy += _NEVER_SLEPT[0] <= cores + stalled <= _NEVER_SLEPT[1]
         if age < _STARTING_SECONDS:
             self.starting = _more(self.starting, (1, cores, stalled))
-        elif age < _YOUNG_SECONDS:
+            return
+        if age < _YOUNG_SECONDS:
             self.young = _more(self.young, (1, cores, stalled))
+        if blocked is not None:
+            self.watched, self.waiting = self.watched + 1, self.waiting + blocked
 
     @property
     def sum(self) -> Sum:
@@ -186,6 +212,7 @@ class _Sums:
             self.busy,
             self.starting,
             self.young,
+            (self.waiting, self.watched),
             (self.serving, self.batch),
         )
 
@@ -206,9 +233,9 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
     facts_of = facts.pods(block.node)
     columns = (
         block.pods, block.containers, block.workloads, block.cpu_cores, block.memory_bytes, block.cpu_pressure,
-        block.throttled, ages, kinds,
+        block.throttled, block.io_pressure, ages, kinds,
     )  # fmt: skip
-    for pod, containers, workload, cpu, memory, pressed, throttled, age, kind in zip(*columns, strict=True):
+    for pod, containers, workload, cpu, memory, pressed, throttled, blocked, age, kind in zip(*columns, strict=True):
         cores, quota = cpu or 0.0, throttled or 0.0
         all_cores += cores
         all_memory += memory or 0.0
@@ -223,7 +250,7 @@ def tally(block: PodUsageBlock, facts: Facts, *, churn: bool) -> Tally:
         name = (own.workload if own else None) or workload or UNNAMED
         if (into := sums.get(name)) is None:
             into = sums[name] = _Sums()
-        into.add((own.kind if own else None) or kind, cpu, memory, stalled, quota, age)
+        into.add((own.kind if own else None) or kind, cpu, memory, stalled, quota, blocked, age)
     rest = block.system_cpu_cores, block.system_memory_bytes
     used = all_cores, all_memory
     by_class, aged = {name: into.sum for name, into in sums.items()}, block.ages is not None

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.rows import table
-from processors.workload.class_capacity import Room
+from processors.workload.capacity.class_capacity import Room
 from schemas.messages.estimate import MAXIMUM_CLASSES, MOSTLY_ASSUMED
 from schemas.sections.estimation import Estimate
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from processors.estimation.global_model import EVIDENT_PODS
 from processors.model import fair_share
 from processors.workload import classes, mix, usage
-from processors.workload.class_capacity import Cluster
+from processors.workload.capacity.nodes import Cluster
 from schemas.messages.estimate import ClassSum, Model
 
 Array = NDArray[np.float64]

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from processors.rows import table
 from processors.rows.name_index import NameIndex
-from processors.workload import class_capacity, classes, cost, mix, reported, totals, usage, voting
-from processors.workload.class_capacity import Cluster, Nodes, Room
+from processors.workload import classes, cost, mix, reported, totals, usage, voting
+from processors.workload.capacity import class_capacity
+from processors.workload.capacity.class_capacity import Room
+from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
 from processors.workload.pod_class import UNNAMED, Tally
@@ -99,6 +101,7 @@ class Workloads:
                 block.busy[index, slot] = item.busy if tally.pressure else 0
                 block.starting[index, slot] = item.starting
                 block.young[index, slot] = item.young
+                block.blocked[index, slot], block.watched[index, slot] = item.blocked
                 block.declared[index, slot] = np.nan if item.soaking is None else item.soaking
         # A host whose own processes wait, and no pod does, owes its pods nothing.
         least = np.array([tally.pressure for tally in tallies]) * nodes.waiting / nodes.cores

@@ -18,7 +18,7 @@ def older(partition: Partition) -> bytes:
     """Return a partition's state as format 2 had it."""
     header, arrays = snapshot.unpack(partition.snapshot())
     slots = arrays["classes.label"].shape
-    new = ("chain.level.", "classes.rest.", "classes.drift.", "classes.demand.", "classes.starts.")
+    new = ("chain.level.", "classes.rest.", "classes.drift.", "classes.demand.", "classes.starts.", "classes.disk.")
     fields = ("assumed", "running", "full", "amount", "soaked", "queueing", "reserved", "most")
     gone = {f"chain.{name}" for name in fields} | {f"classes.{name}" for name in ("kind", "most", "held", "pending")}
     arrays = {name: part for name, part in arrays.items() if not name.startswith(new) and name not in gone}

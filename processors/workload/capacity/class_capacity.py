@@ -24,12 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level, limit, slowdown
-from processors.estimation.availability import PODS
+from processors.estimation.availability import DISK
 from processors.estimation.availability import Room as Total
 from processors.workload import classes
+from processors.workload.capacity import disk
+from processors.workload.capacity.disk import Law
+from processors.workload.capacity.fit import Fits, fit
+from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
-from processors.workload.fit import Fits, fit
 from processors.workload.usage import CPU, over_slots
 from schemas.settings import Settings
 
@@ -41,54 +44,6 @@ _NEXT = 4.0  # how many pods ahead are known to be of the mix
 _LEAST = 1e-9  # cost
 
 
-class Nodes(NamedTuple):
-    """What is known of some nodes beside their classes; resources are cpu and memory.
-
-    Attributes:
-        level: Used share of what pods may have, by what the node as a whole uses.
-        amount: (nodes, resources) cores that serving pods may demand, and bytes, with the system's.
-        soaked: (nodes,) threads that may always be runnable.
-        queueing: (nodes,) by how much more than its demand a serving pod of one core counts.
-        reserved: (nodes, resources) cores and bytes that count as the system's.
-        most: (nodes,) pods that the node may run.
-        reference: (nodes, resources) cores and bytes that a pod takes of which nothing is known.
-        running: (nodes,) cores in use.
-        waiting: (nodes,) cores that are wanted beyond those.
-        cores: (nodes,) CPUs.
-        full: (nodes,) no CPU is idle.
-        pods: (nodes,) running pods.
-        churn: (nodes,) containers come or go.
-    """
-
-    level: level.State
-    amount: Array
-    soaked: Array
-    queueing: Array
-    reserved: Array
-    most: Array
-    reference: Array
-    running: Array
-    waiting: Array
-    cores: Array
-    full: NDArray[np.bool_]
-    pods: Array
-    churn: NDArray[np.bool_]
-
-
-class Cluster(NamedTuple):
-    """What the cluster knows of classes (classes,): label, pods, shares of soaking ones and of assumed cost; cost.
-
-    `fair` (classes,) is how many pods a node has evidence of, in the mean; NaN: too few nodes have any.
-    """
-
-    label: NDArray[np.int64]
-    pods: Array
-    soaking: Array
-    assumed: Array
-    cost: Array
-    fair: Array
-
-
 class Room(NamedTuple):
     """Room per node and class: a node's slots first, then the cluster's classes.
 
@@ -98,7 +53,7 @@ class Room(NamedTuple):
         cost: (nodes, classes, resources) share of what pods may have that one pod takes.
         available: (nodes, classes) more pods that fit.
         lower: (nodes, classes) one-sided 90 % lower bound.
-        binding: (nodes, classes) index of the resource that runs out first; `PODS` for the pod limit.
+        binding: (nodes, classes) index of the resource that runs out first, or `PODS` or `DISK`.
         assumed: (nodes, classes) share of the cost that no node of the cluster has observed.
         soaking: (nodes, classes) True: threads of the class are always runnable.
         free: (nodes, resources) share that pods may still take.
@@ -145,6 +100,10 @@ def update(
     of_class = fit(free, spread, costs.value, costs.doubt, costs.apart, left, whole=whole)
     mixed = _mixed(costs, likely, nodes)
     of_mix = fit(free, spread, mixed.value, mixed.doubt, mixed.apart, left, whole=whole)
+    if (at_disks := disk.law(state.disk, state.pods, nodes.soaked / nodes.cores, costs.label.shape[1])) is not None:
+        of_class = disk.limited(of_class, at_disks, left, whole=whole)
+        at_disks = disk.mixed(at_disks, mixed.weights)
+        of_mix = disk.limited(of_mix, at_disks, left, whole=whole)
     assumed, priors = _assumed(state, cost, cluster)
     classed = np.any(costs.label >= 0, axis=1)
     return Room(
@@ -158,7 +117,7 @@ def update(
         soaking=costs.soaking,
         free=free,
         weights=mixed.weights,
-        total=_total(of_mix, free, mixed.value[:, 0], nodes.pods),
+        total=_total(of_mix, free, mixed.value[:, 0], at_disks, nodes.pods),
         prior=np.where(mixed.reference, 1.0, over_slots(mixed.weights * priors)),
         # Where no class is known the node's own regression counts, whichever nodes it is folded with.
         estimated=classed & ((nodes.pods == 0) | state.measured.all(axis=1)),
@@ -240,17 +199,21 @@ def _assumed(state: classes.State, cost: Cost, cluster: Cluster) -> tuple[Array,
     )
 
 
-def _total(of_mix: Fits, free: Array, mean: Array, pods: Array) -> Total:
-    """Return what fits of the mix; its cost and capacity are those of the resource that runs out first."""
+def _total(of_mix: Fits, free: Array, mean: Array, at_disks: Law | None, pods: Array) -> Total:
+    """Return what fits of the mix; its cost and capacity are those of what runs out first."""
     binding, rows = of_mix.binding[:, 0], np.arange(len(free))
-    scarce = np.where(binding == PODS, np.argmin(free / np.maximum(mean, _LEAST), axis=1), binding)
+    scarce = np.where(binding < 0, np.argmin(free / np.maximum(mean, _LEAST), axis=1), binding)
+    cost, left = mean[rows, scarce], free[rows, scarce]
+    if at_disks is not None:
+        cost = np.where(binding == DISK, at_disks.share[:, 0], cost)
+        left = np.where(binding == DISK, at_disks.free[:, 0], left)
     return Total(
         available=of_mix.available[:, 0],
         lower=of_mix.lower[:, 0],
         upper=of_mix.upper[:, 0],
         binding=binding,
-        cost=mean[rows, scarce],
-        capacity=np.minimum(free[rows, scarce] + mean[rows, scarce] * pods, 1.0),
+        cost=cost,
+        capacity=np.minimum(left + cost * pods, 1.0),
         resource=scarce,
     )
 

@@ -1,0 +1,178 @@
+"""How many more pods the disks of a node bear: a law of what pods wait for, and what it is learned from.
+
+A pod that waits for a disk in a share d of the time has d requests there, in the mean (Little). Disks that serve m
+requests at once slow everything down by D / m once the pods of a node have D > m requests there in a closed loop: each
+of n writers that sync without a pause takes n times as long as alone if m = 1. A pod that is always busy, waiting or
+computing, therefore takes d / (s m) of the disks. One that also sleeps is an open loop: of the time that its work
+takes, f = d / (d + u) is spent at the disks (u: CPUs in use). While these are in use for a share r of the time, its
+work takes 1 - f + f / (1 - r) as long (M/G/1 processor sharing), so they may be in use for r* = (s - 1) / (s - 1 + f),
+and the pod takes d / (r* m).
+
+How much a disk does at once is unknown, and 1 until it shows. What a pod waits for beside each second that it computes
+measures how slow disks are and needs nothing else: it grows with the slowdown alone. Compared with what it was while
+hardly anything waited, it says that D requests were slowed down x times, so m = D / x.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.estimation.availability import DISK
+from processors.workload.capacity.fit import Fits, fit
+from processors.workload.usage import CPU, Usage, over_slots, quotient
+
+Array = NDArray[np.float64]
+
+_LEAST = 0.02  # share of time: who waits for less is limited by other things
+_MEMORY_SECONDS = 10.0
+_ALONE_SECONDS = 3.0
+_ALONE = 1.2  # requests: more than that, and they may slow one another down
+_SLOWED = 1.2  # times
+_BUSY = 0.85  # threads: one is always awake
+_APART = 0.1  # standard deviation of one pod's waiting around its class's mean, relative
+_UNSURE = 0.5  # and of the mean that was watched for a second
+_DOUBT = 0.05  # standard deviation of the share at which disks slow pods down as much as the policy allows
+_LEAST_SLOWDOWN = 1.05
+
+
+class State(NamedTuple):
+    """Evidence.
+
+    Attributes:
+        blocked: (nodes, slots) share of the time that the mean pod of a class waits for a disk.
+        cores: (nodes, slots) CPUs that it uses.
+        awake: (nodes, slots) how many of its threads wait for a disk, run, or wait for a CPU.
+        seconds: (nodes, slots) how long they were watched.
+        alone: (nodes, slots) seconds of waiting beside a second of CPU while disks were not contended; NaN: not known.
+        parallel: (nodes,) requests that the disks serve at once.
+    """
+
+    blocked: Array
+    cores: Array
+    awake: Array
+    seconds: Array
+    alone: Array
+    parallel: Array
+
+
+def init(nodes: int, slots: int) -> State:
+    """Return the state of nodes that run nothing."""
+    shape = (nodes, slots)
+    zeros = [np.zeros(shape) for _ in range(4)]
+    return State(zeros[0], zeros[1], zeros[2], zeros[3], np.full(shape, np.nan), np.ones(nodes))
+
+
+def clear(state: State, node: int, slot: int) -> None:
+    """Forget the class of a slot, in place."""
+    for part in (state.blocked, state.cores, state.awake, state.seconds):
+        part[node, slot] = 0.0
+    state.alone[node, slot] = np.nan
+
+
+def update(state: State, usage: Usage) -> State:
+    """Take in one block of each node."""
+    if not usage.blocked.any() and not state.blocked.any():
+        return state
+    counted = usage.counted[..., CPU]
+    watched = (usage.watched > 0) & (counted > 0)
+    span = usage.span[:, None]
+    gain = np.where(watched, quotient(span, np.minimum(state.seconds, _MEMORY_SECONDS) + span), 0.0)
+    waited, used = quotient(usage.blocked, usage.watched), quotient(usage.used[..., CPU], counted)
+    blocked = state.blocked + gain * (waited - state.blocked)
+    cores = state.cores + gain * (used - state.cores)
+    after = state._replace(
+        blocked=blocked,
+        cores=cores,
+        awake=state.awake + gain * (waited + used + quotient(usage.waiting, counted) - state.awake),
+        seconds=state.seconds + np.where(watched, span, 0.0),
+    )
+    requests = np.where(blocked >= _LEAST, blocked, 0.0) * usage.pods
+    total = over_slots(requests[..., None])[:, 0]
+    waits = (requests > 0) & (cores > 0)
+    beside = quotient(np.where(waits, blocked, 0.0), cores)
+    calm = waits & (total <= _ALONE)[:, None] & (after.seconds >= _ALONE_SECONDS)
+    learned = np.where(np.isnan(state.alone), beside, state.alone + gain * (beside - state.alone))
+    compared = waits & ~np.isnan(state.alone)
+    slowed = np.where(compared, requests * beside, 0.0)
+    expected = np.where(compared, requests * np.nan_to_num(state.alone), 0.0)
+    stretch = quotient(over_slots(slowed[..., None]), over_slots(expected[..., None]))[:, 0]
+    return after._replace(
+        alone=np.where(calm, learned, state.alone), parallel=_parallel(state.parallel, total, stretch, usage.span)
+    )
+
+
+def _parallel(before: Array, requests: Array, stretch: Array, span: Array) -> Array:
+    """Return how many requests the disks serve at once, by how many times their number slows them down."""
+    contended = (requests > _ALONE) & (stretch > 0)
+    served = np.maximum(quotient(requests, stretch), 1.0)
+    part = -np.expm1(-span / _MEMORY_SECONDS)
+    # As long as nothing is slowed down, more may be served than ask.
+    following = np.where((stretch <= _SLOWED) & (served < before), before, before + part * (served - before))
+    return np.where(contended, following, before)
+
+
+class Law(NamedTuple):
+    """What pods take of the disks.
+
+    Attributes:
+        share: (nodes, classes) of what pods may take together that one pod of a class takes; 0: it does not wait.
+        doubt: (nodes, classes) variance of that.
+        free: (nodes, 1) share that pods may still take.
+        spread: (nodes, 1) variance of that.
+    """
+
+    share: Array
+    doubt: Array
+    free: Array
+    spread: Array
+
+
+def law(state: State, pods: Array, slowdown: Array, classes: int) -> Law | None:
+    """Return what pods take; None: none of these nodes waits.
+
+    Args:
+        state: Evidence.
+        pods: (nodes, slots) running pods.
+        slowdown: (nodes,) allowed mean slowdown.
+        classes: Columns of the result: slots, then classes that run elsewhere, of which nothing is known.
+    """
+    waiting = np.where(state.blocked >= _LEAST, state.blocked, 0.0)
+    if not waiting.any():
+        return None
+    allowed = np.maximum(slowdown, _LEAST_SLOWDOWN)[:, None]
+    at_disks = quotient(waiting, waiting + state.cores)
+    bent = np.where(state.awake >= _BUSY, 1.0 / allowed, (allowed - 1.0 + at_disks) / (allowed - 1.0))
+    own = waiting * bent / state.parallel[:, None]
+    unsure = quotient(np.full_like(own, _UNSURE**2), np.minimum(state.seconds, _MEMORY_SECONDS) + 1.0)
+    taken = (own * pods)[..., None]
+    spread = _DOUBT**2 + over_slots(taken**2 * unsure[..., None])
+    elsewhere = np.zeros((len(own), classes - own.shape[1]))
+    return Law(
+        share=np.concatenate((own, elsewhere), axis=1),
+        doubt=np.concatenate((own**2 * unsure, elsewhere), axis=1),
+        free=np.maximum(1.0 - over_slots(taken), 0.0),
+        spread=spread,
+    )
+
+
+def mixed(law: Law, weights: Array) -> Law:
+    """Return what a pod of the mix takes, with one column; `weights` (nodes, classes) are those of the mix."""
+    mean = over_slots((weights * law.share)[..., None])
+    # Which classes the next pods are of is unknown, too.
+    doubt = over_slots((weights**2 * law.doubt + weights * law.share**2)[..., None]) - mean**2
+    return law._replace(share=mean, doubt=np.maximum(doubt, 0.0))
+
+
+def limited(fits: Fits, law: Law, left: Array, *, whole: bool) -> Fits:
+    """Return what fits by the disks, too; `left` and `whole` as for `fit`."""
+    apart = (_APART * law.share) ** 2
+    by_disk = fit(law.free, law.spread, law.share[..., None], law.doubt[..., None], apart[..., None], left, whole=whole)
+    waits = law.share > 0
+    available = np.where(waits, np.minimum(fits.available, by_disk.available), fits.available)
+    return Fits(
+        available=available,
+        lower=np.where(waits, np.minimum(fits.lower, by_disk.lower), fits.lower),
+        upper=np.maximum(np.where(waits, np.minimum(fits.upper, by_disk.upper), fits.upper), available),
+        binding=np.where(waits & (by_disk.available < fits.available), DISK, fits.binding),
+    )

@@ -1,0 +1,87 @@
+"""Pods that wait for disks: as many fit as disks bear, which is learned, and nobody else is kept out by them."""
+
+import pytest
+
+from processors.partition.partition import Partition
+from schemas.messages.estimate import Availability, ClassRoom
+from tests.support.processors.mix import configured, pod, rows_of, sampled
+from tests.support.processors.telemetry import stored, usage
+
+WAITS, COMPUTES = 0.8, 0.2  # of a second's work of a writer, alone
+
+
+class Machine:
+    """A node with writers, which write without a pause, on disks that serve so many of them at once."""
+
+    def __init__(self, at_once: float) -> None:
+        self.partition, self._at_once, self._second = Partition(configured(), 0), at_once, 0
+
+    def run(self, seconds: int, writers: int, services: int = 0) -> Availability:
+        """Run for some seconds; return what the node says at the end."""
+        rows = list[Availability]()
+        took = max(1.0, WAITS * writers / self._at_once)
+        for _ in range(seconds):
+            cores = COMPUTES / took
+            listed = [
+                pod(f"w{number}", "writer", cores, 1e8, io_pressure=1 - cores, cpu_pressure=0.0)
+                for number in range(writers)
+            ]
+            listed += [
+                pod(f"s{number}", "service", 0.1, 1e8, io_pressure=0.1, cpu_pressure=0.0) for number in range(services)
+            ]
+            listed.append(pod("c", "computes", 0.3, 1e8, io_pressure=0.0, cpu_pressure=0.0))
+            ages = [100] * len(listed)
+            block = usage("n", self._second + 1, listed, system_cpu_cores=0.1, ages=ages)
+            used = 0.4 + cores * writers + 0.1 * services
+            sample = sampled("n", self._second, used, 2e9, len(listed))
+            rows += rows_of(self.partition.fold([stored(block), stored(sample)])[0])
+            self._second += 1
+        return rows[-1]
+
+
+def room(row: Availability, workload: str) -> ClassRoom:
+    assert row.classes is not None
+    return row.classes[workload]
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_writers_fit_until_they_take_twice_the_time(at_once: int) -> None:
+    machine = Machine(at_once)
+    for writers in range(1, 2 * at_once + 3):
+        reported = room(machine.run(25, writers), "writer")
+        fit = max(0.0, 2.0 * at_once / WAITS - writers)
+        assert reported.lower <= fit
+        # Before two of them have run, nobody can tell that disks serve two.
+        assert reported.available <= fit + 0.5
+        if writers > at_once:
+            assert reported.available >= fit - 1
+        assert reported.binding == "disk"
+
+
+def test_disks_that_serve_many_at_once_are_learned_as_their_number_grows() -> None:
+    machine = Machine(at_once=50)
+    reported = [room(machine.run(20, writers), "writer") for writers in (1, 2, 3, 4, 6, 8)]
+    assert all(each.available >= 1 for each in reported[:1] + reported[3:])
+    assert reported[-1].available > 4
+
+
+def test_nobody_else_is_kept_out_by_disks_that_are_full() -> None:
+    row = Machine(at_once=1).run(30, 4)
+    assert room(row, "writer").available == 0
+    assert room(row, "computes").available > 3
+    assert room(row, "computes").binding == "cpu"
+
+
+def test_services_share_disks_as_long_as_their_work_is_slowed_down_twofold() -> None:
+    # Half of the time of their work is at the disk, which may then be in use for two thirds of the time.
+    reported = room(Machine(at_once=1).run(30, 0, services=3), "service")
+    assert reported.available == pytest.approx(2 / 3 / 0.1 - 3, abs=0.2)
+    assert reported.binding == "disk"
+
+
+def test_a_full_disk_outlives_a_restart() -> None:
+    machine, other = Machine(at_once=1), Partition(configured(), 0)
+    machine.run(30, 3)
+    other.restore(machine.partition.snapshot())
+    machine.partition = other
+    assert room(machine.run(1, 3), "writer").available == 0

@@ -11,8 +11,8 @@ packing: with y the share of node n's resource i that is free, and W the share t
     stranded_i = sum_n (y_ni / W_ni - a_n) / sum_n y_ni / W_ni
 
 Amounts are counted in pods of the class, which adds up over nodes of different sizes; where all nodes are alike, the
-stranded share is that of the free cores and bytes. On a node whose pod limit comes first, fluid counts the pods that
-are left to it: no repacking makes it take more. Its free resources are stranded all the same.
+stranded share is that of the free cores and bytes. On a node whose pod limit or disks come first, fluid counts the pods
+that are left to it: no repacking makes it take more. Its free resources are stranded all the same.
 """
 
 from collections.abc import Iterable
@@ -20,6 +20,10 @@ from typing import NamedTuple
 
 from schemas.messages.estimate import Availability
 
+UNSHARED = (
+    "disk",
+    "pods",
+)  # what a pod takes of them is in no message, so nothing tells what would fit if nodes were one
 # A class that takes less of a node is bound by the pod limit alone; keeps y / W finite.
 LEAST = 1e-9
 
@@ -39,6 +43,7 @@ class Total(NamedTuple):
         stranded_memory: Share of the free memory that the class cannot use; None: no memory is free.
         bound_cpu: Share of nodes whose CPU runs out first.
         bound_memory: Share of nodes whose memory runs out first.
+        bound_disk: Share of nodes whose disks come first.
         bound_pods: Share of nodes whose pod limit comes first.
     """
 
@@ -53,12 +58,18 @@ class Total(NamedTuple):
     stranded_memory: float | None
     bound_cpu: float
     bound_memory: float
+    bound_disk: float
     bound_pods: float
+
+    @property
+    def bound(self) -> dict[str, float]:
+        """Share of nodes by what runs out first."""
+        return {"cpu": self.bound_cpu, "memory": self.bound_memory, "disk": self.bound_disk, "pods": self.bound_pods}
 
     @property
     def binding(self) -> str:
         """What runs out first on most nodes."""
-        bound = {"cpu": self.bound_cpu, "memory": self.bound_memory, "pods": self.bound_pods}
+        bound = self.bound
         return max(bound, key=lambda name: bound[name])
 
 
@@ -66,7 +77,7 @@ class Stranded(NamedTuple):
     """What is free on the full nodes, whose lower bound leaves no room for a pod, by the resource that has run out.
 
     Attributes:
-        binding: What has run out: `cpu`, `memory` or `pods`.
+        binding: What has run out: `cpu`, `memory`, `disk` or `pods`.
         nodes: Number of nodes.
         cpu: Free cores on them; 0 where CPU has run out.
         memory: Free bytes on them; 0 where memory has run out.
@@ -141,12 +152,13 @@ def _total(workload: str, rooms: list[_Room]) -> Total:
         stranded_memory=_lost(fitting, sum(room.memory for room in rooms)),
         bound_cpu=_bound(rooms, "cpu"),
         bound_memory=_bound(rooms, "memory"),
+        bound_disk=_bound(rooms, "disk"),
         bound_pods=_bound(rooms, "pods"),
     )
 
 
 def _unlimited(room: _Room, fits: float) -> float:
-    return min(fits, room.available) if room.binding == "pods" else fits
+    return min(fits, room.available) if room.binding in UNSHARED else fits
 
 
 def _lost(used: float, whole: float) -> float | None:

@@ -189,7 +189,7 @@ def _of_classes(live: list[Availability]) -> Iterator[Metric]:
         for resource, ratio in (("cpu", total.stranded_cpu), ("memory", total.stranded_memory)):
             if ratio is not None:
                 stranded.add_metric([total.workload, resource], ratio)
-        for resource, share in (("cpu", total.bound_cpu), ("memory", total.bound_memory), ("pods", total.bound_pods)):
+        for resource, share in total.bound.items():
             bound.add_metric([total.workload, resource], share)
     yield from (stranded, bound)
     yield from _rooms(live, {total.workload for total in totals})

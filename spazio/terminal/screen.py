@@ -22,6 +22,7 @@ _EXAMPLE = "SELECT time, node, available, binding FROM availability ORDER BY tim
 _BINDING = {
     "cpu": "CPU time runs out first",
     "memory": "memory runs out first",
+    "disk": "waiting for disks comes first",
     "pods": "the limit of pods comes first",
 }
 _NAMED = 3

@@ -209,4 +209,4 @@ def _share(ratio: float | None) -> Text:
 
 
 def _bound(total: cluster.Total) -> float:
-    return max(total.bound_cpu, total.bound_memory, total.bound_pods)
+    return max(total.bound.values())

@@ -39,7 +39,7 @@ TOTALS: Schema = {
     "class": pl.String,
     **dict.fromkeys(("nodes", "pods"), pl.Int64),
     **dict.fromkeys(("available", "lower", "fluid", "fragmentation", "stranded_cpu", "stranded_memory"), pl.Float64),
-    **dict.fromkeys(("bound_cpu", "bound_memory", "bound_pods", "pod_cpu", "pod_memory"), pl.Float64),
+    **dict.fromkeys(("bound_cpu", "bound_memory", "bound_disk", "bound_pods", "pod_cpu", "pod_memory"), pl.Float64),
 }
 
 
@@ -68,13 +68,14 @@ WITH newest AS (
     SELECT {keys}start, class, count(*) AS nodes, sum(pods)::BIGINT AS pods, sum(floor(available)) AS available,
         sum(floor(lower)) AS lower,
         least(
-            sum(CASE binding WHEN 'pods' THEN least(cpu, available) ELSE cpu END),
-            sum(CASE binding WHEN 'pods' THEN least(memory, available) ELSE memory END)
+            sum(CASE WHEN binding IN {cluster.UNSHARED} THEN least(cpu, available) ELSE cpu END),
+            sum(CASE WHEN binding IN {cluster.UNSHARED} THEN least(memory, available) ELSE memory END)
         ) AS fluid,
         sum(available) AS fitting, sum(cpu) AS cpu, sum(memory) AS memory,
         avg(pod_cpu) AS pod_cpu, avg(pod_memory) AS pod_memory,
         avg((binding = 'cpu')::INTEGER) AS bound_cpu,
         avg((binding = 'memory')::INTEGER) AS bound_memory,
+        avg((binding = 'disk')::INTEGER) AS bound_disk,
         avg((binding = 'pods')::INTEGER) AS bound_pods
     FROM rooms WHERE cpu IS NOT NULL AND memory IS NOT NULL GROUP BY {keys}start, class
 )
@@ -83,7 +84,7 @@ SELECT start AS time, epoch_us(start) AS at_us, {keys}class, nodes, pods,
     CASE WHEN fluid > 0 THEN greatest(0, 1 - available / fluid) END AS fragmentation,
     CASE WHEN cpu > 0 THEN greatest(0, 1 - fitting / cpu) END AS stranded_cpu,
     CASE WHEN memory > 0 THEN greatest(0, 1 - fitting / memory) END AS stranded_memory,
-    bound_cpu, bound_memory, bound_pods, pod_cpu, pod_memory
+    bound_cpu, bound_memory, bound_disk, bound_pods, pod_cpu, pod_memory
 FROM totals
 """  # noqa: S608 # numbers and names of our own
 

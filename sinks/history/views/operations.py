@@ -16,7 +16,7 @@ CREATE VIEW cluster_room AS
 SELECT minute, date, hour, count(*) AS nodes, sum(floor(available)) AS available, sum(least_lower) AS least_lower,
     count(*) FILTER (least_lower < 1) AS full_nodes, sum(pods) AS pods,
     count(*) FILTER (binding = 'cpu') AS bound_cpu, count(*) FILTER (binding = 'memory') AS bound_memory,
-    count(*) FILTER (binding = 'pods') AS bound_pods
+    count(*) FILTER (binding = 'disk') AS bound_disk, count(*) FILTER (binding = 'pods') AS bound_pods
 FROM availability_1m GROUP BY ALL
 """
 

@@ -57,7 +57,7 @@ export function part(name) {
 }
 
 // What runs out first, in words.
-export const resource = (name) => ({ cpu: "CPU", memory: "memory", pods: "pod limit" })[name] ?? name;
+export const resource = (name) => ({ cpu: "CPU", memory: "memory", disk: "disk", pods: "pod limit" })[name] ?? name;
 
 export const clock = (us) => (us ? new Date(us / 1000).toLocaleTimeString("en-GB") : "–");
 export const moment = (us) => (us ? new Date(us / 1000).toLocaleString("en-GB") : "–");

@@ -122,9 +122,13 @@ def test_the_view_says_what_the_live_totals_say(tmp_path: Path, seed: int) -> No
         assert each[1:] == pytest.approx(total[1:])
 
 
-def test_a_pod_limit_leaves_no_fragments_but_strands_what_is_free() -> None:
-    (total,) = cluster.totals([row("a", 0.5, 0.5, web=room(2, 0.05, 0.1, "pods"))])
-    assert (total.fluid, total.fragmentation, total.binding) == (2, 0, "pods")
+@pytest.mark.parametrize("binding", ["pods", "disk"])
+def test_a_pod_limit_leaves_no_fragments_but_strands_what_is_free(tmp_path: Path, binding: str) -> None:
+    rows = [row("a", 0.5, 0.5, web=room(2, 0.05, 0.1, binding)), row("b", 0.5, 0.5, second=11)]
+    (total,) = cluster.totals(rows)
+    assert (total.fluid, total.fragmentation, total.binding) == (2, 0, binding)
+    write(tmp_path, rows)
+    assert ask(tmp_path, f"SELECT fluid, fragmentation, bound_{binding} FROM cluster") == [(2, 0, 1)]
     assert total.stranded_cpu == pytest.approx(0.8)
     assert total.stranded_memory == pytest.approx(0.6)
 

@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import statistics
 import tarfile
 import time
 from collections.abc import Iterator
@@ -73,3 +74,18 @@ def test_usage_agrees_with_what_docker_accounts(engine: Dockerd) -> None:
         print(f"{cores:.4f} cores for {expected:.4f}, {messages} bytes for {working_set}")
         assert cores == pytest.approx(expected, rel=0.02, abs=0.002)
         assert messages == pytest.approx(working_set, rel=0.02, abs=1 << 20)
+
+
+def test_a_container_that_syncs_what_it_writes_waits_for_io(engine: Dockerd) -> None:
+    idle = start(engine, "while :; do /bin/busybox sleep 1; done")
+    writer = start(
+        engine, "while :; do /bin/busybox dd if=/dev/zero of=/big bs=64k count=16 conv=fsync,notrunc 2>/dev/null; done"
+    )
+    with agent() as running:
+        time.sleep(15)
+    blocks = [dict(zip(block.pods, block.io_pressure, strict=True)) for block in running.pods[3:]]
+    waits = {pod: [shares.get(pod) for shares in blocks] for pod in (writer, idle)}
+    print(waits)
+    assert len(blocks) > 8
+    assert statistics.mean(share or 0.0 for share in waits[writer]) > 0.05
+    assert max(share or 0.0 for share in waits[idle]) < 0.02

@@ -32,8 +32,9 @@ _SLOWED = 1.2  # times
 _BUSY = 0.85  # threads: one is always awake
 _APART = 0.1  # standard deviation of one pod's waiting around its class's mean, relative
 _UNSURE = 0.5  # and of the mean that was watched for a second
-_DOUBT = 0.05  # standard deviation of the share at which disks slow pods down as much as the policy allows
+_DOUBT = 0.15  # standard deviation of the share at which disks slow pods down as much as the policy allows
 _LEAST_SLOWDOWN = 1.05
+_DISTURB = 1.1  # what writers make each other wait beyond that: a file system orders what they sync
 
 
 class State(NamedTuple):
@@ -87,10 +88,11 @@ def update(state: State, usage: Usage) -> State:
         awake=state.awake + gain * (waited + used + quotient(usage.waiting, counted) - state.awake),
         seconds=state.seconds + np.where(watched, span, 0.0),
     )
-    requests = np.where(blocked >= _LEAST, blocked, 0.0) * usage.pods
+    # Of this block alone: what was learned follows more slowly than pods come and go.
+    waits = watched & (waited >= _LEAST) & (used > 0)
+    requests = np.where(waits, waited * usage.pods, 0.0)
     total = over_slots(requests[..., None])[:, 0]
-    waits = (requests > 0) & (cores > 0)
-    beside = quotient(np.where(waits, blocked, 0.0), cores)
+    beside = quotient(np.where(waits, waited, 0.0), used)
     calm = waits & (total <= _ALONE)[:, None] & (after.seconds >= _ALONE_SECONDS)
     learned = np.where(np.isnan(state.alone), beside, state.alone + gain * (beside - state.alone))
     compared = waits & ~np.isnan(state.alone)
@@ -143,7 +145,7 @@ def law(state: State, pods: Array, slowdown: Array, classes: int) -> Law | None:
     allowed = np.maximum(slowdown, _LEAST_SLOWDOWN)[:, None]
     at_disks = quotient(waiting, waiting + state.cores)
     bent = np.where(state.awake >= _BUSY, 1.0 / allowed, (allowed - 1.0 + at_disks) / (allowed - 1.0))
-    own = waiting * bent / state.parallel[:, None]
+    own = _DISTURB * waiting * bent / state.parallel[:, None]
     unsure = quotient(np.full_like(own, _UNSURE**2), np.minimum(state.seconds, _MEMORY_SECONDS) + 1.0)
     taken = (own * pods)[..., None]
     spread = _DOUBT**2 + over_slots(taken**2 * unsure[..., None])

@@ -3,6 +3,7 @@
 Imports take most of a command's first second, so all of ours are within `main`, which answers Ctrl-C.
 """
 
+import os
 import sys
 
 from spazio import INTERRUPTED
@@ -18,9 +19,14 @@ The extra all has what every command needs.
 def main() -> int:
     """Run `spazio COMMAND …` and return its exit status."""
     try:
-        return _run(sys.argv[1:])
+        status = _run(sys.argv[1:])
     except KeyboardInterrupt:
-        return INTERRUPTED
+        status = INTERRUPTED
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # `head` has what it wants; Python would print an error at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
 
 
 def _run(arguments: list[str]) -> int:

@@ -58,7 +58,9 @@ def main() -> int:
     except typer.TyperException as error:
         if message := error.format_message().rstrip("."):  # empty where a group of commands has printed its help
             mark = "" if message.endswith("?") else ";"
-            sys.stderr.write(f"spazio: {message}{mark} `--help` lists the commands and options\n")
+            asked = getattr(getattr(error, "ctx", None), "command_path", "spazio")
+            listed = "commands" if asked == "spazio" else "arguments"
+            sys.stderr.write(f"spazio: {message}{mark} `{asked} --help` lists the {listed} and options\n")
         return error.exit_code
     return status if isinstance(status, int) else 0
 

@@ -19,6 +19,7 @@ from bus.folding import worker_pool
 from bus.server import Unusable
 from schemas.settings import Settings, SettingsError
 from sinks.history import lock, view
+from spazio import INTERRUPTED
 from spazio.backup import about, archive, history, server
 from spazio.backup.archive import Damaged, Reader
 from spazio.backup.save import CREDENTIALS, RUN, SETTINGS, Refused
@@ -38,13 +39,15 @@ def run(settings: Settings, source: Path, *, force: bool) -> int:
         source: Backup, or a folder of backups, of which the newest is restored.
         force: Replace what is there: files are moved aside, streams of a named server are deleted.
     """
+    outcome = "nothing was restored"
     try:
         path = _newest(source)
         with archive.opened(path) as backup:
             about.check(backup)
-            print(f"checking {path}, made {backup.about['made_at']}")
+            clean.tell(f"checking {path}, made {backup.about['made_at']}")
             backup.verify()
             _check_prefix(settings, backup)
+            outcome = "the restore is not complete"
             asyncio.run(
                 _to_server(settings, backup, force) if settings.nats.url else _to_folder(settings, backup, force)
             )
@@ -52,12 +55,17 @@ def run(settings: Settings, source: Path, *, force: bool) -> int:
         clean.complain(str(error) or "the server does not answer")
         return 1
     except OSError as error:
-        clean.complain(f"{error}; the restore is not complete")
+        clean.complain(f"{clean.reason(error, settings.data.dir)}; {outcome}")
         return 1
+    except KeyboardInterrupt:
+        clean.complain(f"interrupted; {outcome}")
+        return INTERRUPTED
     return 0
 
 
 def _newest(source: Path) -> Path:
+    if not source.exists():
+        raise Refused(f"there is no {source}; name a backup, or a folder with spazio-*.tar; nothing was restored")
     if not source.is_dir():
         return source
     backups = sorted(source.glob("spazio-*.tar"))
@@ -83,7 +91,7 @@ async def _to_folder(settings: Settings, backup: Reader, force: bool) -> None:
                 async with latest.dial(own) as client:
                     await streams.put(client, own, staged.history)
             staged.settle([_SERVER])
-    print(f"next: spazio up --data-dir {folder}")
+    clean.tell(f"next: spazio up --data-dir {folder}")
 
 
 def _of_own_server(settings: Settings, url: str) -> Settings:
@@ -198,7 +206,7 @@ class _Staged:
         if self._backup.entries[SETTINGS].bytes:
             path = data / "restored-settings.toml"
             self._extract(SETTINGS, path)
-            print(f"settings of the backup: {path}; use them with --config")
+            clean.tell(f"settings of the backup: {path}; use them with --config")
 
     def _extract(self, name: str, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -216,5 +224,5 @@ def _replace(new: Path, path: Path) -> None:
             path.rmdir()  # an empty one needs no copy
         if path.is_dir():
             path.rename(aside)
-            print(f"moved aside: {aside}")
+            clean.tell(f"moved aside: {aside}")
     new.rename(path)

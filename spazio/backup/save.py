@@ -20,7 +20,7 @@ from schemas import role
 from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio import count
+from spazio import INTERRUPTED, count
 from spazio.backup import archive, history
 from spazio.backup.archive import Writer
 from spazio.service import addresses
@@ -56,9 +56,12 @@ def run(settings: Settings, target: Path) -> int:
         clean.complain(f"{str(error) or 'the server does not answer'}; nothing was written")
         return 1
     except OSError as error:
-        clean.complain(f"{error}; free space or name another file; nothing was written")
+        clean.complain(f"{clean.reason(error, target)}; nothing was written")
         return 1
-    print(f"{path}  {_size(path.stat().st_size)}")
+    except KeyboardInterrupt:
+        clean.complain("interrupted; nothing was written")
+        return INTERRUPTED
+    clean.tell(f"{path}  {_size(path.stat().st_size)}")
     return 0
 
 
@@ -67,6 +70,8 @@ def _file(target: Path) -> Path:
         return target / f"spazio-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar"
     if target.exists():
         raise Refused(f"{target} exists; name a new file, or a folder, in which each backup gets its own name")
+    if not target.parent.is_dir():
+        raise Refused(f"{target.parent} is no folder; make it, or name a file in another one")
     return target
 
 
@@ -84,7 +89,7 @@ async def _save(settings: Settings, path: Path) -> None:
             )
         with Writer(path) as writer:
             copied = await asyncio.to_thread(history.copy, writer, folder) if folder.is_dir() else 0
-            print(f"history {folder}: {count.of(copied, 'file')}")
+            clean.tell(f"history {folder}: {count.of(copied, 'file')}")
             _add_files(writer, settings.data.dir)
             writer.add_bytes(SETTINGS, _settings(settings).encode())
             taken = [await _add_stream(writer, client, name, settings) for name in wanted]
@@ -129,7 +134,9 @@ async def _add_stream(writer: Writer, client: Connection, name: str, settings: S
             spool.seek(0)
             writer.add(entry(name), spool)
             break
-    print(f"{name}: {count.of(taken.state.get('messages', 0), 'message')}, {_size(writer.entries[entry(name)].bytes)}")
+    clean.tell(
+        f"{name}: {count.of(taken.state.get('messages', 0), 'message')}, {_size(writer.entries[entry(name)].bytes)}"
+    )
     return taken
 
 

@@ -20,6 +20,7 @@ from sinks.history.continuity import epoch
 from spazio import count
 from spazio.backup.archive import Reader
 from spazio.backup.save import entry, is_bucket
+from spazio.terminal import clean
 
 _CHUNK_BYTES = 512 << 10
 _LOOK_SECONDS = 0.05
@@ -65,7 +66,7 @@ class Streams:
                 config["max_age"] = 0  # otherwise the server deletes what is too old before the history has it
             chunks = self._backup.pieces(entry(each.name), _CHUNK_BYTES)
             await snapshot.put(client, each._replace(config=config), chunks, timeout_seconds=self._timeout)
-            print(f"{each.name}: {count.of(each.state.get('messages', 0), 'message')}")
+            clean.tell(f"{each.name}: {count.of(each.state.get('messages', 0), 'message')}")
         await self._cut(client, Names(settings.prefix))
         if directory is not None:
             await self._complete(client, settings, directory)

@@ -42,9 +42,9 @@ def run(
     try:
         wanted = Wanted(names(nodes), region, revoke, rotate, retire)
         for line in issue(folder, Names(prefix), wanted):
-            print(line)
+            clean.tell(line)
     except (ValueError, OSError) as error:
-        clean.complain(error)
+        clean.complain(error, folder)
         return 2
     return 0
 
@@ -64,7 +64,10 @@ def names(given: str | None) -> list[str]:
             raise ValueError(f"--nodes {given}: a number is 1 to {_MOST_NODES}, or give a file with a name a line")
         width = len(str(count - 1))
         return [f"sim-{index:0{width}d}" for index in range(count)]
-    listed = [line.strip() for line in Path(given).read_text().splitlines()]
+    try:
+        listed = [line.strip() for line in Path(given).read_text().splitlines()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{given}: this is no text; write a file with a node name a line") from error
     wrong = [name for name in listed if name and not is_node_name(name)]
     if wrong:
         raise ValueError(f"{given}: {wrong[0]!r} is no name of a node: 1 to 253 characters without white space")

@@ -51,12 +51,12 @@ def export(
     try:
         lines = _written(settings.history_dir, out, chosen, query, table or (), node or (), since, until)
     except (Unselectable, Unanswerable, OSError, duckdb.Error) as error:
-        clean.complain(error)
+        clean.complain(error, out)
         return 1
     except KeyboardInterrupt:
         clean.complain(f"interrupted; {out} has no part of a file")
         return INTERRUPTED
-    print(clean.lines("\n".join(lines)))
+    clean.tell("\n".join(lines))
     return 0
 
 

@@ -5,6 +5,8 @@ JSON text there. JSON has no numbers that are not finite, so those are null in i
 """
 
 import contextlib
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args
@@ -21,6 +23,7 @@ _OPTIONS: dict[Form, str] = {
     "json": "FORMAT json",
 }
 _NESTED = frozenset({"list", "array", "struct", "map", "union"})
+_ERRNO = re.compile(r'"errno":"(\d+)"')
 _FLOATING = frozenset({"float", "double"})
 
 
@@ -33,7 +36,8 @@ def write(rows: duckdb.DuckDBPyRelation, path: Path, form: Form) -> int:
         form: Format of the file.
 
     Raises:
-        duckdb.Error: The rows cannot be computed, or the file cannot be written.
+        OSError: The file cannot be written.
+        duckdb.Error: The rows cannot be computed.
     """
     columns = [(name, kind.id) for name, kind in zip(rows.columns, rows.types, strict=True)]
     replaced = {
@@ -47,7 +51,13 @@ def write(rows: duckdb.DuckDBPyRelation, path: Path, form: Form) -> int:
     listed = ", ".join(f"{expression} AS {_name(name)}" for name, expression in replaced or ())
     chosen = f"* REPLACE ({listed})" if listed else "*"
     copy = f"COPY (SELECT {chosen} FROM exported) TO {layout.quoted(str(path))} ({_OPTIONS[form]})"  # noqa: S608 # quoted
-    counted = rows.query("exported", copy)
+    try:
+        counted = rows.query("exported", copy)
+    except duckdb.IOException as error:
+        number = _ERRNO.search(str(error))
+        if number is None or path.name not in str(error):
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
     return 0 if counted is None else int(counted.fetchall()[0][0])
 
 

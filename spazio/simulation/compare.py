@@ -1,6 +1,7 @@
 """`spazio simulate`: compares schedulers on a simulated cluster, in virtual time; nothing is started or contacted."""
 
 import asyncio
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -11,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from spazio import count
+from spazio import INTERRUPTED, count
+from spazio.export import file
 from spazio.simulation import engine, outcome, scenario
 from spazio.simulation.outcome import Interval
 from spazio.simulation.scenario import Scenario, Unreadable
@@ -38,15 +40,19 @@ def run(source: Callable[[], Scenario], *, seeds: int, only: Sequence[str], out:
     """Run a scenario with every scheduler and so many seeds; return the exit status."""
     try:
         wanted = source()
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)  # before runs that take minutes
         results = compare(wanted, _chosen(wanted, only), range(1, seeds + 1))
         if out is not None:
-            _write(results, out)
-            (out / "scenario.toml").write_text(scenario.text(wanted))
+            _write(results, out / "runs.parquet")
+            with file.replacing(out / "scenario.toml") as hidden:
+                hidden.write_text(scenario.text(wanted))
     except (Unreadable, OSError) as error:
-        clean.complain(error)
+        clean.complain(error, out)
         return 2
     except KeyboardInterrupt:
-        return 130
+        clean.complain("interrupted" if out is None else f"interrupted; {out} has no part of a file")
+        return INTERRUPTED
     if json_output:
         figures = {name: {key: each._asdict() for key, each in outcome.together(runs).items()}
                    for name, runs in results.items()}  # fmt: skip
@@ -88,7 +94,7 @@ def _figures(wanted: Scenario, name: str, seed: int) -> dict[str, float]:
     return outcome.of(asyncio.run(engine.run(wanted, name, seed)), wanted)
 
 
-def _write(results: Results, out: Path) -> None:
+def _write(results: Results, path: Path) -> None:
     """Write one row for each scheduler, seed and figure."""
     rows = [
         (name, seed, figure, value)
@@ -97,8 +103,10 @@ def _write(results: Results, out: Path) -> None:
         for figure, value in figures.items()
     ]
     schema = {"scheduler": pl.String, "seed": pl.Int64, "figure": pl.String, "value": pl.Float64}
-    out.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(out / "runs.parquet")
+    written = io.BytesIO()  # given a path, polars raises an error of its own where the disk is full
+    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(written)
+    with file.replacing(path) as hidden:
+        hidden.write_bytes(written.getvalue())
 
 
 def _table(wanted: Scenario, results: Results, seeds: int) -> Table:

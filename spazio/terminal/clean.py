@@ -6,7 +6,19 @@ they could move the cursor, retitle the window, or forge lines (ESC, C1 controls
 pass through rich's markup either: give it `Text`, or `markup=False`.
 """
 
+import contextlib
+import errno
 import sys
+from pathlib import Path
+
+_REMEDIES = {
+    errno.EEXIST: "it is a file, name a folder",  # only what makes a folder meets a file
+    errno.ENOTDIR: "a part of this path is a file; name another place",
+    errno.EISDIR: "name a file",
+    errno.ENOSPC: "free space, or name another place",
+    errno.EACCES: "name another place, or become a user who may use it",
+    errno.EROFS: "name another place",
+}
 
 
 def text(value: object) -> str:
@@ -28,11 +40,33 @@ def lines(value: object) -> str:
     return "\n".join(map(text, str(value).split("\n")))
 
 
-def complain(message: object) -> None:
-    """Print a message of a command on standard error; of a file that cannot be used, its name and why."""
-    if isinstance(message, OSError) and message.filename and message.strerror:
-        message = f"{message.filename}: {message.strerror}"
-    sys.stderr.write(f"spazio: {lines(message)}\n")
+def tell(line: object) -> None:
+    """Print a line of a command that goes on when nobody reads its output any more."""
+    with contextlib.suppress(BrokenPipeError):
+        print(lines(line))
+
+
+def complain(message: object, target: Path | None = None) -> None:
+    """Print a message of a command on standard error; for `target` see `reason`."""
+    sys.stderr.write(f"spazio: {lines(reason(message, target))}\n")
+
+
+def reason(message: object, target: Path | None = None) -> str:
+    """Return a message; of a file that cannot be used, its name, why, and what to do.
+
+    Args:
+        message: Message, or the error.
+        target: What the command was writing, for an error that names no file.
+
+    >>> reason(NotADirectoryError(errno.ENOTDIR, "Not a directory", "a/b"))
+    'a/b: Not a directory; a part of this path is a file; name another place'
+    """
+    if not (isinstance(message, OSError) and message.strerror):
+        return str(message)
+    path = message.filename2 or message.filename or target
+    return "; ".join(
+        filter(None, (f"{path}: {message.strerror}" if path else message.strerror, _REMEDIES.get(message.errno or 0)))
+    )
 
 
 def _shown(character: str) -> str:

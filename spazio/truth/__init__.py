@@ -45,8 +45,11 @@ def run(
     """Run the experiment, or (`again`) evaluate the recording of an earlier one; return the exit status."""
     received: list[signal.Signals] = []
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        recorded = recording.load(out) if again else asyncio.run(_run(settings, out, received, quick=quick, only=only))
+        if again:
+            recorded = recording.load(out)
+        else:
+            out.mkdir(parents=True, exist_ok=True)
+            recorded = asyncio.run(_run(settings, out, received, quick=quick, only=only))
         forms = evaluate(recorded, settings, SLOWDOWNS)
         report.write(recorded, forms, settings.slowdown, out)
         if plots:
@@ -54,7 +57,7 @@ def run(
 
             plot.draw([cell for cell in forms[FORMS[0]] if cell.slowdown == settings.slowdown], out / "truth.png")
     except (pod.Unusable, OSError, ValueError, RuntimeError) as error:
-        clean.complain(error)
+        clean.complain(error, out)
         return 2
     except asyncio.CancelledError:
         return 128 + received[0]

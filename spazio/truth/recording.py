@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -59,10 +60,14 @@ class Recording:
 
     def messages(self) -> Iterator[tuple[int, str, bytes]]:
         """Yield time of arrival in microseconds, subject and payload of every message, in order."""
-        with gzip.open(self.folder / TELEMETRY, "rb") as file:
-            for line in file:
-                at_us, subject, payload = line.rstrip(b"\n").split(b" ", 2)
-                yield int(at_us), subject.decode(), payload
+        path = self.folder / TELEMETRY
+        try:
+            with gzip.open(path, "rb") as file:
+                for line in file:
+                    at_us, subject, payload = line.rstrip(b"\n").split(b" ", 2)
+                    yield int(at_us), subject.decode(), payload
+        except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
+            raise ValueError(f"{path} is damaged; measure without --again") from error
 
 
 def load(folder: Path) -> Recording:
@@ -72,8 +77,17 @@ def load(folder: Path) -> Recording:
         OSError: There is none.
         ValueError: It is damaged.
     """
-    content = json.loads((folder / STEPS).read_text())
-    return Recording(folder, content["machine"], [Step(**step) for step in content["steps"]])
+    path = folder / STEPS
+    if not path.exists():
+        raise FileNotFoundError(f"{folder} has no recording; name the folder of one with --out, or leave out --again")
+    try:
+        content = json.loads(path.read_text())
+        recorded = Recording(folder, content["machine"], [Step(**step) for step in content["steps"]])
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{path} is damaged; measure without --again") from error
+    if not recorded.steps:
+        raise ValueError(f"{path} has no steps; measure without --again")
+    return recorded
 
 
 class Recorder:

@@ -91,8 +91,10 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 def test_what_was_mistyped_is_named_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ending = "`--help` lists the commands and options\n"
-    assert refused(monkeypatch, capsys, "tpo") == f"spazio: No such command 'tpo'. Did you mean 'top'? {ending}"
+    mistyped = refused(monkeypatch, capsys, "tpo")
+    ending = "`spazio --help` lists the commands and options\n"
+    assert mistyped == f"spazio: No such command 'tpo'. Did you mean 'top'? {ending}"
+    ending = "`spazio explain --help` lists the arguments and options\n"
     assert refused(monkeypatch, capsys, "explain") == f"spazio: Missing argument 'pod'; {ending}"
     assert refused(monkeypatch, capsys, "sink") == ""
 

@@ -2,7 +2,7 @@
 
 import { h, note, replace } from "./base/dom.js";
 import { age, setNow } from "./base/format.js";
-import { get, refusal } from "./base/stream.js";
+import { get, refusal, watchServer } from "./base/stream.js";
 import * as cluster from "./cluster/cluster.js";
 import * as model from "./learned/learned.js";
 import * as node from "./node/node.js";
@@ -19,6 +19,7 @@ const KEYS = [
 ];
 
 let current = null;
+let unwatch = () => {}; // ends the watch over the server
 let state = "connecting";
 let since = Date.now();
 let trouble = ""; // why the server refuses this page
@@ -75,6 +76,8 @@ function paintConnection() {
 function show() {
   const { page, argument, search } = address();
   const module = PAGES[page];
+  unwatch();
+  unwatch = () => {};
   current?.close?.();
   current = null;
   const main = document.getElementById("main");
@@ -89,6 +92,7 @@ function show() {
   document.title = argument ? `${argument} · spazio` : `${page} · spazio`;
   main.className = page;
   current = module.open(main, { argument, search, report, go, keep, about });
+  if (!module.EVENTS) unwatch = watchServer(report);
 }
 
 function theme(next) {

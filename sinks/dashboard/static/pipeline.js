@@ -4,7 +4,7 @@ import { h, note, replace, table } from "./base/dom.js";
 import { age, bytes, counted, moment, now, part as words, whole } from "./base/format.js";
 import { get, repeat } from "./base/stream.js";
 
-export function open(main, { report }) {
+export function open(main) {
   const body = h("div", {});
   replace(main, h("h1", { class: "hidden" }, "Pipeline"), body);
   replace(body, note("wait", "Asking the services…", "Each answers within half a second."));
@@ -12,9 +12,7 @@ export function open(main, { report }) {
   async function load() {
     try {
       draw(await get("/api/pipeline"));
-      report("live");
     } catch (error) {
-      report("disconnected");
       if (!body.querySelector("table")) replace(body, note("error", "The dashboard's server does not answer", error.message));
     }
   }

@@ -95,8 +95,10 @@ async def test_a_page_that_nobody_sees_gets_no_events_and_goes_on_when_it_is_see
         assert watched.complaints == []
 
 
+@pytest.mark.cases
+@pytest.mark.parametrize("path", ["sql", "node/n1", "model", "predictions"])
 async def test_a_page_says_that_a_server_hangs_until_it_goes_on(
-    browser: Browser, nats_server: NatsServer, settings: Settings
+    browser: Browser, nats_server: NatsServer, settings: Settings, path: str
 ) -> None:
     view.create(settings.history_dir)
     options = {"nats-url": nats_server.url, "data-dir": str(settings.data.dir), "dashboard-port": "0"}
@@ -109,10 +111,15 @@ async def test_a_page_says_that_a_server_hangs_until_it_goes_on(
                 if note.exists():
                     break
                 await asyncio.sleep(0.05)
-        page = (await opened(browser, json.loads(note.read_text())["http"].rstrip("/"), "node/n1")).page
+        page = (await opened(browser, json.loads(note.read_text())["http"].rstrip("/"), path)).page
         await live(page)
         os.kill(process.pid, signal.SIGSTOP)
+        if path == "sql":
+            await page.get_by_role("button", name="Run").click()
+            await expect(page.get_by_text("running…")).to_be_visible()
         await expect(page.locator("#connection")).to_contain_text("disconnected for")
+        if path == "sql":
+            await expect(page.locator("main .note")).to_contain_text("the server does not answer")
         os.kill(process.pid, signal.SIGCONT)
         await live(page)
     finally:

@@ -2,13 +2,19 @@
 
 const AGAIN_SECONDS = 1.5;
 const SILENT_SECONDS = 8; // the server sends something every three seconds (event_stream.py)
-const REFUSAL_SECONDS = 5;
+const ANSWER_SECONDS = 5; // of a server that is there, to what it need not compute
+const PULSE_SECONDS = 2;
+const LONGEST_SECONDS = 120; // queries wait for their turn, and each ends after some seconds
+const SILENT = "the server does not answer";
+
+let lost = new AbortController(); // ends the requests that wait for a server that is gone
 
 // The server does not answer, or does not let this page in; the message says which.
 export class Unreachable extends Error {}
 
 async function answered(path, options) {
-  const answer = await fetch(path, options).catch(() => { throw new Unreachable("the server does not answer"); });
+  const signal = options?.signal ?? AbortSignal.any([lost.signal, AbortSignal.timeout(LONGEST_SECONDS * 1000)]);
+  const answer = await fetch(path, { ...options, signal }).catch(() => { throw new Unreachable(SILENT); });
   if (answer.status === 401 || answer.status === 403) throw new Unreachable((await answer.text()).trim());
   return answer;
 }
@@ -51,12 +57,36 @@ export async function rows(sql) {
   return Object.assign(found, { truncated: answer.truncated });
 }
 
+const ping = () => get("/api/about", { signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) });
+
+// Ends the requests that wait for an answer; each fails as one to a server that is gone.
+function giveUp() {
+  lost.abort();
+  lost = new AbortController();
+}
+
+// Asks now and then whether the server is there, for a page without events, and reports "live" or "disconnected"; returns
+// what ends it.
+export function watchServer(report) {
+  let closed = false;
+  const end = repeat(async () => {
+    const state = await ping().then(() => "live", () => "disconnected");
+    if (closed || document.hidden) return;
+    if (state === "disconnected") giveUp();
+    report(state);
+  }, PULSE_SECONDS);
+  return () => {
+    closed = true;
+    end();
+  };
+}
+
 // Why a page gets no events: the text of a server that refuses it, or empty if no server answers.
 export async function refusal() {
   try {
-    return (await get("/api/about", { signal: AbortSignal.timeout(REFUSAL_SECONDS * 1000) })).refusal ?? "";
+    return (await ping()).refusal ?? "";
   } catch (error) {
-    return error instanceof Unreachable && error.message === "the server does not answer" ? "" : error.message;
+    return error instanceof Unreachable && error.message === SILENT ? "" : error.message;
   }
 }
 
@@ -98,6 +128,7 @@ export function follow(path, handlers, report) {
   };
   const lose = () => {
     end();
+    giveUp();
     report("disconnected");
     timer = setTimeout(open, AGAIN_SECONDS * 1000);
   };

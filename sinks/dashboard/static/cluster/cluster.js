@@ -12,6 +12,8 @@ const GROUPS = [["", "no groups"], ["zone", "zone"], ["type", "type"], ["binding
 const MEASURES = [["lower", "pods that fit, at least"], ["available", "pods that fit, expected"], ["cpuUsed", "CPU in use"], ["cpuSaturation", "CPU saturation"], ["memory", "memory in use"]];
 const OLD_MEASURES = { cpu: "cpuUsed" }; // in saved addresses
 
+export const EVENTS = true; // their stream reports the state of the connection
+
 export function open(main, { search, report, go, keep, about }) {
   const cluster = new Cluster();
   const view = {

@@ -22,7 +22,7 @@ const REJECTS = `SELECT * FROM (SELECT node, at_us, reject, score, threshold, ra
 WHERE at_us > (SELECT max(at_us) FROM rejects) - 30000000 AND date >= current_date - 1
 QUALIFY row_number() OVER (PARTITION BY node ORDER BY at_us DESC) = 1) ORDER BY reject DESC, score DESC, node LIMIT 20`;
 
-export function open(main, { report, go }) {
+export function open(main, { go }) {
   let chart = null;
   const learned = h("div", {});
   const place = h("figure", { class: "wide" });
@@ -34,10 +34,9 @@ export function open(main, { report, go }) {
   async function loadModel() {
     try {
       const { model, error } = await get("/api/model");
-      report("live");
       replace(learned, error ? note("error", "The bus does not answer", error) : model ? shown(model) : note("wait", "Nothing is learned yet", "Processors publish what they have learned once a second."));
     } catch (error) {
-      report("disconnected");
+      if (!(error instanceof Unreachable)) replace(learned, note("error", "The bus does not answer", error.message));
     }
   }
 

@@ -13,6 +13,8 @@ const REFILL_SECONDS = 15; // by then the history has what was measured while th
 const RELOAD_SECONDS = 300; // before live values are left out, of which the page keeps those of 15 minutes
 const SILENT_US = 15e6;
 
+export const EVENTS = true; // their stream reports the state of the connection
+
 export function open(main, { argument: node, search, report, go, keep, about }) {
   const view = { seconds: Number(search.get("range") ?? 300), from: Number(search.get("from")) || null, to: Number(search.get("to")) || null };
   const data = new NodeData(node);

@@ -12,7 +12,7 @@ const WINDOW = `(SELECT at_us, namespace, name, workload, outcome, node, guarant
 
 export function open(main, context) {
   if (context.argument) return story.open(main, context);
-  const { search, report, keep, go } = context;
+  const { search, keep, go } = context;
   let text = search.get("q") ?? "";
   let timer = 0;
   let asked = 0;
@@ -35,11 +35,9 @@ export function open(main, context) {
     try {
       const [found, [window]] = await Promise.all([rows(`SELECT * FROM ${WINDOW} ${filter} ORDER BY at_us DESC LIMIT ${SHOWN}`),
         rows(`SELECT count(*) AS decisions, min(at_us) AS since FROM ${WINDOW}`)]);
-      report("live");
       if (turn === asked) show(found, window);
     } catch (error) {
-      if (error instanceof Unreachable) report("disconnected");
-      else replace(body, note("error", "The history does not answer", error.message));
+      if (!(error instanceof Unreachable)) replace(body, note("error", "The history does not answer", error.message));
     }
   }
 
@@ -54,8 +52,8 @@ export function open(main, context) {
     try {
       const { reservations: list, error } = await get("/api/reservations");
       replace(held, error ? note("error", "The bus does not answer", error) : reservations(list, go));
-    } catch {
-      report("disconnected");
+    } catch (error) {
+      if (!(error instanceof Unreachable)) replace(held, note("error", "The bus does not answer", error.message));
     }
   }
 
@@ -63,8 +61,7 @@ export function open(main, context) {
     try {
       replace(judged, shadow.ledger(await shadow.load()));
     } catch (error) {
-      if (error instanceof Unreachable) report("disconnected");
-      else replace(judged, note("error", "The history does not answer", error.message));
+      if (!(error instanceof Unreachable)) replace(judged, note("error", "The history does not answer", error.message));
     }
   }
 

@@ -9,7 +9,7 @@ import { Unreachable, repeat, rows } from "../base/stream.js";
 const DAYS = 7;
 const USAGE_SECONDS = 21600;
 
-export function open(main, { argument, report, go }) {
+export function open(main, { argument, go }) {
   const [namespace, ...rest] = argument.split("/");
   const name = rest.join("/");
   let shown = "";
@@ -26,14 +26,12 @@ export function open(main, { argument, report, go }) {
       const first = Math.min(...[decisions, facts, containers].flat().map((row) => row.at_us)) / 1e6;
       const [from, to] = [Math.max(first, now() / 1000 - USAGE_SECONDS), now() / 1000];
       const usage = node ? await rows(usageOf(namespace, name, node, from, to)) : [];
-      report("live");
       const content = JSON.stringify([decisions, facts, containers]);
       if (content !== shown) replace(body, ...storyOf({ decisions, facts, containers, go }));
       shown = content;
       draw(usage, node, [from, to]);
     } catch (error) {
-      if (error instanceof Unreachable) report("disconnected");
-      else replace(body, note("error", "The history does not answer", error.message));
+      if (!(error instanceof Unreachable)) replace(body, note("error", "The history does not answer", error.message));
     }
   }
 

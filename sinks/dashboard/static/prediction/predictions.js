@@ -15,7 +15,7 @@ seen AS (SELECT node, horizon_seconds, of_model.model AS model, of_model.violati
 stated AS (SELECT node, horizon_seconds, avg(violation) AS stated FROM predictions WHERE date >= current_date - 1 AND violation < 1 GROUP BY ALL)
 SELECT node, horizon_seconds, model, stated, seen FROM seen JOIN stated USING (node, horizon_seconds) ORDER BY settled DESC, node LIMIT 1000`;
 
-export function open(main, { report, search, keep }) {
+export function open(main, { search, keep }) {
   let workload = search.get("workload") ?? "";
   const charts = h("div", { class: "plots" });
   const body = h("div", {});
@@ -29,7 +29,6 @@ export function open(main, { report, search, keep }) {
   async function load() {
     try {
       const [accuracy, calibration, stated, newest, right] = await Promise.all([ACCURACY, CALIBRATION, STATED, NEWEST, WORTH].map(rows));
-      report("live");
       const settled = accuracy.filter((row) => row.settled > 0);
       replace(charts, settled.length ? frontier(settled) : null, calibration.length ? calibrated(calibration) : null);
       replace(body, shortened(accuracy, calibration, stated, newest), accuracyTable(settled), h("h2", {}, "In force now"), statedTable(stated));
@@ -38,8 +37,7 @@ export function open(main, { report, search, keep }) {
       if (!newest.some((row) => keyOf(row) === workload)) workload = newest.length ? keyOf(newest[0]) : "";
       await draw();
     } catch (error) {
-      if (error instanceof Unreachable) report("disconnected");
-      else replace(body, note("error", "The history does not answer", error.message));
+      if (!(error instanceof Unreachable)) replace(body, note("error", "The history does not answer", error.message));
     }
   }
 

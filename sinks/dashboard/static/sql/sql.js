@@ -5,12 +5,12 @@ import { Chart } from "../chart/chart.js";
 import { csv } from "../base/csv.js";
 import { amount } from "../base/format.js";
 import * as questions from "./questions.js";
-import { Unreachable, query, rows, save } from "../base/stream.js";
+import { query, rows, save } from "../base/stream.js";
 
 const TABLES = `SELECT table_name AS name, string_agg(column_name, ', ' ORDER BY column_index) AS columns
 FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1 ORDER BY 1`;
 
-export function open(main, { search, keep, report }) {
+export function open(main, { search, keep }) {
   let chart = null;
   let newest = 0; // an answer that comes after a newer question was asked is dropped
   let answer = null;
@@ -42,10 +42,7 @@ export function open(main, { search, keep, report }) {
   }
 
   async function offer(chosen = "") {
-    const given = await questions.given().catch((error) => {
-      if (error instanceof Unreachable) report("disconnected");
-      return [];
-    });
+    const given = await questions.given().catch(() => []);
     offered = [...questions.own(), ...given];
     const groups = [...new Set(offered.map(({ group }) => group))];
     replace(list, h("option", { value: "" }, "Questions…"), groups.map((group) => h("optgroup", { label: group }, offered.map((each, at) => (each.group === group
@@ -90,7 +87,6 @@ export function open(main, { search, keep, report }) {
     const asked = ++newest;
     try {
       const found = await query(editor.value);
-      report("live");
       if (asked !== newest) return;
       answer = found;
       const seconds = ((performance.now() - began) / 1000).toFixed(2);
@@ -98,7 +94,6 @@ export function open(main, { search, keep, report }) {
       status.textContent = `${count}${answer.truncated ? " and more" : ""} ${count === 1 && !answer.truncated ? "row" : "rows"} in ${seconds} s`;
       show();
     } catch (error) {
-      report(error instanceof Unreachable ? "disconnected" : "live");
       if (asked !== newest) return;
       answer = null;
       status.textContent = "";

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -169,3 +171,24 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def again(running: Up, name: str, old: int) -> bool:
+    """Tell whether a child runs again that had this pid."""
+    return running.pid(name) not in (0, old)
+
+
+def set_back(running: Up, copy: Path) -> None:
+    """Have the server come back with its storage as it was some seconds before, as after a loss of power."""
+    storage, server = running.folder / "nats" / "jetstream", running.pid("nats")
+    shutil.copytree(storage, copy)
+    time.sleep(3)  # real seconds of blocks, which are then lost
+    running.process.send_signal(signal.SIGSTOP)  # so that it starts the server only when the storage is back
+    try:
+        os.kill(server, signal.SIGKILL)
+        until(lambda: not alive(server), 5, "the server is dead")
+        shutil.rmtree(storage)
+        shutil.copytree(copy, storage)
+    finally:
+        running.process.send_signal(signal.SIGCONT)
+    until(partial(again, running, "nats", server), 15, "nats again")

@@ -15,11 +15,7 @@ from pathlib import Path
 import pytest
 
 from spazio.service.composition.machine import NAMES as SERVICES
-from tests.e2e.pipeline import Up, alive, spazio, until, up
-
-
-def again(running: Up, name: str, old: int) -> bool:
-    return running.pid(name) not in (0, old)
+from tests.e2e.pipeline import Up, again, alive, set_back, spazio, until, up
 
 
 @pytest.mark.slow
@@ -65,22 +61,6 @@ def test_the_first_number_of_an_idle_machine_comes_soon_and_holds(tmp_path: Path
 def adds_up(running: Up) -> bool:
     answer = running.run("doctor", "--flow", "--json")
     return answer.returncode == 0 and not json.loads(answer.stdout)["faults"]
-
-
-def set_back(running: Up, copy: Path) -> None:
-    """Have the server come back with its storage as it was some seconds before, as after a loss of power."""
-    storage, server = running.folder / "nats" / "jetstream", running.pid("nats")
-    shutil.copytree(storage, copy)
-    time.sleep(3)  # real seconds of blocks, which are then lost
-    running.process.send_signal(signal.SIGSTOP)  # so that it starts the server only when the storage is back
-    try:
-        os.kill(server, signal.SIGKILL)
-        until(lambda: not alive(server), 5, "the server is dead")
-        shutil.rmtree(storage)
-        shutil.copytree(copy, storage)
-    finally:
-        running.process.send_signal(signal.SIGCONT)
-    until(partial(again, running, "nats", server), 15, "nats again")
 
 
 @pytest.mark.slow

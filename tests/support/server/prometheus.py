@@ -69,12 +69,10 @@ class Prometheus:
         result = [float(row["value"][1]) for row in self.ask("query", query=query)["result"]]
         return [value for value in result if not math.isnan(value)]
 
-    def firing(self) -> dict[str, str]:
-        """Return the summary of an alert of each name that fires."""
-        result = self.ask("alerts")["alerts"]
-        return {
-            each["labels"]["alertname"]: each["annotations"]["summary"] for each in result if each["state"] == "firing"
-        }
+    def firing(self) -> list[tuple[str, str]]:
+        """Return name and summary of each alert that fires."""
+        firing = [each for each in self.ask("alerts")["alerts"] if each["state"] == "firing"]
+        return [(each["labels"]["alertname"], each["annotations"]["summary"]) for each in firing]
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
     with up(folder / "data", *options(folder)) as pipeline:
         until(lambda: len(pipeline.addresses.get("services", {})) == len(machine.NAMES), 60, "all services")
-        until(lambda: folded(pipeline) == 3, 30, "both simulated nodes and this machine")
+        until(lambda: folded(pipeline) == 3, 60, "both simulated nodes and this machine")
         with prometheus(f"{pipeline.addresses['http']}/targets", rules()) as server:
             yield Watched(pipeline, server)
 

@@ -16,7 +16,7 @@ from producers.file import KernelFile
 from producers.pods.census import Pod
 from producers.source import rate
 
-_WAITING = 0.02  # share of time: below it, waiting is nobody's trouble
+_WAITING = 0.02  # share of time: less limits no pod
 _LOOKS = 32  # threads at a time, about 15 us each
 _MOST = 4096  # threads that are listed
 
@@ -38,7 +38,11 @@ class Blocked:
         self._seen: dict[str, int] = {}
         self._looked: dict[str, int] = {}
         self._number: dict[str, int] = {}
-        self.active = False  # whether the node waits for I/O, so that `sample` finds something
+
+    @property
+    def active(self) -> bool:
+        """Whether there are threads to look at: the node waits for I/O."""
+        return bool(self._threads)
 
     def sample(self) -> None:
         """Look at some threads; call it at random times."""
@@ -49,25 +53,28 @@ class Blocked:
                 self._seen[key] = self._seen.get(key, 0) + (state == b"D")
 
     def shares(self, pods: Sequence[Pod], now: int) -> dict[str, float]:
-        """Return the shares by pod since the call before, 0 for each pod that was not seen to wait, and begin again.
+        """Return the shares by pod since the call before, as far as they are known, and begin again.
 
-        Empty: the kernel does not say whether the node waits, or it has just begun to.
+        While the node waits they are those of pods that were looked at, else 0; none are known where the kernel does
+        not say whether it waits.
 
         Args:
             pods: Running pods.
             now: CLOCK_MONOTONIC in nanoseconds.
         """
         waited = self._waited(now)
-        active, self.active = self.active, waited is not None and waited >= _WAITING
-        if waited is None or (self.active and not active):
-            self._list(pods if self.active else ())
-            return {}
-        shares = dict.fromkeys((pod.key for pod in pods), 0.0)
+        waits = waited is not None and waited >= _WAITING
+        keys = {pod.key for pod in pods}
+        shares = {} if waited is None or waits else dict.fromkeys(keys, 0.0)
         for key, looked in self._looked.items():
-            if key in shares:
+            if key in keys:
                 shares[key] = min(1.0, self._seen[key] / looked * self._number[key])
-        self._list(pods if self.active else ())
+        self._list(pods if waits else ())
         return shares
+
+    def stop(self) -> None:
+        """Look at nothing until the next call of `shares`."""
+        self._list(())
 
     def _waited(self, now: int) -> float | None:
         """Return the share of time that some thread of the node has waited since the call before."""

@@ -171,6 +171,7 @@ class Reader:
     def _with_waiting(self, used: list[tuple[Pod, Usage]], now: int) -> list[tuple[Pod, Usage]]:
         """Return usages with the share of time that pods waited for I/O, where the kernel does not account it."""
         if any(usage.io_pressure is not None for _, usage in used):
+            self._blocked.stop()
             return used
         shares = self._blocked.shares([pod for pod, _ in used], now)
         return [(pod, usage._replace(io_pressure=shares.get(pod.key))) for pod, usage in used]

@@ -6,7 +6,7 @@ of n writers that sync without a pause takes n times as long as alone if m = 1. 
 computing, therefore takes d / (s m) of the disks. One that also sleeps is an open loop: of the time that its work
 takes, f = d / (d + u) is spent at the disks (u: CPUs in use). While these are in use for a share r of the time, its
 work takes 1 - f + f / (1 - r) as long (M/G/1 processor sharing), so they may be in use for r* = (s - 1) / (s - 1 + f),
-and the pod takes d / (r* m).
+and the pod takes d / (r* m). All of it counts a tenth more, since a file system orders what several sync.
 
 How much a disk does at once is unknown, and 1 until it shows. What a pod waits for beside each second that it computes
 measures how slow disks are and needs nothing else: it grows with the slowdown alone. Compared with what it was while
@@ -73,8 +73,6 @@ def clear(state: State, node: int, slot: int) -> None:
 
 def update(state: State, usage: Usage) -> State:
     """Take in one block of each node."""
-    if not usage.blocked.any() and not state.blocked.any():
-        return state
     counted = usage.counted[..., CPU]
     watched = (usage.watched > 0) & (counted > 0)
     span = usage.span[:, None]

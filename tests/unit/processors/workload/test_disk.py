@@ -65,7 +65,7 @@ def test_disks_that_serve_many_at_once_are_learned_as_their_number_grows() -> No
     assert reported[-1].available > 4
 
 
-def test_nobody_else_is_kept_out_by_disks_that_are_full() -> None:
+def test_no_other_pod_is_kept_out_by_disks_that_are_full() -> None:
     row = Machine(at_once=1).run(30, 4)
     assert room(row, "writer").available == 0
     assert room(row, "computes").available > 3
@@ -78,6 +78,24 @@ def test_services_share_disks_as_long_as_their_work_is_slowed_down_twofold() -> 
     reported = room(Machine(at_once=1).run(30, 0, services=3), "service")
     assert reported.available == pytest.approx(2 / 3 / 0.1 / 1.1 - 3, abs=0.2)
     assert reported.binding == "disk"
+
+
+def test_what_a_node_waits_for_does_not_depend_on_whom_it_is_folded_with() -> None:
+    apart, together = (Partition(configured(), 0) for _ in range(2))
+    rows: list[list[Availability]] = []
+    for partition, size in ((apart, 1), (together, 4)):
+        reported = list[Availability]()
+        for second in range(30):
+            messages = []
+            for node, waits in (("always", 0.6), ("later", 0.0 if second < 20 else 0.6)):
+                listed = [pod("w", "writer", 0.2, 1e8, io_pressure=waits, cpu_pressure=0.0)]
+                block = usage(node, second + 1, listed, system_cpu_cores=0.1, ages=[100])
+                messages += [stored(block), stored(sampled(node, second, 0.3, 2e9, 1))]
+            messages.sort(key=lambda message: "samples" in message[0])
+            for begin in range(0, len(messages), size):
+                reported += rows_of(partition.fold(messages[begin : begin + size])[0])
+        rows.append(reported)
+    assert rows[0] == rows[1]
 
 
 def test_a_full_disk_outlives_a_restart() -> None:

@@ -83,10 +83,28 @@ def test_threads_that_end_and_pods_that_go_are_left_out(host: Host) -> None:
     (host.proc / "20" / "stat").unlink()
     host.blocked.sample()
     (host.tree / "gone" / "tasks").unlink()
-    assert host.second(0.5) == {"writer": 1.0, "gone": 0.0}
+    assert host.second(0.5) == {"writer": 1.0}  # the other was not looked at
     host.pods.pop()
     host.blocked.sample()
     assert host.second(0.5) == {"writer": 1.0}
+
+
+def test_where_no_thread_is_to_be_looked_at_nothing_is_known_and_nothing_is_done(host: Host) -> None:
+    host.start("writer", 10)
+    (host.tree / "writer" / "tasks").unlink()
+    host.second(0)
+    assert host.second(0.5) == host.second(0.5) == {}
+    assert not host.blocked.active
+    assert host.second(0.0) == {"writer": 0.0}
+
+
+def test_it_rests_once_the_kernel_accounts_it_by_pod(host: Host) -> None:
+    host.start("writer", 10)
+    host.second(0)
+    host.second(0.5)
+    assert host.blocked.active
+    host.blocked.stop()
+    assert not host.blocked.active
 
 
 def test_a_kernel_that_does_not_say_whether_the_node_waits_says_nothing_of_pods(host: Host) -> None:

@@ -1,6 +1,7 @@
 """A real `spazio up` for tests: started as a user starts it, reached as a user reaches it."""
 
 import asyncio
+import http.client
 import json
 import os
 import shutil
@@ -56,11 +57,13 @@ class Up:
     def page(self, service: str, path: str) -> tuple[int, str]:
         url = self.addresses.get("services", {}).get(service, "http://127.0.0.1:9") + path
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            try:
+                answer = urllib.request.urlopen(url, timeout=5)
+            except urllib.error.HTTPError as error:
+                answer = error
+            with answer:
                 return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError:
+        except (OSError, http.client.HTTPException):  # it is not there, or ended while it answered
             return 0, ""
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:

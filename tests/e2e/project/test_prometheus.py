@@ -25,8 +25,10 @@ from tests.support.server.prometheus import DASHBOARDS, MISSING, RULES, hurried,
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
-# Predictions come within seconds, and what is published of a silent node is dropped soon, but not before it is old.
+# Predictions come within seconds, pods that are gone give their places back, and what is published of a silent node is
+# dropped soon, but not before it is old.
 QUICK = {
+    "predict-expiration": "20",
     "predict-update": "1",
     "predict-check": "1",
     "predict-report": "1",

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -27,7 +27,7 @@ from spazio.truth.recording import Recording, Step
 
 SLOWDOWNS = (1.2, 1.5, 2.0, 3.0)
 FORMS = ("composed", "least_squares")
-_STEP_SECONDS = {True: 15.5, False: 31.0}
+_STEP_SECONDS = {True: 15.5, False: 30.5}
 _SECONDS = (10.0, 15.0, 30.0)
 _FILLED = 0.9  # share of the memory that is available at the start
 
@@ -45,6 +45,7 @@ def run(
     """Run the experiment, or (`again`) evaluate the recording of an earlier one; return the exit status."""
     received: list[signal.Signals] = []
     try:
+        draw = _drawing() if plots else None  # before minutes of measuring
         if again:
             recorded = recording.load(out)
         else:
@@ -52,10 +53,8 @@ def run(
             recorded = asyncio.run(_run(settings, out, received, quick=quick, only=only))
         forms = evaluate(recorded, settings, SLOWDOWNS)
         report.write(recorded, forms, settings.slowdown, out)
-        if plots:
-            from spazio.truth import plot
-
-            plot.draw([cell for cell in forms[FORMS[0]] if cell.slowdown == settings.slowdown], out / "truth.png")
+        if draw is not None:
+            draw([cell for cell in forms[FORMS[0]] if cell.slowdown == settings.slowdown], out / "truth.png")
     except (pod.Unusable, OSError, ValueError, RuntimeError) as error:
         clean.complain(error, out)
         return 2
@@ -69,6 +68,17 @@ def run(
     print(report.text(recorded, forms, settings.slowdown))
     print(f"written to {out}: report.md, report.json" + (", truth.png" if plots else ""))
     return 0
+
+
+def _drawing() -> Callable[[Sequence[Cell], Path], None]:
+    """Return what draws the plot.
+
+    Raises:
+        RuntimeError: A package is missing; the message says which.
+    """
+    from spazio.truth import plot
+
+    return plot.draw
 
 
 def evaluate(recorded: Recording, settings: Settings, slowdowns: Sequence[float]) -> dict[str, list[Cell]]:

@@ -30,12 +30,13 @@ from spazio.truth.disturbance import Outside
 from spazio.truth.family import Family
 from spazio.truth.pod import Groups, Pod
 from spazio.truth.recording import Recorder, Recording, Step
-from spazio.truth.slowdown import Baseline
+from spazio.truth.slowdown import Baseline, correct
 
 _START_SECONDS = 40.0
 _LOOK_SECONDS = 0.2
 _SETTLED_SECONDS = 6.0  # after a change, before slowdown is measured
-_GONE_SECONDS = 3.0  # between families
+_GONE_SECONDS = 3.0  # between families, and before a pod that was beside others is measured alone
+_ALONE_SECONDS = 10.0
 _MOST_SLOWDOWN = 4.0
 _MOST_ADDED = 3  # steps of a family after its last one, until its work is slower than the policy allows
 
@@ -116,12 +117,14 @@ class Experiment:
         for program in family.beside:
             await self._start(f"{family.name}-beside", program, None)
         counted: list[Pod] = []
+        steps: list[Step] = []
         counts, added = list(family.counts), 0
         for count in counts:  # grows
             while len(counted) < count:
                 index = len(counted)
                 counted.append(await self._start(family.workload(index), family.program(index), family.quota))
             step = await self._step(family, counted, step_seconds)
+            steps.append(step)
             yield step
             if step.slowdown is not None and step.slowdown > _MOST_SLOWDOWN:
                 break
@@ -131,6 +134,18 @@ class Experiment:
             if fast and count == counts[-1] and added < _MOST_ADDED:
                 added += 1
                 counts.append(count + max(1, count - (counts[-2] if len(counts) > 1 else 0)))
+        if family.endless and steps[0].pods == 1:
+            await self._end(counted[:-1])
+            await self._correct(steps, counted[-1])
+
+    async def _correct(self, steps: Sequence[Step], pod: Pod) -> None:
+        """Take the drift of the machine's own speed from the slowdowns of a family's steps; a pod of it is left."""
+        await asyncio.sleep(_GONE_SECONDS)
+        since_us = time.time_ns() // 1000
+        await asyncio.sleep(_ALONE_SECONDS)
+        drift = self._baseline.slowdown([pod], since_us)
+        if drift is not None:
+            correct(steps, drift, time.time_ns() // 1000)
 
     async def _step(self, family: Family, counted: list[Pod], seconds: float) -> Step:
         """Measure the running pods, once more if something else used the machine."""
@@ -146,7 +161,8 @@ class Experiment:
         if step.disturbed is not None:
             since_us = step.end_us
             ended, _ = await self._wait(family, counted, seconds)
-        step.slowdown = self._baseline.slowdown([*counted, *ended], since_us)
+        alone = count == 1 and not family.beside
+        step.slowdown = self._baseline.slowdown([*counted, *ended], since_us, alone=alone)
         return step
 
     async def _wait(self, family: Family, counted: list[Pod], seconds: float) -> tuple[list[Pod], float | None]:
@@ -239,5 +255,6 @@ async def record(
                     recording.steps.append(step)
                     recording.save()
                     yield recording
+            recording.save()  # slowdowns of the last family are corrected when it ends
     finally:
         recorder.close()

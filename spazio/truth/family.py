@@ -33,6 +33,11 @@ class Family:
     replaced_seconds: float = 0.0
     size: int = 0
 
+    @property
+    def endless(self) -> bool:
+        """Whether the pods work without a pause, all alike, so that only a pod alone shows what their work takes."""
+        return self.limit == "cpu" and len(self.programs) == 1 and self.programs[0][0] not in TIMED and not self.beside
+
     def program(self, index: int) -> Sequence[str]:
         """Return the program of the pod of this index."""
         return self.programs[index % len(self.programs)]
@@ -61,12 +66,12 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
 
     hold = ("hold", "--bytes", str(size))
     burner = Family("burn", [BURN], scaled(1, 2, 3, 5))
-    service = Family("serve-30", [SERVICE], scaled(1, 3, 6) if quick else scaled(1, 2, 3, 4, 5))
-    memory = Family("hold", [hold], range(1, 3 if quick else 5), limit="memory", size=size)
+    service = Family("serve-30", [SERVICE], scaled(1, 3, 6) if quick else scaled(1, 3, 4, 5))
+    memory = Family("hold", [hold], range(1, 3 if quick else 4), limit="memory", size=size)
     changed = Family(
         "burn-after-hold",
         [("burn", "--work", "0.02")],
-        scaled(1, 5) if quick else scaled(1, 2, 3, 5),
+        scaled(1, 5) if quick else scaled(1, 3, 5),
         before={"held": (hold, 3 if quick else 6)},
     )
     if quick:
@@ -78,19 +83,19 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
         Family("serve-5", [("serve", "--share", "0.05", "--work", "0.02")], scaled(1, 8, 16, 24, 30)),
         Family("serve-10", [("serve", "--share", "0.1")], scaled(1, 4, 8, 12, 16)),
         service,
-        Family("serve-30-constant", [(*SERVICE, *constant)], scaled(1, 2, 3, 4, 5)),
+        Family("serve-30-constant", [(*SERVICE, *constant)], scaled(1, 3, 4, 5)),
         Family("think", [("think", "--share", "0.33")], scaled(1, 3, 5, 8)),
         memory,
         Family("hold-growing", [(*hold, "--seconds", "20")], range(1, 4), limit="memory", size=size),
-        Family("stream", [("stream",)], scaled(1, 2, 3, 5)),
+        Family("stream", [("stream",)], scaled(1, 2, 3)),
         Family("write", [("write",)], (1, 2, 3)),
         Family("quota", [("burn", "--work", "0.01")], scaled(1, 5, 10, 15), quota=0.3),
         Family("spike", [("spike", "--seconds", "2", "--share", "0.2")], scaled(1, 3, 6)),
-        Family("mix", [BURN, SERVICE, ("hold", "--bytes", str(GIB))], range(1, 7)),
+        Family("mix", [BURN, SERVICE, ("hold", "--bytes", str(GIB))], range(1, 6)),
         changed,
         Family(
             "burn-after-overload", [("burn", "--work", "0.03")], scaled(1, 3, 5), before={"flood": (BURN, 3 * cpus)}
         ),
-        Family("churn", [("burn", "--work", "0.03")], scaled(2, 3, 5), replaced_seconds=1.0),
+        Family("churn", [("burn", "--work", "0.03")], scaled(1, 3, 5), replaced_seconds=1.0),
         Family("serve-beside-burn", [("serve", "--share", "0.2")], scaled(1, 3, 5, 7), beside=[BURN]),
     )

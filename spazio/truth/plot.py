@@ -1,24 +1,27 @@
-"""Plot of the experiment: estimates and the truth, by family."""
+"""Plot of the experiment: estimates and the truth, by family.
+
+Raises:
+    RuntimeError: matplotlib is not installed; the message says how to install it.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from spazio.truth.evaluation import Cell
 
+try:
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise RuntimeError(
+        "plots need matplotlib, which is not installed: pip install 'spazio[plots]', or leave them out with --no-plots"
+    ) from error
+
 _COLUMNS = 5
 _ESTIMATE, _BOUND, _TRUTH = "#1f4e9c", "#8fb3e8", "#d62728"
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
-    """Draw pods that still fit against pods that run, at the last moment of each step.
-
-    Raises:
-        RuntimeError: matplotlib is not installed; the message says how to install it.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise RuntimeError("plots need matplotlib, which is not installed: pip install 'spazio[plots]'") from error
+    """Draw pods that still fit against pods that run, at the last moment of each step."""
     last = max(cell.seconds for cell in cells)
     families = list(dict.fromkeys(cell.family for cell in cells))
     rows = -(-len(families) // _COLUMNS)

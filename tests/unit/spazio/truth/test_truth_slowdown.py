@@ -3,7 +3,11 @@
 import pytest
 
 from spazio.truth.pod import Pod, Work
-from spazio.truth.slowdown import Baseline
+from spazio.truth.recording import Step
+from spazio.truth.slowdown import Baseline, correct
+
+# A machine takes a fifth more time in the end: a tenth in its middle, in the second step. No work ended in the third.
+SLOWER = [(1, 0, 1.0), (3, 50, 1.65), (5, 70, None)]
 
 
 def working(took_us: int, alone_us: int, *program: str, quota: float | None = None) -> Pod:
@@ -17,6 +21,19 @@ def test_endless_work_is_compared_with_the_first_pod_of_its_kind() -> None:
     baseline = Baseline()
     assert baseline.slowdown([working(50_000, 50_000, "burn", "--work", "0.05")], 0) == 1.0
     assert baseline.slowdown([working(30_000, 10_000, "burn", "--work", "0.01")], 0) == 3.0
+
+
+def test_a_pod_that_is_alone_again_shows_what_its_kind_takes_now() -> None:
+    baseline = Baseline()
+    baseline.slowdown([working(50_000, 50_000, "burn")], 0)
+    assert baseline.slowdown([working(60_000, 50_000, "burn")], 0, alone=True) == 1.0
+    assert baseline.slowdown([working(90_000, 50_000, "burn")], 0) == 1.5
+
+
+def test_a_machine_that_gets_slower_does_not_slow_its_pods_down() -> None:
+    steps = [Step("burn", "cpu", pods, "burn", start, start + 20, slowdown) for pods, start, slowdown in SLOWER]
+    correct(steps, 1.2, 110)
+    assert [step.slowdown for step in steps] == [1.0, pytest.approx(1.5), None]
 
 
 def test_a_quota_slows_nothing_down_that_had_the_same_quota_alone() -> None:

@@ -1,10 +1,13 @@
 """Entry point: the agent starts without the command-line framework, all other commands with it.
 
-Imports take most of a command's first second, so all of ours are within `main`, which answers Ctrl-C.
+Imports take most of a command's first second, so all of ours are within `main`, which answers Ctrl-C, and SIGTERM in
+the same way: a command that is ended leaves nothing half-written. Services have their own answer to both.
 """
 
 import os
+import signal
 import sys
+from types import FrameType
 
 from spazio import INTERRUPTED
 
@@ -18,10 +21,21 @@ The extra all has what every command needs.
 
 def main() -> int:
     """Run `spazio COMMAND …` and return its exit status."""
+    ended: list[int] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        ended.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         status = _run(sys.argv[1:])
     except KeyboardInterrupt:
         status = INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if ended and status == INTERRUPTED:
+        status = 128 + ended[0]
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # `head` has what it wants; Python would print an error at its end

@@ -201,7 +201,7 @@ def backtest(
 @with_settings("sample_cgroup", "sample_proc", "policy", "estimate", "model", "log")
 def truth(
     settings: Settings,
-    out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("truth"),
+    out: Annotated[Path, typer.Option(readable=False, help="Folder to write into.")] = Path("truth"),
     quick: Annotated[bool, typer.Option("--quick", help="Four families, in under four minutes.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Family to run; may be given several times.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Evaluate the existing recording in the folder.")] = False,

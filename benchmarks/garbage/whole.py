@@ -30,7 +30,7 @@ from schemas import settings as all_settings
 from schemas.messages.estimate import Availability
 from schemas.settings import Settings
 from schemas.subject import Names
-from spazio.credentials import authority, embedded
+from spazio.credentials import authority
 from spazio.service import addresses
 
 _WARM_SECONDS = 40.0
@@ -54,7 +54,7 @@ FROM (SELECT count(*) AS samples, count(DISTINCT at_us) AS distinct_samples, min
 
 def permitted(settings: Settings) -> Settings:
     """Return settings with the server of a running `spazio up` and a new credential of the node that floods."""
-    with authority.opened(settings.data.dir / embedded.FOLDER, Names(settings.prefix)) as own:
+    with authority.opened(settings.data.dir / authority.FOLDER, Names(settings.prefix)) as own:
         credential = own.node(NODE)
     url = addresses.read(settings)["nats"]
     nats = settings.nats.model_copy(update={"url": url, "credentials": credential})

@@ -22,8 +22,9 @@ from sinks.history import lock, view
 from spazio import INTERRUPTED
 from spazio.backup import about, archive, history, server
 from spazio.backup.archive import Damaged, Reader
-from spazio.backup.save import CREDENTIALS, RUN, SETTINGS, Refused
+from spazio.backup.save import RUN, SETTINGS, Refused
 from spazio.backup.streams import Streams
+from spazio.credentials import authority
 from spazio.service import data_folder
 from spazio.terminal import clean, latest
 
@@ -164,7 +165,8 @@ class _Staged:
             Refused: There are data already, and `force` is not set.
         """
         parts = [
-            self._settings.data.dir / name for name in (CREDENTIALS, *(() if self._settings.nats.url else (_SERVER,)))
+            self._settings.data.dir / name
+            for name in (authority.FOLDER, *(() if self._settings.nats.url else (_SERVER,)))
         ]
         present = [str(path) for path in (*parts, self._settings.history_dir) if _holds_data(path)]
         if present and not self._force:
@@ -175,9 +177,9 @@ class _Staged:
         self._remove()
         try:
             self.folder.mkdir(parents=True, mode=0o700)
-            if self._backup.below(CREDENTIALS):
-                (self.folder / CREDENTIALS).mkdir(mode=0o700)
-            for name in self._backup.below(CREDENTIALS):
+            if self._backup.below(authority.FOLDER):
+                (self.folder / authority.FOLDER).mkdir(mode=0o700)
+            for name in self._backup.below(authority.FOLDER):
                 self._backup.extract(name, self.folder / name)
             if self.history is not None:
                 self.history.mkdir(parents=True)
@@ -198,7 +200,7 @@ class _Staged:
         if self.history is not None:
             _replace(self.history, target)
             view.create(target)  # its views have absolute paths
-        for name in (CREDENTIALS, *parts):
+        for name in (authority.FOLDER, *parts):
             if (self.folder / name).is_dir():
                 _replace(self.folder / name, data / name)
         for name in self._backup.below(RUN):

@@ -23,10 +23,10 @@ from schemas.subject import Names
 from spazio import INTERRUPTED, count
 from spazio.backup import archive, history
 from spazio.backup.archive import Writer
+from spazio.credentials import authority
 from spazio.service import addresses
 from spazio.terminal import clean, latest
 
-CREDENTIALS = "credentials"
 SETTINGS = "settings.toml"
 STREAMS = "streams"
 RUN = "run"
@@ -148,7 +148,7 @@ def entry(name: str) -> str:
 def _add_files(writer: Writer, data: Path) -> None:
     """Add the credentials, and what the services keep to go on after a restart."""
     kept = [path for pattern in _KEPT for path in sorted((data / RUN).glob(pattern))]
-    for path in (*sorted((data / CREDENTIALS).rglob("*")), *kept):
+    for path in (*sorted((data / authority.FOLDER).rglob("*")), *kept):
         if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
             writer.add_path(path.relative_to(data).as_posix(), path)
 

@@ -30,6 +30,7 @@ from spazio.credentials import claims
 from spazio.credentials.accounts import APART, MAIN, NODES, Accounts
 from spazio.credentials.claims import Key
 
+FOLDER = "credentials"  # of the credentials that `spazio up` makes, in its data folder
 SERVER = "server.conf"
 LEAF = "leaf.conf"
 _PUBLIC = "# Who may do what: include this in the configuration of {}. It holds no secret.\n"

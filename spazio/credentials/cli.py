@@ -12,7 +12,9 @@ from spazio.option import with_settings
 @with_settings("log")
 def credentials(
     settings: Settings,
-    out: Annotated[Path, typer.Option(help="Folder to write into; it keeps what is there.")] = Path("credentials"),
+    out: Annotated[Path, typer.Option(readable=False, help="Folder to write into; it keeps what is there.")] = Path(
+        "credentials"
+    ),
     nodes: Annotated[
         str | None, typer.Option(metavar="FILE|N", help="File with a node name a line; or a number of simulated nodes.")
     ] = None,

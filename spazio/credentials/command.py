@@ -1,5 +1,6 @@
 """`spazio credentials`: who may do what on the bus, as files for nats-server, services, nodes and Kubernetes."""
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,9 +79,12 @@ def issue(folder: Path, bus: Names, wanted: Wanted) -> Iterable[str]:
     """Issue what is missing and do what is wanted; return what to tell people.
 
     Raises:
-        ValueError: A name cannot be used, or the folder is damaged.
+        ValueError: A name cannot be used, or the folder is damaged or one that has such a folder.
         OSError: The folder cannot be written.
     """
+    inner = folder / authority.FOLDER
+    if os.path.exists(inner / authority.SERVER):  # noqa: PTH110 # it raises nothing where it may not look
+        raise ValueError(f"{folder} is a data folder with credentials of its own; name {inner}, or another folder")
     if wanted.region and not (wanted.nodes and is_node_name(wanted.region)):
         raise ValueError(f"--region {wanted.region}: name the region, and its nodes with --nodes FILE")
     server = folder / authority.SERVER

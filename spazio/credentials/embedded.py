@@ -12,8 +12,6 @@ from spazio.service import addresses
 
 log = logging.getLogger(__name__)
 
-FOLDER = "credentials"
-
 
 class Access(NamedTuple):
     """How to reach a server: the credential for other programs of this user, and the accounts to include.
@@ -39,7 +37,7 @@ def prepare(settings: Settings) -> Access:
     Raises:
         SettingsError: The folder cannot be used.
     """
-    folder = settings.data.dir / FOLDER
+    folder = settings.data.dir / authority.FOLDER
     try:
         own = authority.local(folder, Names(settings.prefix), settings.sample.node_name)
         left = server.adopt(settings, own.account)

@@ -18,7 +18,9 @@ _FORMATS: dict[str, Format] = {".parquet": "parquet", ".csv": "csv", ".json": "j
 @with_settings("data", "history_dir")
 def export(
     settings: Settings,
-    out: Annotated[Path, typer.Argument(help="Folder for one file a table; with --query, and for html, the file.")],
+    out: Annotated[
+        Path, typer.Argument(readable=False, help="Folder for one file a table; with --query, and for html, the file.")
+    ],
     table: Annotated[
         list[str] | None, typer.Option(help="Table or view; may be given several times. Without it, all tables.")
     ] = None,

@@ -75,6 +75,10 @@ def replacing(path: Path) -> Iterator[Path]:
         yield new
         if new.exists():
             new.replace(path)
+    except OSError as error:
+        if error.filename == os.fspath(new):
+            error.filename = os.fspath(path)
+        raise
     finally:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)

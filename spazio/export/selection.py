@@ -54,8 +54,12 @@ def text(at_us: int) -> str:
 
 
 def spoken(period: Period) -> str:
-    """Return a period in words."""
-    return f"from {text(period.from_us)} to {text(period.to_us)}"
+    """Return a period in words.
+
+    >>> spoken(Period(0, 1_700_000_000_000_000))
+    'up to 2023-11-14T22:13:20Z'
+    """
+    return f"from {text(period.from_us)} to {text(period.to_us)}" if period.from_us else f"up to {text(period.to_us)}"
 
 
 def _moment(given: str, newest_us: int) -> int:

@@ -15,6 +15,7 @@ from kube import quantity
 from schemas import settings
 from spazio.simulation import trace
 from spazio.simulation.trace import Misshapen
+from spazio.terminal import clean
 
 PACKAGED = Path(__file__).parent / "scenarios"
 SCHEDULERS = ("kube", "most_allocated", "requested_to_capacity_ratio", "trimaran", "spazio", "reference")
@@ -207,7 +208,7 @@ def load(source: str) -> Scenario:
         content = settings.toml(path, _MOST_BYTES)
         return Scenario.model_validate({"name": path.stem, **_traced(content, path.parent)})
     except OSError as error:
-        raise Unreadable(f"{error.filename or path}: {error.strerror or error}") from error
+        raise Unreadable(clean.reason(error, path)) from error
     except Misshapen as error:
         raise Unreadable(str(error)) from error
     except ValidationError as error:

@@ -15,14 +15,17 @@ from sinks.history import view
 from spazio import cli
 from spazio.simulation import compare
 from spazio.truth import recording
+from tests.support import powerless
 
 Failed = Callable[..., str]
 
 
 @pytest.fixture
 def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Failed:
-    """Run a command, which fails, in an empty folder with one file, `file`; return what it says without the name."""
+    """Run a command, which fails, beside `file` and the data folder `up`; return what it says after its own name."""
     (tmp_path / "file").write_bytes(b"\x82\n")
+    (tmp_path / "up" / "credentials").mkdir(parents=True)
+    (tmp_path / "up" / "credentials" / "server.conf").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPAZIO_DATA_DIR", str(tmp_path / "data"))
 
@@ -53,6 +56,10 @@ def names(folder: Path) -> list[str]:
             "file/c: Not a directory; a part of this path is a file; name another place",
         ),
         ("credentials --nodes file", "file: this is no text; write a file with a node name a line"),
+        (
+            "credentials --out up",
+            "up is a data folder with credentials of its own; name up/credentials, or another folder",
+        ),
         ("simulate latency --out file", "file: File exists; it is a file, name a folder"),
         (
             "truth --again --out none",
@@ -62,7 +69,33 @@ def names(folder: Path) -> list[str]:
 )
 def test_a_wrong_place_is_named_with_what_to_do_and_nothing_is_made(failed: Failed, line: str, message: str) -> None:
     assert failed(*line.split()) == message
-    assert names(Path()) == ["file"]
+    assert sorted(names(Path())) == ["file", "up"]
+    assert names(Path("up")) == ["credentials"]
+
+
+@pytest.mark.cases
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("credentials --out locked/c", "locked/c/server.conf: "),
+        ("credentials --nodes locked/names", "locked/names: "),
+        ("restore locked/b.tar", "locked/b.tar: "),
+        ("export locked/rows.csv --query VALUES(1)", "locked/rows.csv: "),
+        ("simulate latency --out locked/runs", "locked/runs: "),
+        ("simulate locked/scenario.toml", "locked/scenario.toml: "),
+        ("truth --again --out locked", "locked/steps.json: "),
+        ("truth --again --out locked/truth", "locked/truth/steps.json: "),
+    ],
+)
+def test_a_folder_that_another_user_has_locked_is_named_with_what_to_do(tmp_path: Path, line: str, what: str) -> None:
+    view.create(tmp_path / "data" / "history")
+    (tmp_path / "locked").mkdir(mode=0o000)
+    answer = powerless.run(*line.split(), cwd=tmp_path, environ={"SPAZIO_DATA_DIR": str(tmp_path / "data")})
+    assert answer.returncode in (1, 2)
+    assert answer.stderr.startswith(
+        f"spazio: {what}Permission denied; name another place, or become a user who may use it"
+    )
+    assert answer.stderr.count("\n") == 1
 
 
 def test_an_export_onto_a_folder_names_the_folder(failed: Failed) -> None:

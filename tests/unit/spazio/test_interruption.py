@@ -1,5 +1,6 @@
 """Ctrl-C ends a command that still imports, a statement and an export."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -38,6 +39,14 @@ def test_ctrl_c_while_a_command_imports_ends_it_without_a_word(module: str, tmp_
         check=False,
     )
     assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", "")
+
+
+def test_a_command_that_is_ended_while_it_imports_ends_without_a_word(tmp_path: Path) -> None:
+    ending = IMPORTING.replace("signal.SIGINT", "signal.SIGTERM")
+    answer = subprocess.run(
+        [sys.executable, "-c", ending, "typer", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (answer.returncode, answer.stdout, answer.stderr) == (143, "", "")
 
 
 LONG = "SELECT sum(a.range * b.range) AS total FROM range(10000000) a, range(10000000) b"  # hours
@@ -88,6 +97,21 @@ def test_ctrl_c_ends_a_long_export_and_leaves_no_part_of_a_file(tmp_path: Path) 
     assert (status, shown, [*out.iterdir()]) == (130, "", [])
     assert err == f"spazio: interrupted; {out}/total.csv has no part of a file\n"
     assert seconds < 5, "with what the end of a process takes on a busy machine"
+
+
+def test_ctrl_c_ends_a_restore_that_still_reads_its_backup(tmp_path: Path) -> None:
+    backup = tmp_path / "b.tar"
+    os.mkfifo(backup)
+    command = run("restore", backup, "--data-dir", tmp_path / "data")
+    writing = None
+    while writing is None:
+        assert command.poll() is None
+        with contextlib.suppress(OSError):  # it does not read yet
+            writing = os.open(backup, os.O_WRONLY | os.O_NONBLOCK)
+    status, shown, err, _ = interrupted(command)
+    os.close(writing)
+    assert (status, shown, err) == (130, "", "spazio: interrupted; nothing was restored\n")
+    assert not (tmp_path / "data").exists()
 
 
 def test_ctrl_c_at_the_prompt_ends_the_statement_and_the_prompt_goes_on(

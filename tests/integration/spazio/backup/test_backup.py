@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Collection, Iterator
@@ -21,6 +22,7 @@ from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import view
 from tests.integration.processors.test_engine import aggregated, caught_up, everything, running
+from tests.support import powerless
 from tests.support.processors import telemetry
 from tests.support.server.natsd import Natsd
 
@@ -120,6 +122,58 @@ def rows(seconds: range) -> dict[tuple[str, int], int]:
 def quick(settings: Settings) -> Settings:
     history = settings.history.model_copy(update={"flush_seconds": 1.0})
     return settings.model_copy(update={"history": history})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sign", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_backup_that_is_ended_leaves_nothing(
+    client: Client, settings: Settings, tmp_path: Path, sign: signal.Signals, status: int
+) -> None:
+    await stream.ensure(client, settings)
+    endless, target = settings.history_dir / ".samples.cursor.json", tmp_path / "b.tar"
+    endless.parent.mkdir(parents=True)
+    os.mkfifo(endless)  # the copy of the history waits for what it says
+    environ = {**os.environ, **all_settings.environment(settings)}
+    command = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "spazio", "backup", str(target)), env=environ, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        while (writing := opened(endless)) is None:  # noqa: ASYNC110 # another process reads it
+            await asyncio.sleep(0.02)
+        assert f"{target.name}.partial" in names(tmp_path)
+        command.send_signal(sign)
+        while f"{target.name}.partial" in names(tmp_path):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        endless.unlink()
+        os.close(writing)
+        _, err = await command.communicate()
+    assert (command.returncode, err) == (status, b"spazio: interrupted; nothing was written\n")
+    assert target.name not in names(tmp_path)
+
+
+def opened(pipe: Path) -> int | None:
+    """Return a descriptor to write into a pipe; None: it is not read."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+@pytest.mark.slow
+async def test_a_backup_into_a_folder_that_another_user_has_locked_says_so(
+    client: Client, settings: Settings, tmp_path: Path
+) -> None:
+    await stream.ensure(client, settings)
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    answer = await asyncio.to_thread(
+        powerless.run, "backup", str(locked / "b.tar"), environ=all_settings.environment(settings)
+    )
+    assert (answer.returncode, answer.stderr) == (
+        1,
+        f"spazio: {locked}/b.tar.partial: Permission denied; name another place, or become a user who may use it; "
+        "nothing was written\n",
+    )
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from sinks.history import lock, table, view
 from sinks.history.continuity import epoch
 from sinks.history.continuity.gap import EXPIRED, RECREATED, SET_BACK
 from sinks.history.market import publisher
+from sinks.history.upkeep import damage
 from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Window, Writer
 
@@ -70,7 +71,7 @@ async def run(client: Client, live: Live, health: Health) -> None:
         while True:
             try:
                 held.enter_context(lock.exclusive(folder))
-                await _in(pool, view.create, folder)
+                await _in(pool, _create, folder)
                 health.recover("history")
                 break
             except lock.Held as error:
@@ -82,6 +83,15 @@ async def run(client: Client, live: Live, health: Health) -> None:
                 health.degrade("history", _remedy(folder, error))
             await asyncio.sleep(_AGAIN_SECONDS)
         await _serve(client, live, health, pool)
+
+
+def _create(folder: Path) -> None:
+    """Create the views; a damaged file, which keeps DuckDB from that, is set aside first."""
+    try:
+        view.create(folder)
+    except OSError:
+        damage.inspect(folder, frozenset())
+        view.create(folder)
 
 
 async def _serve(client: Client, live: Live, health: Health, pool: ThreadPoolExecutor) -> None:

@@ -16,8 +16,9 @@ from schemas import codec
 from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names, token
-from sinks.history import service, view
+from sinks.history import layout, service, view
 from sinks.history.continuity import gap
+from tests.support.background import background
 from tests.support.processors.telemetry import START, block
 from tests.support.processors.workload import of_each_kind
 
@@ -123,6 +124,22 @@ async def test_a_killed_sink_leaves_no_lock_behind(client: Client, quick: Settin
     await until(quick.history_dir, {"samples": 20, "containers": 0, "pods": 0, "nodes": 0, "podfacts": 0})
     writing.cancel()
     await asyncio.wait({writing})
+
+
+async def test_a_file_that_was_damaged_while_no_sink_ran_is_set_aside_at_the_start(
+    client: Client, quick: Settings
+) -> None:
+    folder = layout.hour_folder(quick.history_dir, "samples", START * 1_000_000)
+    folder.mkdir(parents=True)
+    damaged = folder / str(layout.Name("20260101T000000000001Z", 1, 2))
+    damaged.write_text("nonsense")
+    health = Health()
+    async with background(service.run(client, Live(quick), health)):
+        await client.jetstream().publish(NAMES.node("samples", "n"), codec.encode(block("n", 0)))
+        await until(quick.history_dir, {"samples": 10, "containers": 0, "pods": 0, "nodes": 0, "podfacts": 0})
+        assert health.problems == {}
+    assert damaged.with_name(damaged.name + layout.DAMAGED).read_text() == "nonsense"
+    assert not damaged.exists()
 
 
 async def test_messages_that_expire_before_they_are_read_are_counted_and_show_until_rows_come(

@@ -149,12 +149,16 @@ class _Up:
 
     def _add_service(self, service: Service, replica: int) -> None:
         name = addresses.child(service.name, replica)
-        note = self._folder / "run" / f"{name}.json"
+        note = self._note(name)
         note.unlink(missing_ok=True)
         command = [sys.executable, "-m", "spazio", *service.arguments]
         own = self._notes.get(service.name)
         ready = partial(child.noted, [note, own] if own else [note])
         self._add(Recipe(name, command, ready, partial(self._environ, service.name, replica), nice=service.nice))
+
+    def _note(self, name: str) -> Path:
+        """Return the file in which a child writes its address."""
+        return self._folder / "run" / f"{name}.json"
 
     async def _start_server(self) -> None:
         program, port = server.find(), server.free_port(self._settings.nats.port)
@@ -214,7 +218,10 @@ class _Up:
         self._write_settings()  # the file may have been damaged since
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
         offset = machine.port_offset(name, replica)
-        http = monitor.beside(self._settings.http, offset) if offset else self._settings.http
+        last = child.read(self._note(addresses.child(name, replica))) or ""
+        http = self._settings.http
+        if offset or not http.port:
+            http = monitor.beside(http, offset, last)
         credential = self._access.of(name, self._settings)
         nats = self._nats.model_copy(update={"url": self._url, "credentials": credential})
         process = self._settings.process.model_copy(update={"replica": replica})

@@ -161,11 +161,11 @@ async def noted(notes: Sequence[Path], pid: int) -> str:
     return read(notes[0], pid) or ""
 
 
-def read(note: Path, pid: int) -> str | None:
-    """Return the address in the note of a service with this pid; None: it has not written one."""
+def read(note: Path, pid: int = 0) -> str | None:
+    """Return the address in the note of a service with this pid (0: any); None: it has not written one."""
     with contextlib.suppress(OSError, ValueError):
         content = json.loads(note.read_text())
-        if content.get("pid") == pid:
+        if pid in (0, content.get("pid")):
             return str(content["http"])
     return None
 

@@ -9,6 +9,7 @@ import os
 import platform
 import socket
 import threading
+import urllib.parse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -51,9 +52,15 @@ def check(http: Http) -> None:
         raise unusable(http, error) from error
 
 
-def beside(http: Http, offset: int) -> Http:
-    """Return settings with the port so far behind theirs, or any free one (0) where that is in use."""
-    port = http.port + offset if http.port else 0
+def beside(http: Http, offset: int, last: str = "") -> Http:
+    """Return settings with the port so far behind theirs, or any free one (0) where that is in use.
+
+    Args:
+        http: Settings of all services of a machine.
+        offset: Place of the service among them.
+        last: Address that it had before it ended, which it keeps if any was free (0); empty: it had none.
+    """
+    port = http.port + offset if http.port else urllib.parse.urlsplit(last).port or 0
     beyond = http.model_copy(update={"port": port if port < 65_536 else 0})
     try:
         _try(beyond)

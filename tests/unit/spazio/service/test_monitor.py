@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from bus.health import Health
+from bus.server import free_port
 from schemas.messages.base import RELEASE
 from schemas.sections.bus import Http
 from spazio.service import monitor as monitor_module
@@ -107,3 +108,10 @@ def test_each_service_has_the_port_that_the_documentation_says_unless_it_is_in_u
     assert monitor_module.beside(http, 3).port == http.port + 3
     assert monitor_module.beside(Http(port=0), 3).port == 0
     assert monitor_module.beside(Http(port=65_535), 3).port == 0
+
+
+def test_a_service_that_starts_again_keeps_its_port_unless_somebody_else_has_it() -> None:
+    port = free_port(0)
+    assert monitor_module.beside(Http(port=0), 3, f"http://127.0.0.1:{port}").port == port
+    with socket.create_server(("127.0.0.1", port)):
+        assert monitor_module.beside(Http(port=0), 3, f"http://127.0.0.1:{port}").port == 0

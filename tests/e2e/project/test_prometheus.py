@@ -18,7 +18,7 @@ from spazio.service.composition import machine
 from tests.e2e.pipeline import Up, set_back, until, up
 from tests.e2e.project import trouble
 from tests.e2e.project.trouble import NAMES
-from tests.e2e.project.watched import Watched, ask_extender, publish_as, stopped
+from tests.e2e.project.watched import Watched, ask_extender, ask_slowly, publish_as, stopped
 from tests.support.extender.asking import make_keys
 from tests.support.processors import predicted
 from tests.support.server.prometheus import DASHBOARDS, MISSING, RULES, hurried, prometheus, queries
@@ -35,10 +35,13 @@ QUICK = {
     "estimate-report": "1",
     "cache-expiry": "9",
 }
-# Few nodes are too many, of which a partition may have all, few pods, and few messages of one node.
+PROC = "proc"
+# Few nodes are too many, of which a partition may have all, few pods, few messages of one node, and few that wait.
 LIMITS = {
     "process-nodes-max": "12",
     "process-pods-max": "300",
+    "sample-buffer-blocks": "2",
+    "extender-failure": "open",
     "history-node-messages-per-minute": "240",
 }
 
@@ -46,16 +49,17 @@ LIMITS = {
 def options(folder: Path) -> Iterator[str]:
     """Yield the options of the pipeline; a folder is for its files."""
     make_keys(folder)
+    trouble.make_proc(folder / PROC)
     files = {"dashboard-tls-cert": trouble.CERTIFICATE, "dashboard-tls-key": "server.key"}
     given = {f"{name}-seconds": value for name, value in QUICK.items()} | LIMITS
-    given |= {name: str(folder / file) for name, file in files.items()}
+    given |= {name: str(folder / file) for name, file in (files | {"sample-proc": PROC}).items()}
     for name, value in (given | {"nodes": "2", "extender-port": "0"}).items():
         yield from (f"--{name}", value)
 
 
 def rules() -> str:
-    """Return the rules for a test; a node is silent after ten seconds, and for half a minute."""
-    return hurried(RULES.read_text().replace("[15m]", "[30m]").replace("time() - 60", "time() - 10"), 60)
+    """Return the rules for a test; a node is silent after ten seconds, and for forty."""
+    return hurried(RULES.read_text().replace("[15m]", "[40m]").replace("time() - 60", "time() - 10"), 60)
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +103,9 @@ def test_every_query_of_every_panel_answers(watched: Watched) -> None:
 
 def test_alerts_of_bad_messages_and_of_processes_that_do_not_answer(watched: Watched) -> None:
     pipeline = watched.pipeline
-    watched.clears()
+    watched.server.clears()
     trouble.flood_with_nonsense(pipeline)
-    watched.fires(
+    watched.server.fires(
         lambda: trouble.ask_for_a_pod_with_a_long_name(pipeline),
         SpazioDeadLetters="process refuses messages of kind samples",
         SpazioDeadLettersUnkept="process refuses more messages of kind samples than it keeps",
@@ -109,15 +113,21 @@ def test_alerts_of_bad_messages_and_of_processes_that_do_not_answer(watched: Wat
         SpazioMessagesUnpublishable="extender makes messages that no server takes: subject_too_long",
     )
     with stopped(pipeline.pid("process")):
-        watched.fires(SpazioServiceDown="process at 127.0.0.1:", SpazioNoTelemetry="no node reports")
+        watched.server.fires(SpazioServiceDown="process at 127.0.0.1:", SpazioNoTelemetry="no node reports")
     with stopped(pipeline.pid("nats")):
-        watched.fires(SpazioNatsDisconnected="", SpazioServiceDegraded="")
-    watched.clears()
+        watched.server.fires(
+            lambda: ask_extender(pipeline),
+            SpazioNatsDisconnected="",
+            SpazioServiceDegraded="",
+            SpazioMessagesDropped="agent at 127.0.0.1:",
+            SpazioExtenderUnguaranteed="pods were placed without telemetry or reservation",
+        )
+    watched.server.clears()
 
 
 def test_alerts_of_what_nodes_send_and_of_a_service_that_misses_its_time(watched: Watched) -> None:
     pipeline = watched.pipeline
-    watched.clears()
+    watched.server.clears()
     agent, file = pipeline.pid("agent"), pipeline.folder / "run" / "settings.toml"
     before = file.read_text()
     file.write_text("[estimate]\nchurn_limit_seconds = 'often'\n")
@@ -131,7 +141,9 @@ def test_alerts_of_what_nodes_send_and_of_a_service_that_misses_its_time(watched
         with stopped(agent):
             time.sleep(0.9)
 
-    watched.fires(
+    with trouble.damaged_source(pipeline.folder.parent / PROC):
+        watched.server.fires(misbehave, SpazioSourceFailing="disk")
+    watched.server.fires(
         misbehave,
         SpazioSettingsRefused="process",
         SpazioNodeNameShared="1 node names",
@@ -144,46 +156,80 @@ def test_alerts_of_what_nodes_send_and_of_a_service_that_misses_its_time(watched
         SpazioSamplesMissed="the agent",
     )
     file.write_text(before)
-    watched.clears()
+    watched.server.clears()
 
 
 def test_alerts_of_a_full_cluster_and_of_a_node_that_sends_too_much(watched: Watched) -> None:
     pipeline = watched.pipeline
-    watched.clears()
+    watched.server.clears()
     publish_as(pipeline, "load", *trouble.chatter())
 
     def publish_full() -> None:
         publish_as(pipeline, "process", *trouble.full(time.time_ns() // 1000))
+        ask_slowly(pipeline, seconds=1.2)
 
-    watched.fires(
+    watched.server.fires(
         publish_full,
+        SpazioExtenderSlow="filter takes",
         SpazioHistoryOverQuota="a node sends more rows of samples",
         SpazioClassFull="no more pod of default/web fits",
         SpazioNodesReject="",
     )
     with stopped(pipeline.pid("process")):  # so that this node is the only one
-        watched.fires(publish_full, SpazioClusterFull="no more pod fits on any node")
-    watched.clears()
+        watched.server.fires(publish_full, SpazioClusterFull="no more pod fits on any node")
+    watched.server.clears()
 
 
 def test_alerts_of_what_the_server_and_the_files_lose(watched: Watched, tmp_path: Path) -> None:
     pipeline = watched.pipeline
-    watched.clears()
+    watched.server.clears()
     with trouble.full_checkpoints(pipeline):
         trouble.take_leases(pipeline)
-        watched.fires(SpazioCheckpointsFailing="process", SpazioLeasesLost="process")
+        watched.server.fires(SpazioCheckpointsFailing="process", SpazioLeasesLost="process")
     set_back(pipeline, tmp_path / "copy")
-    watched.fires(SpazioStreamSetBack="", SpazioHistoryGap="the history has a gap in SPAZIO_")
-    watched.clears()
+    watched.server.fires(SpazioStreamSetBack="", SpazioHistoryGap="the history has a gap in SPAZIO_")
+    watched.server.clears()
+
+
+def test_alerts_of_what_happens_again_and_again_and_of_what_is_looked_at_once_a_minute(watched: Watched) -> None:
+    pipeline = watched.pipeline
+    watched.server.clears()
+
+    kills = iter(range(5))
+
+    def lose_the_server() -> None:
+        if next(kills, None) is not None:
+            trouble.kill(pipeline, "nats")
+            until(lambda: pipeline.page("process", "/readyz")[0] == 200, 20, "the processor is connected again")
+        publish_as(pipeline, "process", trouble.prediction(exceeded=0.9))
+
+    with trouble.unreadable_history(pipeline):
+        watched.server.fires(
+            lose_the_server,
+            seconds=120,
+            SpazioNatsUnstable="",
+            SpazioHistoryUpkeepFailing="the history cannot do its upkeep: inspect",
+            SpazioPredictionsExceeded="",
+        )
+    publish_as(pipeline, "process", trouble.prediction(exceeded=0.0))
+    watched.server.clears()
+
+
+def test_an_alert_of_ids_that_somebody_else_has_used(watched: Watched) -> None:
+    watched.server.clears()
+    with trouble.stolen_key(watched.pipeline):
+        trouble.claim_ids(watched.pipeline)
+        watched.server.fires(SpazioMessageIdsClaimed="somebody used message ids of agent at 127.0.0.1:")
+    watched.server.clears()
 
 
 def test_alerts_of_late_numbers_a_silent_node_and_a_damaged_certificate_and_all_clear(watched: Watched) -> None:
     pipeline = watched.pipeline
-    watched.clears()
+    watched.server.clears()
     with trouble.damaged_certificate(pipeline), trouble.silence(pipeline):
-        watched.fires(
+        watched.server.fires(
             SpazioCacheStale="the scheduler cache gets numbers that are",
             SpazioNodeSilent="",
             SpazioCertificateKept="dashboard",
         )
-    watched.clears(besides="")
+    watched.server.clears(besides="")

@@ -2,23 +2,33 @@
 
 import asyncio
 import json
+import os
+import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from nats.aio.client import Client
 
+from bus.publishing.identity import Sealer
 from bus.reading.pin import GROUP
+from schemas import codec
 from schemas.messages.base import Message
+from schemas.messages.prediction import Accuracy
 from schemas.messages.telemetry import SampleBlock
 from schemas.subject import Names
-from tests.e2e.pipeline import Up
+from sinks.history import layout
+from sinks.history.layout import Name
+from tests.e2e.pipeline import Up, again, until
 from tests.e2e.project.watched import acting_as, ask_extender, publish_as, stopped
 from tests.support.extender.placement import node, report
 from tests.support.processors import predicted, telemetry
 
 NAMES = Names()
 CERTIFICATE = "server.pem"
+DISKS = "diskstats"
 _REPORTED_SECONDS, _LATE_SECONDS = 2.0, 5.3  # a number comes each second; one is late after five, and absent after nine
 _RIGHT = 4  # seconds in which the clock that is set back is right
 _CROWD = 400  # pods of one node, more than those of which there are statistics
@@ -131,6 +141,88 @@ def take_leases(pipeline: Up) -> None:
                 await client.request(verb, json.dumps({"group": GROUP}).encode(), timeout=5)
 
     acting_as(pipeline, "admin", take)
+
+
+def make_proc(folder: Path) -> None:
+    """Make a folder that shows what /proc shows of the machine, of which one file can be damaged."""
+    folder.mkdir()
+    for path in Path("/proc").iterdir():
+        if path.name != DISKS and not path.name.isdecimal():
+            (folder / path.name).symlink_to(path)
+    (folder / DISKS).write_bytes(Path("/proc", DISKS).read_bytes())
+
+
+@contextmanager
+def damaged_source(folder: Path) -> Iterator[None]:
+    """Damage that file for the length of a block."""
+    file = folder / DISKS
+    before = file.read_text()
+    file.write_text("nonsense")
+    try:
+        yield
+    finally:
+        file.write_text(before)
+
+
+@contextmanager
+def unreadable_history(pipeline: Up) -> Iterator[None]:
+    """Put a file that cannot be read into the history for the length of a block.
+
+    A sink looks for such files a minute after its start, so it starts again before it comes.
+    """
+    kill(pipeline, "history")
+    until(lambda: pipeline.page("history", "/readyz")[0] == 200, 30, "the history is written again")
+    two_hours_ago = time.time_ns() // 1000 - 2 * layout.HOUR_US
+    folder = layout.hour_folder(pipeline.folder / "history", "samples", two_hours_ago)
+    folder.mkdir(parents=True)
+    unreadable = folder / str(Name("20260101T000000000001Z", 1, 2))
+    unreadable.symlink_to("nowhere")
+    try:
+        yield
+    finally:
+        unreadable.unlink()
+
+
+def kill(pipeline: Up, name: str) -> None:
+    """Kill a child, and wait until it runs again."""
+    old = pipeline.pid(name)
+    os.kill(old, signal.SIGKILL)
+    until(lambda: again(pipeline, name, old), 20, f"{name} again")
+
+
+@contextmanager
+def stolen_key(pipeline: Up) -> Iterator[None]:
+    """Let the agent make a new key for its message ids, which others may have; afterwards it starts again."""
+    (pipeline.folder / "run" / "ids.key").unlink()
+    kill(pipeline, "agent")
+    try:
+        yield
+    finally:
+        kill(pipeline, "agent")
+
+
+def claim_ids(pipeline: Up) -> None:
+    """Publish messages under the ids that the next blocks of this machine will have."""
+    subject = NAMES.node("samples", socket.gethostname())
+
+    async def claim(client: Client) -> None:
+        subscription = await client.subscribe(subject)
+        newest = SampleBlock.model_validate_json((await subscription.next_msg(20)).data)
+        sealer = Sealer((pipeline.folder / "run" / "ids.key").read_bytes())
+        for ahead in range(2, 6):
+            identity = f"samples:{newest.node}:{newest.boot}:{newest.seq + ahead}".encode()
+            payload = codec.encode(telemetry.block("thief", _now(), seq=ahead))
+            headers = {"Nats-Msg-Id": sealer.seal(identity)}
+            await client.jetstream().publish(NAMES.node("samples", "thief"), payload, headers=headers)
+
+    acting_as(pipeline, "admin", claim)
+
+
+def prediction(exceeded: float) -> tuple[str, Message]:
+    """Return a prediction of a model that usage has exceeded in such a share of the times."""
+    accuracy = {"calibrated": Accuracy(violations=exceeded, severity=0.1, savings=0.3, settled=1000)}
+    at_us = time.time_ns() // 1000
+    return NAMES.node("prediction", "n"), predicted.prediction(node="n", at_us=at_us, accuracy=accuracy)
 
 
 @contextmanager

@@ -1,11 +1,13 @@
 """A running pipeline beside the Prometheus that reads it, and how tests act on it."""
 
 import asyncio
+import http.client
 import json
 import os
 import signal
 import socket
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +24,6 @@ from tests.support.server.prometheus import Prometheus
 
 Value = TypeVar("Value")
 
-LASTING = "SpazioNodeSilent"  # a node that was there is silent for as long as it stays away
-
 
 class Watched(NamedTuple):
     """A pipeline and the Prometheus that reads it."""
@@ -31,38 +31,33 @@ class Watched(NamedTuple):
     pipeline: Up
     server: Prometheus
 
-    def fires(self, meanwhile: Callable[[], None] = lambda: None, **summaries: str) -> None:
-        """Wait until each of some alerts has fired, with a summary that begins so; something goes on meanwhile."""
-        left = dict(summaries)
 
-        def all_have() -> bool:
-            meanwhile()
-            for name, summary in self.server.firing():
-                if name in left and summary.startswith(left[name]):
-                    del left[name]
-            return not left
-
-        deadline = time.monotonic() + 60
-        while not all_have() and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert not left, left
-
-    def clears(self, *, besides: str = LASTING) -> None:
-        """Wait until nothing else fires; what fell behind has time to be well again."""
-        deadline = time.monotonic() + 90
-        while (left := [each for each in self.server.firing() if each[0] != besides]) and time.monotonic() < deadline:
-            time.sleep(0.5)
-        assert not left, left
-
-
-def ask_extender(pipeline: Up, node: str = "", name: str = "p", namespace: str = "default") -> None:
-    """Ask where a pod may go, which has this node alone; default: this machine."""
-    pod = asked(name)
+def question(node: str = "", name: str = "p", namespace: str = "default", **fields: str) -> bytes:
+    """Return what a scheduler asks of a pod, which has this node alone; default: this machine."""
+    pod = asked(name, **fields)
     pod["metadata"]["namespace"] = namespace
-    question = {"Pod": pod, "Nodes": None, "NodeNames": [node or socket.gethostname()]}
+    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": [node or socket.gethostname()]}).encode()
+
+
+def ask_extender(pipeline: Up, **fields: str) -> None:
+    """Ask where a pod may go; for its fields see `question`."""
+    body = question(**fields)
     for verb in ("filter", "prioritize"):
-        request = urllib.request.Request(f"{pipeline.addresses['extender']}/{verb}", json.dumps(question).encode())
+        request = urllib.request.Request(f"{pipeline.addresses['extender']}/{verb}", body)
         urllib.request.urlopen(request, timeout=10).close()
+
+
+def ask_slowly(pipeline: Up, seconds: float) -> None:
+    """Ask where a pod may go, and send the question only so long after its header."""
+    address, body = urllib.parse.urlsplit(pipeline.addresses["extender"]), question()
+    connection = http.client.HTTPConnection(address.netloc, timeout=10)
+    connection.putrequest("POST", f"{address.path}/filter")
+    connection.putheader("Content-Length", str(len(body)))
+    connection.endheaders()
+    time.sleep(seconds)
+    connection.send(body)
+    assert connection.getresponse().status == 200
+    connection.close()
 
 
 def acting_as(pipeline: Up, name: str, work: Callable[[Client], Awaitable[Value]]) -> Value:
@@ -71,7 +66,9 @@ def acting_as(pipeline: Up, name: str, work: Callable[[Client], Awaitable[Value]
     async def act() -> Value:
         credential = pipeline.folder / "credentials" / "roles" / f"{name}.creds"
         url = pipeline.addresses["nats"]
-        client = await nats.connect(url, user_credentials=str(credential), inbox_prefix=f"{role.INBOX}_{name}")
+        client = await nats.connect(
+            url, user_credentials=str(credential), inbox_prefix=f"{role.INBOX}_{name}", allow_reconnect=False
+        )
         try:
             return await work(client)
         finally:

@@ -10,7 +10,7 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ DASHBOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
 MISSING = (
     "" if shutil.which("prometheus") and shutil.which("promtool") else "prometheus (Debian package) is not installed"
 )
+
+LASTING = "SpazioNodeSilent"  # a node that was there is silent for as long as it stays away
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -73,6 +75,31 @@ class Prometheus:
         """Return name and summary of each alert that fires."""
         firing = [each for each in self.ask("alerts")["alerts"] if each["state"] == "firing"]
         return [(each["labels"]["alertname"], each["annotations"]["summary"]) for each in firing]
+
+    def fires(self, meanwhile: Callable[[], None] = lambda: None, *, seconds: float = 60, **summaries: str) -> None:
+        """Wait until each of some alerts has fired, with a summary that begins so; something goes on meanwhile."""
+        left = dict(summaries)
+
+        def all_have() -> bool:
+            meanwhile()
+            for name, summary in self.firing():
+                if name in left and summary.startswith(left[name]):
+                    del left[name]
+            return not left
+
+        deadline = time.monotonic() + seconds
+        while not all_have() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not left, left
+
+    def clears(self, *names: str, besides: str = LASTING) -> None:
+        """Wait until none of these alerts fires, or without names, nothing else; what fell behind has time for that."""
+        deadline = time.monotonic() + 90
+        while (
+            left := [each for each in self.firing() if each[0] in names or (not names and each[0] != besides)]
+        ) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        assert not left, left
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from sinks.extender import service
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.output.floor import scaler
 from tests.e2e.kubernetes.output.writing import MANIFESTS, SCALERS, documents, install, until
-from tests.e2e.kubernetes.rights.test_rbac import kubeconfig
+from tests.e2e.kubernetes.rights.rules import kubeconfig
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ from schemas.sections.measurement import Kube
 from spazio.governing import evictor
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
 from tests.e2e.kubernetes.output.writing import documents, install, path_of, put, until
+from tests.e2e.kubernetes.rights.rules import kubeconfig
 from tests.e2e.kubernetes.rights.test_admission import create
-from tests.e2e.kubernetes.rights.test_rbac import kubeconfig
 from tests.unit.spazio.governing.test_governor import facts
 
 pytestmark = pytest.mark.slow

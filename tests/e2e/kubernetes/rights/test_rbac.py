@@ -1,11 +1,7 @@
 """Each component works with the rights that deploy/kubernetes gives it, and with none less."""
 
 import asyncio
-import copy
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 from nats.aio.client import Client
@@ -16,7 +12,7 @@ from schemas.sections.measurement import Kube
 from schemas.settings import Settings
 from sinks.extender import service
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
-from tests.e2e.kubernetes.output.floor import asking, scaler
+from tests.e2e.kubernetes.output.floor import asking
 from tests.e2e.kubernetes.output.test_output_full import MARKING, full, kept, lacking_room
 from tests.e2e.kubernetes.output.test_output_nodes import lending
 from tests.e2e.kubernetes.output.writing import (
@@ -24,127 +20,23 @@ from tests.e2e.kubernetes.output.writing import (
     SCALERS,
     configured,
     documents,
-    install,
-    path_of,
     publish,
-    put,
     until,
     writing,
+)
+from tests.e2e.kubernetes.rights.rules import (
+    MANIFESTS,
+    Rule,
+    account_of,
+    kubeconfig,
+    lacking,
+    named,
+    roles,
+    rules,
 )
 from tests.e2e.kubernetes.watch.watching import Watch
 
 pytestmark = pytest.mark.slow
-
-MANIFESTS = ("rbac.yaml", "optional/rbac-bind.yaml", "optional/rbac-full.yaml")
-ROLES = ("ClusterRole", "Role")
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/spazio/leases/spazio-full"
-SPACE = "spazio"
-
-
-class Rule(NamedTuple):
-    """One verb on one resource, of objects of this name; empty: of all objects."""
-
-    role: tuple[str, str]
-    group: str
-    resource: str
-    verb: str
-    name: str = ""
-
-
-def roles() -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the roles by kind and name."""
-    things = [thing for name in MANIFESTS for thing in documents(name)]
-    return {(thing["kind"], thing["metadata"]["name"]): thing for thing in things if thing["kind"] in ROLES}
-
-
-def rules() -> list[Rule]:
-    return [
-        Rule(key, group, resource, verb, name)
-        for key, role in roles().items()
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-        for name in rule.get("resourceNames", ("",))
-    ]
-
-
-def without(lacking: Rule) -> dict[str, Any]:
-    """Return a role that lacks one rule."""
-    role = copy.deepcopy(roles()[lacking.role])
-    role["rules"] = [
-        {"apiGroups": [rule.group], "resources": [rule.resource], "verbs": [rule.verb]}
-        | ({"resourceNames": [rule.name]} if rule.name else {})
-        for rule in rules()
-        if rule.role == lacking.role and rule != lacking
-    ]
-    return role
-
-
-@pytest.fixture
-async def cluster(shared: ControlPlane) -> AsyncIterator[Kubectl]:
-    """A cluster with everything installed, a node, a pod and an autoscaler, and nothing written to them."""
-    async with Kubectl(shared) as kubectl:
-        # With the policies of admission: what they leave of each right must suffice.
-        await install(kubectl, "namespace.yaml", "crd.yaml", "admission.yaml", *MANIFESTS)
-        await kubectl.node("n1", labels={"by": "kubelet"})
-        await kubectl.pod("p1")
-        await scaler(kubectl, spazio_floor="true")
-        yield kubectl
-        for path in (f"{METRICS}/n1", f"{SCALERS}/web", "/api/v1/nodes/n1", LEASE):
-            await kubectl.call("DELETE", path)
-        await kubectl.delete("p1")
-
-
-async def kubeconfig(plane: ControlPlane, kubectl: Kubectl, account: str, space: str = SPACE) -> Path:
-    """Return a kubeconfig with a token of a ServiceAccount, as a pod of it has one."""
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    path = f"/api/v1/namespaces/{space}/serviceaccounts/{account}/token"
-    token = (await kubectl.call("POST", path, request))["status"]["token"]
-    written = plane.kubeconfig(token="account")
-    written.write_text(written.read_text().replace('"account"', f'"{token}"'))
-    return written
-
-
-async def allowed(kubectl: Kubectl, rule: Rule, account: str) -> bool:
-    """Tell whether the API server has taken notice of a role."""
-    resource, _, part = rule.resource.partition("/")
-    asked = {"verb": rule.verb, "group": rule.group, "resource": resource, "subresource": part, "name": rule.name}
-    if rule.role[0] == "Role":
-        asked["namespace"] = SPACE
-    user = f"system:serviceaccount:{SPACE}:{account}"
-    spec = {"user": user, "groups": ["system:authenticated"], "resourceAttributes": asked}
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-    answered = await kubectl.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-    return bool(answered["status"]["allowed"])
-
-
-@asynccontextmanager
-async def lacking(kubectl: Kubectl, rule: Rule, account: str) -> AsyncIterator[None]:
-    """Take a rule away for the length of a block."""
-
-    async def gone() -> bool:
-        return not await allowed(kubectl, rule, account)
-
-    async def back() -> bool:
-        return await allowed(kubectl, rule, account)
-
-    role = without(rule)
-    await kubectl.call("PUT", path_of(role), role)
-    await until(gone)
-    try:
-        yield
-    finally:
-        await put(kubectl, roles()[rule.role])
-        await until(back)
-
-
-def account_of(role: str) -> str:
-    return role.removesuffix("-bind").removesuffix("-full")
-
-
-def named(rule: Rule) -> str:
-    return f"{rule.resource}.{rule.group}" if rule.group else rule.resource
 
 
 async def requeue(plane: ControlPlane, kubectl: Kubectl) -> None:

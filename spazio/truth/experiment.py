@@ -134,7 +134,7 @@ class Experiment:
             if fast and count == counts[-1] and added < _MOST_ADDED:
                 added += 1
                 counts.append(count + max(1, count - (counts[-2] if len(counts) > 1 else 0)))
-        if family.endless and steps[0].pods == 1:
+        if family.again and family.endless and steps[0].pods == 1:
             await self._end(counted[:-1])
             await self._correct(steps, counted[-1])
 

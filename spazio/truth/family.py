@@ -1,7 +1,7 @@
 """The workload families of the experiment: programs, numbers of pods, and the limiting resource."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 GIB = 1 << 30
 TIMED = ("serve", "think", "spike")  # programs that know how long their work takes alone
@@ -21,6 +21,7 @@ class Family:
         beside: Programs of pods that run during all steps, and are not counted.
         replaced_seconds: Interval at which a pod is replaced by a new one; 0: never.
         size: Bytes that a pod finally holds, where memory limits.
+        again: Whether a pod that works without a pause is measured alone once more after the steps.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Family:
     beside: Sequence[Sequence[str]] = ()
     replaced_seconds: float = 0.0
     size: int = 0
+    again: bool = True
 
     @property
     def endless(self) -> bool:
@@ -75,7 +77,7 @@ def families(cpus: int, memory_bytes: int, *, quick: bool) -> tuple[Family, ...]
         before={"held": (hold, 3 if quick else 6)},
     )
     if quick:
-        return burner, service, memory, changed
+        return tuple(replace(each, again=False) for each in (burner, service, memory, changed))
     constant = ("--form", "constant")
     return (
         burner,

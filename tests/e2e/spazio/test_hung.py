@@ -14,6 +14,7 @@ from tests.e2e.pipeline import until, up
 @pytest.mark.slow
 def test_a_stopped_service_and_a_stopped_server_are_restarted_and_counted(tmp_path: Path) -> None:
     with up(tmp_path / "data", SPAZIO_HTTP_HUNG_SECONDS="2", SPAZIO_NATS_PROBE_SECONDS="0.5") as running:
+        page = until(lambda: running.addresses["services"].get("process"), 10, "the processor's page")
         for name in ("process", "nats"):
             old = until(lambda name=name: running.pid(name), 10, f"{name} runs")  # type: ignore[misc] # a default of a lambda
             os.kill(old, signal.SIGSTOP)
@@ -21,6 +22,7 @@ def test_a_stopped_service_and_a_stopped_server_are_restarted_and_counted(tmp_pa
             assert running.addresses["hung"][name] == 1
         for name in machine.NAMES:
             until(lambda name=name: running.page(name, "/healthz")[0] == 200, 30, f"{name} is well")  # type: ignore[misc]
+        assert running.addresses["services"]["process"] == page  # so Prometheus sees a restart, and no other instance
         document = json.loads(running.run("doctor", "--json").stdout)
         (pipeline,) = [each for each in document if each["name"] == "pipeline"]
         assert "because they hung: " in pipeline["found"]

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from spazio.simulation import engine, outcome
 from spazio.simulation.outcome import Interval
 from spazio.simulation.scenario import Scenario
+from spazio.simulation.workers import workers
 
 FOLDER = Path("build/evaluation")
 _ROOT = Path(__file__).parents[2]
@@ -85,18 +86,14 @@ def _run_all(missing: Mapping[str, Run], total: int, processes: int | None) -> I
     if not missing:
         return
     with (
-        ProcessPoolExecutor(processes) as pool,
+        workers(processes) as pool,
         Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar,
     ):
         task = bar.add_task("simulated runs", total=total, completed=total - len(missing))
         pending = {pool.submit(_figures, run): key for key, run in missing.items()}
-        try:
-            for done in as_completed(pending):
-                yield pending[done], done.result()
-                bar.advance(task)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for done in as_completed(pending):
+            yield pending[done], done.result()
+            bar.advance(task)
 
 
 def _figures(run: Run) -> Figures:

@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -17,6 +16,7 @@ from spazio.export import file
 from spazio.simulation import engine, outcome, scenario
 from spazio.simulation.outcome import Interval
 from spazio.simulation.scenario import Scenario, Unreadable
+from spazio.simulation.workers import workers
 from spazio.terminal import clean
 
 Results = Mapping[str, Sequence[Mapping[str, float]]]
@@ -76,17 +76,12 @@ def compare(wanted: Scenario, names: Sequence[str], seeds: Sequence[int]) -> Res
     work = [(name, seed) for name in names for seed in seeds]
     results: dict[str, list[Mapping[str, float]]] = {name: [] for name in names}
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    with ProcessPoolExecutor() as pool, Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+    with workers() as pool, Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task(wanted.name, total=len(work))
         pending = [pool.submit(_figures, wanted, name, seed) for name, seed in work]
-        try:
-            for (name, _), figures in zip(work, pending, strict=True):
-                results[name].append(figures.result())
-                bar.advance(task)
-        except BaseException:
-            for each in pending:
-                each.cancel()
-            raise
+        for (name, _), figures in zip(work, pending, strict=True):
+            results[name].append(figures.result())
+            bar.advance(task)
     return results
 
 

@@ -22,6 +22,7 @@ import nats
 import nats.js.errors
 
 from schemas.subject import token
+from tests.support.server.program import stopped
 
 Value = TypeVar("Value")
 
@@ -184,14 +185,12 @@ def again(running: Up, name: str, old: int) -> bool:
 def set_back(running: Up, copy: Path) -> None:
     """Have the server come back with its storage as it was some seconds before, as after a loss of power."""
     storage, server = running.folder / "nats" / "jetstream", running.pid("nats")
-    shutil.copytree(storage, copy)
+    with stopped(server):  # it makes files and removes them
+        shutil.copytree(storage, copy)
     time.sleep(3)  # real seconds of blocks, which are then lost
-    running.process.send_signal(signal.SIGSTOP)  # so that it starts the server only when the storage is back
-    try:
+    with stopped(running.process.pid):  # so that it starts the server only when the storage is back
         os.kill(server, signal.SIGKILL)
         until(lambda: not alive(server), 5, "the server is dead")
         shutil.rmtree(storage)
         shutil.copytree(copy, storage)
-    finally:
-        running.process.send_signal(signal.SIGCONT)
     until(partial(again, running, "nats", server), 15, "nats again")

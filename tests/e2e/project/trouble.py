@@ -22,9 +22,10 @@ from schemas.subject import Names
 from sinks.history import layout
 from sinks.history.layout import Name
 from tests.e2e.pipeline import Up, again, until
-from tests.e2e.project.watched import acting_as, ask_extender, publish_as, stopped
+from tests.e2e.project.watched import acting_as, ask_extender, publish_as
 from tests.support.extender.placement import node, report
 from tests.support.processors import predicted, telemetry
+from tests.support.server.program import stopped
 
 NAMES = Names()
 CERTIFICATE = "server.pem"

@@ -3,14 +3,11 @@
 import asyncio
 import http.client
 import json
-import os
-import signal
 import socket
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
 import nats
@@ -85,13 +82,3 @@ def publish_as(pipeline: Up, name: str, *messages: tuple[str, Message]) -> None:
             await client.jetstream().publish(subject, codec.encode(message))
 
     acting_as(pipeline, name, publish)
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """Stop a process for the length of a block."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)

@@ -9,6 +9,7 @@ from nats.aio.client import Client
 from nats.js.errors import ServiceUnavailableError
 
 from tests.support.server.natsd import Natsd
+from tests.support.server.program import stopped
 
 _WRITTEN_SECONDS = 0.3  # after which the server has handed to the kernel what it has acknowledged
 
@@ -24,7 +25,9 @@ class Power:
         """Remember what is stored now."""
         await asyncio.sleep(_WRITTEN_SECONDS)
         shutil.rmtree(self._copy, ignore_errors=True)
-        shutil.copytree(self._storage, self._copy)
+        assert self._server.process is not None
+        with stopped(self._server.process.pid):  # it makes files and removes them
+            shutil.copytree(self._storage, self._copy)
 
     def lose(self) -> None:
         """Kill the server and start it with what was remembered."""

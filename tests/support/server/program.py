@@ -1,15 +1,27 @@
 """A program with a log beside it, for tests: started as a user starts it, stopped in every way, started again."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 SPAZIO = (sys.executable, "-m", "spazio")
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process for the length of a block; whoever runs it may kill it meanwhile, as one that is hung."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 class Program:

@@ -1,4 +1,4 @@
-"""Processes for runs that take minutes: one to a CPU, and they end with whoever waits for them."""
+"""Processes for runs that take minutes: one to a CPU, and they end with the process that waits for them."""
 
 import multiprocessing
 import os

@@ -15,7 +15,7 @@ SPAZIO = (sys.executable, "-m", "spazio")
 
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Stop a process for the length of a block; whoever runs it may kill it meanwhile, as one that is hung."""
+    """Stop a process for the length of a block; `spazio up` may kill it meanwhile, as one that is hung."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield

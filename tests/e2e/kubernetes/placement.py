@@ -12,6 +12,7 @@ others that hold memory, and a fifth ends after twenty seconds.
 
 import argparse
 import asyncio
+import math
 import signal
 import statistics
 import sys
@@ -31,7 +32,7 @@ from tests.e2e.kubernetes.scheduling.observer import Observer, now_us, observing
 
 _BURST_SECONDS = 3.0
 _STORIES = 3
-_DOWN_SECONDS = 3.0
+DOWN_SECONDS = 3.0  # for which a killed extender stays dead
 _QUIET_SECONDS = 60.0
 
 
@@ -127,7 +128,6 @@ def judged(observer: Observer, until_us: int) -> dict[str, Any]:
     waits = [(pod.bound_us - pod.created_us) / 1e6 for pod in bound]
     queued = [(pod.asked_us - pod.created_us) / 1e6 for pod in bound if pod.asked_us < verdict.NEVER]
     first, last = min((pod.bound_us for pod in bound), default=0), max((pod.bound_us for pod in bound), default=1)
-    idle = verdict.idle_waits(record, until_us)
     seconds = [each.seconds for each in observer.decisions]
     return {
         "placed": len(bound),
@@ -140,7 +140,8 @@ def judged(observer: Observer, until_us: int) -> dict[str, Any]:
         "stories": [verdict.story(record, each) for each in (result + beyond)[:_STORIES]],
         "most_on_a_node": verdict.most_at_once(record),
         "open_at_end": {name: verdict.open_room(record, until_us, name) for name in record.takes},
-        "waited_by_open_room_seconds": max(idle.values(), default=0.0),
+        "waited_by_open_room_seconds": max(verdict.waits(record, until_us).values(), default=0.0),
+        "with_the_scheduler_s_queue": max(verdict.waits(record, until_us, math.inf).values(), default=0.0),
         "queue_seconds_p99": round(verdict.quantile(queued, 0.99), 2),
         "bind_seconds_p50": round(statistics.median(observer.seconds or [0.0]), 3),
         "bind_seconds_max": round(max(observer.seconds, default=0.0), 3),
@@ -174,7 +175,7 @@ async def _disturb(running: Lab, variant: str) -> None:
         for service in running.extenders:
             await asyncio.sleep(_BURST_SECONDS * 3)
             service.kill()
-            await asyncio.sleep(_DOWN_SECONDS)
+            await asyncio.sleep(DOWN_SECONDS)
             service.start()
     elif variant == "silence":
         await asyncio.sleep(_BURST_SECONDS * 3)

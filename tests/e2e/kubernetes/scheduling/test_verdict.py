@@ -1,5 +1,7 @@
 """The judge of placements: it finds what it is to find, and nothing else. Times are seconds here."""
 
+import math
+
 from tests.e2e.kubernetes.scheduling import verdict
 from tests.e2e.kubernetes.scheduling.verdict import NEVER, Pod, Record, Report
 
@@ -69,8 +71,16 @@ def test_room_is_open_while_surely_nothing_is_on_its_way_to_it() -> None:
 
 def test_how_long_on_end_pods_wait_by_open_room_is_reported() -> None:
     made = record([report(1, 1.5), report(4, 0.0), report(6, 1.5)], pod("a", -1))
-    assert verdict.idle_waits(made, us(8)) == {"a": 3.0}
-    assert verdict.idle_waits(record([report(1, 0.5)], pod("a", -1)), us(8)) == {}
+    assert verdict.waits(made, us(8)) == {"a": 3.0}
+    assert verdict.waits(record([report(1, 0.5)], pod("a", -1)), us(8)) == {}
+
+
+def test_seconds_in_which_the_scheduler_binds_others_do_not_count() -> None:
+    others = [pod(f"p{number}", 2 + number / 100) for number in range(30)]
+    made = record([report(1, 40.5)], pod("a", -1), *others)
+    assert verdict.waits(made, us(6))["a"] == 4.0
+    assert verdict.waits(made, us(6), math.inf)["a"] == 5.0
+    assert verdict.waits(made, us(6), 31)["a"] == 5.0
 
 
 def test_the_most_pods_that_a_node_had_at_once_leave_out_those_that_ended_before() -> None:
@@ -113,4 +123,4 @@ def test_room_is_that_of_the_class_that_asks_and_pods_of_others_take_as_much_of_
 def test_who_waits_is_judged_by_the_room_of_its_own_class() -> None:
     messages = report(1, 3.0)._replace(classes={"batch": (0.5, 0.2), "small": (20.0, 18.5)})
     made = mixed([messages], of("small", pod("s", -1)), of("batch", pod("b", -1)))
-    assert verdict.idle_waits(made, us(5)).keys() == {"s"}
+    assert verdict.waits(made, us(5)).keys() == {"s"}

@@ -21,7 +21,9 @@ _IN_FORCE_US = 500_000  # a report is known to the decider within it
 _SILENT_US = 30_000_000
 _STORY_US = 6_000_000
 _STEP_US = 500_000
+_SECOND_US = 1_000_000
 _LEAST = 1e-9
+_SERVING = 10  # pods bound in a second: the scheduler is at work, and others stand in its queue
 
 
 class Report(NamedTuple):
@@ -185,11 +187,17 @@ def open_room(record: Record, at_us: int, workload: str = "") -> int:
     return total
 
 
-def idle_waits(record: Record, until_us: int) -> dict[str, float]:
+def waits(record: Record, until_us: int, serving: float = _SERVING) -> dict[str, float]:
     """Return by UID for how many seconds on end each pod waited at the longest while a place stood open for it.
 
     A pod waits from when it was first asked about. Before that it stands in the scheduler's queue, which is as fast as
-    the scheduler is; `asked_us` minus `created_us` says how long.
+    the scheduler is; `asked_us` minus `created_us` says how long. It stands there again once it was refused, behind
+    those that were added meanwhile: after an outage hundreds. So seconds in which the scheduler binds pods do not count.
+
+    Args:
+        record: What was seen.
+        until_us: The end.
+        serving: Pods bound in a second for which the scheduler is at work; infinite: all seconds count.
     """
     longest: dict[str, float] = {}
     if not record.pods:
@@ -197,9 +205,11 @@ def idle_waits(record: Record, until_us: int) -> dict[str, float]:
     running: dict[str, int] = {}
     start = min(pod.created_us for pod in record.pods.values())
     for at_us in range(start, until_us, _STEP_US):
+        bound = sum(at_us - _SECOND_US < pod.bound_us <= at_us for pod in record.pods.values())
+        step_us = 0 if bound >= serving else _STEP_US
         waiting = [pod for pod in record.pods.values() if pod.asked_us <= at_us < min(pod.bound_us, pod.ended_us)]
         stands_open = {each for each in {pod.workload for pod in waiting} if open_room(record, at_us, each) > 0}
-        still = {pod.uid: running.get(pod.uid, 0) + _STEP_US for pod in waiting if pod.workload in stands_open}
+        still = {pod.uid: running.get(pod.uid, 0) + step_us for pod in waiting if pod.workload in stands_open}
         for uid, waited in still.items():
             longest[uid] = max(longest.get(uid, 0.0), waited / 1e6)
         running = still

@@ -192,7 +192,7 @@ def waits(record: Record, until_us: int, serving: float = _SERVING) -> dict[str,
 
     A pod waits from when it was first asked about. Before that it stands in the scheduler's queue, which is as fast as
     the scheduler is; `asked_us` minus `created_us` says how long. It stands there again once it was refused, behind
-    those that were added meanwhile: after an outage hundreds. So seconds in which the scheduler binds pods do not count.
+    those that were added meanwhile: after an outage hundreds. Seconds in which it binds pods do not count.
 
     Args:
         record: What was seen.

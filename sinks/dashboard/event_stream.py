@@ -1,4 +1,4 @@
-"""Streams of events to open pages: bounded in number, and ended when a page is closed."""
+"""Streams of events to open pages: bounded in number, and ended when a page is closed or does not read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -7,8 +7,11 @@ from contextlib import aclosing
 from aiohttp import web
 from prometheus_client import Gauge
 
+from sinks.serving.connection import CUT
+
 _PING_SECONDS = 2.0  # a page takes 8 s of silence for a lost server (static/base/stream.js)
 _LOOK_SECONDS = 1.0  # for whether the page is still there
+_READ_SECONDS = 30.0  # for which a page may read nothing while there is something to read
 _PING = b"event: ping\ndata: {}\n\n"  # no comment, which scripts cannot see
 
 VIEWERS = Gauge("spazio_dashboard_viewers", "open event streams of pages")
@@ -73,16 +76,28 @@ async def _pass_on(events: AsyncIterator[bytes], request: web.Request, response:
             done, _ = await asyncio.wait({coming}, timeout=_LOOK_SECONDS)
             if not done:
                 if now() - written > _PING_SECONDS:
-                    await response.write(_PING)
+                    await _write(_PING, request, response)
                     written = now()
                 continue
             try:
                 event = coming.result()
             except StopAsyncIteration:
                 return
-            await response.write(event)
+            await _write(event, request, response)
             written = now()
             coming = asyncio.ensure_future(anext(events))
     finally:
         coming.cancel()
         await asyncio.wait({coming})
+
+
+async def _write(event: bytes, request: web.Request, response: web.StreamResponse) -> None:
+    """Write an event, or close the connection of a client that does not read: it would keep a place for ever."""
+    try:
+        async with asyncio.timeout(_READ_SECONDS):
+            await response.write(event)
+    except TimeoutError as error:
+        if request.transport is not None:
+            request.transport.abort()
+        CUT.labels("slow").inc()
+        raise ConnectionError("the client does not read") from error

@@ -1,16 +1,33 @@
 """Event streams of pages, in a real server and client."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
+import yarl
 from aiohttp import web
 
 from sinks.dashboard import event_stream
 from sinks.dashboard.event_stream import EventStreams
 
 _HANGING_SECONDS = 30.0
+
+
+async def serving(streams: EventStreams, events: Callable[[], AsyncIterator[bytes]]) -> tuple[web.AppRunner, yarl.URL]:
+    """Start a server that sends events to everybody; returns it and its address."""
+
+    async def follow(request: web.Request) -> web.StreamResponse:
+        return await streams.send(request, events())
+
+    app = web.Application()
+    app.router.add_get("/", follow)
+    app.on_shutdown.append(streams.close)
+    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2 * _HANGING_SECONDS)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0]
+    return runner, yarl.URL.build(scheme="http", host=host, port=port)
 
 
 async def test_a_stream_without_events_sends_pings_that_scripts_can_see(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,21 +39,36 @@ async def test_a_stream_without_events_sends_pings_that_scripts_can_see(monkeypa
         await asyncio.Event().wait()
         yield b""
 
-    async def follow(request: web.Request) -> web.StreamResponse:
-        return await streams.send(request, silence())
-
-    app = web.Application()
-    app.router.add_get("/", follow)
-    app.on_shutdown.append(streams.close)
-    runner = web.AppRunner(app, handle_signals=False)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0]
+    runner, address = await serving(streams, silence)
     try:
-        async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/") as page:
+        async with aiohttp.ClientSession() as session, session.get(address) as page:
             async with asyncio.timeout(_HANGING_SECONDS):
                 for _ in range(2):
                     await page.content.readuntil(b"event: ping\ndata: {}\n\n")
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_client_that_reads_nothing_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "_READ_SECONDS", 0.2)
+    streams, ended = EventStreams(1, {}), asyncio.Event()
+
+    async def flood() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield bytes(1 << 20)
+        finally:
+            ended.set()
+
+    runner, address = await serving(streams, flood)
+    try:
+        _, writer = await asyncio.open_connection(address.host, address.port, limit=1)
+        writer.write(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        async with asyncio.timeout(_HANGING_SECONDS):
+            await ended.wait()
+            while streams.refusal is not None:  # noqa: ASYNC110 # it has no event
+                await asyncio.sleep(0.01)
+        writer.close()
     finally:
         await runner.cleanup()
 
@@ -51,17 +83,8 @@ async def test_a_server_that_ends_waits_for_no_page_that_stays_open() -> None:
         finally:
             ended.set()
 
-    async def follow(request: web.Request) -> web.StreamResponse:
-        return await streams.send(request, events())
-
-    app = web.Application()
-    app.router.add_get("/", follow)
-    app.on_shutdown.append(streams.close)
-    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2 * _HANGING_SECONDS)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0]
-    async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/") as page:
+    runner, address = await serving(streams, events)
+    async with aiohttp.ClientSession() as session, session.get(address) as page:
         async with asyncio.timeout(_HANGING_SECONDS):
             await page.content.readuntil(b"first\n\n")
             await runner.cleanup()

@@ -8,8 +8,6 @@ from bus.access import trust
 from bus.access.changed import Stamp, stamps
 from schemas.settings import SettingsError
 
-_LEFT = "{} tls client-ca: {} has lost authorities, which are still accepted until a restart: restart the service"
-
 
 class Files(NamedTuple):
     """Files in PEM.
@@ -35,7 +33,9 @@ class Identity:
     """A server's certificate, and the authorities of its clients.
 
     Attributes:
-        context: Context of the server; connections that begin after a renewal use the new certificate.
+        context: Context of the server; connections that begin after a renewal use the new certificate, and clients need
+            one of an authority that is named then. OpenSSL cannot remove authorities from a context, so each handshake
+            is given the newest one. No session is resumed by a ticket, which would spare a client its certificate.
     """
 
     def __init__(self, files: Files) -> None:
@@ -46,8 +46,8 @@ class Identity:
         """
         self._files = files
         self._seen = self._stamps()  # before the files are read: a later change has another stamp
-        self.context = _context(files)
-        self._left = ""
+        self._newest = self.context = _context(files)
+        self.context.sni_callback = self._give_newest  # OpenSSL calls it for each handshake, with a name or without
 
     def renew(self) -> str:
         """Reload changed files; returns the error, empty: none.
@@ -56,17 +56,16 @@ class Identity:
         """
         now = self._stamps()
         if now == self._seen:
-            return self._left
+            return ""
         try:
-            fresh = _context(self._files)  # a failure must leave the context in use unchanged
-            _load(self.context, self._files)
+            self._newest = _context(self._files)
         except SettingsError as error:
             return str(error)
         self._seen = now
-        # OpenSSL cannot remove authorities from a context.
-        trusted = set(self.context.get_ca_certs(binary_form=True)) - set(fresh.get_ca_certs(binary_form=True))
-        self._left = _LEFT.format(self._files.owner, self._files.client_ca) if trusted else ""
-        return self._left
+        return ""
+
+    def _give_newest(self, handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        handshake.context = self._newest
 
     def _stamps(self) -> list[Stamp]:
         return stamps((self._files.cert, self._files.key, self._files.client_ca))
@@ -91,6 +90,8 @@ def _context(files: Files) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET
     _load(context, files)
     if files.client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED

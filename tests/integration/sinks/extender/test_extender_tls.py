@@ -1,7 +1,6 @@
 """The extender over HTTPS: who is served, what is refused at the start, and renewed certificates."""
 
 import asyncio
-import os
 import ssl
 from pathlib import Path
 from typing import Any
@@ -119,20 +118,34 @@ async def test_handshakes_that_do_not_end_are_bounded_before_there_is_a_connecti
             writer.transport.abort()
 
 
-def test_an_authority_that_is_taken_away_is_taken_until_a_restart_and_that_is_reported(
-    keys: Path, tmp_path: Path
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_clients_of_an_authority_that_is_taken_away_are_refused_and_those_of_a_new_one_served(
+    keys: Path, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
-    authorities = tmp_path / "ca.crt"
     make_keys(tmp_path)
-    ours, others = (folder.joinpath("ca.pem").read_bytes() for folder in (keys, tmp_path))
+    ours, others = ((folder / "ca.pem").read_bytes() for folder in (keys, tmp_path))
+    authorities = tmp_path / "clients.pem"
+    context = client_of(keys, None)
+    context.maximum_version = version
+
+    async def served(address: str, folder: Path) -> bool:
+        context.load_cert_chain(folder / "client.pem", folder / "client.key")
+        try:
+            return await ask_securely(address, context) == 200
+        except (aiohttp.ClientError, ssl.SSLError):
+            return False
+
+    async def become(address: str, *wanted: bool) -> None:
+        async with asyncio.timeout(20):
+            while [await served(address, folder) for folder in (keys, tmp_path)] != [*wanted]:  # noqa: ASYNC110 # nobody tells
+                await asyncio.sleep(0.02)
+
     authorities.write_bytes(ours)
-    own = Extender(tls_cert=keys / "server.pem", tls_key=keys / "server.key", tls_client_ca=authorities)
-    identity = tls.Identity(server.files(own))
-    for number, (content, left) in enumerate([(ours + others, False), (others, True), (ours + others, False)], 1):
-        authorities.write_bytes(content)
-        os.utime(authorities, ns=(number, number))
-        assert ("until a restart" in identity.renew()) is left
-        assert ("until a restart" in identity.renew()) is left
+    files = {"tls_cert": keys / "server.pem", "tls_key": keys / "server.key", "tls_client_ca": authorities}
+    async with lab(Limits(read_seconds=0.1), **files) as running:
+        for content, wanted in ((ours, (True, False)), (ours + others, (True, True)), (others, (False, True))):
+            authorities.write_bytes(content)
+            await become(running.address, *wanted)
 
 
 @pytest.mark.parametrize(

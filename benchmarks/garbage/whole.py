@@ -4,7 +4,7 @@
 publisher that has a credential of the node `garbage` and sends 1,000 messages a second of the forms of
 `benchmarks.garbage`. The result has, without and with it, the time from a block to its row in the cache (over the good
 nodes), blocks of good nodes that the folds missed, left out or never saw, messages that folds skipped, what the history
-lacks of them, shares of a core and memory of each process, and at the end whether the ledger adds up.
+lacks of them, shares of a core and memory of each process, and at the end whether the accounts add up.
 """
 
 import argparse

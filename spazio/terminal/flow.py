@@ -1,8 +1,8 @@
-"""`spazio doctor --flow`: the ledger of the last hour, stream by stream and reader by reader.
+"""`spazio doctor --flow`: the accounts of the last hour, stream by stream and reader by reader.
 
 It begins with the agents: how many blocks a stream has of each node, of those that the numbers of its first and last
 block promise. A stream counts every message by its sequences. Each service that reads a stream says what it has
-received and what became of that. The ledger adds up if every sequence that a reader of a whole stream has
+received and what became of that. The accounts add up if every sequence that a reader of a whole stream has
 passed was received or is known to have expired, and if everything received has an outcome.
 """
 
@@ -70,7 +70,7 @@ class Line:
 
 
 async def show(settings: Settings, *, json_output: bool) -> int:
-    """Print the ledger and return the exit status; 1: it does not add up, or no service answers.
+    """Print the accounts and return the exit status; 1: it does not add up, or no service answers.
 
     Raises:
         Unreachable: No pipeline answers.
@@ -94,7 +94,7 @@ async def show(settings: Settings, *, json_output: bool) -> int:
         console.print(_readers(lines))
         for fault in faults:
             console.print(Text(clean.text(fault), style="bold red"))
-        console.print("" if faults else Text("the ledger adds up", style="green"))
+        console.print("" if faults else Text("the accounts add up", style="green"))
     return 1 if faults else 0
 
 
@@ -186,7 +186,7 @@ def _listed(counts: dict[str, Any]) -> str:
 
 
 def run(settings: Settings, *, json_output: bool) -> int:
-    """Print the ledger and return the exit status; as `show`."""
+    """Print the accounts and return the exit status; as `show`."""
     try:
         return asyncio.run(show(settings, json_output=json_output))
     except latest.Unreachable as error:

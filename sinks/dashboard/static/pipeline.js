@@ -53,7 +53,7 @@ export function open(main) {
       { title: "Service", of: (row) => row.service }, { title: "Account", of: (row) => row.account }, { title: "Stream", of: (row) => row.stream },
       { title: "Received", number: true, of: (row) => whole(row.received) }, { title: "Waiting", number: true, of: (row) => whole(row.waiting) },
       { title: "Outcomes", of: (row) => h("span", {}, Object.entries(row.outcomes).filter(([, count]) => count).map(([name, count]) => h("span", { class: `outcome ${["refused", "buried", "skipped", "expired", "lost"].includes(name) ? "bad" : ""}` }, `${name} ${whole(count)}`))) },
-    ], accounts, { caption: "Ledger" });
+    ], accounts, { caption: "Accounts" });
   }
 
   function owners(parts) {

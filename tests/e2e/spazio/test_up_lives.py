@@ -85,12 +85,12 @@ def test_killing_any_child_is_logged_and_restarts_it_and_killing_up_leaves_no_or
         counted = running.sql(gaps)[0]
         assert counted["doubled"] == 0
         assert counted["missing"] <= 8  # the agent's own time down: a pause, a start, the rest of a second
-        until(lambda: adds_up(running), 10, "the ledger adds up after every kill")
+        until(lambda: adds_up(running), 10, "the accounts add up after every kill")
         set_back(running, tmp_path / "copy")
         # The history has what the server lost; a reader that noticed goes on behind what both have.
         noticed = re.compile(r"^spazio_stream_set_back_total\{[^}]*\} [1-9]", re.MULTILINE)
         until(lambda: noticed.search(running.page("history", "/metrics")[1]), 20, "the history noticed the loss")
-        until(lambda: adds_up(running), 20, "the ledger adds up after a loss of power")
+        until(lambda: adds_up(running), 20, "the accounts add up after a loss of power")
         assert running.sql(gaps)[0]["doubled"] == 0
         pids = running.addresses["pids"]
         running.process.kill()

@@ -23,4 +23,4 @@ async def test_what_fell_out_of_retention_is_counted_for_each_node(tmp_path: Pat
     print(done)
     assert done["fell_out"]
     assert done["nodes"] == 100
-    assert done["missing_blocks"] > 100 * 10
+    assert done["missing_blocks"] > done["stored_blocks"]  # of twenty seconds the stream holds about five

@@ -18,7 +18,7 @@ from spazio.service.composition import machine
 from tests.e2e.pipeline import Up, set_back, until, up
 from tests.e2e.project import trouble
 from tests.e2e.project.trouble import NAMES
-from tests.e2e.project.watched import Watched, ask_extender, ask_slowly, publish_as
+from tests.e2e.project.watched import SIMULATED, Watched, ask_extender, ask_slowly, publish_as
 from tests.support.extender.asking import make_keys
 from tests.support.processors import predicted
 from tests.support.server.program import stopped
@@ -112,13 +112,16 @@ def test_alerts_of_bad_messages_and_of_processes_that_do_not_answer(watched: Wat
         SpazioDeadLettersUnkept="process refuses more messages of kind samples than it keeps",
         SpazioDecisionsDropped="decisions",
         SpazioMessagesUnpublishable="extender makes messages that no server takes: subject_too_long",
-        SpazioExtenderUnguaranteed="pods were placed without telemetry or reservation",
     )
     with stopped(pipeline.pid("process")):
         watched.server.fires(SpazioServiceDown="process at 127.0.0.1:", SpazioNoTelemetry="no node reports")
     with stopped(pipeline.pid("nats")):
         watched.server.fires(
-            SpazioNatsDisconnected="", SpazioServiceDegraded="", SpazioMessagesDropped="agent at 127.0.0.1:"
+            lambda: ask_extender(pipeline, *SIMULATED),
+            SpazioNatsDisconnected="",
+            SpazioServiceDegraded="",
+            SpazioMessagesDropped="agent at 127.0.0.1:",
+            SpazioExtenderUnguaranteed="pods were placed without telemetry or reservation",
         )
     watched.server.clears()
 

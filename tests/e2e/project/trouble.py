@@ -49,7 +49,7 @@ def flood_with_nonsense(pipeline: Up) -> None:
 def ask_for_a_pod_with_a_long_name(pipeline: Up) -> None:
     """Ask where such a pod may go, of a node that has never reported; no server takes the decision."""
     longest = "\N{GRINNING FACE}" * 253
-    ask_extender(pipeline, node="unheard", name=longest, namespace=longest)
+    ask_extender(pipeline, "unheard", name=longest, namespace=longest)
 
 
 def strange(second: int) -> Iterator[tuple[str, Message]]:

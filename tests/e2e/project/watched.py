@@ -29,16 +29,19 @@ class Watched(NamedTuple):
     server: Prometheus
 
 
-def question(node: str = "", name: str = "p", namespace: str = "default", **fields: str) -> bytes:
-    """Return what a scheduler asks of a pod, which has this node alone; default: this machine."""
+SIMULATED = ("sim-00000", "sim-00001")  # on which there is room, however busy this machine is
+
+
+def question(*nodes: str, name: str = "p", namespace: str = "default", **fields: str) -> bytes:
+    """Return what a scheduler asks of a pod, which has these nodes; default: this machine."""
     pod = asked(name, **fields)
     pod["metadata"]["namespace"] = namespace
-    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": [node or socket.gethostname()]}).encode()
+    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes or [socket.gethostname()]}).encode()
 
 
-def ask_extender(pipeline: Up, **fields: str) -> None:
-    """Ask where a pod may go; for its fields see `question`."""
-    body = question(**fields)
+def ask_extender(pipeline: Up, *nodes: str, **fields: str) -> None:
+    """Ask where a pod may go; see `question`."""
+    body = question(*nodes, **fields)
     for verb in ("filter", "prioritize"):
         request = urllib.request.Request(f"{pipeline.addresses['extender']}/{verb}", body)
         urllib.request.urlopen(request, timeout=10).close()

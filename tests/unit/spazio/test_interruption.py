@@ -144,7 +144,13 @@ def test_ctrl_c_at_the_prompt_ends_the_statement_and_the_prompt_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     view.create(tmp_path)
-    pressed = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+
+    def press() -> None:
+        while not any(thread.name == "interruption" for thread in threading.enumerate()):
+            threading.Event().wait(0.01)  # the statement has not begun
+        signal.raise_signal(signal.SIGINT)
+
+    pressed = threading.Thread(target=press)
     lines = iter([f"{LONG};", "SELECT 7 AS n;", "quit"])
 
     def typed(_: str) -> str:

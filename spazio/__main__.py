@@ -37,7 +37,8 @@ def main() -> int:
     if ended and status == INTERRUPTED:
         status = 128 + ended[0]
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None: it was closed from the start
+            sys.stdout.flush()
     except BrokenPipeError:  # `head` has what it wants; Python would print an error at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status

@@ -64,8 +64,14 @@ class Identity:
         self._seen = now
         return ""
 
-    def _give_newest(self, handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+    def _give_newest(
+        self, handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
+    ) -> ssl.AlertDescription | None:
+        # A session of TLS 1.2 is resumed by its id without a certificate, and its authority may be gone.
+        if self._files.client_ca is not None and handshake.session_reused:
+            return ssl.AlertDescription.ALERT_DESCRIPTION_HANDSHAKE_FAILURE
         handshake.context = self._newest
+        return None
 
     def _stamps(self) -> list[Stamp]:
         return stamps((self._files.cert, self._files.key, self._files.client_ca))

@@ -53,7 +53,10 @@ class ClassRoom(MessagePart):
 
     available: Annotated[NonNegative, Field(description="more pods of the class that fit if no others come")]
     lower: Annotated[NonNegative, Field(description="one-sided 90 % lower bound of available")]
-    binding: Annotated[str, Field(min_length=1, description="what runs out first; disk: waiting; pods: the limit")]
+    binding: Annotated[
+        str,
+        Field(min_length=1, description="what runs out first; disk: pods wait for it; pods: the node's pod limit"),
+    ]
     pods: Annotated[Count, Field(description="running pods of the class")]
     cpu: Annotated[NonNegative, Field(description="share of the CPU that pods may have which one of the class takes")]
     memory: Annotated[
@@ -136,7 +139,10 @@ class Availability(Message):
     cost: Annotated[NonNegative, Field(description="share of the binding resource that one pod takes")]
     capacity: Annotated[NonNegative, Field(description="share of the binding resource that all pods may take together")]
     pods: Annotated[Count, Field(description="running pods")]
-    binding: Annotated[str, Field(min_length=1, description="what runs out first; disk: waiting; pods: the limit")]
+    binding: Annotated[
+        str,
+        Field(min_length=1, description="what runs out first; disk: pods wait for it; pods: the node's pod limit"),
+    ]
     mode: Annotated[
         Literal["signal", "capacity"],
         Field(description="from fresh usage, or from learned capacity and pod count"),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def workers(processes: int | None = None) -> Iterator[ProcessPoolExecutor]:
-    """Hold a pool of processes for the length of a block; whatever ends the block, as Ctrl-C does, ends their runs.
+    """Hold a pool of processes for the length of a block; an exception that ends the block ends their runs.
 
     Args:
         processes: How many; default: as many as there are CPUs.

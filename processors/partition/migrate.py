@@ -65,7 +65,7 @@ def _from_3(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
 
 
 def _from_4(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
-    """What pods wait for at disks is learned again, within seconds."""
+    """What pods wait for at disks is learned again within seconds, and how much alone, once few wait."""
     fresh = table.flatten(disk.init(*arrays["classes.label"].shape), "classes.disk.")
     return header | {"format": 5}, arrays | fresh
 

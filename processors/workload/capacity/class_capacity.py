@@ -29,7 +29,7 @@ from processors.estimation.availability import Room as Total
 from processors.workload import classes
 from processors.workload.capacity import disk
 from processors.workload.capacity.disk import Law
-from processors.workload.capacity.fit import Fits, fit
+from processors.workload.capacity.fit import Fits, blend, fit
 from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
@@ -40,7 +40,6 @@ Array = NDArray[np.float64]
 
 _APART = np.array([0.15, 0.05])  # standard deviation of one pod's cost around its class's mean, relative
 _APART_SOAKING = 0.02
-_NEXT = 4.0  # how many pods ahead are known to be of the mix
 _LEAST = 1e-9  # cost
 
 
@@ -179,13 +178,10 @@ def _mixed(costs: _Costs, likely: Array, nodes: Nodes) -> _Mixed:
     weights = np.where(costs.label >= 0, likely, 0.0)
     sums = over_slots(weights[..., None])
     weights = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
-    none, weight = sums <= 0, weights[..., None]
-    mean = np.where(none, nodes.reference / nodes.amount, over_slots(weight * costs.value))
-    apart = np.maximum(over_slots(weight * (costs.value**2 + costs.apart)) - mean**2, 0.0)
-    doubt = over_slots(weight**2 * costs.doubt)
-    # Which classes the next pods are of is unknown, too.
-    doubt += np.maximum(over_slots(weight * costs.value**2) - mean**2, 0.0) / _NEXT * ~none
-    return _Mixed(weights, none[:, 0], mean[:, None], doubt[:, None], np.where(none, 0.0, apart)[:, None])
+    none = sums <= 0
+    mean, doubt, apart = blend(weights, costs.value, costs.doubt, costs.apart)
+    mean = np.where(none, nodes.reference / nodes.amount, mean)
+    return _Mixed(weights, none[:, 0], mean[:, None], doubt[:, None], apart[:, None])
 
 
 def _assumed(state: classes.State, cost: Cost, cluster: Cluster) -> tuple[Array, Array]:

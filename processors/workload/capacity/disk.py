@@ -10,7 +10,8 @@ and the pod takes d / (r* m). All of it counts a tenth more, since a file system
 
 How much a disk does at once is unknown, and 1 until it shows. What a pod waits for beside each second that it computes
 measures how slow disks are and needs nothing else: it grows with the slowdown alone. Compared with what it was while
-hardly anything waited, it says that D requests were slowed down x times, so m = D / x.
+hardly anything waited, it says that D requests were slowed down x times, so m = D / x in a closed loop. In an open one,
+a request finds D' others there, D without those of its own pod, and x = 1 + D' / m.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation.availability import DISK
-from processors.workload.capacity.fit import Fits, fit
+from processors.workload.capacity.fit import Fits, blend, fit
 from processors.workload.usage import CPU, Usage, over_slots, quotient
 
 Array = NDArray[np.float64]
@@ -27,9 +28,11 @@ Array = NDArray[np.float64]
 _LEAST = 0.02  # share of time: who waits for less is limited by other things
 _MEMORY_SECONDS = 10.0
 _ALONE_SECONDS = 3.0
+_QUIET = 0.3  # requests of others: fewer hardly slow a pod down
 _ALONE = 1.2  # requests: more than that, and they may slow one another down
 _SLOWED = 1.2  # times
-_BUSY = 0.85  # threads: one is always awake
+_OTHERS_SLOWED = 1.3  # times, in an open loop: less is not told from noise, and bears twice as many requests
+_SLEEPS, _AWAKE = 0.7, 0.9  # threads: up to the one a pod sleeps now and then, from the other on never
 _APART = 0.1  # standard deviation of one pod's waiting around its class's mean, relative
 _UNSURE = 0.5  # and of the mean that was watched for a second
 _DOUBT = 0.15  # standard deviation of the share at which disks slow pods down as much as the policy allows
@@ -89,27 +92,40 @@ def update(state: State, usage: Usage) -> State:
     # Of this block alone: what was learned follows more slowly than pods come and go.
     waits = watched & (waited >= _LEAST) & (used > 0)
     requests = np.where(waits, waited * usage.pods, 0.0)
-    total = over_slots(requests[..., None])[:, 0]
-    beside = quotient(np.where(waits, waited, 0.0), used)
-    calm = waits & (total <= _ALONE)[:, None] & (after.seconds >= _ALONE_SECONDS)
-    learned = np.where(np.isnan(state.alone), beside, state.alone + gain * (beside - state.alone))
-    compared = waits & ~np.isnan(state.alone)
-    slowed = np.where(compared, requests * beside, 0.0)
-    expected = np.where(compared, requests * np.nan_to_num(state.alone), 0.0)
-    stretch = quotient(over_slots(slowed[..., None]), over_slots(expected[..., None]))[:, 0]
+    total = _sum(requests)
+    others = total[:, None] - waited
+    beside, first = quotient(np.where(waits, waited, 0.0), used), np.isnan(state.alone)
+    # A class that never runs alone is compared with what it was when it came, unless disks were contended even then.
+    calm = waits & (after.seconds >= _ALONE_SECONDS) & ((others <= _QUIET) | first & (total <= _ALONE)[:, None])
+    learned = np.where(first, quotient(blocked, cores), state.alone + gain * (beside - state.alone))
+    compared = np.where(waits & ~first, requests, 0.0)
+    stretch = quotient(_sum(compared * beside), _sum(compared * np.nan_to_num(state.alone)))
+    closed = quotient(_sum(requests * _closed(after.awake)), total)
+    met = quotient(_sum(requests * others), total)
+    served = closed * quotient(total, np.maximum(stretch, 1.0))
+    served += (1.0 - closed) * met / (np.maximum(stretch, _OTHERS_SLOWED) - 1.0)
     return after._replace(
-        alone=np.where(calm, learned, state.alone), parallel=_parallel(state.parallel, total, stretch, usage.span)
+        alone=np.where(calm, learned, state.alone),
+        parallel=_parallel(state.parallel, np.maximum(served, 1.0), total, stretch, usage.span),
     )
 
 
-def _parallel(before: Array, requests: Array, stretch: Array, span: Array) -> Array:
-    """Return how many requests the disks serve at once, by how many times their number slows them down."""
-    contended = (requests > _ALONE) & (stretch > 0)
-    served = np.maximum(quotient(requests, stretch), 1.0)
+def _sum(values: Array) -> Array:
+    """Return the sum (nodes,) over the slots of (nodes, slots)."""
+    return over_slots(values[..., None])[:, 0]
+
+
+def _closed(awake: Array) -> Array:
+    """Return how far a class is a closed loop, 0 to 1, by how many of a pod's threads are awake."""
+    return np.clip((awake - _SLEEPS) / (_AWAKE - _SLEEPS), 0.0, 1.0)
+
+
+def _parallel(before: Array, served: Array, requests: Array, stretch: Array, span: Array) -> Array:
+    """Return how many requests the disks serve at once, which follows what was `served`."""
     part = -np.expm1(-span / _MEMORY_SECONDS)
-    # As long as nothing is slowed down, more may be served than ask.
-    following = np.where((stretch <= _SLOWED) & (served < before), before, before + part * (served - before))
-    return np.where(contended, following, before)
+    # As long as nothing is slowed down, more may be served than ask, and few requests tell little.
+    more = (served < before) & ((stretch <= _SLOWED) | (requests <= _ALONE))
+    return np.where((stretch > 0) & ~more, before + part * (served - before), before)
 
 
 class Law(NamedTuple):
@@ -118,12 +134,14 @@ class Law(NamedTuple):
     Attributes:
         share: (nodes, classes) of what pods may take together that one pod of a class takes; 0: it does not wait.
         doubt: (nodes, classes) variance of that.
+        apart: (nodes, classes) variance of one pod's share around it.
         free: (nodes, 1) share that pods may still take.
         spread: (nodes, 1) variance of that.
     """
 
     share: Array
     doubt: Array
+    apart: Array
     free: Array
     spread: Array
 
@@ -142,15 +160,18 @@ def law(state: State, pods: Array, slowdown: Array, classes: int) -> Law | None:
         return None
     allowed = np.maximum(slowdown, _LEAST_SLOWDOWN)[:, None]
     at_disks = quotient(waiting, waiting + state.cores)
-    bent = np.where(state.awake >= _BUSY, 1.0 / allowed, (allowed - 1.0 + at_disks) / (allowed - 1.0))
+    closed = _closed(state.awake)
+    bent = closed / allowed + (1.0 - closed) * (allowed - 1.0 + at_disks) / (allowed - 1.0)
     own = _DISTURB * waiting * bent / state.parallel[:, None]
     unsure = quotient(np.full_like(own, _UNSURE**2), np.minimum(state.seconds, _MEMORY_SECONDS) + 1.0)
     taken = (own * pods)[..., None]
     spread = _DOUBT**2 + over_slots(taken**2 * unsure[..., None])
     elsewhere = np.zeros((len(own), classes - own.shape[1]))
+    share = np.concatenate((own, elsewhere), axis=1)
     return Law(
-        share=np.concatenate((own, elsewhere), axis=1),
+        share=share,
         doubt=np.concatenate((own**2 * unsure, elsewhere), axis=1),
+        apart=(_APART * share) ** 2,
         free=np.maximum(1.0 - over_slots(taken), 0.0),
         spread=spread,
     )
@@ -158,16 +179,14 @@ def law(state: State, pods: Array, slowdown: Array, classes: int) -> Law | None:
 
 def mixed(law: Law, weights: Array) -> Law:
     """Return what a pod of the mix takes, with one column; `weights` (nodes, classes) are those of the mix."""
-    mean = over_slots((weights * law.share)[..., None])
-    # Which classes the next pods are of is unknown, too.
-    doubt = over_slots((weights**2 * law.doubt + weights * law.share**2)[..., None]) - mean**2
-    return law._replace(share=mean, doubt=np.maximum(doubt, 0.0))
+    share, doubt, apart = blend(weights, law.share[..., None], law.doubt[..., None], law.apart[..., None])
+    return law._replace(share=share, doubt=doubt, apart=apart)
 
 
 def limited(fits: Fits, law: Law, left: Array, *, whole: bool) -> Fits:
     """Return what fits by the disks, too; `left` and `whole` as for `fit`."""
-    apart = (_APART * law.share) ** 2
-    by_disk = fit(law.free, law.spread, law.share[..., None], law.doubt[..., None], apart[..., None], left, whole=whole)
+    share, doubt, apart = (part[..., None] for part in (law.share, law.doubt, law.apart))
+    by_disk = fit(law.free, law.spread, share, doubt, apart, left, whole=whole)
     waits = law.share > 0
     available = np.where(waits, np.minimum(fits.available, by_disk.available), fits.available)
     return Fits(

@@ -6,10 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation.availability import ONE_SIDED_90, PODS
+from processors.workload.usage import over_slots
 
 Array = NDArray[np.float64]
 
 _LEAST = 1e-9  # cost
+_NEXT = 4.0  # how many pods ahead are known to be of the mix
 
 
 class Fits(NamedTuple):
@@ -52,3 +54,19 @@ def fit(free: Array, spread: Array, cost: Array, doubt: Array, apart: Array, lef
         upper=np.maximum(np.minimum(high.min(axis=2), most), available),
         binding=np.where(most < chosen, PODS, resource),
     )
+
+
+def blend(weights: Array, value: Array, doubt: Array, apart: Array) -> tuple[Array, Array, Array]:
+    """Return what a pod of a mix takes, its variance, and one pod's variance around it, (nodes, resources) each.
+
+    Args:
+        weights: (nodes, classes) of the mix.
+        value: (nodes, classes, resources) share that one pod takes.
+        doubt: (nodes, classes, resources) variance of that.
+        apart: (nodes, classes, resources) variance of one pod's share around it.
+    """
+    weight = weights[..., None]
+    mean = over_slots(weight * value)
+    between = np.maximum(over_slots(weight * value**2) - mean**2, 0.0)
+    # Which classes the next pods are of is unknown, too.
+    return mean, over_slots(weight**2 * doubt) + between / _NEXT, between + over_slots(weight * apart)

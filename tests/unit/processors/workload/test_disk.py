@@ -80,6 +80,28 @@ def test_services_share_disks_as_long_as_their_work_is_slowed_down_twofold() -> 
     assert reported.binding == "disk"
 
 
+def test_services_on_disks_that_serve_many_at_once_are_let_in_as_far_as_nothing_slows_down() -> None:
+    machine = Machine(at_once=50)
+    for services in (1, 2, 4, 6, 9):
+        reported = room(machine.run(15, 0, services), "service")
+        assert reported.available >= max(2, services / 2)
+    # These came while nothing was heard of them alone.
+    assert room(Machine(at_once=50).run(30, 0, services=6), "service").available > 3
+
+
+def test_a_class_that_is_nearly_always_awake_takes_nearly_what_one_that_always_is_takes() -> None:
+    rooms = list[float]()
+    for idle in (0.13, 0.15, 0.17):
+        partition, rows = Partition(configured(), 0), list[Availability]()
+        for second in range(30):
+            listed = [pod("w", "writer", 0.05, 1e8, io_pressure=0.95 - idle, cpu_pressure=0.0)]
+            block = usage("n", second + 1, listed, system_cpu_cores=0.1, ages=[100])
+            sample = sampled("n", second, 0.15, 2e9, 1)
+            rows += rows_of(partition.fold([stored(block), stored(sample)])[0])
+        rooms.append(room(rows[-1], "writer").available + 1)
+    assert max(rooms) < 2 * min(rooms)
+
+
 def test_what_a_node_waits_for_does_not_depend_on_whom_it_is_folded_with() -> None:
     apart, together = (Partition(configured(), 0) for _ in range(2))
     rows: list[list[Availability]] = []

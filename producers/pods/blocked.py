@@ -33,6 +33,7 @@ class Blocked:
         self._tree, self._proc = os.fspath(tree), os.fspath(proc)
         self._pressure = KernelFile(proc / "pressure/io")
         self._before: tuple[int, int] | None = None
+        self._visible = _visible(proc)
         self._threads: list[tuple[str, int]] = []
         self._next = 0
         self._seen: dict[str, int] = {}
@@ -56,13 +57,13 @@ class Blocked:
         """Return the shares by pod since the call before, as far as they are known, and begin again.
 
         While the node waits they are those of pods that were looked at, else 0; none are known where the kernel does
-        not say whether it waits.
+        not say whether it waits, or in another PID namespace, where the numbers of threads are others.
 
         Args:
             pods: Running pods.
             now: CLOCK_MONOTONIC in nanoseconds.
         """
-        waited = self._waited(now)
+        waited = self._waited(now) if self._visible else None
         waits = waited is not None and waited >= _WAITING
         keys = {pod.key for pod in pods}
         shares = {} if waited is None or waits else dict.fromkeys(keys, 0.0)
@@ -113,6 +114,14 @@ class Blocked:
         except OSError:
             return None
         return content[content.rindex(b")") + 2 :][:1]
+
+
+def _visible(proc: Path) -> bool:
+    """Return whether control groups list threads by the numbers that they have in `proc`."""
+    try:
+        return (proc / "self").readlink() == Path(str(os.getpid()))
+    except OSError:
+        return False
 
 
 def _read(path: str) -> bytes:

@@ -1,5 +1,6 @@
 """What pods wait for I/O where the kernel does not say it by pod, from the states of their threads."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ class Host:
     def __init__(self, folder: Path) -> None:
         self.tree, self.proc = folder / "cgroup", folder / "proc"
         (self.proc / "pressure").mkdir(parents=True)
+        (self.proc / "self").symlink_to(str(os.getpid()))
         self._waited, self._now = 0, 0
         self.blocked, self.pods = Blocked(self.tree, self.proc), list[Pod]()
 
@@ -111,3 +113,14 @@ def test_a_kernel_that_does_not_say_whether_the_node_waits_says_nothing_of_pods(
     host.start("writer", 10)
     assert host.blocked.shares(host.pods, SECOND) == {}
     assert not host.blocked.active
+
+
+def test_nothing_is_said_in_a_pid_namespace_of_its_own_where_threads_have_other_numbers(tmp_path: Path) -> None:
+    proc = Host(tmp_path).proc
+    (proc / "self").unlink()
+    (proc / "self").symlink_to(str(os.getpid() + 1))
+    hidden = Blocked(tmp_path / "cgroup", proc)
+    for text in ("total=0", "total=500000", "total=500001"):
+        (proc / "pressure" / "io").write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 {text}\n")
+        assert hidden.shares([Pod("writer", ("writer",), ("writer",), 1)], SECOND) == {}
+        assert not hidden.active

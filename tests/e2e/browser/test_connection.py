@@ -127,6 +127,21 @@ async def test_a_page_says_that_a_server_hangs_until_it_goes_on(
         await process.wait()
 
 
+async def test_a_server_that_goes_away_after_its_headers_is_as_one_that_does_not_answer(
+    browser: Browser, client: Client, settings: Settings
+) -> None:
+    async with served(client, settings) as address:
+        page = (await opened(browser, address, "cluster")).page
+        await live(page)
+        # Events have headers, and no end.
+        failed = await page.evaluate("""async () => {
+          const { get, Unreachable } = await import("/static/base/stream.js");
+          const failure = (error) => [error instanceof Unreachable, error.message];
+          return get("/api/cluster", { signal: AbortSignal.timeout(500) }).catch(failure);
+        }""")
+        assert failed == [True, "the server does not answer"]
+
+
 @pytest.mark.parametrize(
     ("path", "text"), [("node/%", "%"), ("node/a%2Eb", "a.b"), ("%E0%A4", "There is no such page")]
 )

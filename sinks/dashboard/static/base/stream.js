@@ -15,6 +15,10 @@ export class Unreachable extends Error {}
 async function answered(path, options) {
   const signal = options?.signal ?? AbortSignal.any([lost.signal, AbortSignal.timeout(LONGEST_SECONDS * 1000)]);
   const answer = await fetch(path, { ...options, signal }).catch(() => { throw new Unreachable(SILENT); });
+  for (const part of ["blob", "json", "text"]) { // it may go away after its headers
+    const read = answer[part].bind(answer);
+    answer[part] = () => read().catch((error) => { throw error instanceof SyntaxError ? error : new Unreachable(SILENT); });
+  }
   if (answer.status === 401 || answer.status === 403) throw new Unreachable((await answer.text()).trim());
   return answer;
 }
@@ -45,7 +49,10 @@ export function save(blob, name) {
 
 export async function query(sql) {
   const answer = await ask("/api/query", { sql });
-  const content = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
+  const content = await answer.json().catch((error) => {
+    if (error instanceof Unreachable) throw error;
+    return { error: `the server answered ${answer.status}` };
+  });
   if (content.error) throw new Error(content.error);
   return content;
 }

@@ -24,9 +24,9 @@ def test_a_limit_that_passes_before_the_statement_starts_ends_it(connection: duc
 
 
 def test_a_limit_that_passes_between_two_statements_ends_the_second(connection: duckdb.DuckDBPyConnection) -> None:
-    with interruptible(connection, 0.01):
+    with interruptible(connection, 0.5):
         connection.execute("SELECT 1").fetchall()
-        threading.Event().wait(0.02)
+        threading.Event().wait(0.6)
         with pytest.raises(duckdb.InterruptException):
             connection.execute(LONG).fetchall()
 
@@ -44,6 +44,22 @@ def test_ctrl_c_is_raised_once_the_statement_has_ended(connection: duckdb.DuckDB
         connection.sql(LONG).fetchall()
     assert isinstance(raised.value.__context__, duckdb.InterruptException)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_handler_of_sigterm_runs_once_the_statement_has_ended(connection: duckdb.DuckDBPyConnection) -> None:
+    def end(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    pressed = threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM])
+    try:
+        pressed.start()
+        with pytest.raises(SystemExit) as raised, interruptible(connection):
+            connection.sql(LONG).fetchall()
+        assert signal.getsignal(signal.SIGTERM) is end
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert isinstance(raised.value.__context__, duckdb.InterruptException)
 
 
 def test_ctrl_c_that_comes_before_its_numbers_are_written_ends_the_statement(

@@ -37,6 +37,7 @@ _LOOK_SECONDS = 0.2
 _SETTLED_SECONDS = 6.0  # after a change, before slowdown is measured
 _GONE_SECONDS = 3.0  # between families, and before a pod that was beside others is measured alone
 _ALONE_SECONDS = 10.0
+_CORRECTIONS = 3  # tries to measure it undisturbed
 _MOST_SLOWDOWN = 4.0
 _MOST_ADDED = 3  # steps of a family after its last one, until its work is slower than the policy allows
 
@@ -136,16 +137,22 @@ class Experiment:
                 counts.append(count + max(1, count - (counts[-2] if len(counts) > 1 else 0)))
         if family.again and family.endless and steps[0].pods == 1:
             await self._end(counted[:-1])
-            await self._correct(steps, counted[-1])
+            await self._correct(family, steps, counted[-1])
 
-    async def _correct(self, steps: Sequence[Step], pod: Pod) -> None:
-        """Take the drift of the machine's own speed from the slowdowns of a family's steps; a pod of it is left."""
+    async def _correct(self, family: Family, steps: Sequence[Step], pod: Pod) -> None:
+        """Take the drift of the machine's own speed from the slowdowns of a family's steps; a pod of it is left.
+
+        Where something else uses the machine again and again, the slowdowns stay as they were measured.
+        """
         await asyncio.sleep(_GONE_SECONDS)
-        since_us = time.time_ns() // 1000
-        await asyncio.sleep(_ALONE_SECONDS)
-        drift = self._baseline.slowdown([pod], since_us)
-        if drift is not None:
-            correct(steps, drift, time.time_ns() // 1000)
+        for _ in range(_CORRECTIONS):
+            since_us = time.time_ns() // 1000
+            _, disturbed = await self._wait(family, [pod], _ALONE_SECONDS)
+            if disturbed is None:
+                drift = self._baseline.slowdown([pod], since_us)
+                if drift is not None:
+                    correct(steps, drift, time.time_ns() // 1000)
+                return
 
     async def _step(self, family: Family, counted: list[Pod], seconds: float) -> Step:
         """Measure the running pods, once more if something else used the machine."""

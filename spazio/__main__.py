@@ -4,6 +4,7 @@ Imports take most of a command's first second, so all of ours are within `main`,
 the same way: a command that is ended leaves nothing half-written. Services have their own answer to both.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from types import FrameType
 
 from spazio import INTERRUPTED
 
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _BASE_HELP = """spazio {release}: streaming telemetry over NATS that says how many more pods fit on each node
 
 This installation has the node agent: `spazio agent --help` lists its options.
@@ -32,6 +34,10 @@ def main() -> int:
         status = _run(sys.argv[1:])
     except KeyboardInterrupt:
         status = INTERRUPTED
+    except OSError as error:  # commands have answered those of their files
+        if error.filename is not None or error.errno not in _UNWRITABLE:
+            raise
+        status = _cannot_write(error)
     finally:
         signal.signal(signal.SIGTERM, before)
     if ended and status == INTERRUPTED:
@@ -39,9 +45,16 @@ def main() -> int:
     try:
         if sys.stdout is not None:  # None: it was closed from the start
             sys.stdout.flush()
-    except BrokenPipeError:  # `head` has what it wants; Python would print an error at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would print an error at its end
+        if not isinstance(error, BrokenPipeError):  # `head` has what it wants
+            status = status or _cannot_write(error)
     return status
+
+
+def _cannot_write(error: OSError) -> int:
+    sys.stderr.write(f"spazio: cannot write standard output: {error.strerror}\n")
+    return 1
 
 
 def _run(arguments: list[str]) -> int:

@@ -253,6 +253,8 @@ def opened(path: Path) -> Iterator[Reader]:
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(path.open("rb"))
+        if not file.seekable():
+            raise Damaged(f"{path} is a pipe, and a backup is read twice; copy it to a file; nothing was restored")
         try:
             tar = stack.enter_context(tarfile.open(fileobj=file, mode="r:"))
         except tarfile.TarError as error:

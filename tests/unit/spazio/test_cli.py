@@ -104,3 +104,19 @@ def test_a_file_that_is_not_there_is_named_first(
 ) -> None:
     path = tmp_path / "none.yaml"
     assert refused(monkeypatch, capsys, "explain", str(path)) == f"spazio: {path}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_standard_output_that_is_full_is_said_in_one_sentence(unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        answer = subprocess.run(
+            [sys.executable, "-m", "spazio", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            timeout=60,
+            check=False,
+        )
+    assert answer.stderr == "spazio: cannot write standard output: No space left on device\n"
+    assert answer.returncode == 1

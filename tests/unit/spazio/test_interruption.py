@@ -1,6 +1,5 @@
 """Ctrl-C ends a command that still imports, a statement and an export."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -11,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from sinks.history import view
+from spazio.backup.save import SETTINGS
 from spazio.command import sql
 from spazio.service.liveness import probe
+from tests.support.forged_backup import ABOUT, forged
 
 # Sends SIGINT to itself as soon as a module is imported.
 IMPORTING = """
@@ -69,8 +70,12 @@ def interrupted(command: subprocess.Popen[str], sign: signal.Signals = signal.SI
 
 
 @pytest.mark.cases
-@pytest.mark.parametrize("piped", [True, False])
-def test_ctrl_c_ends_a_long_statement_with_one_line(tmp_path: Path, piped: bool) -> None:
+@pytest.mark.parametrize(
+    ("piped", "sign", "status"), [(True, signal.SIGINT, 130), (False, signal.SIGINT, 130), (True, signal.SIGTERM, 143)]
+)
+def test_ctrl_c_and_sigterm_end_a_long_statement_with_one_line(
+    tmp_path: Path, piped: bool, sign: signal.Signals, status: int
+) -> None:
     view.create(tmp_path)
     text, asked = f"SELECT 1 AS begun; {LONG};", ("sql", "--format", "csv", "--history-dir", tmp_path)
     command = run(*asked, given=subprocess.PIPE) if piped else run(*asked, text)
@@ -80,7 +85,7 @@ def test_ctrl_c_ends_a_long_statement_with_one_line(tmp_path: Path, piped: bool)
         command.stdin = None
     assert command.stdout is not None
     assert [command.stdout.readline() for _ in range(2)] == ["begun\n", "1\n"]
-    assert interrupted(command) == (130, "", "spazio: interrupted\n")
+    assert interrupted(command, sign) == (status, "", "spazio: interrupted\n")
 
 
 def test_ctrl_c_ends_a_long_export_and_leaves_no_part_of_a_file(tmp_path: Path) -> None:
@@ -126,16 +131,11 @@ def test_a_comparison_that_is_ended_ends_the_runs_of_its_workers(
 
 
 def test_ctrl_c_ends_a_restore_that_still_reads_its_backup(tmp_path: Path) -> None:
-    backup = tmp_path / "b.tar"
-    os.mkfifo(backup)
+    backup = forged(tmp_path / "b.tar", SETTINGS, about=ABOUT, hole=1 << 37)  # minutes
     command = run("restore", backup, "--data-dir", tmp_path / "data")
-    writing = None
-    while writing is None:
-        assert command.poll() is None
-        with contextlib.suppress(OSError):  # it does not read yet
-            writing = os.open(backup, os.O_WRONLY | os.O_NONBLOCK)
+    assert command.stdout is not None
+    assert command.stdout.readline().startswith("checking ")
     status, shown, err = interrupted(command)
-    os.close(writing)
     assert (status, shown, err) == (130, "", "spazio: interrupted; nothing was restored\n")
     assert not (tmp_path / "data").exists()
 

@@ -31,6 +31,17 @@ def check(path: Path) -> dict[str, bytes]:
         return {name: b"".join(backup.pieces(name)) for name in backup.entries}
 
 
+def test_a_pipe_is_refused_since_a_backup_is_read_twice(tmp_path: Path) -> None:
+    path = tmp_path / "b.tar"
+    os.mkfifo(path)
+    writing = os.open(path, os.O_RDWR)
+    try:
+        with pytest.raises(Damaged, match=r"is a pipe, .* copy it to a file; nothing was restored"):
+            check(path)
+    finally:
+        os.close(writing)
+
+
 def test_what_was_written_is_read_and_only_its_user_may_read_it(tmp_path: Path) -> None:
     old = os.umask(0)
     try:

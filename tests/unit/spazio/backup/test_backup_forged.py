@@ -1,8 +1,6 @@
 """A backup that somebody wrote to do harm: no entry leads elsewhere, and no manifest names what it should not."""
 
-import hashlib
 import io
-import json
 import math
 import re
 import tarfile
@@ -14,27 +12,12 @@ from schemas.sections.bus import Data
 from schemas.settings import Settings
 from spazio.backup import archive, restore
 from spazio.backup.archive import Damaged
+from tests.support.forged_backup import ABOUT, forged
 
 
 def verify(path: Path) -> None:
     with archive.opened(path) as backup:
         backup.verify()
-
-
-def forged(path: Path, name: str, kind: bytes = tarfile.REGTYPE, about: dict[str, object] | None = None) -> Path:
-    """Write a backup with a valid manifest, whose entry has a name or kind that no backup has."""
-    body = {"format": 1, "entries": {name: {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}}, **(about or {})}
-    manifest = json.dumps({"sha256": archive._digest(body), "body": body}).encode()
-    with tarfile.open(path, "w") as tar, (path.with_name("m")).open("wb+") as file:
-        member = tarfile.TarInfo(name)
-        member.type, member.linkname = kind, "/etc/passwd"
-        tar.addfile(member)
-        file.write(manifest)
-        file.seek(0)
-        entry = tarfile.TarInfo(archive.MANIFEST)
-        entry.size = len(manifest)
-        tar.addfile(entry, file)
-    return path
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "credentials/../../x", "a//b", "credentials/a b"])
@@ -50,7 +33,6 @@ def test_an_entry_that_is_no_file_is_refused(tmp_path: Path, kind: bytes) -> Non
 
 
 STREAM = {"name": "SPAZIO_DEAD", "created": "2026-01-01T00:00:00Z", "config": {}, "state": {"bytes": 0}}
-ABOUT = {"made_at": "2026-01-01T00:00:00+00:00", "prefix": "spazio", "history": False, "streams": []}
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,12 @@ def watch(stages: Counter[str], lines: Counter[str]) -> None:
 
 def main() -> int:
     """Run the command, then write the shares."""
-    from spazio.cli import app  # noqa: PLC0415 # the import is measured, too
+    from spazio import cli, option  # noqa: PLC0415 # the import is measured, too
 
     target, stages, lines = Path(sys.argv.pop(1)), Counter[str](), Counter[str]()
     watch(stages, lines)
     try:
-        app()
+        option.meant(cli.app, sys.argv[1:])()
     except SystemExit as ended:
         status = ended.code
     finally:

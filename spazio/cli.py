@@ -14,7 +14,7 @@ from spazio import INTERRUPTED, queries, sink
 from spazio.backup import command as keeping
 from spazio.credentials import cli as credentials_cli
 from spazio.export import command as exporting
-from spazio.option import PIPELINE, with_settings
+from spazio.option import PIPELINE, meant, with_settings
 from spazio.terminal import clean
 
 app = typer.Typer(
@@ -50,7 +50,7 @@ def main() -> int:
     # Services set up their logs; other commands say themselves what is wrong, without bare lines of logs before it.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
-        status = app(prog_name="spazio", standalone_mode=False)
+        status = meant(app, sys.argv[1:])(prog_name="spazio", standalone_mode=False)
     except typer.Exit as leaving:
         return leaving.exit_code
     except typer.Abort:

@@ -35,7 +35,7 @@ Text = Annotated[str, Field(min_length=1, max_length=512)]
 class MessagePart(BaseModel):
     """A piece of a message. Instances are immutable; numbers are finite; JSON types are not converted."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
 
 class Message(MessagePart):

@@ -10,7 +10,7 @@ import typer
 from schemas import settings
 from spazio import cli, option
 
-_APP: Any = typer.main.get_command(cli.app)
+_APP: Any = typer.main.get_command(option.meant(cli.app, ()))
 _FIELDS = {settings.option_name(section, field) for section, field, _ in settings.options()}
 _INCOMPLETE = ("MissingParameter", "NoArgsIsHelpError", "BadOptionUsage")
 

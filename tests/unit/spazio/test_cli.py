@@ -9,7 +9,7 @@ import pytest
 
 from bus import server
 from schemas.messages.base import RELEASE
-from spazio import cli
+from spazio import cli, option
 
 
 def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -120,3 +120,28 @@ def test_a_standard_output_that_is_full_is_said_in_one_sentence(unbuffered: str)
         )
     assert answer.stderr == "spazio: cannot write standard output: No space left on device\n"
     assert answer.returncode == 1
+
+
+@pytest.mark.parametrize("words", [("sink", "cache", "--http-port", "1"), ("process",), ("histograms", "export")])
+def test_a_command_that_is_named_is_built_alone(words: tuple[str, ...]) -> None:
+    app = option.meant(cli.app, words)
+    if len(app.registered_groups) == 1:
+        assert app.registered_commands == []
+        assert app.registered_groups[0].typer_instance is not None
+        app = app.registered_groups[0].typer_instance
+        words = words[1:]
+    assert [each.name or getattr(each.callback, "__name__", "") for each in app.registered_commands] == [words[0]]
+    assert len(cli.app.registered_commands) > 20
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("proces",)])
+def test_without_the_name_of_a_command_every_one_is_built(words: tuple[str, ...]) -> None:
+    app = option.meant(cli.app, words)
+    assert app.registered_commands == cli.app.registered_commands
+    assert len(app.registered_groups) == len(cli.app.registered_groups)
+
+
+def test_a_service_without_pages_does_not_load_their_server() -> None:
+    code = "import sys, bus.api, spazio.service.processing; print('aiohttp' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert answer.stdout == "False\n"

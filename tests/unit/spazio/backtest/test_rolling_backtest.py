@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from spazio import cli
 from spazio.backtest import rolling
 from spazio.backtest.rolling import compare, predictors, recording, score
+from spazio.option import meant
 
 Array = NDArray[np.float64]
 
@@ -175,8 +176,8 @@ def test_a_number_that_cannot_be_is_refused(tmp_path: Path, column: str, value: 
 def test_the_command_takes_two_recordings_and_refuses_one_of_another_form(tmp_path: Path) -> None:
     path = write(tmp_path / "flat.parquet", np.full((60, 4), 0.2), np.ones(4))
     words = ["backtest", str(path), "--machines", "2", "--hours", "1", "--out", str(tmp_path / "out"), "--train"]
-    done = CliRunner().invoke(cli.app, [*words, str(path)])
+    done = CliRunner().invoke(meant(cli.app, words), [*words, str(path)])
     assert "Horizon 1 h, 1 day," in done.stdout
     other = tmp_path / "other.csv"
     other.write_text("day,vm,sample,cpu_percent\n1,a,0,5\n", encoding="utf-8")
-    assert CliRunner().invoke(cli.app, [*words, str(other)], standalone_mode=False).return_value == 2
+    assert CliRunner().invoke(meant(cli.app, words), [*words, str(other)], standalone_mode=False).return_value == 2

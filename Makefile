@@ -58,7 +58,7 @@ test test-all: export PYTHONDONTWRITEBYTECODE :=
 test: .venv/.dev
 	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) $(END_AFTER)=120 -m "not slow"
 test-all: test
-	$(BIN)/python -m pytest -q -n 2 $(BY_FILE) $(END_AFTER)=900 -m "slow and not alone"
+	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) $(END_AFTER)=900 -m "slow and not alone"
 	$(BIN)/python -m pytest -q $(END_AFTER)=900 -m "slow and alone" tests/e2e
 check: .venv/.dev
 	$(BIN)/ruff format --check .

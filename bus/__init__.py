@@ -11,7 +11,8 @@ from typing import cast
 def _without(name: str) -> Iterator[None]:
     """Let imports of a package fail in this block, unless it is there already."""
     modules = cast("dict[str, ModuleType | None]", sys.modules)
-    hidden = modules.setdefault(name, None) is None
+    hidden = name not in modules
+    modules.setdefault(name, None)
     try:
         yield
     finally:

@@ -13,8 +13,6 @@ from bus import server
 from schemas import settings as all_settings
 from schemas.live import Live
 from schemas.sections.bus import Nats
-from schemas.sections.dashboard import Dashboard
-from schemas.sections.placement import Extender
 from schemas.settings import Settings, SettingsError
 from schemas.subject import PARTITIONS
 from spazio.credentials import embedded
@@ -22,6 +20,7 @@ from spazio.service import addresses, child, data_folder, logs, monitor, reload
 from spazio.service.child import Child, Recipe, Unstartable
 from spazio.service.composition import machine
 from spazio.service.composition.machine import Service
+from spazio.service.composition.ports import Ports
 from spazio.service.liveness import probe
 from spazio.service.liveness.patience import Patience
 from spazio.terminal import clean, screen
@@ -92,11 +91,7 @@ class _Up:
         self._closing = False
         notes = (("extender", addresses.SCHEDULER), ("dashboard", addresses.DASHBOARD))
         self._notes = {name: self._folder / "run" / file for name, file in notes}
-        self._ports: dict[str, Extender | Dashboard] = {}
-        for name, own in (("extender", settings.extender), ("dashboard", settings.dashboard)):
-            given = [each.port for each in self._ports.values()]
-            port = server.free_port(own.port, option=f"--{name}-port", besides=given)
-            self._ports[name] = own.model_copy(update={"port": port})
+        self._ports = Ports(settings)
 
     async def run(self) -> int:
         stop = asyncio.Event()
@@ -216,6 +211,7 @@ class _Up:
 
     def _environ(self, name: str, replica: int) -> dict[str, str]:
         self._write_settings()  # the file may have been damaged since
+        self._ports.choose(name)
         base = {key: value for key, value in os.environ.items() if not key.startswith(all_settings.ENV)}
         offset = machine.port_offset(name, replica)
         last = child.read(self._note(addresses.child(name, replica))) or ""
@@ -225,7 +221,7 @@ class _Up:
         credential = self._access.of(name, self._settings)
         nats = self._nats.model_copy(update={"url": self._url, "credentials": credential})
         process = self._settings.process.model_copy(update={"replica": replica})
-        update = {"nats": nats, "http": http, "process": process, **self._ports}
+        update = {"nats": nats, "http": http, "process": process, **self._ports.sections}
         return base | reload.fixed(self._settings.model_copy(update=update), self._file)
 
     def _reload(self) -> None:

@@ -83,12 +83,17 @@ class Child:
 
         Raises:
             Unstartable: It ended with status 2 before it was ever ready: settings or the environment must be fixed
-                first. What has run with them once is tried again, since others depend on it.
+                first. What has run with them once is tried again, since others depend on it, and so is what would
+                start with other ones now.
         """
-        pause, loop = _FIRST_PAUSE, asyncio.get_running_loop()
+        pause, loop, refused = _FIRST_PAUSE, asyncio.get_running_loop(), False
+        environ: Mapping[str, str] | None = None
         while True:
-            began = loop.time()
-            self._process = await _start(self._recipe)
+            began, before = loop.time(), environ
+            environ = self._recipe.environ and self._recipe.environ()
+            if refused and environ == before:
+                raise Unstartable(f"{self.name} cannot start; see its message above")
+            self._process = await _start(self._recipe, environ)
             self.pid = self._process.pid
             watching = asyncio.create_task(self._watch(self.pid))
             try:
@@ -98,8 +103,9 @@ class Child:
             self.pid, self.http = 0, ""
             self.ready.clear()
             self._changed()
-            if status == _UNUSABLE and not self._has_run:
-                raise Unstartable(f"{self.name} cannot start; see its message above")
+            refused = status == _UNUSABLE and not self._has_run
+            if refused:
+                continue
             pause = _FIRST_PAUSE if loop.time() - began > _HEALTHY_SECONDS else min(pause * 2, _LONGEST_PAUSE)
             reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
             log.warning("child.ended", extra={"child": self.name, "reason": reason, "restart_in_seconds": pause})
@@ -187,7 +193,7 @@ def end_with(parent: int, sign: signal.Signals) -> None:
         os._exit(1)
 
 
-async def _start(recipe: Recipe) -> asyncio.subprocess.Process:
+async def _start(recipe: Recipe, environ: Mapping[str, str] | None) -> asyncio.subprocess.Process:
     parent = os.getpid()
 
     def prepare() -> None:
@@ -201,7 +207,7 @@ async def _start(recipe: Recipe) -> asyncio.subprocess.Process:
         output = stack.enter_context(recipe.log_file.open("ab")) if recipe.log_file else None
         return await asyncio.create_subprocess_exec(
             *recipe.command,
-            env=recipe.environ and recipe.environ(),
+            env=environ,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -86,11 +86,23 @@ def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> i
     except (connection.Closed, watchdog.Hopeless) as lost:
         log.error("connection.lost", extra={"reason": str(lost)})  # noqa: TRY400 # the reason is enough
         return 1
+    except ExceptionGroup as group:
+        if isinstance(fault := _alone(group), SettingsError):
+            return _fail(str(fault))
+        log.exception("service.failed")
+        return 1
     except Exception:
         log.exception("service.failed")
         return 1
     finally:
         gc.unfreeze()  # for the last collection at exit: libraries report on standard error what is left after it
+
+
+def _alone(error: Exception) -> Exception:
+    """Return the only exception of a group, however deep; what has several is returned as it is."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _fail(message: str) -> int:

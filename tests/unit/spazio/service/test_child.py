@@ -25,6 +25,21 @@ async def test_a_child_that_never_ran_and_refuses_its_settings_is_given_up() -> 
         await Child(Recipe("mini", [sys.executable, "-c", "raise SystemExit(2)"], never), lambda: None).run()
 
 
+async def test_a_child_that_refuses_its_settings_is_tried_again_with_other_ones(tmp_path: Path) -> None:
+    ports = iter(("1", "2", "2"))
+
+    async def ran(pid: int) -> str:
+        del pid
+        await asyncio.Event().wait()
+        return ""
+
+    code = "import os, pathlib, sys; pathlib.Path(sys.argv[1], os.environ['PORT']).touch(); sys.exit(2)"
+    recipe = Recipe("mini", [sys.executable, "-c", code, str(tmp_path)], ran, environ=lambda: {"PORT": next(ports)})
+    with pytest.raises(Unstartable, match="mini cannot start"):
+        await Child(recipe, lambda: None).run()
+    assert [(tmp_path / name).exists() for name in "12"] == [True, True]
+
+
 async def test_a_child_that_has_run_and_refuses_its_settings_later_is_tried_again(tmp_path: Path) -> None:
     async def ran(pid: int) -> str:
         del pid

@@ -37,7 +37,7 @@ from schemas.subject import Names
 from spazio import INTERRUPTED, count
 from spazio.generator import pace
 from spazio.generator.consumption import Consumption
-from spazio.service import logs
+from spazio.service import logs, service
 from spazio.service.child import Unstartable
 from spazio.service.supervision import Supervised
 from spazio.terminal import clean, replayed
@@ -196,7 +196,7 @@ class _Replay:
             try:
                 await self._publish_all(client, consumption)
             except ExceptionGroup as group:
-                raise _first(group) from group
+                raise service.first(group) from group
 
     async def _publish_all(self, client: Connection, consumption: Consumption) -> None:
         """Publish everything while watching the consumers."""
@@ -263,12 +263,6 @@ class _Replay:
         while not self._over:  # the client swallows a cancellation while it sends
             await consumption.update()
             await asyncio.sleep(_LOOK_SECONDS)
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """Return the first error; the other tasks of the group ended because of it."""
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, ExceptionGroup) else error
 
 
 def _bar(console: Console) -> Progress:

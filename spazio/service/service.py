@@ -87,7 +87,7 @@ def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> i
         log.error("connection.lost", extra={"reason": str(lost)})  # noqa: TRY400 # the reason is enough
         return 1
     except ExceptionGroup as group:
-        if isinstance(fault := _alone(group), SettingsError):
+        if isinstance(fault := first(group), SettingsError):
             return _fail(str(fault))
         log.exception("service.failed")
         return 1
@@ -98,11 +98,10 @@ def run(name: str, settings: Settings, work: Work, *, streams: bool = True) -> i
         gc.unfreeze()  # for the last collection at exit: libraries report on standard error what is left after it
 
 
-def _alone(error: Exception) -> Exception:
-    """Return the only exception of a group, however deep; what has several is returned as it is."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+def first(group: ExceptionGroup[Exception]) -> Exception:
+    """Return the first error, however deep; the other tasks of the group ended because of it."""
+    error = group.exceptions[0]
+    return first(error) if isinstance(error, ExceptionGroup) else error
 
 
 def _fail(message: str) -> int:

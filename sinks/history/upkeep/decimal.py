@@ -36,8 +36,8 @@ def _scales(connection: duckdb.DuckDBPyConnection, relation: str, names: Sequenc
         return {}
     # One expression for all columns, which are rows here: to plan one for each takes longer than to compute it.
     columns = ", ".join(f"{name}::DOUBLE AS {name}" for name in names)
-    numbers = f"UNPIVOT (SELECT {columns} FROM {relation}) ON * INTO NAME name VALUE number"  # noqa: S608 # our own names
-    greatest = connection.execute(f"SELECT name, max({_scale('number')}) FROM ({numbers}) GROUP BY name").fetchall()  # noqa: S608
+    numbers = f"UNPIVOT (SELECT {columns} FROM {relation}) ON * INTO NAME name VALUE number"  # noqa: S608 # ours
+    greatest = connection.execute(f"SELECT name, max({_scale('number')}) FROM ({numbers}) GROUP BY name").fetchall()  # noqa: S608 # ours
     scales = dict.fromkeys(names, 0) | dict(greatest)
     return {name: scale for name, scale in scales.items() if scale != _NONE}
 

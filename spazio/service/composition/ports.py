@@ -20,7 +20,6 @@ class Ports:
             bus.server.Unusable: Very many ports are in use.
         """
         self.sections: dict[str, Any] = {"extender": settings.extender, "dashboard": settings.dashboard}
-        self._chosen: dict[str, int] = {}
         for name in self.sections:
             self.choose(name)
 
@@ -29,6 +28,6 @@ class Ports:
         own = self.sections.get(name)
         if own is None:
             return
-        besides = [port for other, port in self._chosen.items() if other != name]
-        self._chosen[name] = server.free_port(own.port, option=f"--{name}-port", besides=besides)
-        self.sections[name] = own.model_copy(update={"port": self._chosen[name]})
+        besides = [each.port for other, each in self.sections.items() if other != name]
+        port = server.free_port(own.port, option=f"--{name}-port", besides=besides)
+        self.sections[name] = own.model_copy(update={"port": port})

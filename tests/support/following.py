@@ -35,7 +35,7 @@ class Recorder:
         return {container for container, (_, running) in self.listings[-1][1].items() if running}
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not holds():
                 self._changed.clear()
                 await self._changed.wait()

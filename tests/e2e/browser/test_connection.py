@@ -75,7 +75,7 @@ async def test_a_page_that_nobody_sees_gets_no_events_and_goes_on_when_it_is_see
     browser: Browser, client: Client, settings: Settings
 ) -> None:
     async def until_viewers(count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 if REGISTRY.get_sample_value("spazio_dashboard_viewers") == count:
                     return
@@ -106,7 +106,7 @@ async def test_a_page_says_that_a_server_hangs_until_it_goes_on(
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "spazio", "sink", "dashboard", *arguments)
     try:
         note = settings.data.dir / "run" / addresses.DASHBOARD
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 if note.exists():
                     break

@@ -134,7 +134,7 @@ async def show_newest(page: Page, title: str, label: str, text: str) -> None:
     """Move the pointer over the newest value of a series until its legend shows this text."""
     figure = page.locator("figure", has=page.locator(".u-title", has_text=title))
     value = figure.locator(".u-series", has_text=label).locator(".u-value")
-    async with asyncio.timeout(20):  # the history may answer, and move the figure, after the pointer has come
+    async with asyncio.timeout(60):  # the history may answer, and move the figure, after the pointer has come
         while await value.inner_text() != text:
             await figure.scroll_into_view_if_needed()
             box = await figure.locator(".u-over").bounding_box()

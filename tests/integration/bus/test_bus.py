@@ -41,7 +41,7 @@ async def publish(client: Client, node: str, numbers: range) -> None:
 
 
 async def connected(client: Client) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             if client.is_connected:
                 return

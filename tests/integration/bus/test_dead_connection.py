@@ -118,7 +118,7 @@ def test_a_service_whose_connections_die_one_after_another_ends_with_status_1(
     async def scenario() -> int:
         async with proxy(nats_server) as between:
             with running_later(quick(settings, between.url)) as process:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while not between.connections:  # noqa: ASYNC110 # another process connects
                         await asyncio.sleep(0.05)
                 await asyncio.sleep(2)

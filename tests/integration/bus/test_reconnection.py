@@ -89,6 +89,6 @@ async def test_a_client_that_does_not_even_try_is_given_up(
     monkeypatch.setattr(watchdog, "_FLUSH_SECONDS", 0.0)
     client._status = Connection.RECONNECTING  # as if its task had died
     with pytest.raises(watchdog.Hopeless, match="has not tried to connect"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await watchdog.watch(client, Health(), quick(settings).nats)
     client._status = Connection.CONNECTED

@@ -48,7 +48,7 @@ async def feed(client: Client, seconds: range, nodes: int = 1) -> None:
 
 async def read(reader: Reader, last: int) -> list[int]:
     sequences: list[int] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not sequences or sequences[-1] < last:
             sequences += [message.sequence for message in await reader.read()]
     return sequences
@@ -70,7 +70,7 @@ async def test_a_reader_goes_on_behind_what_the_server_kept(client: Client, powe
         await feed(client, range(10, 30))
         assert await read(free, 25) == list(range(6, 26))
         with pytest.raises(SetBack) as raised:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await own.read()
     assert (raised.value.read, raised.value.kept.sequence) == (position, 5)
     assert await last_until(client, NAMES.telemetry, raised.value.kept.stored_us, 1) == 5
@@ -112,7 +112,7 @@ async def test_a_checkpoint_is_older_than_the_rows_that_the_server_lost(client: 
     source = await stream.describe(client, NAMES.telemetry)
     async with Reader(client, NAMES.telemetry, [NAMES.part("*")]) as reader:
         marks: list[Mark] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while reader.position < 9:
                 marks += [Mark(message.sequence, message.stored_us) for message in await reader.read()]
     for sequence in (4, 8):
@@ -142,7 +142,7 @@ async def until(folder: Path, expected: set[int]) -> None:
     """Wait until the samples of exactly these seconds of the node are stored, each once."""
     rows: list[tuple[str, int, int]] = []
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while rows != [("n0", 1000 + second, 10) for second in sorted(expected)]:
                 await asyncio.sleep(0.1)
                 rows = stored(folder, "samples", "seq") if (folder / view.FILE).exists() else []

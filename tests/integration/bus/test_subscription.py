@@ -95,7 +95,7 @@ async def test_the_output_to_kubernetes_buries_too_and_the_letter_is_the_same(
     await mixed(client)
     latest = kubernetes.Latest()
     written = cache.WRITTEN._value.get()
-    async with working(kubernetes.follow(client, settings, latest, time.time)), asyncio.timeout(10):
+    async with working(kubernetes.follow(client, settings, latest, time.time)), asyncio.timeout(60):
         await latest.current.wait()
     assert set(latest.availabilities) == {"good"}
     assert [consumer for consumer, _ in await dead(client)] == ["kubernetes"] * 2
@@ -140,7 +140,7 @@ async def test_the_extender_counts_by_kind_says_it_once_for_a_subject_and_is_rea
     refused, taken = (each.labels("availability")._value.get() for each in (extender.REFUSED, extender.TAKEN))
     cluster_state = ClusterState(settings)
     followed = extender.Followed(client, settings, cluster_state)
-    async with working(followed.run()), asyncio.timeout(20):
+    async with working(followed.run()), asyncio.timeout(60):
         await followed.ready.wait()
         assert extender.TAKEN.labels("availability")._value.get() == taken + 3
         await client.jetstream().publish(f"{bucket}.bad", b"3")

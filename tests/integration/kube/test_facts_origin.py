@@ -58,7 +58,7 @@ async def followed(client: Client, settings: Settings) -> AsyncIterator[ClusterS
     following = Followed(client, settings, state)
     running = asyncio.create_task(following.run())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await following.ready.wait()
         yield state
     finally:

@@ -39,7 +39,7 @@ class Follow:
         client, heard = Api(self.settings), list[News]()
         follower = Follower(client, "pods", self.settings, self.reasons.append, sleep=self._sleep)
         try:
-            async with asyncio.timeout(20), aclosing(follower.news(version)) as news:
+            async with asyncio.timeout(60), aclosing(follower.news(version)) as news:
                 async for each in news:
                     heard.append(each)
                     if len(heard) == count:

@@ -42,7 +42,7 @@ async def watching(client: Any, settings: Settings, server: ApiServer, folder: P
 async def stored(client: Client, count: int) -> list[PodFacts]:
     """Return the facts of pods in the stream, once there are so many and no more come."""
     facts: list[PodFacts] = []
-    async with asyncio.timeout(20), Reader(client, NAMES.telemetry, [NAMES.part("*", "podfacts")]) as reader:
+    async with asyncio.timeout(60), Reader(client, NAMES.telemetry, [NAMES.part("*", "podfacts")]) as reader:
         while len(facts) < count:
             facts += [codec.decode_from(PodFacts, each.data, each.subject) for each in await reader.read()]
         assert await reader.read(timeout_seconds=0.3) == []
@@ -66,7 +66,7 @@ async def test_nothing_is_lost_when_nats_is_away_and_reading_stops_while_too_muc
     counted = follow.EVENTS.labels("pods", "ADDED")._value
     before = counted.get()
     async with watching(client, settings, server, tmp_path):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await begun.wait()
         await asyncio.sleep(0.5)
         assert counted.get() - before <= 30
@@ -107,7 +107,7 @@ async def test_a_watch_that_begins_while_nats_is_away_waits_for_it(
     server.script("pods", "watch", lines(added("b", 51), then="hold"))
     await asyncio.to_thread(nats_server.kill)
     async with watching(client, settings, server, tmp_path) as health:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "earlier" not in str(health.problems):  # noqa: ASYNC110 # seen from outside
                 await asyncio.sleep(0.1)
         await asyncio.to_thread(nats_server.start)
@@ -156,7 +156,7 @@ async def test_trouble_with_the_api_server_is_reported_as_health(
 ) -> None:
     server.script("pods", "list", refusal(403, 'pods is forbidden: User "x" cannot list resource "pods"'))
     problems: list[dict[str, str]] = []
-    async with watching(client, settings, server, tmp_path) as health, asyncio.timeout(20):
+    async with watching(client, settings, server, tmp_path) as health, asyncio.timeout(60):
         while not problems or problems[-1]:
             if health.problems or problems:
                 problems.append(dict(health.problems))

@@ -86,7 +86,7 @@ async def aggregated(client: Client, settings: Settings, seconds: float = 10) ->
             await asyncio.sleep(0.3)
 
 
-async def caught_up(client: Client, settings: Settings, seconds: float = 20) -> list[tuple[str, bytes]]:
+async def caught_up(client: Client, settings: Settings, seconds: float = 60) -> list[tuple[str, bytes]]:
     """Wait until what is published equals the undisturbed replay; returns what is published then."""
     rows: list[tuple[str, bytes]] = []
     async with asyncio.timeout(seconds):
@@ -227,13 +227,13 @@ async def test_garbage_lands_in_dead_letters_with_a_reason_and_other_nodes_go_on
         for kind, payload in others.items():
             await js.publish(NAMES.node(kind, "x"), payload)
         await caught_up(client, settings)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 dead = await everything(client, NAMES.dead_letters, [NAMES.dead(NAMES.node("samples", "x"))])
                 if len(dead) == len(garbage) + 1:
                     break
         for kind, payload in others.items():
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not (buried := await everything(client, NAMES.dead_letters, [NAMES.dead(NAMES.node(kind, "x"))])):
                     pass
             assert [message.data for message in buried] == [payload]

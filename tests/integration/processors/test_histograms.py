@@ -113,7 +113,7 @@ async def test_nothing_is_taken_while_processors_run_and_nothing_exported_before
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(exchange.write_koordinator(next(partition.models())[1])))
     with running(settings, "process"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await worker_pool.replicas(client, settings.prefix):  # noqa: ASYNC110 # another process starts
                 await asyncio.sleep(0.1)
         assert await asyncio.to_thread(histograms.take, settings, tmp_path / "out") == 1

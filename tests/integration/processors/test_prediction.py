@@ -57,7 +57,7 @@ async def published(client: Client) -> Rows:
     return [(row.subject, row.data) for row in await everything(client, NAMES.estimates, SUBJECTS)]
 
 
-async def until(client: Client, wanted: Rows, least: int, seconds: float = 20) -> Rows:
+async def until(client: Client, wanted: Rows, least: int, seconds: float = 60) -> Rows:
     """Wait until so many of the rows are published; what is published is the beginning of each node's rows."""
     async with asyncio.timeout(seconds):
         while len(rows := await published(client)) < least:  # noqa: ASYNC110 # another process publishes
@@ -111,7 +111,7 @@ async def _paced(client: Client, begin: float, end: float, *, wait: bool = True)
         kind, node = subject.split(".")[3:]
         await js.publish(NAMES.node(kind, node), payload)
         if number % 60 == 59:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while wait and (newest := await _newest(js)) == last:  # noqa: ASYNC110 # another process
                     await asyncio.sleep(0.05)
             last = newest
@@ -188,7 +188,7 @@ async def test_the_form_may_change_between_two_runs(client: Client, settings: Se
     reject = settings.reject.model_copy(update={"subspace": "global", "merge_seconds": 2})
     with running(settings, "process") as process:
         await _paced(client, 0, 0.5, wait=False)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(".reject." in row[0] for row in await published(client)):  # noqa: ASYNC110 # another process
                 await asyncio.sleep(0.1)
         process.send_signal(signal.SIGTERM)

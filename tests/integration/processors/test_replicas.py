@@ -82,7 +82,7 @@ async def top(settings: Settings) -> list[dict[str, Any]]:
     return rows
 
 
-async def spread(client: Client, count: int, seconds: float = 15) -> list[Replica]:
+async def spread(client: Client, count: int, seconds: float = 60) -> list[Replica]:
     """Wait until so many replicas do all parts, each at most one more than another."""
     members: list[Replica] = []
     async with asyncio.timeout(seconds):

@@ -70,7 +70,7 @@ def agent(settings: Settings, tree: Path, *, kill: bool = False) -> Iterator[sub
 async def heard(reader: Reader, *expected: tuple[str, str]) -> None:
     """Wait for these events; the order between containers is nobody's business."""
     events: list[ContainerEvent] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(events) < len(expected):
             messages = await reader.read()
             events += [codec.decode_from(ContainerEvent, item.data, item.subject) for item in messages]

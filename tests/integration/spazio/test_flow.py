@@ -73,7 +73,7 @@ async def test_the_ledger_of_the_last_hour_adds_up_and_names_what_was_refused(
 
 async def stored(process_ledger: Ledger, rows: int) -> None:
     account = process_ledger.account("history rows", NAMES.telemetry)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             if account.statement().outcomes.get("stored", 0) == rows:
                 return

@@ -45,7 +45,7 @@ async def put(client: Client, *pods: PodFacts) -> None:
 
 
 async def until(reached: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not reached():  # noqa: ASYNC110 # files and another service's state, which tell nobody of changes
             await asyncio.sleep(0.02)
 

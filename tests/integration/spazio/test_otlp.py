@@ -77,7 +77,7 @@ def collector() -> Iterator[Collector]:
     made.server.server_close()
 
 
-async def until(check: object, seconds: float = 15) -> None:
+async def until(check: object, seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not check():  # type: ignore[operator]  # noqa: ASYNC110 # another thread makes it
             await asyncio.sleep(0.05)

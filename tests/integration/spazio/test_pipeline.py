@@ -99,7 +99,7 @@ async def test_a_load_that_no_stream_takes_ends_and_says_what_to_start(
     own = settings.model_copy(update={"simulated": settings.simulated.model_copy(update=simulated)})
     health = Health()
     sending = Load(client, own, health)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         await sending.run()
     assert "spazio process" in health.problems["stream"]
     reached = sending.reached()

@@ -80,14 +80,14 @@ class Wire:
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers by lower-case name, and body of the next answer."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("ascii").split("\r\n")
             headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
             return int(head[0].split()[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
 
     async def closed(self) -> None:
         """Wait until the other side closes; whatever it sent before is dropped."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             try:
                 while await self.reader.read(65536):
                     pass

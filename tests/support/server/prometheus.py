@@ -135,7 +135,7 @@ def prometheus(targets: str, rules: str) -> Iterator[Prometheus]:
 
 
 def _wait(server: Prometheus, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         try:
             server.ask("status/runtimeinfo")

@@ -160,7 +160,7 @@ async def test_each_message_is_handed_out_or_refused_once_although_connections_b
                     await asyncio.sleep(0.1)
 
         async with (
-            asyncio.timeout(20),
+            asyncio.timeout(60),
             asyncio.TaskGroup() as group,
             Subscription(reader(client), subscription.of(Availability), refused, most=7) as availabilities,
         ):
@@ -202,7 +202,7 @@ async def test_a_bound_reader_of_a_stream_made_again_begins_again_by_its_keeper(
 
     keeping = asyncio.create_task(subscription.keep(work, reported.append, pause_seconds=0.05))
     await publish(client, "n", row("n", 1))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await done.wait()
         done.clear()
         await client.jetstream().delete_stream(NAMES.estimates)
@@ -217,7 +217,7 @@ async def test_a_bound_reader_of_a_stream_made_again_begins_again_by_its_keeper(
 
 async def test_in_a_stream_made_again_the_position_is_of_the_new_one(client: Connection) -> None:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         Subscription(reader(client), subscription.of(Availability), Refused()) as availabilities,
     ):
         for number in range(3):

@@ -53,7 +53,7 @@ async def change(kubectl: Kubectl, change: dict[str, Any], name: str = "web") ->
 
 
 async def becomes(
-    kubectl: Kubectl, least: int, name: str = "web", *, seconds: float = 20, marks: int | None = None
+    kubectl: Kubectl, least: int, name: str = "web", *, seconds: float = 60, marks: int | None = None
 ) -> None:
     async def so() -> bool:
         minimum, notes = await scaler_state(kubectl, name)

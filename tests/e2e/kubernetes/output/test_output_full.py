@@ -56,7 +56,7 @@ async def kept(kubectl: Kubectl) -> list[str]:
     return sorted(name for name, each in notes.items() if all(each.get(key) == "true" for key in both))
 
 
-async def become(kubectl: Kubectl, *names: str, seconds: float = 20) -> None:
+async def become(kubectl: Kubectl, *names: str, seconds: float = 60) -> None:
     """Wait until these nodes have the taint, and no others."""
 
     async def so() -> bool:

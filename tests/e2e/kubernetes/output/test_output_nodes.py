@@ -37,7 +37,7 @@ async def lent(kubectl: Kubectl, name: str = "n1") -> tuple[Any, ...]:
     return tuple(status[side].get(resource) for side in ("capacity", "allocatable") for resource in (CPU, MEMORY))
 
 
-async def becomes(kubectl: Kubectl, cpu: int | None, memory: int | None, name: str = "n1", seconds: float = 20) -> None:
+async def becomes(kubectl: Kubectl, cpu: int | None, memory: int | None, name: str = "n1", seconds: float = 60) -> None:
     wanted = tuple(None if amount is None else amount for amount in (cpu, memory) * 2)
 
     async def so() -> bool:

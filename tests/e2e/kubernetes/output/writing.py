@@ -133,7 +133,7 @@ class Process(Program):
         )
 
 
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 20, what: object = "") -> None:
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 60, what: object = "") -> None:
     """Wait until a condition, evaluated by each call, is true."""
     deadline = time.monotonic() + seconds
     while not await condition():

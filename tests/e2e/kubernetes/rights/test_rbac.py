@@ -143,6 +143,7 @@ async def test_the_kubernetes_sink_lacks_each_rule_that_is_taken_away_and_says_w
         await until(is_reported, what=lambda: health.problems)
         assert len(health.problems) == 1, health.problems
     async with writing(client, chosen) as health:
+        await publish(client, lending(1.5), asking(5), lacking_room("n1"))
         await until(lambda: complete(cluster), what=lambda: health.problems)
 
 

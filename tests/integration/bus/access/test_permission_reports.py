@@ -75,7 +75,7 @@ def test_the_accounts_hold_no_secret(running: Secured) -> None:
 async def test_every_role_that_reads_a_stream_may_find_out_whether_it_came_back_with_less(
     running: Secured, role_name: str, source: str
 ) -> None:
-    async with asyncio.timeout(10), connection.connect(running.settings(role_name), "test") as client:
+    async with asyncio.timeout(60), connection.connect(running.settings(role_name), "test") as client:
         last = (await stream.describe(client, source)).last
         with pytest.raises(setback.SetBack):
             await setback.check(client, source, setback.Mark(last + 1, 1), 1)

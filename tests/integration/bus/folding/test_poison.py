@@ -87,7 +87,7 @@ async def fill(client: Client, payloads: Sequence[bytes]) -> int:
 async def folded(client: Client, sequence: int) -> None:
     """Wait until the cursor covers a sequence."""
     source = await stream.describe(client, NAMES.telemetry)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (  # noqa: ASYNC110 # a stream sends no notice
             await coverage.covered(client, NAMES.estimates, NAMES.of("cursor", "totals"), source)
         ).sequence < sequence:

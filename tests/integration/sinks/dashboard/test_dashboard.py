@@ -22,7 +22,7 @@ from tests.support.dashboard.pages import cache, rows, served
 async def events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[str, Any]]:
     """Read the next events of a stream, without comments."""
     result: list[tuple[str, Any]] = []
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while len(result) < count:
             lines = (await answer.content.readuntil(b"\n\n")).decode().splitlines()
             if lines[0].startswith("event: "):

@@ -33,7 +33,7 @@ def counts(folder: Path) -> dict[str, int]:
 
 
 async def until(folder: Path, expected: dict[str, int]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             if (folder / view.FILE).exists() and counts(folder) == expected:
                 return
@@ -94,7 +94,7 @@ async def test_a_second_sink_on_the_folder_ends_and_names_the_first(client: Clie
         await until(quick.history_dir, {"samples": 50, "containers": 0, "pods": 0, "nodes": 0, "podfacts": 0})
         second = await sink(quick)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 _, errors = await second.communicate()
         finally:
             if second.returncode is None:

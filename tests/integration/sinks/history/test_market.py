@@ -21,7 +21,7 @@ HOUR = 3_600_000_000
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not reached():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)

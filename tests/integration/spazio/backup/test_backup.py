@@ -109,7 +109,7 @@ def samples(settings: Settings) -> dict[tuple[str, int], int]:
 
 
 async def until(wanted: dict[tuple[str, int], int], settings: Settings) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while samples(settings) != wanted:  # noqa: ASYNC110 # another process writes
             await asyncio.sleep(0.2)
 

@@ -139,7 +139,7 @@ async def test_what_is_folded_again_is_checkpointed_on_the_way(
     store = checkpoint.Store(client, NAMES.checkpoints, timeout_seconds=1)
     assert await store.load("0", source.identity) is None
     working = asyncio.create_task(processing.run(client, Live(often), Health()))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (loaded := await store.load("0", source.identity)) is None:  # noqa: ASYNC110 # a bucket tells nobody here
             await asyncio.sleep(0.01)
     working.cancel()

@@ -81,7 +81,7 @@ async def following(*sources: Source, load_memory: MemoryLoader = nothing) -> As
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             if holds():
                 return

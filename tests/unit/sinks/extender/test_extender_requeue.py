@@ -26,7 +26,7 @@ async def requeueing(replica: Replica, *, fail: int = 0) -> AsyncIterator[list[s
 
 async def some(annotated: list[str]) -> None:
     """Wait until a node is annotated."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not annotated:  # noqa: ASYNC110 # a list tells nobody
             await asyncio.sleep(0.02)
 
@@ -85,7 +85,7 @@ async def test_what_fails_is_tried_again() -> None:
     replica = replica_with(a=0.5)
     await replica.place("p", ["a"])
     replica.cluster_state.report(report("a", START * 2 + 1, 5.0))
-    async with requeueing(replica, fail=1) as annotated, asyncio.timeout(10):
+    async with requeueing(replica, fail=1) as annotated, asyncio.timeout(60):
         while len(annotated) < 2:  # noqa: ASYNC110 # a list tells nobody
             await asyncio.sleep(0.02)
 

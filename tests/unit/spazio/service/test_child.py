@@ -50,7 +50,7 @@ async def test_a_child_that_has_run_and_refuses_its_settings_later_is_tried_agai
     running = Child(Recipe("mini", [sys.executable, "-c", ONCE, str(tmp_path / "ran")], ran), lambda: None)
     task = asyncio.create_task(running.run())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while running.restarts < 2 and not task.done():  # noqa: ASYNC110 # a counter has no event
                 await asyncio.sleep(0.05)
         assert not task.done()

@@ -26,6 +26,7 @@ from spazio.command import schema
 from tests.support.processors import predicted
 
 DOCS = Path(__file__).parents[3] / "docs"
+_FILES, _SCHEMAS = schema.files(), document.json_schemas()
 BLOCK: dict[str, Any] = {
     "node": "n1", "boot": "b", "seq": 1, "at_us": 2, "step_us": 100_000, "metrics": ["cpu_util"], "values": [0.5, None]
 }  # fmt: skip
@@ -225,19 +226,17 @@ FULL: dict[str, Message] = {
 }
 
 
-@pytest.mark.parametrize("path", sorted(schema.files()))
+@pytest.mark.parametrize("path", sorted(_FILES))
 def test_the_file_in_docs_is_what_the_code_makes_now(path: str) -> None:
     present = (DOCS / path).read_text(encoding="utf-8") if (DOCS / path).exists() else ""
-    assert present == schema.files()[path], (
-        f"docs/{path} is not of this code: run `make docs` and commit what it changes"
-    )
+    assert present == _FILES[path], f"docs/{path} is not of this code: run `make docs` and commit what it changes"
 
 
 def test_docs_holds_no_schema_of_a_message_that_is_gone() -> None:
-    assert {path.name for path in (DOCS / "schemas").iterdir()} == set(document.json_schemas())
+    assert {path.name for path in (DOCS / "schemas").iterdir()} == set(_SCHEMAS)
 
 
-@pytest.mark.parametrize(("name", "content"), document.json_schemas().items())
+@pytest.mark.parametrize(("name", "content"), _SCHEMAS.items())
 def test_each_schema_is_one_of_draft_2020_12_that_stands_alone(name: str, content: dict[str, Any]) -> None:
     if importlib.util.find_spec("jsonschema"):
         jsonschema = importlib.import_module("jsonschema")
@@ -254,7 +253,7 @@ def test_each_schema_is_one_of_draft_2020_12_that_stands_alone(name: str, conten
 @pytest.mark.parametrize("kind", codec.MESSAGES)
 def test_an_encoded_message_has_exactly_the_fields_of_its_schema(kind: str) -> None:
     encoded = json.loads(codec.encode(FULL[kind]))
-    wanted = document.json_schemas()[f"{kind}.json"]
+    wanted = _SCHEMAS[f"{kind}.json"]
     assert encoded.keys() == wanted["properties"].keys()
     for field in wanted["required"]:
         without = {key: value for key, value in encoded.items() if key != field}

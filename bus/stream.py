@@ -64,12 +64,12 @@ class Consumer(NamedTuple):
     """A consumer of a stream, and its position.
 
     Attributes:
-        durable: It has a name, under which several readers share it; other consumers have one reader each.
+        name: Name under which several readers share it; empty: it has one reader.
         pending: Number of messages not yet sent to it.
         delivered: Stream sequence of the last message sent to it.
     """
 
-    durable: bool
+    name: str
     pending: int
     delivered: int
 
@@ -182,7 +182,7 @@ async def consumers(client: Client, name: str) -> list[Consumer]:
         page = await js.consumers_info(name, offset=len(readers))
         for info in page:
             delivered = info.delivered.stream_seq if info.delivered else 0
-            readers.append(Consumer(bool(info.config.durable_name), info.num_pending or 0, delivered))
+            readers.append(Consumer(info.config.durable_name or "", info.num_pending or 0, delivered))
         if len(page) < _PAGE:
             return readers
 

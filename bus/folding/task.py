@@ -79,6 +79,15 @@ class Journal(Protocol):
         """
 
 
+def consumer_name(part: str) -> str:
+    """Return the name of the consumer under which the replicas share a part.
+
+    >>> consumer_name("4"), consumer_name("outlook-4")
+    ('process-4', 'outlook-4')
+    """
+    return f"process-{part}" if part.isdigit() else part
+
+
 class Task(NamedTuple):
     """One part of the work, which one replica does at a time.
 

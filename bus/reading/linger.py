@@ -12,6 +12,7 @@ from itertools import pairwise
 
 _LOOK_SECONDS = 0.5
 _PATIENCE, _PATIENT_SECONDS = 10, 2.0  # a patient task collects so many times as long as others, but no longer
+_EAGER_PATIENT_SECONDS = 0.2
 # Shares of time in which there is a fold, and the seconds to wait; interpolated linearly.
 _STEPS = ((0.0, 0.05), (0.2, 0.1), (0.4, 0.15), (0.6, 0.4), (0.8, 0.6))
 
@@ -27,7 +28,8 @@ class Linger:
         Args:
             spent: Returns the seconds in which there was a fold.
             clock: Returns seconds.
-            eager: Collect no longer than a task wants at least, unless it is patient, as what comes next waits for it.
+            eager: Collect no longer than a task wants at least, as what comes next waits for it, and a patient task
+                for a moment, as the end waits for it.
         """
         self._spent, self._clock, self._eager = spent, clock, eager
         self._looked, self._before = clock(), spent()
@@ -43,7 +45,8 @@ class Linger:
         if self._eager and not patient:
             return least
         linger = max(least, _at(self._share))
-        return min(_PATIENCE * linger, _PATIENT_SECONDS) if patient else linger
+        most = _EAGER_PATIENT_SECONDS if self._eager else _PATIENT_SECONDS
+        return min(_PATIENCE * linger, most) if patient else linger
 
 
 def _at(share: float) -> float:

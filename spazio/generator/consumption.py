@@ -1,11 +1,17 @@
-"""How far the pipeline has consumed a recording: who reads its streams, what is unread, and whether all is stored."""
+"""How far the pipeline has consumed a recording: who reads its streams, what is unread, and whether all is stored.
+
+Everything is folded when each part's last folded message is the last one that the server has sent it, none is left to
+be sent, and no message has come meanwhile.
+"""
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 
 from bus import errors, stream
 from bus.connection import Connection
+from bus.folding import task, worker_pool
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.history import layout
@@ -13,8 +19,7 @@ from spazio.service.child import Unstartable
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.2
-_QUIET_SECONDS = 2.0
+_LOOK_SECONDS, _ANSWER_SECONDS = 0.2, 0.1
 _STARTING_SECONDS = 30.0
 
 
@@ -29,10 +34,10 @@ class Consumption:
     def __init__(self, client: Connection, settings: Settings) -> None:
         """Describe the streams; nothing is sent yet."""
         self._client, names = client, Names(settings.prefix)
-        self._telemetry, self._estimates = names.telemetry, names.estimates
+        self._prefix, self._streams = settings.prefix, (names.telemetry, names.estimates)
         self._most_unread = 2 * settings.replay.ahead  # a processor and the history read each message
         self._history: Path = settings.history_dir
-        self.readers = self._unread = 0
+        self.readers = 0
         self.close_behind = asyncio.Event()
         self.close_behind.set()
 
@@ -40,14 +45,14 @@ class Consumption:
         """Count consumers and unread messages; the counts stay as they are if the server does not answer."""
         readers = unread = 0
         try:
-            for name in (self._telemetry, self._estimates):
+            for name in self._streams:
                 consumers = await stream.consumers(self._client, name)
                 unread += sum(consumer.pending for consumer in consumers)
-                readers += len(consumers) if name == self._telemetry else 0
+                readers += len(consumers) if name == self._streams[0] else 0
         except errors.REQUEST_FAILED as error:
             log.info("consumers.count_failed", extra={"reason": str(error)})
             return
-        self.readers, self._unread = readers, unread
+        self.readers = readers
         if unread > self._most_unread:
             self.close_behind.clear()
         else:
@@ -68,26 +73,37 @@ class Consumption:
             raise Unstartable("the processors did not start in time; the log shows the reason") from None
 
     async def finished(self) -> None:
-        """Wait until everything is read and stored, and no new estimates have appeared for a while."""
-        loop = asyncio.get_running_loop()
-        last = now = -1
-        since = loop.time()
-        while loop.time() - since < _QUIET_SECONDS:
+        """Wait until everything is folded and stored."""
+        finished = False
+        while not finished:
             await asyncio.sleep(_LOOK_SECONDS)
-            try:
-                now = (await stream.describe(self._client, self._estimates)).last
-                quiet = now == last and not self._unread and await self._written()
-            except errors.REQUEST_FAILED:
-                quiet = False
-            if not quiet:
-                last, since = now, loop.time()
+            with contextlib.suppress(*errors.REQUEST_FAILED):
+                before = await self._last()
+                finished = await self._folded() and await self._written() and await self._last() == before
+
+    async def _last(self) -> list[int]:
+        """Return the last sequence of each stream."""
+        return [(await stream.describe(self._client, name)).last for name in self._streams]
+
+    async def _folded(self) -> bool:
+        """Tell whether the processors have folded, and stored the rows of, everything that was there before."""
+        consumers = [each for name in self._streams for each in await stream.consumers(self._client, name)]
+        if any(consumer.pending for consumer in consumers):
+            return False
+        replicas = await worker_pool.replicas(self._client, self._prefix, wait_seconds=_ANSWER_SECONDS)
+        folded = {
+            task.consumer_name(part): report["sequence"]
+            for replica in replicas
+            for part, report in replica.parts.items()
+        }
+        return all(folded.get(each.name, 0) >= each.delivered for each in consumers if each.name)
 
     async def _written(self) -> bool:
         """Tell whether the history has written everything that it has read."""
         done = {layout.identity(name): sequence for name, sequence in layout.committed(self._history).items()}
-        for name in (self._telemetry, self._estimates):
+        for name in self._streams:
             identity = (await stream.describe(self._client, name)).identity
             for consumer in await stream.consumers(self._client, name):
-                if not consumer.durable and consumer.delivered > done.get(identity, 0):
+                if not consumer.name and consumer.delivered > done.get(identity, 0):
                     return False
         return True

@@ -14,7 +14,7 @@ from rich.text import Text
 from bus import errors, stream
 from bus.api import request
 from bus.client import Client
-from bus.folding import worker_pool
+from bus.folding import task, worker_pool
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio import count
@@ -99,7 +99,7 @@ async def _is_idle(client: Client, names: Names, part: str) -> bool:
     """Tell whether a part has no message, and a replica waits for the first, with which the server gives it out."""
     of_partition = part.isdigit() or part.startswith(f"{processing.PREDICTION}-")
     source = names.telemetry if of_partition else names.estimates
-    consumer = f"process-{part}" if part.isdigit() else part
+    consumer = task.consumer_name(part)
     try:
         state = await request(client, f"CONSUMER.INFO.{source}.{consumer}", {}, _ASKED_SECONDS)
     except errors.REQUEST_FAILED:

@@ -4,7 +4,9 @@
 at any time.
 """
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 import polars as pl
@@ -16,7 +18,11 @@ from sinks.history.tables import capacity, merged
 from sinks.history.tables.rolled import CLUSTER, MINUTES, ROLLED, Rolled
 from sinks.history.views import listing, node, operations, samples
 
+Value = TypeVar("Value")
+
 FILE = "history.duckdb"
+_ATTEMPTS = 5
+_GONE = "No such file"
 _TABLES: tuple[Table | Rolled, ...] = (*TABLES, *ROLLED)
 _COLUMNS = "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal"
 
@@ -68,13 +74,34 @@ def connect(directory: Path, *, restricted: bool = False, writable: Path | None 
     """
     if not any((directory / table.name).is_dir() for table in TABLES):
         raise FileNotFoundError(f"{directory} holds no history; run `spazio up`, or name a folder with --history-dir")
+    return retried(lambda: _connected(directory.absolute(), restricted, writable))
+
+
+def retried(query: Callable[[], Value]) -> Value:
+    """Return what a query gives; run it again where a file that it has listed is gone before it is opened.
+
+    Compaction replaces files, and a history sink that starts removes those that were never committed.
+
+    Raises:
+        duckdb.IOException: A file cannot be used for another reason, or files go again and again.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return query()
+        except duckdb.IOException as error:
+            if _GONE not in str(error):
+                raise
+    return query()
+
+
+def _connected(directory: Path, restricted: bool, writable: Path | None) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     with interruption.interruptible(connection):
         if restricted:
             sandbox.prepare(connection)
-        _views(connection, directory.absolute())
+        _views(connection, directory)
         if restricted:
-            sandbox.confine(connection, directory.absolute(), writable)
+            sandbox.confine(connection, directory, writable)
     return connection
 
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, cast
@@ -161,11 +162,7 @@ def _execute(connection: duckdb.DuckDBPyConnection, text: str, output: _Output, 
                 sandbox.check(statement)
                 sandbox.keep_history(connection, statement)
             with interruption.interruptible(connection):
-                try:
-                    lines = _answer(connection, statement.query, output)
-                except duckdb.IOException:
-                    # Compaction has just replaced a file that the query had listed.
-                    lines = _answer(connection, statement.query, output)
+                lines = view.retried(partial(_answer, connection, statement.query, output))
             sys.stdout.writelines(lines)
     except duckdb.PermissionException as error:
         clean.complain(f"{error}\nStatements only read the history; --unrestricted lets them do anything")

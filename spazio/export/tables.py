@@ -92,17 +92,14 @@ def write_query(directory: Path, path: Path, form: Form, query: str) -> int:
 def _settled(connection: duckdb.DuckDBPyConnection, query: str, path: Path, form: Form, *, empty: bool = True) -> int:
     """Write rows beside the path and rename the file once it is complete; `empty`: also if there are none."""
     with file.replacing(path) as hidden:
-        try:
-            count = _written(connection, query, hidden, form)
-        except duckdb.IOException:  # compaction has just replaced a file that the query had listed
-            hidden.unlink(missing_ok=True)
-            count = _written(connection, query, hidden, form)
+        count = view.retried(lambda: _written(connection, query, hidden, form))
         if not (count or empty):
             hidden.unlink()
     return count
 
 
 def _written(connection: duckdb.DuckDBPyConnection, query: str, hidden: Path, form: Form) -> int:
+    hidden.unlink(missing_ok=True)  # of an attempt before
     rows: duckdb.DuckDBPyRelation | None = connection.sql(query)
     if rows is None or rows.columns == ["Success"]:
         raise Unselectable("the statement has no rows")

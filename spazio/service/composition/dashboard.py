@@ -98,10 +98,7 @@ def _parsed(connection: duckdb.DuckDBPyConnection, statement: str) -> duckdb.Sta
 
 def _answered(connection: duckdb.DuckDBPyConnection, parsed: duckdb.Statement, rows: int, seconds: float) -> Answer:
     with interruption.interruptible(connection, seconds):
-        try:
-            result = connection.execute(parsed.query)
-        except duckdb.IOException:  # compaction has just replaced a file that the query had listed
-            result = connection.execute(parsed.query)
+        result = view.retried(lambda: connection.execute(parsed.query))
         names = plain.distinct([column[0] for column in result.description or ()])
         fetched = result.fetchmany(rows + 1)
     return Answer(names, [[plain.value(cell) for cell in row] for row in fetched[:rows]], len(fetched) > rows)

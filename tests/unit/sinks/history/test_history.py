@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import duckdb
@@ -170,6 +171,36 @@ def test_another_process_reads_the_views_while_files_are_written(tmp_path: Path)
             assert int(reader.stdout.readline()) == 10 * (second + 1)
             assert own.execute("SELECT count(*) FROM samples").fetchone() == (10 * (second + 1),)
         reader.stdin.close()
+
+
+def test_a_file_that_is_gone_before_it_is_opened_fails_no_query(tmp_path: Path) -> None:
+    """As those that compaction replaces, and those that a sink which starts removes."""
+    target = writer(tmp_path)
+    feed(target, range(3))
+    target.flush()
+    view.create(tmp_path)
+    (file,) = (path for path, _ in layout.files(tmp_path) if path.parents[2].name == "samples")
+    content, beside, done = file.read_bytes(), file.with_name(f"2{file.name}"), threading.Event()
+
+    def come_and_go() -> None:
+        while not done.wait(0.004):
+            hidden = layout.hidden(beside)
+            hidden.write_bytes(content)
+            hidden.replace(beside)
+            done.wait(0.004)
+            beside.unlink()
+
+    coming = threading.Thread(target=come_and_go)
+    coming.start()
+    try:
+        for _ in range(8):
+            with view.connect(tmp_path) as connection:
+                asked = "SELECT count(DISTINCT seq) FROM samples"
+                row = view.retried(lambda: connection.execute(asked).fetchone())  # noqa: B023 # called at once
+                assert row == (3,)
+    finally:
+        done.set()
+        coming.join()
 
 
 def test_a_moved_history_is_still_readable(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ class Child:
     """One supervised process.
 
     Attributes:
+        pid: Of the process; 0: none runs.
+        http: Address of its pages since it first was ready, also while it is down, so that whoever reads them notices.
         restarts: How often it was restarted.
         hung: How often it was killed because it did not answer.
     """
@@ -100,7 +102,7 @@ class Child:
                 status = await self._process.wait()
             finally:
                 watching.cancel()
-            self.pid, self.http = 0, ""
+            self.pid = 0
             self.ready.clear()
             self._changed()
             refused = status == _UNUSABLE and not self._has_run

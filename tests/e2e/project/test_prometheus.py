@@ -18,7 +18,7 @@ from spazio.service.composition import machine
 from tests.e2e.pipeline import Up, set_back, until, up
 from tests.e2e.project import trouble
 from tests.e2e.project.trouble import NAMES
-from tests.e2e.project.watched import SIMULATED, Watched, ask_extender, ask_slowly, publish_as
+from tests.e2e.project.watched import Watched, ask_extender, ask_in_vain, ask_slowly, publish_as
 from tests.support.extender.asking import make_keys
 from tests.support.processors import predicted
 from tests.support.server.program import stopped
@@ -60,17 +60,20 @@ def options(folder: Path) -> Iterator[str]:
 
 
 def rules() -> str:
-    """Return the rules for a test; a node is silent after ten seconds, and for forty."""
-    return hurried(RULES.read_text().replace("[15m]", "[40m]").replace("time() - 60", "time() - 10"), 60)
+    """Return the rules for a test: a node is silent after ten seconds, and for forty; restarts count for a minute."""
+    started = 'process_start_time_seconds{job="spazio"}'
+    text = RULES.read_text().replace(f"{started}[15m]", f"{started}[60m]").replace("[15m]", "[40m]")
+    return hurried(text.replace("time() - 60", "time() - 10"), 60)
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
     with up(folder / "data", *options(folder)) as pipeline:
-        until(lambda: len(pipeline.addresses.get("services", {})) == len(machine.NAMES), 60, "all services")
+        until(lambda: len(pipeline.addresses.get("services", {})) >= len(machine.NAMES), 60, "all services")
         until(lambda: folded(pipeline) == 3, 60, "both simulated nodes and this machine")
         with prometheus(f"{pipeline.addresses['http']}/targets", rules()) as server:
+            until(lambda: len(server.values("up == 1")) >= len(machine.NAMES), 60, "all services are read")
             yield Watched(pipeline, server)
 
 
@@ -118,11 +121,12 @@ def test_alerts_of_bad_messages_and_of_processes_that_do_not_answer(watched: Wat
         watched.server.fires(SpazioServiceDown="process at 127.0.0.1:", SpazioNoTelemetry="no node reports")
     with stopped(pipeline.pid("nats")):
         watched.server.fires(
-            lambda: ask_extender(pipeline, *SIMULATED),
+            lambda: ask_in_vain(pipeline),
             SpazioNatsDisconnected="",
             SpazioServiceDegraded="",
             SpazioMessagesDropped="agent at 127.0.0.1:",
             SpazioExtenderUnguaranteed="pods were placed without telemetry or reservation",
+            SpazioExtenderErrors="the extender answers other with 503",
         )
     watched.server.clears()
 
@@ -206,6 +210,14 @@ def test_alerts_of_what_happens_again_and_again_and_of_what_is_looked_at_once_a_
         publish_as(pipeline, "process", trouble.prediction(exceeded=0.9))
 
     with trouble.unreadable_history(pipeline):
+        for _ in range(4):
+            trouble.kill(pipeline, "cache")
+            until(lambda: pipeline.page("cache", "/readyz")[0] == 200, 20, "the cache is written again")
+            time.sleep(1.5)  # until it was read
+        watched.server.fires(SpazioServiceRestarting="cache at 127.0.0.1:")
+        set_aside = trouble.damage_history(pipeline)
+        watched.server.fires(seconds=120, SpazioHistoryDamagedFiles="files of the history cannot be read")
+        set_aside.unlink()
         watched.server.fires(
             lose_the_server,
             seconds=120,

@@ -173,15 +173,27 @@ def unreadable_history(pipeline: Up) -> Iterator[None]:
     """
     kill(pipeline, "history")
     until(lambda: pipeline.page("history", "/readyz")[0] == 200, 30, "the history is written again")
-    two_hours_ago = time.time_ns() // 1000 - 2 * layout.HOUR_US
-    folder = layout.hour_folder(pipeline.folder / "history", "samples", two_hours_ago)
-    folder.mkdir(parents=True)
-    unreadable = folder / str(Name("20260101T000000000001Z", 1, 2))
+    unreadable = _old_file(pipeline, 1)
     unreadable.symlink_to("nowhere")
     try:
         yield
     finally:
         unreadable.unlink()
+
+
+def damage_history(pipeline: Up) -> Path:
+    """Put a damaged file into the history; returns where it is once it is set aside."""
+    file = _old_file(pipeline, 3)
+    file.write_bytes(b"PAR1 and nothing more")
+    return file.with_name(f"{file.name}.damaged")
+
+
+def _old_file(pipeline: Up, begin: int) -> Path:
+    """Return the path of a file of an hour that is over, in a folder that there is."""
+    two_hours_ago = time.time_ns() // 1000 - 2 * layout.HOUR_US
+    folder = layout.hour_folder(pipeline.folder / "history", "samples", two_hours_ago)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / str(Name("20260101T000000000001Z", begin, begin + 1))
 
 
 def kill(pipeline: Up, name: str) -> None:

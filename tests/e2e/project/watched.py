@@ -1,10 +1,12 @@
 """A running pipeline beside the Prometheus that reads it, and how tests act on it."""
 
 import asyncio
+import contextlib
 import http.client
 import json
 import socket
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Awaitable, Callable
@@ -29,7 +31,7 @@ class Watched(NamedTuple):
     server: Prometheus
 
 
-SIMULATED = ("sim-00000", "sim-00001")  # on which there is room, however busy this machine is
+_SIMULATED = ("sim-00000", "sim-00001")  # on which there is room, however busy this machine is
 
 
 def question(*nodes: str, name: str = "p", namespace: str = "default", **fields: str) -> bytes:
@@ -45,6 +47,13 @@ def ask_extender(pipeline: Up, *nodes: str, **fields: str) -> None:
     for verb in ("filter", "prioritize"):
         request = urllib.request.Request(f"{pipeline.addresses['extender']}/{verb}", body)
         urllib.request.urlopen(request, timeout=10).close()
+
+
+def ask_in_vain(pipeline: Up) -> None:
+    """Ask where a pod may go, and whether the extender is healthy, of one that the server does not answer."""
+    ask_extender(pipeline, *_SIMULATED)
+    with contextlib.suppress(urllib.error.HTTPError):
+        urllib.request.urlopen(f"{pipeline.addresses['extender'].rpartition('/')[0]}/healthz", timeout=10).close()
 
 
 def ask_slowly(pipeline: Up, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """Every alert fires when its condition holds and clears after, by promtool on invented series and true times.
 
 Minutes 0 to 30 are healthy, the next 80 are not, and the next 60 are healthy again.
-tests/e2e/project/test_prometheus.py makes some of the conditions real; docs/runbook.md names them.
+Tests in tests/e2e/project and tests/e2e/kubernetes/rights make the conditions real.
 """
 
 import subprocess
@@ -67,6 +67,7 @@ NEW = [
     counts("SpazioStreamSetBack", "spazio_stream_set_back_total", ',stream="SPAZIO_ESTIMATES"'),
     counts("SpazioCheckpointsFailing", "spazio_checkpoints_total", ',outcome="failed"'),
     counts("SpazioHistoryGap", "spazio_history_gaps_total", ',stream="SPAZIO_ESTIMATES",reason="expired"'),
+    counts("SpazioHistoryDamagedFiles", "spazio_history_damaged_files_total"),
     counts("SpazioHistoryLateRows", "spazio_history_late_rows_total", ',table="samples",reason="past"'),
     counts("SpazioHistoryOverQuota", "spazio_history_over_quota_rows_total", ',table="samples"'),
     counts("SpazioHistoryUpkeepFailing", "spazio_history_upkeep_failures_total", ',step="expire"'),
@@ -109,7 +110,6 @@ CASES = [
     holds("SpazioPartLagging", "spazio_part_lag_messages", 20, 5000, ',part="3"'),
     counts("SpazioLeasesLost", "spazio_leases_lost_total"),
     Case("SpazioCacheStale", slow("spazio_cache_age_seconds", "", 5) | slow("spazio_cache_age_seconds", "", 10)),
-    counts("SpazioHistoryDamagedFiles", "spazio_history_damaged_files_total"),
     counts("SpazioExtenderUnguaranteed", "spazio_extender_unguaranteed_total"),
     holds("SpazioExtenderPodsWaiting", "spazio_extender_waiting_pods", 0, 3),
     Case(

@@ -1,4 +1,4 @@
-"""Alerts of the extender beside a real API server, which fire in a real Prometheus and clear.
+"""Alerts of what writes to a real API server, which fire in a real Prometheus and clear.
 
 Waits and ranges of the rules are sixty times shorter. What is measured runs in this process, whose metrics are read.
 """
@@ -8,14 +8,18 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
+from nats.aio.client import Client
 
 from bus.health import Health
 from kube.api import Api
 from schemas.sections.measurement import Kube
+from schemas.settings import Settings
 from sinks.extender import service
 from spazio.service.addresses import Target
 from spazio.service.monitor import Monitor
 from tests.e2e.kubernetes.control_plane import ControlPlane, Kubectl
+from tests.e2e.kubernetes.output.test_output_nodes import lending
+from tests.e2e.kubernetes.output.writing import configured, publish, writing
 from tests.e2e.kubernetes.rights.rules import kubeconfig, lacking, rules
 from tests.support.background import background
 from tests.support.extender.placement import START, Clock, Replica, given, report
@@ -60,3 +64,17 @@ async def test_annotations_that_the_api_server_refuses(
             await asyncio.to_thread(server.clears, "SpazioRequeueFailing", "SpazioExtenderPodsWaiting")
     finally:
         await api.close()
+
+
+async def test_lent_resources_that_the_api_server_refuses(
+    shared: ControlPlane, cluster: Kubectl, client: Client, settings: Settings, server: Prometheus
+) -> None:
+    config = await kubeconfig(shared, cluster, "spazio-kubernetes")
+    (right,) = (rule for rule in rules() if rule[1:] == ("", "nodes/status", "patch", ""))
+    await publish(client, lending(1.5))
+    async with writing(client, configured(settings, config, full_lease="spazio/spazio-full")):
+        async with lacking(cluster, right, "spazio-kubernetes"):
+            await asyncio.to_thread(
+                server.fires, SpazioKubernetesWritesFailing="writes of mid to the API server fail: forbidden"
+            )
+        await asyncio.to_thread(server.clears, "SpazioKubernetesWritesFailing")

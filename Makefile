@@ -8,7 +8,7 @@ KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/go.m
 KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
 GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' GOGC=400 nice go build -C $(KUBE) -ldflags '-s -w $(KUBE_STAMP)'
 
-.PHONY: install up test test-all check format bench evaluate evaluate-truth peers audit release-check site pins docs digests kube-tools clean
+.PHONY: install up test test-all test-slow check format bench evaluate evaluate-truth peers audit release-check site pins docs digests kube-tools clean
 .DEFAULT_GOAL := install
 
 .venv/.run: requirements.txt pyproject.toml
@@ -54,10 +54,11 @@ up: .venv/.run
 BY_FILE := --dist loadfile --no-loadscope-reorder
 # A test that hangs fails, with the stack of each thread, instead of holding up the run for ever: longer than any takes.
 END_AFTER := --max-worker-restart 2 -o faulthandler_exit_on_timeout=true -o faulthandler_timeout
-test test-all: export PYTHONDONTWRITEBYTECODE :=
+test test-slow: export PYTHONDONTWRITEBYTECODE :=
 test: .venv/.dev
 	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) $(END_AFTER)=120 -m "not slow"
-test-all: test
+test-all: test test-slow
+test-slow: .venv/.dev
 	$(BIN)/python -m pytest -q -n 3 $(BY_FILE) $(END_AFTER)=900 -m "slow and not alone"
 	$(BIN)/python -m pytest -q $(END_AFTER)=900 -m "slow and alone" tests/e2e
 check: .venv/.dev

@@ -1,6 +1,9 @@
-"""A real Chromium."""
+"""A real Chromium: one for all tests of a process, with a connection of its own for each."""
 
-from collections.abc import AsyncIterator
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from playwright.async_api import Browser, async_playwright, expect
@@ -11,9 +14,24 @@ from tests.support.dashboard.browsing import CHROMIUM
 expect.set_options(timeout=20_000)
 
 
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a browser; yields its address. To start one takes longer than most tests."""
+    options = {"executablePath": CHROMIUM, "args": ["--no-sandbox"], "host": "127.0.0.1"}
+    file = tmp_path_factory.mktemp("chromium") / "options.json"
+    file.write_text(json.dumps(options))
+    command = (sys.executable, "-m", "playwright", "launch-server", "--browser", "chromium", "--config", str(file))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
 @pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
+async def browser(chromium: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield running
-        await running.close()
+        connected = await playwright.chromium.connect(chromium)
+        yield connected
+        await connected.close()  # with its pages

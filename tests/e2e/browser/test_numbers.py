@@ -126,7 +126,7 @@ async def test_the_cluster_and_its_nodes(browser: Browser, client: Client, setti
         assert await shown(table(page, "Reject signal by node"), 0, 1) == rejects
 
 
-async def test_a_node(browser: Browser, client: Client, settings: Settings) -> None:
+async def test_a_node(browser: Browser, client: Client, settings: Settings, tmp_path: Path) -> None:
     reports = [(subject, message) for subject, message in messages() if getattr(message, "node", "") == "node-00001"]
     block = telemetry.block("node-00001", 0, cpu_util=0.5).model_copy(update={"at_us": round(time.time() * 1e6)})
     reports.append((NAMES.node("samples", "node-00001"), block))
@@ -151,7 +151,8 @@ async def test_a_node(browser: Browser, client: Client, settings: Settings) -> N
             await expect(facts.nth(at)).to_have_text(text)
         async with page.expect_download() as download:
             await page.get_by_role("button", name="Save as CSV").click()
-        lines = (await (await download.value).path()).read_text().splitlines()
+        await (await download.value).save_as(tmp_path / "node.csv")
+        lines = (tmp_path / "node.csv").read_text().splitlines()
         column = lines[0].split(",").index("cpu_util")
         (mean,) = ask("SELECT avg(cpu_util) FROM samples WHERE cpu_util IS NOT NULL")
         of_page = [float(line.split(",")[column]) for line in lines[1:] if line.split(",")[column]]

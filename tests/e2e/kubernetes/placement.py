@@ -1,13 +1,14 @@
 """Placing bursts of pods that start slowly on nodes that nearly fill up, while parts of spazio are killed.
 
     python -m tests.e2e.kubernetes.placement --nodes 300 --pods 3000 \
-        --variant plain|restart|replicas|silence|graded|stampede|change
+        --variant plain|restart|replicas|silence|outage|graded|stampede|change
 
 A pod shows up in its node's telemetry two seconds after it is bound, so a reader of telemetry alone gives the
 same room away many times over. There are more pods than places; a fifth of the pods ends after three quarters of a
 minute and makes room for the rest. In a stampede all pods come at once, none ends, and nothing is known of them: each
 has a thread that never sleeps, and requests next to nothing. In a change small services come first, then such pods and
-others that hold memory, and a fifth ends after twenty seconds.
+others that hold memory, and a fifth ends after twenty seconds. In an outage both replicas are killed while every node
+is silent.
 """
 
 import argparse
@@ -76,7 +77,7 @@ _KNOWN = Scene(((PLAIN,),), Size(4, 16 * GIB), _ASSUMED)
 _MODEST = replace(SOAKING, requests={"cpu": "50m", "memory": "32Mi"})
 _STAMPEDE = Scene(((SOAKING, _MODEST),), Size(2, 8 * GIB), bursts=1, ending=0, patience_seconds=20.0)
 _CHANGE = Scene(((SMALL,), (SOAKING, HOLDING)), Size(4, 16 * GIB), bursts=6, life_seconds=20, patience_seconds=20.0)
-VARIANTS = dict.fromkeys(("plain", "restart", "replicas", "silence", "graded"), _KNOWN) | {
+VARIANTS = dict.fromkeys(("plain", "restart", "replicas", "silence", "outage", "graded"), _KNOWN) | {
     "stampede": _STAMPEDE,
     "change": _CHANGE,
 }
@@ -93,7 +94,7 @@ async def place(folder: Path, nodes: int, pods: int, variant: str, **extender: s
         extender: More settings of the extender.
     """
     environ = {"SPAZIO_EXTENDER_MODE": "graded"} if variant == "graded" else {}
-    scene, replicas = VARIANTS[variant], 2 if variant == "replicas" else 1
+    scene, replicas = VARIANTS[variant], 2 if variant in ("replicas", "outage") else 1
     asked: dict[str, Any] = {"variant": variant, "nodes": nodes, "pods": pods}
     async with lab.lab(
         folder,
@@ -171,17 +172,27 @@ async def _add_pod(running: Lab, scene: Scene, number: int, pods: int) -> None:
 
 async def _disturb(running: Lab, variant: str) -> None:
     """Do harm in the middle."""
-    if variant in ("restart", "replicas"):
-        for service in running.extenders:
-            await asyncio.sleep(_BURST_SECONDS * 3)
-            service.kill()
-            await asyncio.sleep(DOWN_SECONDS)
-            service.start()
-    elif variant == "silence":
+    harms = []
+    if variant in ("restart", "replicas", "outage"):
+        harms.append(_kill_extenders(running))
+    if variant in ("silence", "outage"):
+        harms.append(_silence(running))
+    await asyncio.gather(*harms)
+
+
+async def _kill_extenders(running: Lab) -> None:
+    for service in running.extenders:
         await asyncio.sleep(_BURST_SECONDS * 3)
-        running.services["load"].send(signal.SIGSTOP)
-        await asyncio.sleep(_QUIET_SECONDS)
-        running.services["load"].send(signal.SIGCONT)
+        service.kill()
+        await asyncio.sleep(DOWN_SECONDS)
+        service.start()
+
+
+async def _silence(running: Lab) -> None:
+    await asyncio.sleep(_BURST_SECONDS * 3)
+    running.services["load"].send(signal.SIGSTOP)
+    await asyncio.sleep(_QUIET_SECONDS)
+    running.services["load"].send(signal.SIGCONT)
 
 
 async def _until_placed(observer: Observer, pods: int, patience_seconds: float) -> None:

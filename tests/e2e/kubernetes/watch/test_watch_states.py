@@ -22,7 +22,7 @@ from tests.e2e.kubernetes.watch.watching import (
     until,
 )
 
-PODS = 2000
+PODS = 1300
 
 pytestmark = pytest.mark.slow
 

@@ -145,22 +145,26 @@ def test_killed_at_any_step_of_the_upkeep_no_row_is_lost_or_rolled_up_twice(tmp_
     history(tmp_path / "begun", range(4))
     tidy(tmp_path / "begun", 3 * HOUR, **ages)
     history(tmp_path / "begun", range(4, 12), first=9)
-    killed = 0
-    for number in range(200):
-        folder = tmp_path / str(number)
-        shutil.copytree(tmp_path / "begun", folder)
-        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
-            break_after(patch, number)
-            tidy(folder, 3 * HOUR, **ages)
-            tidy(folder, 31 * DAY, **ages)
-            break
-        killed += 1
-        Writer(folder, "S", CREATED, 1)
-        assert ask(folder, "SELECT sum(samples) FROM samples_all") == [(240,)], number
-        for _ in range(2):
-            tidy(folder, 31 * DAY, **ages)
-        asked = "SELECT (SELECT count(*) FROM samples), sum(samples), count(*) FROM"
-        assert ask(folder, f"{asked} samples_10s UNION ALL {asked} samples_1m") == [(0, 240, 4), (0, 240, 2)], number
+    folder, killed = tmp_path / "folder", 0
+    view.create(folder)
+    with view.connect(folder) as connection:
+        for number in range(200):
+            shutil.rmtree(folder)
+            shutil.copytree(tmp_path / "begun", folder)
+            with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+                break_after(patch, number)
+                tidy(folder, 3 * HOUR, **ages)
+                tidy(folder, 31 * DAY, **ages)
+                break
+            killed += 1
+            Writer(folder, "S", CREATED, 1)
+            asked = "SELECT sum(samples) FROM samples_all"
+            assert connection.execute(asked).fetchall() == [(240,)], number
+            for _ in range(2):
+                tidy(folder, 31 * DAY, **ages)
+            counts = "SELECT (SELECT count(*) FROM samples), sum(samples), count(*) FROM"
+            asked = f"{counts} samples_10s UNION ALL {counts} samples_1m"
+            assert connection.execute(asked).fetchall() == [(0, 240, 4), (0, 240, 2)], number
     assert killed >= 20
 
 

@@ -1,6 +1,8 @@
 """A real Chromium: one for all tests of a process, with a connection of its own for each."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -21,12 +23,14 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = tmp_path_factory.mktemp("chromium") / "options.json"
     file.write_text(json.dumps(options))
     command = (sys.executable, "-m", "playwright", "launch-server", "--browser", "chromium", "--config", str(file))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    # In a group, since this starts another program, which ends the browser.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as server:
+        assert server.stdout is not None
         try:
-            assert server.stdout is not None
             yield server.stdout.readline().strip()
         finally:
-            server.terminate()
+            os.killpg(server.pid, signal.SIGTERM)
+            server.stdout.read()  # until all have ended
 
 
 @pytest.fixture

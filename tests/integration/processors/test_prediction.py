@@ -149,7 +149,7 @@ async def _wanted(client: Client, settings: Settings) -> Rows:
     return [row for row in rows if row[0].split(".")[1] in ("prediction", "reject")]
 
 
-async def _complete(client: Client, settings: Settings, seconds: float = 60) -> Rows:
+async def _complete(client: Client, settings: Settings, seconds: float = 180) -> Rows:
     """Wait until all that follows from the stored streams is published, and nothing else, and return the rows."""
     async with asyncio.timeout(seconds):
         while True:

@@ -58,7 +58,7 @@ class Child:
 
     Attributes:
         pid: Of the process; 0: none runs.
-        http: Address of its pages since it first was ready, also while it is down, so that whoever reads them notices.
+        http: Address of its pages since it first was ready, also while it is down, so that this is noticed.
         restarts: How often it was restarted.
         hung: How often it was killed because it did not answer.
     """

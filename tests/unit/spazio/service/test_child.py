@@ -54,7 +54,7 @@ async def test_a_child_that_has_run_and_refuses_its_settings_later_is_tried_agai
             while running.restarts < 2 and not task.done():  # noqa: ASYNC110 # a counter has no event
                 await asyncio.sleep(0.05)
         assert not task.done()
-        assert running.http == "http://127.0.0.1:1"  # whoever reads its pages is to notice that it is down
+        assert running.http == "http://127.0.0.1:1"  # so that its readers notice that it is down
     finally:
         task.cancel()
         await asyncio.wait({task})

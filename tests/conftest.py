@@ -1,10 +1,14 @@
 """Fixtures that several kinds of tests use: a real nats-server, and settings that point at it."""
 
+import asyncio
+import functools
 import gc
+import inspect
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -24,15 +28,29 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all cases but the first of each test that is marked `cases` as slow."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark all cases but the first of each test that is marked `cases` as slow, and end coroutines that hang."""
     begun = set()
+    seconds = float(config.getini("faulthandler_timeout"))
     for item in items:
+        if seconds and isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.obj = _bounded(item.obj, 0.9 * seconds)
         if item.get_closest_marker("cases"):
             test = item.nodeid.partition("[")[0]
             if test in begun:
                 item.add_marker(pytest.mark.slow)
             begun.add(test)
+
+
+def _bounded(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..., Awaitable[None]]:
+    """Return a test that fails where it waits if it takes too long: the stack of its thread says nothing of that."""
+
+    @functools.wraps(test)
+    async def bounded(*args: Any, **kwargs: Any) -> None:
+        async with asyncio.timeout(seconds):
+            await test(*args, **kwargs)
+
+    return bounded
 
 
 def pytest_collection_finish() -> None:

@@ -80,10 +80,10 @@ class Journal(Protocol):
 
 
 def consumer_name(part: str) -> str:
-    """Return the name of the consumer under which the replicas share a part.
+    """Return the name of the durable consumer of a part; the server pins it to the replica that does the part.
 
-    >>> consumer_name("4"), consumer_name("outlook-4")
-    ('process-4', 'outlook-4')
+    >>> consumer_name("4"), consumer_name("aggregate")
+    ('process-4', 'aggregate')
     """
     return f"process-{part}" if part.isdigit() else part
 
@@ -92,8 +92,7 @@ class Task(NamedTuple):
     """One part of the work, which one replica does at a time.
 
     Attributes:
-        name: Name of its checkpoints.
-        consumer: Name of the durable consumer; the server pins it to the replica that does the task.
+        name: Name of the part, and of its checkpoints.
         source: Stream that is folded.
         subjects: Subjects of the stream that are folded.
         checkpoint_seconds: Time between checkpoints; None: the setting for all tasks.
@@ -102,11 +101,15 @@ class Task(NamedTuple):
     """
 
     name: str
-    consumer: str
     source: str
     subjects: tuple[str, ...]
     checkpoint_seconds: float | None = None
     patient: bool = False
+
+    @property
+    def consumer(self) -> str:
+        """The name of its durable consumer."""
+        return consumer_name(self.name)
 
 
 class Shared:

@@ -18,7 +18,7 @@ from bus import errors, stream
 from bus.client import Client
 from bus.folding import journal
 from bus.folding.shedding import Shedding
-from bus.folding.task import Journal, Shared, Task, consumer_name
+from bus.folding.task import Journal, Shared, Task
 from bus.folding.task_runner import TaskRunner
 from bus.folding.worker import Worker
 from bus.folding.worker_pool import WorkerPool
@@ -90,7 +90,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
     memo = Memo() if _predicts(settings) else None
     for number in range(shards):
         name = str(number)
-        task = Task(name, consumer_name(name), names.telemetry, subjects(names, number))
+        task = Task(name, names.telemetry, subjects(names, number))
         yield _Work(task, folding.partition(settings, number, memo), batches(name))
         if _predicts(settings):
             name = f"{PREDICTION}-{number}"
@@ -98,11 +98,11 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
                 settings.predict.checkpoint_seconds,
                 prediction_subjects(names, number, _federated(settings)),
             )
-            task = Task(name, consumer_name(name), names.telemetry, wanted, pause, patient=True)
+            task = Task(name, names.telemetry, wanted, pause, patient=True)
             yield _Work(task, folding.prediction(live, number, shards, memo), batches(name))
 
     def merge(name: str, kind: str, subject: str, fold: ProcessorFold[Any]) -> _Work:
-        task = Task(name, consumer_name(name), names.estimates, (names.of(kind, "partition", "*"),))
+        task = Task(name, names.estimates, (names.of(kind, "partition", "*"),))
         return _Work(task, fold, journal.Singles(client, names.telemetry, subject, timeout_seconds=timeout))
 
     if settings.process.aggregate:
@@ -111,7 +111,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
         yield merge(FEDERATION, "subspace", names.subspace, folding.federation(settings, shards))
     if settings.forecast.enabled:
         wanted = (names.of("workloads", "partition", "*"),)
-        task = Task(FORECAST, consumer_name(FORECAST), names.estimates, wanted, patient=True)
+        task = Task(FORECAST, names.estimates, wanted, patient=True)
         yield _Work(task, folding.forecast(live, shards), batches(FORECAST))
 
 

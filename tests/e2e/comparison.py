@@ -15,7 +15,7 @@ from nats.js.errors import NotFoundError
 
 from bus import api, stream
 from bus.folding import journal, worker_pool
-from bus.folding.task import Fold, Journal
+from bus.folding.task import Fold, Journal, consumer_name
 from bus.publishing.batch import Row
 from bus.reading.reader import Reader
 from processors.partition.aggregate import Aggregate
@@ -40,9 +40,8 @@ def parts(settings: Settings) -> list[str]:
 
 def consumer(part: str) -> str:
     """Return stream and consumer of a part, as the JetStream API names them."""
-    if part in (processing.AGGREGATE, processing.FORECAST):
-        return f"{NAMES.estimates}.{part}"
-    return f"{NAMES.telemetry}.{part if part.startswith(processing.PREDICTION) else f'process-{part}'}"
+    stream_name = NAMES.estimates if part in (processing.AGGREGATE, processing.FORECAST) else NAMES.telemetry
+    return f"{stream_name}.{consumer_name(part)}"
 
 
 async def read(client: Client, name: str, subjects: list[str]) -> AsyncIterator[list[tuple[str, bytes]]]:

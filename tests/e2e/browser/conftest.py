@@ -30,7 +30,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield server.stdout.readline().strip()
         finally:
             os.killpg(server.pid, signal.SIGTERM)
-            server.stdout.read()  # until all have ended
+            server.communicate(timeout=20)  # until all have ended
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def counted(name: str) -> float:
 @pytest.mark.slow
 async def test_a_fold_longer_than_a_lease_keeps_it_and_leaves_the_loop_free(client: Client, settings: Settings) -> None:
     def runner(fold: Totals) -> TaskRunner:
-        task = Task("totals", "totals", NAMES.telemetry, (NAMES.partition(0),))
+        task = Task("totals", NAMES.telemetry, (NAMES.partition(0),))
         journal = Batches(client, NAMES.estimates, NAMES.of("cursor", "totals"), timeout_seconds=1)
         return TaskRunner(client, Live(settings), Health(), task, fold, journal, Shared())
 

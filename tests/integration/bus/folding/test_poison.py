@@ -72,7 +72,7 @@ def settings(settings: Settings) -> Settings:
 
 
 def runner(client: Client, settings: Settings, health: Health) -> TaskRunner:
-    task = Task("totals", "totals", NAMES.telemetry, (NAMES.partition(0),))
+    task = Task("totals", NAMES.telemetry, (NAMES.partition(0),))
     journal = Batches(client, NAMES.estimates, NAMES.of("cursor", "totals"), timeout_seconds=1)
     return TaskRunner(client, Live(settings), health, task, Totals(), journal, Shared())
 

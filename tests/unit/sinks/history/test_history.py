@@ -173,34 +173,60 @@ def test_another_process_reads_the_views_while_files_are_written(tmp_path: Path)
         reader.stdin.close()
 
 
-def test_a_file_that_is_gone_before_it_is_opened_fails_no_query(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_before_it_is_opened_fails_no_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As those that compaction replaces, and those that a sink which starts removes."""
     target = writer(tmp_path)
     feed(target, range(3))
     target.flush()
     view.create(tmp_path)
     (file,) = (path for path, _ in layout.files(tmp_path) if path.parents[2].name == "samples")
-    content, beside, done = file.read_bytes(), file.with_name(f"2{file.name}"), threading.Event()
+    content, met = file.read_bytes(), threading.Event()
+    many = [file.with_name(f"2{number:02}{file.name}") for number in range(40)]
+    make_views = view._views
 
     def come_and_go() -> None:
-        while not done.wait(0.004):
-            hidden = layout.hidden(beside)
-            hidden.write_bytes(content)
-            hidden.replace(beside)
-            done.wait(0.004)
-            beside.unlink()
+        while not met.is_set():
+            for each in many:
+                layout.hidden(each).write_bytes(content)
+                layout.hidden(each).replace(each)
+            for each in many:
+                each.unlink()
 
+    def noticed(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
+        try:
+            make_views(connection, directory)
+        except duckdb.IOException:
+            met.set()
+            raise
+
+    monkeypatch.setattr(view, "_views", noticed)
     coming = threading.Thread(target=come_and_go)
     coming.start()
     try:
-        for _ in range(8):
-            with view.connect(tmp_path) as connection:
-                asked = "SELECT count(DISTINCT seq) FROM samples"
-                row = view.retried(lambda: connection.execute(asked).fetchone())  # noqa: B023 # called at once
-                assert row == (3,)
+        for _ in range(100):
+            view.connect(tmp_path).close()
+            if met.is_set():
+                break
     finally:
-        done.set()
+        unmet = not met.is_set()
+        met.set()
         coming.join()
+    assert not unmet
+    assert seconds_of(tmp_path) == [0, 1, 2]
+
+
+def test_a_query_that_fails_for_another_reason_is_run_once() -> None:
+    tried = []
+
+    def fail() -> None:
+        tried.append(1)
+        raise duckdb.IOException("the disk is broken")
+
+    with pytest.raises(duckdb.IOException, match="broken"):
+        view.retried(fail)
+    assert tried == [1]
 
 
 def test_a_moved_history_is_still_readable(tmp_path: Path) -> None:

@@ -187,6 +187,11 @@ class Connection(Tapped):
         with cancellable():
             await super().flush(*arguments, **named)
 
+    async def rtt(self, *arguments: Any, **named: Any) -> float:
+        """Ping the server, and return the seconds until its answer, as `Client.rtt`."""
+        with cancellable():
+            return await super().rtt(*arguments, **named)
+
     async def _flush_pending(self, force_flush: bool = False) -> Any:
         with cancellable():
             return await super()._flush_pending(force_flush)
@@ -231,8 +236,8 @@ class Connection(Tapped):
 def cancellable() -> Iterator[None]:
     """Raise a cancellation that something in the block has swallowed; otherwise the cancelled task would go on.
 
-    The client swallows one while it flushes or closes, as does `wait_for` of Python 3.11 if the connection breaks or
-    an attempt to connect ends meanwhile.
+    The client swallows one while it flushes or closes, as does `wait_for` of Python 3.11 if what it waits for comes or
+    fails at the same instant: a message, an answer, the end of the connection or of an attempt to connect.
     """
     before = cancellations()
     try:

@@ -19,6 +19,7 @@ from nats.js.api import Header
 from nats.js.errors import NotFoundError
 
 from bus import api, stream
+from bus.link import cancellable
 
 _COMPLETE = "204"
 _CHUNK_BYTES = 256 << 10
@@ -92,7 +93,8 @@ async def take(client: Client, name: str, write: Callable[[bytes], object], *, t
         answer = await api.request(client, f"STREAM.SNAPSHOT.{name}", wanted, max(timeout_seconds, _SILENCE_SECONDS))
         received = 0
         while True:
-            message = await chunks.next_msg(timeout=_SILENCE_SECONDS)
+            with cancellable():
+                message = await chunks.next_msg(timeout=_SILENCE_SECONDS)
             if not message.data:
                 break
             received += 1

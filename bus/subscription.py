@@ -22,6 +22,7 @@ from prometheus_client import Counter
 from bus import errors
 from bus.accounting.ledger import Account
 from bus.client import Client
+from bus.link import cancellable
 from bus.publishing import dead
 from bus.reading.progress import Received
 from bus.reading.reader import Reader
@@ -249,6 +250,7 @@ async def next_payload(client: Client, subject: str, *, timeout_seconds: float) 
     """
     listening = await client.subscribe(subject)
     try:
-        return (await listening.next_msg(timeout_seconds)).data
+        with cancellable():
+            return (await listening.next_msg(timeout_seconds)).data
     finally:
         await listening.unsubscribe()

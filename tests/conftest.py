@@ -47,8 +47,12 @@ def _bounded(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[.
 
     @functools.wraps(test)
     async def bounded(*args: Any, **kwargs: Any) -> None:
-        async with asyncio.timeout(seconds):
-            await test(*args, **kwargs)
+        running = asyncio.ensure_future(test(*args, **kwargs))
+        await asyncio.wait({running}, timeout=seconds)
+        while not running.done():  # what it waits for may take a cancellation for something else
+            running.cancel(f"not done after {seconds:.0f} s")
+            await asyncio.wait({running}, timeout=1)
+        await running
 
     return bounded
 

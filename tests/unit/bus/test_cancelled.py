@@ -35,6 +35,30 @@ async def test_a_request_that_is_cancelled_while_the_connection_breaks_ends_its_
         assert ended
 
 
+async def test_who_is_cancelled_while_the_server_answers_a_ping_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the watchdog of a service, which pings again and again."""
+    pings = []
+
+    async def send(waiting: asyncio.Future[bool]) -> None:
+        pings.append(waiting)
+
+    async with connect(Server()) as client:
+        monkeypatch.setattr(client, "_send_ping", send)
+
+        async def ping() -> None:
+            while True:
+                await connection.alive(client, 60)
+
+        pinging = asyncio.create_task(ping())
+        await asyncio.sleep(0.05)
+        pings[0].set_result(True)
+        pinging.cancel()
+        await asyncio.wait({pinging}, timeout=1)
+        ended = pinging.cancelled()
+        pinging.cancel()
+        assert ended
+
+
 async def test_a_start_that_is_cancelled_while_an_attempt_to_connect_ends_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,38 @@ async def test_only_clients_of_the_named_ca_are_served_where_one_is_named(keys: 
         for who in (None, "stranger"):
             with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
                 await ask_securely(running.address, client_of(keys, who))
+
+
+Handshake = tuple[ssl.SSLObject, ssl.SSLObject]
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None) -> Handshake:
+    """Let a client begin a connection, and return its side and the server's; a side that goes away ends the session."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(to_client, to_server, server_hostname="127.0.0.1", session=session)
+    serving = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(3):
+        for side in (asking, serving):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    return asking, serving
+
+
+def test_no_session_spares_a_client_its_certificate(keys: Path) -> None:
+    """As one of TLS 1.2 would, which names the session before it instead."""
+    context = client_of(keys, "client")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    files = tls.Files("extender", keys / "server.pem", keys / "server.key", keys / "ca.pem")
+    server = tls.Identity(files).context
+    before, _kept = shake_hands(server, context)
+    with pytest.raises(ssl.SSLError):
+        shake_hands(server, context, before.session)
+    again, _kept = shake_hands(server, context)
+    assert (again.version(), again.session_reused) == ("TLSv1.2", False)
+    anyone = tls.Identity(files._replace(client_ca=None)).context
+    before, _kept = shake_hands(anyone, context)
+    again, _kept = shake_hands(anyone, context, before.session)
+    assert again.session_reused  # so it was the certificate
 
 
 async def test_off_loopback_clients_need_certificates_unless_settings_allow_anyone(keys: Path) -> None:

@@ -13,39 +13,39 @@ from pathlib import Path
 
 import pytest
 
-from schemas.messages.telemetry import SampleBlock
-from schemas.subject import Names
 from tests.e2e.pipeline import Up, until, up
-from tests.e2e.project.watched import Watched, publish_as
-from tests.support.processors import telemetry
+from tests.e2e.project.watched import Watched
 from tests.support.server.program import SPAZIO, Program, stopped
 from tests.support.server.prometheus import MISSING, RULES, hurried, prometheus
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
-NAMES = Names()
 PROCESSORS = ("process", "process-2")
 # Long enough for Prometheus to see that nobody has the parts of a processor that hangs.
 OPTIONS = ("--processors", "2", "--process-failover-seconds", "8", "--http-hung-seconds", "120")
-_TOO_MANY = "4000"
+_SOME, _TOO_MANY = "16", "4000"
 _SAID_SECONDS = 8
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("parts")
-    with up(folder / "data", *OPTIONS) as pipeline:
-        publish_as(pipeline, "load", *blocks())
-        until(lambda: all(owned(pipeline, name) for name in PROCESSORS), 60, "parts for both processors")
-        with prometheus(f"{pipeline.addresses['http']}/targets", hurried(RULES.read_text(), 60)) as server:
-            yield Watched(pipeline, server)
+    with (
+        up(folder / "data", *OPTIONS) as pipeline,
+        prometheus(f"{pipeline.addresses['http']}/targets", hurried(RULES.read_text(), 60)) as server,
+    ):
+        yield Watched(pipeline, server)
 
 
-def blocks() -> Iterator[tuple[str, SampleBlock]]:
-    """Yield a block of each of so many nodes that most partitions have one, and so somebody who does them."""
-    now = round(time.time()) - telemetry.START
-    for number in range(16):
-        yield NAMES.node("samples", f"n{number}"), telemetry.block(f"n{number}", now)
+@contextmanager
+def loaded(pipeline: Up, nodes: str, log: Path) -> Iterator[None]:
+    """Let so many more nodes send for the length of a block."""
+    load = Program((*SPAZIO, "load", "--data-dir", str(pipeline.folder), "--nodes", nodes), log)
+    load.start()
+    try:
+        yield
+    finally:
+        load.kill()
 
 
 def owned(pipeline: Up, name: str) -> set[str]:
@@ -70,16 +70,10 @@ def confined(pipeline: Up) -> Iterator[None]:
         confine(all_of_them)
 
 
-def test_alerts_of_parts_that_a_processor_has_and_does_not_do(watched: Watched) -> None:
+def test_alerts_of_parts_that_a_processor_has_and_does_not_do(watched: Watched, tmp_path: Path) -> None:
     pipeline = watched.pipeline
-    watched.server.clears()
     first, second = PROCESSORS
     going_on = -math.inf
-
-    def has_taken(parts: set[str]) -> bool:
-        """Tell whether the other processor does these parts; the server gives one out with its next message."""
-        publish_as(pipeline, "load", *blocks())
-        return owned(pipeline, first) >= parts
 
     def hang() -> None:
         """Stop a processor until the other one has its parts; it then says for some seconds that they are its own."""
@@ -90,24 +84,21 @@ def test_alerts_of_parts_that_a_processor_has_and_does_not_do(watched: Watched) 
         with stopped(pipeline.pid(second)):
             if math.isinf(going_on):
                 watched.server.fires(SpazioPartUnowned="no replica folds ")
-            until(lambda: has_taken(lost), 60, "all parts with the processor that runs")
+            until(lambda: owned(pipeline, first) >= lost, 60, "all parts with the processor that runs")
         going_on = time.monotonic()
 
-    # Its gauge may be renewed just before Prometheus has read it for long enough, and then it hangs once more.
-    watched.server.fires(hang, seconds=120, SpazioPartOwnedTwice="2 replicas say that they fold ")
-    watched.server.clears()
+    # A part is given out with its next message, so that most have to have nodes.
+    with loaded(pipeline, _SOME, tmp_path / "load.log"):
+        until(lambda: all(owned(pipeline, name) for name in PROCESSORS), 60, "parts for both processors")
+        watched.server.clears()
+        # Its gauge may be renewed just before Prometheus has read it for long enough, and then it hangs once more.
+        watched.server.fires(hang, seconds=120, SpazioPartOwnedTwice="2 replicas say that they fold ")
+        watched.server.clears()
 
 
 def test_alerts_of_processors_that_cannot_keep_up(watched: Watched, tmp_path: Path) -> None:
     pipeline = watched.pipeline
     watched.server.clears()
-    with confined(pipeline):
-        load = Program(
-            (*SPAZIO, "load", "--data-dir", str(pipeline.folder), "--nodes", _TOO_MANY), tmp_path / "load.log"
-        )
-        load.start()
-        try:
-            watched.server.fires(seconds=120, SpazioPartLagging="", SpazioMessagesSkipped="")
-        finally:
-            load.kill()
+    with confined(pipeline), loaded(pipeline, _TOO_MANY, tmp_path / "load.log"):
+        watched.server.fires(seconds=120, SpazioPartLagging="", SpazioMessagesSkipped="")
     watched.server.clears("SpazioPartLagging", "SpazioMessagesSkipped")

@@ -1,8 +1,9 @@
 """How far the pipeline has consumed a recording: who reads its streams, what is unread, and whether all is stored.
 
 Everything is folded when each part's last folded message is the last one that the server has sent it, none is left to
-be sent, and no message has come meanwhile. Where a part has nobody who says so, as while processors start again, two
-seconds in which no message came tell the same.
+be sent, and no message has come meanwhile. A part may have nobody who says so: a processor that starts again gets it
+with its next message. Then everything is folded if none has come for as long as it takes to send again what was left
+undone.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from spazio.service.child import Unstartable
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS, _ANSWER_SECONDS = 0.2, 0.1
-_QUIET_SECONDS = 2.0
+_AGAIN_SECONDS = 15.0  # after its lease has ended, for a processor to start and the messages to be sent again
 _STARTING_SECONDS = 30.0
 
 
@@ -41,7 +42,9 @@ class Consumption:
         self._prefix, self._streams = settings.prefix, (names.telemetry, names.estimates)
         self._most_unread = 2 * settings.replay.ahead  # a processor and the history read each message
         self._history: Path = settings.history_dir
-        self.readers = self._partitions = 0
+        self._seen: dict[str, set[str]] = {name: set() for name in self._streams}
+        self._patience_seconds = settings.process.failover_seconds + _AGAIN_SECONDS
+        self.readers = 0
         self.close_behind = asyncio.Event()
         self.close_behind.set()
 
@@ -50,7 +53,7 @@ class Consumption:
         readers = unread = 0
         try:
             for name in self._streams:
-                consumers = await stream.consumers(self._client, name)
+                consumers = await self._consumers(name)
                 unread += sum(consumer.pending for consumer in consumers)
                 readers += len(consumers) if name == self._streams[0] else 0
         except errors.REQUEST_FAILED as error:
@@ -68,7 +71,6 @@ class Consumption:
         Raises:
             Unstartable: They did not start in time.
         """
-        self._partitions = partitions
         try:
             async with asyncio.timeout(_STARTING_SECONDS):
                 while self.readers <= partitions:
@@ -78,45 +80,58 @@ class Consumption:
             raise Unstartable("the processors did not start in time; the log shows the reason") from None
 
     async def finished(self) -> None:
-        """Wait until everything is folded and stored."""
-        loop, before = asyncio.get_running_loop(), list[int]()
-        since = loop.time()
-        while loop.time() - since < _QUIET_SECONDS:
+        """Wait until everything is folded and stored, or nobody has come for long to say so."""
+        loop = asyncio.get_running_loop()
+        since, before = loop.time(), list[int]()
+        while loop.time() - since < self._patience_seconds:
             await asyncio.sleep(_LOOK_SECONDS)
-            idle = False
+            idle, last = False, list[int]()
             try:
                 streams = await self._described()
-                consumers = [await stream.consumers(self._client, each.name) for each in streams]
-                idle = not any(each.pending for some in consumers for each in some) and self._written(
-                    streams, consumers
-                )
                 last = [each.last for each in streams]
-                if idle and await self._folded(consumers) and [each.last for each in await self._described()] == last:
-                    return
-                idle, before = idle and last == before, last
+                consumers = [await self._consumers(each.name) for each in streams]
+                if self._read(streams, consumers):
+                    folded = await self._folded(consumers)
+                    if folded and [each.last for each in await self._described()] == last:
+                        return
+                    idle = folded is None and last == before
             except errors.REQUEST_FAILED as error:
-                log.info("consumers.count_failed", extra={"reason": str(error)})
+                log.debug("consumers.count_failed", extra={"reason": str(error)})
+            before = last
             if not idle:
                 since = loop.time()
 
     async def _described(self) -> list[Stream]:
         return [await stream.describe(self._client, name) for name in self._streams]
 
-    def _written(self, streams: Sequence[Stream], consumers: Sequence[Sequence[Consumer]]) -> bool:
-        """Tell whether the history has written everything that it has read."""
+    async def _consumers(self, name: str) -> list[Consumer]:
+        """Return the consumers of a stream, and remember who they are."""
+        consumers = await stream.consumers(self._client, name)
+        self._seen[name] |= {each.name for each in consumers}
+        return consumers
+
+    def _read(self, streams: Sequence[Stream], consumers: Sequence[Sequence[Consumer]]) -> bool:
+        """Tell whether all who have read are there and were sent everything, and the history has written its part.
+
+        A server that starts again has lost those that processors make again.
+        """
         done = {layout.identity(name): sequence for name, sequence in layout.committed(self._history).items()}
         return all(
-            each.name or each.delivered <= done.get(described.identity, 0)
+            self._seen[described.name] <= {each.name for each in some}
+            and not any(each.pending for each in some)
+            and all(each.name or each.delivered <= done.get(described.identity, 0) for each in some)
             for described, some in zip(streams, consumers, strict=True)
-            for each in some
         )
 
-    async def _folded(self, consumers: Sequence[Sequence[Consumer]]) -> bool:
-        """Tell whether each part says that it has folded, and stored the rows of, everything that was sent to it."""
-        if len(consumers[0]) <= self._partitions:  # the server has lost some, and processors make them again
-            return False
+    async def _folded(self, consumers: Sequence[Sequence[Consumer]]) -> bool | None:
+        """Tell whether all that was sent is folded, and the rows of it are stored; None: nobody says so of a part."""
         replicas = await worker_pool.replicas(self._client, self._prefix, wait_seconds=_ANSWER_SECONDS)
-        folded = {
-            consumer_name(part): report["sequence"] for replica in replicas for part, report in replica.parts.items()
-        }
-        return all(folded.get(each.name, 0) >= each.delivered for some in consumers for each in some if each.name)
+        folded: dict[str, int] = {}
+        for replica in replicas:
+            for part, report in replica.parts.items():
+                name = consumer_name(part)
+                folded[name] = max(report["sequence"], folded.get(name, 0))
+        sent = {each.name: each.delivered for some in consumers for each in some if each.name and each.delivered}
+        if any(folded[name] < sent[name] for name in sent.keys() & folded.keys()):
+            return False
+        return True if sent.keys() <= folded.keys() else None

@@ -54,12 +54,3 @@ class Health:
             self.recover(part)
         finally:
             timer.cancel()
-
-    @asynccontextmanager
-    async def left_to_others(self, part: str, seconds: float) -> AsyncIterator[None]:
-        """Recover a part if the block, which waits for it, takes longer than `seconds`: somebody else does it then."""
-        timer = asyncio.get_running_loop().call_later(seconds, self.recover, part)
-        try:
-            yield
-        finally:
-            timer.cancel()

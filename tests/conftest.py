@@ -1,6 +1,7 @@
 """Fixtures that several kinds of tests use: a real nats-server, and settings that point at it."""
 
 import asyncio
+import faulthandler
 import functools
 import gc
 import inspect
@@ -31,10 +32,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark all cases but the first of each test that is marked `cases` as slow, and end coroutines that hang."""
     begun = set()
-    seconds = float(config.getini("faulthandler_timeout"))
+    seconds = _limit(config)
     for item in items:
         if seconds and isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
-            item.obj = _bounded(item.obj, 0.9 * seconds)
+            item.obj = _bounded(item.obj, 0.75 * seconds)
         if item.get_closest_marker("cases"):
             test = item.nodeid.partition("[")[0]
             if test in begun:
@@ -48,13 +49,30 @@ def _bounded(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[.
     @functools.wraps(test)
     async def bounded(*args: Any, **kwargs: Any) -> None:
         running = asyncio.ensure_future(test(*args, **kwargs))
-        await asyncio.wait({running}, timeout=seconds)
-        while not running.done():  # what it waits for may take a cancellation for something else
-            running.cancel(f"not done after {seconds:.0f} s")
-            await asyncio.wait({running}, timeout=1)
-        await running
+        try:
+            await asyncio.wait({running}, timeout=seconds)
+            late = not running.done()
+            while not running.done():  # what it waits for may take a cancellation for something else
+                running.cancel(f"not done after {seconds:.0f} s")
+                await asyncio.wait({running}, timeout=1)
+            await running
+        finally:
+            running.cancel()
+        assert not late, f"done only when it was cancelled after {seconds:.0f} s"
 
     return bounded
+
+
+def _limit(config: pytest.Config) -> float:
+    """Return the seconds after which a test that hangs ends its process; 0: none does."""
+    return float(config.getini("faulthandler_timeout") or 0)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """Set the limit once more: pytest takes it away from a test that has failed, and cleaning up may hang, too."""
+    if isinstance(node, pytest.Item) and (seconds := _limit(node.config)):
+        faulthandler.dump_traceback_later(seconds, exit=True, file=2)
 
 
 def pytest_collection_finish() -> None:

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _AGAIN_SECONDS = 1.0
 _READ_SECONDS = 0.5
 _CAREFUL_SECONDS = 0.1
-_PATIENCE_SECONDS = _STAND_BY_SECONDS = 5.0
+_PATIENCE_SECONDS = 5.0
 _LAST_SAVE_SECONDS = 2.0
 _LONG_SECONDS = 1.0
 _FULL_REASON = "the bucket of checkpoints is full: raise nats checkpoints_max_bytes; until then more is replayed"
@@ -131,9 +131,9 @@ class TaskRunner:
             failover_seconds=self._live.current.process.failover_seconds,
             timeout_seconds=self._timeout,
             covered=self._covered,
+            taken=lambda: self._health.recover(self.task.consumer),  # another replica stores the rows now
         )
-        async with self._health.left_to_others(self.task.consumer, _STAND_BY_SECONDS):
-            await lease.acquire()
+        await lease.acquire()
         self._leave.clear()
         TERMS.inc()
         self.since = time.time()

@@ -19,7 +19,7 @@ from prometheus_client import Counter
 
 from bus import api
 from bus.reading import pin, tap
-from bus.reading.pin import GROUP, Holes, Waiting
+from bus.reading.pin import GROUP, Holes, Waiting, nanoseconds
 from bus.reading.tap import Tap
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ class Lease:
         failover_seconds: float,
         timeout_seconds: float,
         covered: Callable[[], Awaitable[int]],
+        taken: Callable[[], None] = lambda: None,
     ) -> None:
         """Describe the lease; nothing is sent before `acquire`.
 
@@ -74,8 +75,9 @@ class Lease:
             timeout_seconds: Time limit for each request to the server.
             covered: Returns the sequence up to which the work is done. A standby replica uses it to have the messages
                 sent again that a dead holder left undone; otherwise they would wait until a new message arrives.
+            taken: Called now and then while this replica stands by and another one holds the lease.
         """
-        self._covered = covered
+        self._covered, self._taken = covered, taken
         self._client, self.stream, self.consumer = client, stream, consumer
         self.subjects, self._failover, self._timeout = list(subjects), failover_seconds, timeout_seconds
         self._pin = self._last_error = ""
@@ -83,7 +85,7 @@ class Lease:
         self._keeping: asyncio.Task[None] | None = None
         self._kept = 0.0
         self._holes = Holes()
-        self._config = pin.config(consumer, self.subjects, _nanoseconds(failover_seconds))
+        self._config = pin.config(consumer, self.subjects, nanoseconds(failover_seconds))
 
     async def __aenter__(self) -> Self:
         return self
@@ -140,7 +142,7 @@ class Lease:
         # The consumer may exist although the server has not confirmed it.
         try:
             await self._ask(
-                inbox, {"expires": _nanoseconds(_EXPIRES_SECONDS), "idle_heartbeat": _nanoseconds(_HEARTBEAT_SECONDS)}
+                inbox, {"expires": nanoseconds(_EXPIRES_SECONDS), "idle_heartbeat": nanoseconds(_HEARTBEAT_SECONDS)}
             )
         except (nats.errors.Error, OSError):
             waiting.over = waiting.unserved = True
@@ -157,13 +159,15 @@ class Lease:
             await self._rewind()
 
     async def _rewind(self) -> None:
-        """Have the messages sent again that a holder left undone, if no client is pinned any more."""
+        """Have the messages sent again that a holder left undone, if no client is pinned any more; else report that."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 info = await self._info()
                 # If the consumer's own number is 0, it has sent nothing since its last reset.
                 sent = info["delivered"]["stream_seq"] if info["delivered"]["consumer_seq"] else 0
-                if not pin.pins(info) and sent > (done := await self._covered()):
+                if pin.pins(info):
+                    self._taken()
+                elif sent > (done := await self._covered()):
                     log.info("lease.rewound", extra={"consumer": self.consumer, "undone": done})
                     # To the beginning: a replica that is pinned meanwhile notices by the sequence of the next message.
                     await self._reset(0)
@@ -262,7 +266,7 @@ class Lease:
         try:
             while True:
                 self._kept = asyncio.get_running_loop().time()
-                await self._ask(inbox, {"expires": _nanoseconds(_KEEP_SECONDS), **self.terms})
+                await self._ask(inbox, {"expires": nanoseconds(_KEEP_SECONDS), **self.terms})
                 await asyncio.sleep(self.expires_seconds)
         except (nats.errors.Error, OSError) as error:
             log.debug("lease.renewal_failed", extra={"consumer": self.consumer, "reason": str(error)})
@@ -294,7 +298,3 @@ class Lease:
         request = {"batch": 1, "group": GROUP, **terms}
         verb = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{self.consumer}"
         await self._client.publish(verb, json.dumps(request).encode(), reply=inbox.inbox)
-
-
-def _nanoseconds(seconds: float) -> int:
-    return round(seconds * 10**9)

@@ -81,3 +81,8 @@ def foreign(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
 def pins(info: dict[str, Any]) -> set[str]:
     """Return the pins that the server's description of a consumer names."""
     return {pin for group in info.get("priority_groups") or [] if (pin := group.get("pinned_client_id"))}
+
+
+def nanoseconds(seconds: float) -> int:
+    """Return a duration as the server takes it."""
+    return round(seconds * 10**9)

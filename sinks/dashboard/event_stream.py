@@ -7,7 +7,7 @@ from contextlib import aclosing
 from aiohttp import web
 from prometheus_client import Gauge
 
-from sinks.serving.connection import Connection
+from sinks.serving.connection import CUT
 
 _PING_SECONDS = 2.0  # a page takes 8 s of silence for a lost server (static/base/stream.js)
 _LOOK_SECONDS = 1.0  # for whether the page is still there
@@ -97,6 +97,7 @@ async def _write(event: bytes, request: web.Request, response: web.StreamRespons
         async with asyncio.timeout(_READ_SECONDS):
             await response.write(event)
     except TimeoutError as error:
-        assert isinstance(request.protocol, Connection)
-        request.protocol.cut("slow")
+        if request.transport is not None:
+            request.transport.abort()
+        CUT.labels("slow").inc()
         raise ConnectionError("the client does not read") from error

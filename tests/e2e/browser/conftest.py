@@ -30,7 +30,11 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield server.stdout.readline().strip()
         finally:
             os.killpg(server.pid, signal.SIGTERM)
-            server.communicate(timeout=20)  # until all have ended
+            try:
+                server.communicate(timeout=20)  # until all have ended
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+                raise
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from bus.folding import checkpoint, task_runner
 from bus.folding.checkpoint import Checkpoint
 from bus.folding.journal import Batches, Singles
 from bus.folding.task_runner import CHECKPOINTS
-from bus.health import UNSTORED, Health
+from bus.health import Health
 from bus.publishing.batch import Row
 from schemas import codec
 from schemas import settings as all_settings
@@ -115,21 +115,6 @@ async def test_a_server_that_does_not_answer_is_no_reason_to_begin_again(
         with pytest.raises(nats.errors.ConnectionReconnectingError):
             await store.load("0", "s")
     assert await store.load("0", "s") == Checkpoint("s", 7, b"state")
-
-
-async def test_who_stands_by_has_no_problem_with_a_part_that_it_does_not_do(
-    client: Connection, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As after it has hung while it stored rows, and another replica has taken the part over."""
-    monkeypatch.setattr(task_runner, "_STAND_BY_SECONDS", 0.2)
-    health = Health()
-    health.degrade("process-0", UNSTORED)
-    working = asyncio.create_task(processing.run(client, Live(settings), health))
-    async with asyncio.timeout(60):
-        while health.problems:  # noqa: ASYNC110 # it sends no notice
-            await asyncio.sleep(0.05)
-    working.cancel()
-    await asyncio.wait({working})
 
 
 @pytest.mark.slow

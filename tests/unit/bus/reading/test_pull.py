@@ -1,13 +1,14 @@
 """What a reader does when a connection breaks or a server is slow; on a server in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from bus import api, stream
+from bus.reading import lease as lease_module
 from bus.reading.consumer import StreamRecreated
 from bus.reading.lease import Lease
 from bus.reading.leased import LeasedReader
@@ -39,21 +40,48 @@ async def test_what_came_last_into_a_connection_that_broke_is_read_although_noth
             assert [message.data for message in await reader.read()] == [b"2"]
 
 
-@asynccontextmanager
-async def leased(client: Connection) -> AsyncIterator[Reader]:
-    """Hold a lease that is lost after three seconds, and hand out a reader that waits for a sign for one."""
+def lease_of(client: Connection, taken: Callable[[], None] = lambda: None, *, name: str = "c") -> Lease:
+    """Return a lease that is lost after three seconds."""
 
     async def nothing() -> int:
         return 0
 
-    subjects = [NAMES.partition(0)]
-    lease = Lease(client, NAMES.telemetry, "c", subjects, failover_seconds=3, timeout_seconds=1, covered=nothing)
+    subjects, terms = [NAMES.partition(0)], {"failover_seconds": 3.0, "timeout_seconds": 1.0}
+    return Lease(client, NAMES.telemetry, name, subjects, **terms, covered=nothing, taken=taken)
+
+
+@asynccontextmanager
+async def leased(client: Connection) -> AsyncIterator[Reader]:
+    """Hold a lease that is lost after three seconds, and hand out a reader that waits for a sign for one."""
+
+    lease = lease_of(client)
     await client.jetstream().publish(SUBJECT, b"1")
     await lease.acquire()
     async with LeasedReader(client, lease) as reader:
         assert [message.data for message in await reader.read()] == [b"1"]
         yield reader
     await lease.release()
+
+
+async def test_who_stands_by_hears_that_another_holds_the_lease_and_nothing_while_nobody_does(
+    server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it has no problem with what it cannot do, as after it has hung while it stored rows."""
+    monkeypatch.setattr(lease_module, "_EXPIRES_SECONDS", 0.4)
+    monkeypatch.setattr(lease_module, "_HEARTBEAT_SECONDS", 0.1)
+    taken = asyncio.Event()
+    async with connect(server) as other:
+        waiting = asyncio.create_task(lease_of(other, taken.set, name="d").acquire())
+        await asyncio.sleep(1)
+        assert not taken.is_set()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        async with leased(client):
+            waiting = asyncio.create_task(lease_of(other, taken.set).acquire())
+            async with asyncio.timeout(30):
+                await taken.wait()
+            waiting.cancel()
+            await asyncio.wait({waiting})
 
 
 @pytest.mark.slow

@@ -173,7 +173,7 @@ def test_another_process_reads_the_views_while_files_are_written(tmp_path: Path)
         reader.stdin.close()
 
 
-def test_a_file_that_is_gone_before_it_is_opened_fails_no_query(
+def test_a_file_that_is_gone_before_it_is_opened_fails_no_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those that compaction replaces, and those that a sink which starts removes."""
@@ -217,16 +217,27 @@ def test_a_file_that_is_gone_before_it_is_opened_fails_no_query(
     assert seconds_of(tmp_path) == [0, 1, 2]
 
 
-def test_a_query_that_fails_for_another_reason_is_run_once() -> None:
-    tried = []
+@pytest.mark.parametrize(
+    ("error", "failures", "tries"), [("broken disk", 9, 1), ("No such file", 9, 5), ("No such file", 2, 3)]
+)
+def test_a_query_is_run_again_for_a_file_that_is_gone_and_for_nothing_else(
+    error: str, failures: int, tries: int
+) -> None:
+    tried = 0
 
-    def fail() -> None:
-        tried.append(1)
-        raise duckdb.IOException("the disk is broken")
+    def query() -> int:
+        nonlocal tried
+        tried += 1
+        if tried <= failures:
+            raise duckdb.IOException(error)
+        return 7
 
-    with pytest.raises(duckdb.IOException, match="broken"):
-        view.retried(fail)
-    assert tried == [1]
+    if failures >= tries:
+        with pytest.raises(duckdb.IOException, match=error):
+            view.retried(query)
+    else:
+        assert view.retried(query) == 7
+    assert tried == tries
 
 
 def test_a_moved_history_is_still_readable(tmp_path: Path) -> None:

@@ -56,3 +56,8 @@ async def request(client: Client, verb: str, request: dict[str, Any], timeout_se
         error = answer["error"]
         raise Refused(error.get("description", "no reason given"), error.get("err_code", 0))
     return answer
+
+
+def nanoseconds(seconds: float) -> int:
+    """Return a duration as the server takes it."""
+    return round(seconds * 10**9)

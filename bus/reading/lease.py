@@ -19,7 +19,7 @@ from prometheus_client import Counter
 
 from bus import api
 from bus.reading import pin, tap
-from bus.reading.pin import GROUP, Holes, Waiting, nanoseconds
+from bus.reading.pin import GROUP, Holes, Waiting
 from bus.reading.tap import Tap
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Lease:
         self._keeping: asyncio.Task[None] | None = None
         self._kept = 0.0
         self._holes = Holes()
-        self._config = pin.config(consumer, self.subjects, nanoseconds(failover_seconds))
+        self._config = pin.config(consumer, self.subjects, failover_seconds)
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,9 +141,8 @@ class Lease:
                 log.warning("lease.setup_failed", extra={"consumer": self.consumer, "reason": self._last_error})
         # The consumer may exist although the server has not confirmed it.
         try:
-            await self._ask(
-                inbox, {"expires": nanoseconds(_EXPIRES_SECONDS), "idle_heartbeat": nanoseconds(_HEARTBEAT_SECONDS)}
-            )
+            heartbeat = api.nanoseconds(_HEARTBEAT_SECONDS)
+            await self._ask(inbox, {"expires": api.nanoseconds(_EXPIRES_SECONDS), "idle_heartbeat": heartbeat})
         except (nats.errors.Error, OSError):
             waiting.over = waiting.unserved = True
         while not (waiting.pin or waiting.over):
@@ -266,7 +265,7 @@ class Lease:
         try:
             while True:
                 self._kept = asyncio.get_running_loop().time()
-                await self._ask(inbox, {"expires": nanoseconds(_KEEP_SECONDS), **self.terms})
+                await self._ask(inbox, {"expires": api.nanoseconds(_KEEP_SECONDS), **self.terms})
                 await asyncio.sleep(self.expires_seconds)
         except (nats.errors.Error, OSError) as error:
             log.debug("lease.renewal_failed", extra={"consumer": self.consumer, "reason": str(error)})

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bus import api
 from bus.reading import tap
 
 GROUP = "owner"
@@ -56,7 +57,7 @@ class Holes:
         return True
 
 
-def config(consumer: str, subjects: Sequence[str], failover_nanoseconds: int) -> dict[str, Any]:
+def config(consumer: str, subjects: Sequence[str], failover_seconds: float) -> dict[str, Any]:
     """Return the configuration of a lease's consumer."""
     return {
         "name": consumer,
@@ -69,7 +70,7 @@ def config(consumer: str, subjects: Sequence[str], failover_nanoseconds: int) ->
         "mem_storage": True,
         "priority_groups": [GROUP],
         "priority_policy": "pinned_client",
-        "priority_timeout": failover_nanoseconds,
+        "priority_timeout": api.nanoseconds(failover_seconds),
     }
 
 
@@ -81,8 +82,3 @@ def foreign(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
 def pins(info: dict[str, Any]) -> set[str]:
     """Return the pins that the server's description of a consumer names."""
     return {pin for group in info.get("priority_groups") or [] if (pin := group.get("pinned_client_id"))}
-
-
-def nanoseconds(seconds: float) -> int:
-    """Return a duration as the server takes it."""
-    return round(seconds * 10**9)

@@ -285,8 +285,8 @@ class Reader:
     async def _request(self, listening: Tap, batch: int) -> None:
         request = {
             "batch": batch,
-            "expires": round(self._expires * 10**9),
-            "idle_heartbeat": round(self._heartbeat * 10**9),
+            "expires": api.nanoseconds(self._expires),
+            "idle_heartbeat": api.nanoseconds(self._heartbeat),
             **(self._lease.terms if self._lease else {}),
         }
         self._progress.ask(batch, asyncio.get_running_loop().time())

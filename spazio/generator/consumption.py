@@ -1,8 +1,8 @@
 """How far the pipeline has consumed a recording: who reads its streams, what is unread, and whether all is stored.
 
 Everything is folded when each part's last folded message is the last one that the server has sent it, none is left to
-be sent, and no message has come meanwhile. A part may have nobody who says so: a processor that starts again gets it
-with its next message. Then everything is folded if none has come for as long as it takes to send again what was left
+be sent, and no message has come meanwhile. A part may have no replica that says so: a processor that starts again gets
+it with its next message. Then everything is folded if none has come for as long as it takes to send again what was left
 undone.
 """
 
@@ -80,7 +80,7 @@ class Consumption:
             raise Unstartable("the processors did not start in time; the log shows the reason") from None
 
     async def finished(self) -> None:
-        """Wait until everything is folded and stored, or nobody has come for long to say so."""
+        """Wait until everything is folded and stored, or for long no replica has done a part that is left."""
         loop = asyncio.get_running_loop()
         since, before = loop.time(), list[int]()
         while loop.time() - since < self._patience_seconds:
@@ -124,7 +124,7 @@ class Consumption:
         )
 
     async def _folded(self, consumers: Sequence[Sequence[Consumer]]) -> bool | None:
-        """Tell whether all that was sent is folded, and the rows of it are stored; None: nobody says so of a part."""
+        """Tell whether all that was sent is folded, and the rows of it are stored; None: no replica does a part."""
         replicas = await worker_pool.replicas(self._client, self._prefix, wait_seconds=_ANSWER_SECONDS)
         folded: dict[str, int] = {}
         for replica in replicas:

@@ -1,4 +1,4 @@
-"""A replay and a server that does not answer for a moment."""
+"""The end of a replay: servers that do not answer, and parts and consumers that are gone for a moment."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -53,7 +53,6 @@ def lease_of(client: Connection, taken: Callable[[], None] = lambda: None, *, na
 @asynccontextmanager
 async def leased(client: Connection) -> AsyncIterator[Reader]:
     """Hold a lease that is lost after three seconds, and hand out a reader that waits for a sign for one."""
-
     lease = lease_of(client)
     await client.jetstream().publish(SUBJECT, b"1")
     await lease.acquire()

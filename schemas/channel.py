@@ -13,7 +13,7 @@ from schemas.messages.base import Message
 from schemas.messages.estimate import Availability, Cursor, Model
 from schemas.messages.facts import NodeFacts, PodFacts
 from schemas.messages.market import Markets
-from schemas.messages.placement import Decision, Reservations, Shortage
+from schemas.messages.placement import Decision, Reservations, Shortage, Trust
 from schemas.messages.prediction import Forecast, Prediction, Reject, Subspace, WorkloadSums
 from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, SmoothedBlock
 from schemas.subject import Names
@@ -181,6 +181,7 @@ CHANNELS: tuple[Channel, ...] = (
         (REPLICA,),
         publisher="extender",
     ),
+    Channel("trust", Trust, ESTIMATES, "By each extender, once a minute", (REPLICA,), publisher="extender"),
     Channel("dead", None, DEAD, "On bad input", (SUBJECT,)),
     Channel("decision", Decision, EVENTS, "On each attempt to place a pod", (NAMESPACE, POD)),
     Channel(

@@ -83,14 +83,21 @@ def sql(
 @with_settings("data", "history")
 def ledger(
     settings: Settings,
+    account: Annotated[
+        Literal["placements", "promises", "savings"],
+        typer.Argument(
+            help="placements: how often the scheduler broke the policy (shadow mode); promises: how often a node with "
+            "room for a pod then was beyond the policy; savings: what measured room leaves more than requests do."
+        ),
+    ] = "placements",
     form: Annotated[
         Literal["table", "csv", "json"], typer.Option("--format", help="How rows are printed; csv has a heading.")
     ] = "table",
 ) -> int:
-    """Show how often the scheduler broke the policy, by week and namespace: the account of shadow mode."""
+    """Show by week whether the policy was broken, whether room that was stated held, and what it saves."""
     from spazio.command import sql as command
 
-    return command.ledger(settings.history_dir, form=form)
+    return command.ledger(settings.history_dir, account, form=form)
 
 
 @with_settings("data", "nats", "containers", "sample", "runtime", "history", "log")

@@ -66,6 +66,7 @@ class Chained:
             [head],
             at_us,
             self._report.since_us,
+            result.believed,
             result.free,
             self._chain.amount,
             self._chain.running / self._chain.cores,

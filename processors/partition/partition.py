@@ -129,10 +129,11 @@ class Partition:
         local = intake.update(before.chain, entries, params=self._params)
         state, result = chain.conclude(before.chain, local, own.global_model, params=self._params)
         room = None
-        free, moved = result.free, np.zeros(len(rows), dtype=np.bool_)
+        used, free, moved = result.believed, result.free, np.zeros(len(rows), dtype=np.bool_)
         if workloads.any_known(rows):
             room = workloads.room(rows, self._nodes(state))
-            free = np.where(room.classed[:, None], room.free, result.free)
+            classed = room.classed[:, None]
+            used, free = np.where(classed, room.used, used), np.where(classed, room.free, free)
             moved = workloads.moved(rows, room)
             if self._params.variant.estimator.by_class:
                 result = _composed(result, room)
@@ -143,6 +144,7 @@ class Partition:
             heads,
             local.at_us,
             published.since_us,
+            used,
             free,
             state.amount,
             state.running / state.cores,

@@ -99,7 +99,8 @@ class ReportFields(NamedTuple):
         heads: Heads of the nodes' blocks.
         at_us: (nodes,) time of the last sample.
         since_us: (nodes,) since when binding and mode are what they are.
-        free: (nodes, resources) share that pods may still take.
+        used: (nodes, resources) share of what pods may have that they take.
+        free: (nodes, resources) share that they may still take.
         limits: (nodes, resources) cores and bytes of which it is a share.
         cpu_used: (nodes,) share of the CPUs in use, mean of the second; NaN: not known.
         room: Room by class; None: no class is known.
@@ -112,6 +113,7 @@ class ReportFields(NamedTuple):
     heads: list[Head]
     at_us: NDArray[np.int64]
     since_us: NDArray[np.int64]
+    used: Array
     free: Array
     limits: Array
     cpu_used: Array
@@ -150,6 +152,8 @@ def availabilities(
     fields["usage"] = _named(features, _ratios(result.usage[rows]))
     fields["free"] = _named(RESOURCES, _ratios(published.free[rows]))
     fields["limits"] = _named(RESOURCES, _rounded(published.limits[rows], 4))
+    excess = _rounded(np.maximum(np.nan_to_num(published.used[rows]).max(axis=1) - 1.0, 0.0), 4)
+    fields["excess"] = [share or None for share in excess.tolist()]
     used = _ratios(published.cpu_used[rows])
     fields["cpu_used"] = [None if math.isnan(share) else share for share in used.tolist()]
     mixes = [{}] * len(rows) if published.room is None else published.mixes(rows, published.room)

@@ -200,6 +200,10 @@ class Availability(Message):
     cpu_used: Annotated[
         Ratio | None, Field(description="share of the CPUs in use, mean of the second; absent: not known")
     ] = None
+    excess: Annotated[
+        NonNegative | None,
+        Field(description="share by which pods demand more than the policy admits; absent: they do not"),
+    ] = None
 
 
 class Cursor(Message):

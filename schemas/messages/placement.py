@@ -4,12 +4,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Count, Message, MessagePart, Microseconds, NodeName, NonNegative, Text
+from schemas.messages.base import Count, Message, MessagePart, Microseconds, NodeName, NonNegative, Ratio, Text
 
 # Nodes that a decision lists; its counts include all.
 MOST_RANKED = 10
 # Kinds of waiting pods, and nodes of a list, that a shortage names; Kubernetes supports no larger clusters.
 MOST_WAITING, MOST_NODES = 64, 5000
+MOST_NAMESPACES, MOST_EVIDENCE = 500, 500
 
 Mode = Literal["argmax", "graded", "shadow"]
 Outcome = Literal["placed", "rejected", "passed"]
@@ -121,4 +122,44 @@ class Shortage(Message):
     stranded: Annotated[
         list[NodeName],
         Field(max_length=MOST_NODES, description="nodes whose pods would not all fit on other nodes by measured room"),
+    ]
+
+
+class Spare(MessagePart):
+    """What a cluster would not need if its pods filled its nodes; of each node the share that is left."""
+
+    nodes: NonNegative
+    cores: NonNegative
+    price: Annotated[NonNegative | None, Field(description="per hour; absent: no node has a price")] = None
+
+
+class Promises(MessagePart):
+    """What became of the pods of one namespace whose nodes had room for them."""
+
+    namespace: Text
+    settled: Annotated[Count, Field(description="promises settled since the message before")]
+    broken: Annotated[Count, Field(description="of them those after which the node was beyond the policy")]
+    evidence: Annotated[
+        Count, Field(le=MOST_EVIDENCE, description="the newest settled promises, by which it is promoted")
+    ]
+    against: Annotated[Count, Field(description="of them the broken ones")]
+    promoted: Annotated[bool, Field(description="pods of the namespace are placed, although the mode is shadow")]
+
+
+class Trust(Message):
+    """What an extender has promised and whether it held, and what measured room leaves beside what requests leave."""
+
+    TITLE: ClassVar[str] = "How often nodes kept what was promised of them, and what measured room saves"
+
+    replica: Annotated[Text, Field(description="name of the extender's replica")]
+    at_us: Microseconds
+    mode: Mode
+    risk: Annotated[Ratio, Field(description="share of broken promises that is accepted")]
+    nodes: Annotated[Count, Field(description="nodes that report, whose pods are known, and that take pods")]
+    cores: Annotated[NonNegative, Field(description="their allocatable cores")]
+    price: Annotated[NonNegative | None, Field(description="their price per hour; absent: no node has a price")] = None
+    measured: Annotated[Spare, Field(description="what measured room surely leaves: by its lower bound, in whole pods")]
+    requested: Annotated[Spare, Field(description="what requests leave, as kube-scheduler and autoscalers count")]
+    promises: Annotated[
+        list[Promises], Field(max_length=MOST_NAMESPACES, description="namespaces with the most evidence, if many")
     ]

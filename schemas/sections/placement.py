@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from schemas.messages.placement import Mode
+from schemas.messages.placement import MOST_EVIDENCE, Mode
 from schemas.sections import ranking
 from schemas.sections.section import Commas, Fraction, Port, Seconds, Section
 
@@ -74,6 +74,24 @@ class Extender(Section):
         "never overcommitted. graded: scores from 0 to 10 beside the scheduler's own, without reservations, so pods "
         "that are placed at the same time may overcommit a node. shadow: all nodes pass without scores, and decisions "
         "say what would have been.",
+    )
+    promote: bool = Field(
+        False,
+        description="In mode shadow: place the pods of a namespace as in mode argmax while its promises hold, and "
+        "leave them to the scheduler again once they do not. A promise is that a node with room for a pod stays within "
+        "the policy. Off, since shadow mode changes nothing unless asked to.",
+    )
+    promote_risk: Fraction = Field(
+        0.1,
+        description="Share of broken promises up to which a namespace is promoted: once Wilson's interval at 95 % lies "
+        "below it, and until the share itself is above. The default is what the bounds of room state.",
+    )
+    promote_promises: int = Field(
+        100,
+        ge=1,
+        le=MOST_EVIDENCE,
+        description="Promises of a namespace that must have settled before it is promoted. Of 100, with the "
+        "default risk, at most 4 may be broken.",
     )
     strategies: Annotated[str, AfterValidator(_strategies)] = Field(
         "availability",

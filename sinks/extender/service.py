@@ -9,6 +9,8 @@ import contextlib
 import functools
 import gc
 import logging
+import secrets
+import socket
 import time
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -19,17 +21,21 @@ from prometheus_client import Gauge
 from bus.client import Client
 from bus.health import Health
 from kube import answer
+from schemas.messages.placement import Decision
 from schemas.sections.placement import Extender
 from schemas.settings import Settings
 from schemas.subject import Names
 from sinks.extender import shortage
 from sinks.extender.decision_publisher import DecisionPublisher
-from sinks.extender.placement import PlacementSelector
+from sinks.extender.placement import Bind, PlacementSelector, now_us
 from sinks.extender.requeue import WaitingPods
 from sinks.extender.shadow import Ledger, ShadowSelector
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.follow import Followed
 from sinks.extender.state.store import BucketReservationStore
+from sinks.extender.trust import service as trust
+from sinks.extender.trust.promises import PromiseTracker
+from sinks.extender.trust.promotion import PromotingSelector
 from sinks.extender.web import server
 from sinks.extender.web.selector import Selector
 
@@ -48,6 +54,46 @@ MARKETS = Gauge(
     "spazio_extender_markets", "markets with enough node-hours to know their past; 0 while none are published"
 )
 NODES = Gauge("spazio_extender_nodes", "nodes by age of their reports", ["state"])
+
+
+class _Parts:
+    """What the extender consists of beside its network, put together.
+
+    Attributes:
+        places: Whether it may place pods.
+    """
+
+    def __init__(self, client: Client, settings: Settings, health: Health) -> None:
+        own, names = settings.extender, Names(settings.prefix)
+        self._own, self.places = own, own.mode != "shadow" or own.promote
+        self.cluster_state, self.waiting = ClusterState(settings), WaitingPods()
+        self._store = BucketReservationStore(
+            client, names, self.cluster_state.reservations, timeout_seconds=own.store_seconds
+        )
+        self.publisher = DecisionPublisher(client, names, health, timeout_seconds=settings.nats.request_timeout_seconds)
+        self.promises = PromiseTracker(own, self.cluster_state, f"{socket.gethostname()}-{secrets.token_hex(2)}")
+        self.ledger = Ledger(self.publisher.publish, self.promises.expect)
+        self.followed = Followed(client, settings, self.cluster_state, self._bound, self.promises.hear)
+
+    def selector(self, bind: Bind) -> Selector:
+        """Return what answers; call it in the event loop."""
+        own = self._own
+        placing = own.model_copy(update={"mode": "argmax"}) if own.mode == "shadow" else own
+        selector = PlacementSelector(placing, self.cluster_state, self._store, self.waiting, self._publish, bind)
+        if own.mode != "shadow":
+            return selector
+        soon = asyncio.get_running_loop().call_soon
+        return PromotingSelector(
+            self.promises, ShadowSelector(own, self.cluster_state, self.ledger, bind, soon), selector
+        )
+
+    def _bound(self, uid: str, node: str) -> None:
+        self.ledger.bound(uid, node)
+        self.promises.bound(uid, node, now_us())
+
+    def _publish(self, message: Decision) -> None:
+        self.publisher.publish(message)
+        self.promises.decided(message)
 
 
 async def run(
@@ -69,33 +115,27 @@ async def run(
         listening: Receives the address once the extender answers.
         requeues: Whether to requeue rejected pods when room appears.
     """
-    own, names = settings.extender, Names(settings.prefix)
-    cluster_state, waiting = ClusterState(settings), WaitingPods()
-    store = BucketReservationStore(client, names, cluster_state.reservations, timeout_seconds=own.store_seconds)
-    publisher = DecisionPublisher(client, names, health, timeout_seconds=settings.nats.request_timeout_seconds)
-    ledger = Ledger(publisher.publish)
-    followed = Followed(client, settings, cluster_state, ledger.bound)
-    services = [followed.run(), publisher.run(), _count(cluster_state, ledger, health, settings.cache.expiry_seconds)]
-    if requeues and api is not None and own.mode != "shadow":
-        services.append(_requeue(api, own, cluster_state, waiting, followed.ready))
+    own, parts = settings.extender, _Parts(client, settings, health)
+    state, waiting, promises = parts.cluster_state, parts.waiting, parts.promises
+    counting = _count(state, parts.ledger, health, settings.cache.expiry_seconds)
+    services = [parts.followed.run(), parts.publisher.run(), counting]
+    if requeues and api is not None and parts.places:
+        services.append(_requeue(api, own, state, waiting, parts.followed.ready))
     async with asyncio.TaskGroup() as group, AsyncExitStack() as stack:
         if api is not None:
             stack.push_async_callback(api.close)
         tasks = [group.create_task(service) for service in services]
         try:
-            await _ready(followed, health)
+            await _ready(parts.followed, health)
             _freeze()
-            if own.mode != "shadow":
-                tasks.append(group.create_task(shortage.run(client, settings, health, cluster_state, waiting)))
-            bind = functools.partial(_bind, api)
-            selector: Selector = (
-                ShadowSelector(own, cluster_state, ledger, bind, asyncio.get_running_loop().call_soon)
-                if own.mode == "shadow"
-                else PlacementSelector(own, cluster_state, store, waiting, publisher.publish, bind)
-            )
+            tasks.append(group.create_task(trust.run(client, settings, state, promises)))
+            if parts.places:
+                shortages = shortage.run(client, settings, health, state, waiting, promises.replica)
+                tasks.append(group.create_task(shortages))
+            selector = parts.selector(functools.partial(_bind, api))
             address = await stack.enter_async_context(server.serve(own, selector, health))
             listening.set_result(address)
-            log.info("extender.listening", extra={"address": address, "nodes": len(cluster_state.rows)})
+            log.info("extender.listening", extra={"address": address, "nodes": len(state.rows)})
             await asyncio.Event().wait()
         finally:
             for task in tasks:

@@ -12,8 +12,6 @@ While nothing lacks room nothing is published, except once when that state begin
 
 import asyncio
 import logging
-import secrets
-import socket
 import time
 from collections.abc import Sequence
 
@@ -141,7 +139,7 @@ def _named(names: Sequence[str], mask: Mask) -> set[str]:
 
 
 async def run(
-    client: Client, settings: Settings, health: Health, cluster_state: ClusterState, waiting: WaitingPods
+    client: Client, settings: Settings, health: Health, cluster_state: ClusterState, waiting: WaitingPods, replica: str
 ) -> None:
     """Publish until cancelled; the cluster state must be complete.
 
@@ -151,9 +149,9 @@ async def run(
         health: Degraded while nothing can be published.
         cluster_state: Nodes and pods.
         waiting: The rejected pods.
+        replica: Name of this replica.
     """
     seconds = settings.extender.shortage_seconds
-    replica = f"{socket.gethostname()}-{secrets.token_hex(2)}"
     subject = Names(settings.prefix).of("shortage", token(replica))
     shortages = Shortages(settings, cluster_state, waiting, replica)
     outbox = Outbox(client, health, limit=1, timeout_seconds=settings.nats.request_timeout_seconds, kind="shortage")

@@ -63,6 +63,7 @@ TABLES: tuple[Table, ...] = (
     Table("subspaces", "subspace", prediction.SUBSPACE, prediction.subspaces),
     Table("forecasts", "forecast", prediction.FORECAST, prediction.forecasts),
     Table("decisions", "decision", decision.DECISION, decision.decisions, identity=decision.identity),
+    Table("trust", "trust", decision.TRUST, decision.trusts, identity=decision.trust_identity),
     Table("nodes", "nodefacts", facts.NODE, facts.nodes, identity=facts.node_identity),
     Table("podfacts", "podfacts", facts.POD, facts.pods, identity=facts.pod_identity),
 )

@@ -31,13 +31,31 @@ _COMMANDS = (".tables", ".help")
 _NO_COMMAND = "there is no {}; .help lists the commands"
 
 Form = Literal["table", "csv", "json", "parquet"]
+Account = Literal["placements", "promises", "savings"]
 # Executes a statement once, and returns the text of its rows in pieces that are to be printed.
 _Output = Callable[[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation], Iterable[str]]
 _TABLES = (
     "SELECT table_name AS \"table\", string_agg(column_name, ', ' ORDER BY column_index) AS columns "
     "FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY 1 ORDER BY 1"
 )
-_LEDGER = "FROM ledger ORDER BY week, namespace"
+_LEDGERS = {  # views, their order, and what fills them
+    "placements": (
+        "ledger",
+        "week, namespace",
+        "no pod that was decided on in shadow mode and bound since: run the extender with --extender-mode shadow "
+        "beside the scheduler, and spazio watch",
+    ),
+    "promises": (
+        "promises",
+        "week, namespace",
+        "no pod whose node was watched for a minute after its start: run the extender and spazio watch",
+    ),
+    "savings": (
+        "savings",
+        "week",
+        "no account of what room and requests leave: run the extender and spazio watch for a minute",
+    ),
+}
 _SHOWN_ROWS = 200
 _ALL = 1_000_000_000
 _FETCHED_ROWS = 10_000  # at once
@@ -110,22 +128,20 @@ def _command(name: str, connection: duckdb.DuckDBPyConnection, output: _Output, 
         _execute(connection, _TABLES, output, unrestricted)
 
 
-def ledger(directory: Path, *, form: Form = "table") -> int:
-    """Print the account of shadow mode by week and namespace; return the exit status, 1 if there is none."""
+def ledger(directory: Path, account: Account = "placements", *, form: Form = "table") -> int:
+    """Print an account of the extender by week; return the exit status, 1 if there is none."""
+    name, order, absent = _LEDGERS[account]
     try:
         with view.connect(directory) as connection:
-            kept = connection.execute("SELECT 1 FROM duckdb_views() WHERE view_name = 'ledger'").fetchone()
-            judged = kept and connection.execute("SELECT 1 FROM ledger LIMIT 1").fetchone()
+            kept = connection.execute("SELECT 1 FROM duckdb_views() WHERE view_name = ?", [name]).fetchone()
+            rows = kept and connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchone()  # noqa: S608 # one of ours
     except (FileNotFoundError, duckdb.Error) as error:
         clean.complain(error)
         return 1
-    if not judged:
-        clean.complain(
-            f"{directory} has no pod that was decided on in shadow mode and bound since: run the extender with "
-            "--extender-mode shadow beside the scheduler, and spazio watch"
-        )
+    if not rows:
+        clean.complain(f"{directory} has {absent}")
         return 1
-    return run(directory, _LEDGER, form=form)
+    return run(directory, f"FROM {name} ORDER BY {order}", form=form)
 
 
 def _run_parquet(directory: Path, statement: str | None, unrestricted: bool) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from spazio.simulation import schedulers
 from spazio.simulation.cluster import ABSENT, DONE, RUNNING, TICKS, WAITING, Cluster, Population, Shown, Whole, populate
 from spazio.simulation.scenario import PRODUCT, Scenario
+from spazio.simulation.schedulers import Make
 from spazio.simulation.schedulers.protocol import Scheduler
 from spazio.simulation.telemetry import Change, Event, Voice
 
@@ -54,18 +55,18 @@ class Run:
     seconds: float = 0.0
 
 
-async def run(scenario: Scenario, scheduler: str, seed: int) -> Run:
+async def run(scenario: Scenario, scheduler: str, seed: int, make: Make = schedulers.MAKE) -> Run:
     """Run one scheduler with one seed; the same seed has the same pods and the same physics under each scheduler."""
-    return await _Engine(scenario, scheduler, seed).run()
+    return await _Engine(scenario, scheduler, seed, make).run()
 
 
 class _Engine:
-    def __init__(self, scenario: Scenario, name: str, seed: int) -> None:
+    def __init__(self, scenario: Scenario, name: str, seed: int, make: Make) -> None:
         self._scenario, self._is_spazio = scenario, name in PRODUCT
         population = populate(scenario, SETTLED_SECONDS, np.random.default_rng([seed, 1]))
         self._cluster = Cluster(scenario, population, np.random.default_rng([seed, 2]))
         self._voice = Voice(scenario, self._cluster, requests=scenario.keep_requests or not self._is_spazio)
-        self._scheduler: Scheduler = schedulers.MAKE[name](scenario, self._voice, seed)
+        self._scheduler: Scheduler = make[name](scenario, self._voice, seed)
         self._losses = sorted(scenario.losses, key=lambda loss: loss.at, reverse=True)
         self._names = list(self._voice.nodes)
         self._alive = np.arange(len(self._names))

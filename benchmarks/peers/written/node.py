@@ -113,8 +113,8 @@ class Written:
             return None
         if math.isnan(usage[0]) or math.isnan(usage[1]):
             return None
-        free = self._free([value for value, _, _ in costs], baselines, settling=settling)
-        return self._report(read, running, usage, expected, room, free, churn=churn, settling=settling)
+        used = self._used([value for value, _, _ in costs], baselines, settling=settling)
+        return self._report(read, running, usage, expected, room, used, churn=churn, settling=settling)
 
     def _churn(self, pods: float, at_us: int, *, first: bool) -> tuple[bool, bool]:
         """Follow `local`: whether the number of pods has just changed, and whether that is still worth waiting for."""
@@ -141,21 +141,13 @@ class Written:
         published.at_us, published.available, published.pods = at_us, room.available, pods
         return True
 
-    def _free(self, costs: list[float], baselines: list[float], *, settling: bool) -> list[float]:
-        """Follow `report.availabilities`: the share of cpu and memory that is free."""
-        free = []
-        for cost, baseline, share, used, headroom in zip(
-            costs,
-            baselines,
-            self._levels.share,
-            self._levels.each,
-            (self._estimate.headroom_cpu, self._estimate.headroom_memory),
-            strict=True,
-        ):
+    def _used(self, costs: list[float], baselines: list[float], *, settling: bool) -> list[float]:
+        """Follow `chain.conclude`: the share of cpu and memory that pods may have which they take."""
+        used = []
+        for cost, baseline, share, level in zip(costs, baselines, self._levels.share, self._levels.each, strict=True):
             learned = (baseline + cost * self._pods) * share
-            believed = learned if settling and not math.isnan(learned) else used.mean
-            free.append(_ratio(max(1.0 - headroom - believed, 0.0)))
-        return free
+            used.append(learned if settling and not math.isnan(learned) else level.mean)
+        return used
 
     def _report(
         self,
@@ -164,12 +156,14 @@ class Written:
         usage: list[float],
         expected: Expected,
         room: Room,
-        free: list[float],
+        used: list[float],
         *,
         churn: bool,
         settling: bool,
     ) -> bytes:
         """Follow `report.availabilities`."""
+        headroom = self._estimate.headroom_cpu, self._estimate.headroom_memory
+        free = [_ratio(max(1.0 - kept - taken, 0.0)) for kept, taken in zip(headroom, used, strict=True)]
         message = Availability(
             node=read.node,
             at_us=self._at_us,
@@ -192,6 +186,7 @@ class Written:
             limits={name: round(amount, 4) for name, amount in zip(FEATURES, self._levels.limits, strict=False)},
             since_us=self._published.since_us,
             cpu_used=None if math.isnan(running) else _ratio(running / read.cpus),
+            excess=round(max(1.0, *used) - 1.0, 4) or None,
         )
         return codec.encode(message)
 

@@ -55,7 +55,8 @@ class Room(NamedTuple):
         binding: (nodes, classes) index of the resource that runs out first, or `PODS` or `DISK`.
         assumed: (nodes, classes) share of the cost that no node of the cluster has observed.
         soaking: (nodes, classes) True: threads of the class are always runnable.
-        free: (nodes, resources) share that pods may still take.
+        used: (nodes, resources) share of what pods may have that they take; above 1: more than the policy admits.
+        free: (nodes, resources) share that they may still take.
         weights: (nodes, classes) of the expected mix; all 0: the reference pod.
         total: Room for that mix.
         prior: (nodes,) share of its cost that is assumed.
@@ -71,6 +72,7 @@ class Room(NamedTuple):
     binding: NDArray[np.int64]
     assumed: Array
     soaking: NDArray[np.bool_]
+    used: Array
     free: Array
     weights: Array
     total: Total
@@ -94,7 +96,9 @@ def update(
     """
     costs = _costs(state, cost, cluster, nodes, settings.estimate.prior_deviation)
     slots = cost.value.shape[1]
-    free, spread = _free(state, costs.value[:, :slots], costs.doubt[:, :slots], nodes, settings)
+    used, spread = _used(state, costs.value[:, :slots], costs.doubt[:, :slots], nodes)
+    headroom = np.array([settings.estimate.headroom_cpu, settings.estimate.headroom_memory])
+    free = np.maximum(1.0 - headroom - used, 0.0)
     left, whole = np.maximum(nodes.most - nodes.pods, 0.0), settings.policy.whole
     of_class = fit(free, spread, costs.value, costs.doubt, costs.apart, left, whole=whole)
     mixed = _mixed(costs, likely, nodes)
@@ -114,6 +118,7 @@ def update(
         binding=of_class.binding,
         assumed=assumed,
         soaking=costs.soaking,
+        used=used,
         free=free,
         weights=mixed.weights,
         total=_total(of_mix, free, mixed.value[:, 0], at_disks, nodes.pods),
@@ -231,23 +236,22 @@ def _bent(soaking: NDArray[np.bool_], demand: Array, nodes: Nodes) -> Array:
     return np.stack((np.where(soaking, ratio, serving), np.ones(soaking.shape)), axis=-1)
 
 
-def _free(state: classes.State, value: Array, doubt: Array, nodes: Nodes, settings: Settings) -> tuple[Array, Array]:
-    """Return the free share (nodes, resources), and its variance."""
-    params = settings.estimate
+def _used(state: classes.State, value: Array, doubt: Array, nodes: Nodes) -> tuple[Array, Array]:
+    """Return the used share (nodes, resources) of what pods may have, and its variance."""
     occupied = state.label >= 0
     pods = np.where(occupied, state.pods, 0.0)[..., None]
     rest = np.maximum(state.rest.mean, nodes.reserved / nodes.amount)
     learned = rest + np.nan_to_num(state.drift.mean) + over_slots(value * pods)
     # Memory in use is known to the byte; only what pods have yet to allocate is learned.
-    used = nodes.level.mean.copy()
-    used[:, 1] += state.pending / nodes.amount[:, 1]
+    seen = nodes.level.mean.copy()
+    seen[:, 1] += state.pending / nodes.amount[:, 1]
     learnable = state.measured & ~np.isnan(state.rest.mean)
-    learned[:, 1] = np.maximum(used[:, 1], nodes.reserved[:, 1] / nodes.amount[:, 1])
-    believed = np.where(learnable, np.maximum(learned, 0.0), used)
+    learned[:, 1] = np.maximum(seen[:, 1], nodes.reserved[:, 1] / nodes.amount[:, 1])
+    believed = np.where(learnable, np.maximum(learned, 0.0), seen)
     slow = level.SLOW_SECONDS
     surroundings = level.doubt(state.rest, slow=slow) + level.doubt(state.drift, slow=slow)
     # Drift follows what pods really take, so how unsure their cost is matters only while some of them are not counted.
     learning = np.where(nodes.churn[:, None], over_slots(doubt * pods**2), 0.0)
     spread = np.where(learnable, surroundings + learning, level.doubt(nodes.level, slow=slow))
     spread[:, 0] += limit.DOUBT**2
-    return np.maximum(1.0 - np.array([params.headroom_cpu, params.headroom_memory]) - believed, 0.0), spread
+    return believed, spread

@@ -30,7 +30,10 @@ from sinks.extender.state.unconfirmed import Unconfirmed
 
 _CONVERSION, _LEAST, _LATE_SECONDS = 100.0, 1e-9, 1.0
 # Columns that are NaN for a node without reports.
-_REPORTED = ("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "cores", "price", "peak:cpu", "peak:memory")
+_REPORTED = (
+    *("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "excess", "cores", "price"),
+    *("peak:cpu", "peak:memory"),
+)
 # One pod in ten takes more than this multiple of its stated requests, and of the stand-ins.
 _TAIL, _WIDE_TAIL = 1.64, 3.6
 _EMPTY: Mapping[str, str] = {}
@@ -79,15 +82,14 @@ class ClusterState:
         if availability.at_us < self.rows["at"][row]:
             return
         mean = self._always_mean
-        self.rows["at"][row] = availability.at_us
-        self.rows["room"][row] = availability.available
+        self.rows["at"][row], self.rows["room"][row] = availability.at_us, availability.available
         self.rows["sure"][row] = availability.available if mean else availability.lower
         self.rows["assumed"][row] = availability.prior
         for resource in ("cpu", "memory"):
             share = (availability.free or {}).get(resource, float("nan"))
             self.rows[f"free:{resource}"][row] = share * (availability.limits or {}).get(resource, float("nan"))
         self.rows["usage"][row] = availability.usage.get("cpu", float("nan"))
-        self._binding[row] = availability.binding
+        self.rows["excess"][row], self._binding[row] = availability.excess or 0.0, availability.binding
         classes = {
             name: ClassCapacity(each.available, each.available if mean else each.lower, each.prior or 0.0, each.pods)
             for name, each in (availability.classes or {}).items()
@@ -132,8 +134,7 @@ class ClusterState:
         self.rows["facts"][row], self.rows["created"][row] = 1.0, facts.created_us
         self.rows["cores"][row] = facts.capacity.get("cpu", float("nan"))
         self.rows["price"][row] = float("nan") if facts.price is None else facts.price
-        self.rows["spot"][row] = float(spot.is_spot(facts.labels))
-        self.rows["closed"][row] = float(facts.unschedulable)
+        self.rows["spot"][row], self.rows["closed"][row] = spot.is_spot(facts.labels), facts.unschedulable
         self.rows["tainted"][row] = float(any(taint.key == FULL for taint in facts.taints))
         self._trade(row, facts)
 

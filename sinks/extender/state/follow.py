@@ -25,7 +25,7 @@ from schemas import subject
 from schemas.messages.estimate import Availability
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
 from schemas.messages.market import Markets
-from schemas.messages.placement import Reservations
+from schemas.messages.placement import Reservations, Trust
 from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -83,6 +83,7 @@ class Followed:
         settings: Settings,
         cluster_state: ClusterState,
         bound: Callable[[str, str], None] = lambda _uid, _node: None,
+        trusted: Callable[[Trust], None] = lambda _message: None,
     ) -> None:
         """Describe what to follow; nothing is sent before `run`.
 
@@ -90,9 +91,10 @@ class Followed:
             client: Connection.
             settings: All settings.
             cluster_state: What is kept current.
-            bound: Called with UID and node of each pod that is bound.
+            bound: Called with UID and node of each pod once it is bound.
+            trusted: Called with what each replica of the extender publishes of its promises.
         """
-        self._bound = bound
+        self._bound, self._trusted = bound, trusted
         self._client, self._settings, self._cluster_state = client, settings, cluster_state
         self._names = Names(settings.prefix)
         self._loading = 0
@@ -128,6 +130,7 @@ class Followed:
             _Source("podfacts", names.telemetry, names.part("*", "podfacts"), of(PodFacts), self._pod, newest=False),
             _Source("prediction", names.estimates, names.of("prediction", "*"), of(Prediction), self._prediction),
             _Source("market", names.estimates, names.of("market"), of(Markets, by_node=False), self._market),
+            _Source("trust", names.estimates, names.of("trust", "*"), of(Trust, by_node=False), self._trust),
         ]
 
     def _loaded(self) -> None:
@@ -158,6 +161,9 @@ class Followed:
         least_hours = self._settings.extender.market_hours
         self._cluster_state.trade(market.of_message(received.message, least_hours=least_hours))
 
+    def _trust(self, received: Decoded[Trust]) -> None:
+        self._trusted(received.message)
+
     def _node(self, received: Decoded[NodeFacts | None]) -> None:
         if received.message is not None:
             self._cluster_state.describe(received.message)
@@ -168,8 +174,10 @@ class Followed:
         uid, facts = _name(received.subject), received.message
         if facts is not None:
             uid = facts.pod
-            self._cluster_state.pods.hear(facts)
-            if facts.node != UNBOUND:
+            pods = self._cluster_state.pods
+            is_new = facts.node != UNBOUND and uid not in pods.bound
+            pods.hear(facts)
+            if is_new and uid in pods.bound:
                 self._bound(uid, facts.node)
         else:
             self._cluster_state.pods.forget(uid, time.time_ns() // 1000 if self.ready.is_set() else None)

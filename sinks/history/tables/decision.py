@@ -1,11 +1,11 @@
-"""Decisions as rows: one for each attempt to place a pod; ranked and refused nodes are lists in the row."""
+"""Decisions as rows, with ranked and refused nodes as lists, and what became of promises, with namespaces as a list."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
-from schemas.messages.placement import Decision, Ranked
+from schemas.messages.placement import Decision, Ranked, Trust
 from sinks.history import column
 from sinks.history.column import AMOUNTS, Schema
 
@@ -42,6 +42,28 @@ DECISION: Schema = {
     "breaks": pl.List(pl.String),
 }
 
+_PROMISES = pl.Struct(
+    {
+        "namespace": pl.String,
+        "settled": pl.Int64,
+        "broken": pl.Int64,
+        "evidence": pl.Int64,
+        "against": pl.Int64,
+        "promoted": pl.Boolean,
+    }
+)
+TRUST: Schema = {
+    "replica": pl.String,
+    "at_us": pl.Int64,
+    "mode": pl.String,
+    "risk": pl.Float64,
+    "nodes": pl.Int64,
+    "cores": pl.Float64,
+    "price": pl.Float64,
+    **{f"{left}_{what}": pl.Float64 for left in ("measured", "requested") for what in ("nodes", "cores", "price")},
+    "promises": pl.List(_PROMISES),
+}
+
 
 def decisions(messages: Sequence[Decision]) -> pl.DataFrame:
     """Return one row per message."""
@@ -57,3 +79,25 @@ def _ranked(node: Ranked) -> tuple[Any, ...]:
 def identity(message: Decision) -> tuple[object, ...]:
     """Return a key that only copies of one decision share."""
     return message.pod, message.at_us
+
+
+def trusts(messages: Sequence[Trust]) -> pl.DataFrame:
+    """Return one row per message."""
+    spread: dict[str, list[Any]] = {
+        f"{name}_{what}": [getattr(left, what) for left in lefts]
+        for name, lefts in (
+            ("measured", [message.measured for message in messages]),
+            ("requested", [message.requested for message in messages]),
+        )
+        for what in ("nodes", "cores", "price")
+    }
+    promises = [
+        [tuple(getattr(each, field.name) for field in _PROMISES.fields) for each in message.promises]
+        for message in messages
+    ]
+    return column.frame(messages, TRUST, promises=promises, **spread)
+
+
+def trust_identity(message: Trust) -> tuple[object, ...]:
+    """Return a key that only copies of one message share."""
+    return message.replica, message.at_us

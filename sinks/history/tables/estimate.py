@@ -47,6 +47,7 @@ AVAILABILITY: Schema = {
     # `usage_cpu` under the name of what it is: CPUs in use and wanted. `cpu_used` is what `top` shows as cpu.
     "cpu_used": pl.Float64,
     "cpu_saturation": pl.Float64,
+    "excess": pl.Float64,
 }
 MODEL: Schema = {
     "scope": pl.String,

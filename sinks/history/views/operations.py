@@ -82,6 +82,40 @@ SELECT week, namespace, pods, agreed, without_room, broken, share,
 FROM shares
 """
 
+# How often nodes kept what was promised of them, with the same interval.
+_PROMISES = """
+CREATE VIEW promises AS
+WITH listed AS (SELECT at_us, time, risk, unnest(promises) AS of_namespace FROM trust), settled AS (
+    SELECT date_trunc('week', time) AS week, of_namespace.namespace AS namespace, sum(of_namespace.settled) AS settled,
+        sum(of_namespace.broken) AS broken, arg_max(risk, at_us) AS risk,
+        arg_max(of_namespace.promoted, at_us) AS promoted
+    FROM listed GROUP BY ALL HAVING sum(of_namespace.settled) > 0
+), shares AS (SELECT *, broken / settled AS share, 1.96 * 1.96 / settled AS spread FROM settled)
+SELECT week, namespace, settled, broken, share,
+    greatest((share + spread / 2 - sqrt(spread * (share * (1 - share) + spread / 4))) / (1 + spread), 0) AS share_low,
+    least((share + spread / 2 + sqrt(spread * (share * (1 - share) + spread / 4))) / (1 + spread), 1) AS share_high,
+    risk, promoted
+FROM shares
+"""
+
+# Of each hour the mean; low and high are exceeded in 95 and in 5 % of the hours of a week.
+_SAVINGS = """
+CREATE VIEW savings AS
+WITH hourly AS (
+    SELECT date_trunc('week', time) AS week, date_trunc('hour', time) AS of_hour, avg(nodes) AS nodes,
+        avg(measured_nodes - requested_nodes) AS saved, avg(measured_cores - requested_cores) AS saved_cores,
+        avg(measured_price - requested_price) AS saved_price
+    FROM trust WHERE nodes > 0 GROUP BY ALL
+)
+SELECT week, count(*) AS hours, avg(nodes) AS nodes, avg(saved) AS saved_nodes,
+    quantile_cont(saved, 0.05) AS saved_nodes_low, quantile_cont(saved, 0.95) AS saved_nodes_high,
+    avg(saved_cores) AS saved_cores, quantile_cont(saved_cores, 0.05) AS saved_cores_low,
+    quantile_cont(saved_cores, 0.95) AS saved_cores_high, avg(saved_price) AS saved_price_per_hour,
+    quantile_cont(saved_price, 0.05) AS saved_price_per_hour_low,
+    quantile_cont(saved_price, 0.95) AS saved_price_per_hour_high
+FROM hourly GROUP BY week
+"""
+
 _CHURN = """
 CREATE VIEW churn AS
 SELECT date_trunc('minute', time) AS minute, date, hour, node, count(*) FILTER (event = 'created') AS created,
@@ -97,5 +131,7 @@ VIEWS = (
     View("forecasts", frozenset({"accuracy"}), _FORECAST_ACCURACY),
     View("decisions", frozenset({"ranked", "refused", "workload"}), _PLACEMENTS),
     View("decisions", frozenset({"bound", "breaks"}), _LEDGER),
+    View("trust", frozenset({"promises", "risk"}), _PROMISES),
+    View("trust", frozenset({"measured_nodes", "requested_nodes"}), _SAVINGS),
     View("containers", frozenset({"workload"}), _CHURN),
 )

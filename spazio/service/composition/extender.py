@@ -8,6 +8,7 @@ from types import ModuleType
 
 from schemas.settings import Settings
 from sinks.extender import service as sink
+from sinks.extender.trust import promotion
 from sinks.extender.web import access
 from spazio.service import addresses, service
 from spazio.service.service import Context
@@ -19,10 +20,11 @@ def run(settings: Settings) -> int:
     """Run the service; it ends at once if it needs the Kubernetes API and no API server is configured.
 
     Raises:
-        SettingsError: The settings of the API server, or of certificates, cannot be used; or other machines reach the
-            extender, and no setting says who may ask.
+        SettingsError: The settings of the API server, or of certificates, cannot be used; other machines reach the
+            extender, and no setting says who may ask; or namespaces are to be promoted in another mode than shadow.
     """
     access.check(settings.extender)
+    promotion.check(settings.extender)
     requeues = wants_requeues(settings)
     needed = settings.extender.bind or requeues
     if needed:

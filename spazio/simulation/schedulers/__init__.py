@@ -14,7 +14,8 @@ def _by_requests(profile: str, _scenario: Scenario, voice: Voice, seed: int) -> 
     return ByRequests(voice, seed, profile)
 
 
-MAKE: Mapping[str, Callable[[Scenario, Voice, int], Scheduler]] = {
+Make = Mapping[str, Callable[[Scenario, Voice, int], Scheduler]]
+MAKE: Make = {
     **{name: partial(_by_requests, name) for name in SCHEDULERS if name not in PRODUCT},
     "spazio": lambda scenario, voice, _: Product(scenario, voice, "default"),
     "reference": lambda scenario, voice, _: Product(scenario, voice, "carico"),

@@ -4,18 +4,22 @@ What a server would carry is handed over directly: estimates of a second are in 
 has ended, and reservations are written at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from schemas import codec
 from schemas import settings as all_settings
 from schemas.messages.facts import PodFacts
-from schemas.messages.placement import Decision, Held, Reservations
+from schemas.messages.placement import Decision, Held, Mode, Reservations
+from schemas.sections.placement import Extender
 from schemas.subject import Names
 from sinks.extender import pod as pods
-from sinks.extender.placement import PlacementSelector
+from sinks.extender.placement import PlacementSelector, Soon
 from sinks.extender.requeue import WaitingPods
+from sinks.extender.shadow import Ledger, ShadowSelector
 from sinks.extender.state.cluster_state import ClusterState
 from sinks.extender.state.store import ReservationStore
+from sinks.extender.trust.promises import PromiseTracker
+from sinks.extender.web.selector import Selector
 from spazio.in_process import InProcess
 from spazio.simulation.cluster import Shown
 from spazio.simulation.scenario import Scenario
@@ -23,38 +27,74 @@ from spazio.simulation.schedulers.by_requests import fitting
 from spazio.simulation.telemetry import Telemetry, Voice, at_us
 
 
-class Product:
-    """spazio's default form, or that of the reference variant."""
+def _unread(decision: Decision) -> None:
+    """Drop a decision: nothing here subscribes to it."""
 
-    def __init__(self, scenario: Scenario, voice: Voice, variant: str) -> None:
-        """Know all nodes; telemetry follows."""
+
+class Product:
+    """spazio's default form, or that of the reference variant.
+
+    Attributes:
+        promises: What became of the room that it stated.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        voice: Voice,
+        variant: str,
+        mode: Mode = "argmax",
+        publish: Callable[[Decision], None] = _unread,
+    ) -> None:
+        """Know all nodes; telemetry follows.
+
+        Args:
+            scenario: The scenario.
+            voice: What the cluster says.
+            variant: The model's variant.
+            mode: argmax; or shadow, in which it decides as if.
+            publish: Takes each decision.
+        """
         settings = all_settings.load(
             {
                 "model_variant": variant,
                 "policy_slowdown": str(scenario.slowdown),
                 "smoothing_publish": "false",
                 "nats_partitions": "1",
+                "extender_mode": mode,
             },
             environ={},
         )
         self._voice, self._names, self._now_us = voice, Names(settings.prefix), at_us(0)
         self._processors = InProcess(settings)
         self._cluster_state = ClusterState(settings)
-        store = _MemoryStore(self._cluster_state)
-        self._selector = PlacementSelector(
-            settings.extender,
-            self._cluster_state,
-            store,
-            WaitingPods(),
-            _unread,
-            _unbound,
-            clock=lambda: self._now_us,
-            soon=lambda work: work(),
-        )
+        self.promises = PromiseTracker(settings.extender, self._cluster_state, "simulated")
+        self._publish = publish
+        self._ledger = Ledger(publish, self.promises.expect, lambda: self._now_us / 1e6)
+        self._selector = self._made(settings.extender)
         facts = list(voice.describe())
         self._processors.fold([(self._names.part(0, "nodefacts", each.node), codec.encode(each)) for each in facts])
         for each in facts:
             self._cluster_state.describe(each)
+
+    def _made(self, settings: Extender) -> Selector:
+        soon: Soon = lambda work: work()  # noqa: E731 # what the event loop's `call_soon` is for the extender
+        if settings.mode == "shadow":
+            return ShadowSelector(settings, self._cluster_state, self._ledger, _unbound, soon, lambda: self._now_us)
+        return PlacementSelector(
+            settings,
+            self._cluster_state,
+            _MemoryStore(self._cluster_state),
+            WaitingPods(),
+            self._decided,
+            _unbound,
+            clock=lambda: self._now_us,
+            soon=soon,
+        )
+
+    def _decided(self, decision: Decision) -> None:
+        self._publish(decision)
+        self.promises.decided(decision)
 
     async def place(self, pod: int, nodes: Sequence[str], now: float) -> int | None:
         """Ask the extender as kube-scheduler does: filter, then prioritize."""
@@ -75,7 +115,11 @@ class Product:
     def hear(self, facts: PodFacts) -> None:
         """Take what the watch says of a pod, in both services."""
         self._processors.fold([(self._names.part(0, "podfacts", facts.node), codec.encode(facts))])
+        is_new = facts.pod not in self._cluster_state.pods.bound
         self._cluster_state.pods.hear(facts)
+        if is_new and facts.pod in self._cluster_state.pods.bound:
+            self._ledger.bound(facts.pod, facts.node)
+            self.promises.bound(facts.pod, facts.node, self._now_us)
         self._cluster_state.reservations.settle(facts.pod)
 
     def observe(self, now: float, ticks: Sequence[Shown], messages: Sequence[Telemetry]) -> None:  # noqa: ARG002 # it has messages
@@ -85,6 +129,7 @@ class Product:
         assert not refused, refused[0]
         for estimate in estimates:
             self._cluster_state.report(estimate)
+        self.promises.watch(self._now_us)
 
     def leave(self, node: str) -> None:
         """Forget a node."""
@@ -106,10 +151,6 @@ class _MemoryStore(ReservationStore):
     def _write(self, node: str, pods: dict[str, Held]) -> None:
         self._sequence += 1
         self._state.reservations.hear(Reservations(node=node, pods=pods), self._sequence)
-
-
-def _unread(decision: Decision) -> None:
-    """Drop a decision: nothing here subscribes to it."""
 
 
 async def _unbound(_namespace: str, _name: str, _uid: str, _node: str) -> str:

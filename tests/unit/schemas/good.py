@@ -66,6 +66,13 @@ GOOD: dict[str, dict[str, Any]] = {
         "since_us": 1,
         "markets": [{"type": "m5", "zone": "a", "spot": True, "hours": 3.5, "price": 0.2, "interruptions": 1}],
     },
+    "trust": {
+        "v": 1, "replica": "e-1", "at_us": 7, "mode": "shadow", "risk": 0.1, "nodes": 3, "cores": 12, "price": 0.3,
+        "measured": {"nodes": 1.5, "cores": 6, "price": 0.15}, "requested": {"nodes": 0.5, "cores": 2, "price": 0.05},
+        "promises": [
+            {"namespace": "s", "settled": 2, "broken": 0, "evidence": 40, "against": 1, "promoted": True},
+        ],
+    },
     "shortage": {
         "v": 1, "replica": "e-1", "at_us": 7, "until_us": 9, "pods": 3,
         "waiting": [{"workload": "s/n", "pods": 3, "since_us": 4}], "full": ["a.b"], "stranded": [],

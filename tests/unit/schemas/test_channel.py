@@ -98,11 +98,13 @@ def test_rows_have_names_of_their_own_and_a_kind_has_one_type() -> None:
 def test_a_kind_is_by_node_if_all_its_subjects_are() -> None:
     by_node = channel.kinds_by_node()
     assert {"samples", "availability", "podfacts", "reject"} <= by_node
-    assert by_node.isdisjoint({"model", "forecast", "decision", "cursor", "dead", "workloads", "subspace", "shortage"})
-    assert "reservations" not in by_node
+    others = {"model", "forecast", "decision", "cursor", "dead", "workloads", "subspace", "shortage", "trust"}
+    assert by_node.isdisjoint({*others, "reservations"})
     for kind in by_node:
         assert "node" in codec.MESSAGES[kind].model_fields
-    assert {table.name for table in TABLES if not table.by_node} == {"models", "forecasts", "decisions", "subspaces"}
+    assert {table.name for table in TABLES if not table.by_node} == {
+        *("models", "forecasts", "decisions", "subspaces", "trust"),
+    }
 
 
 def test_each_estimate_is_published_by_a_role_and_by_no_other() -> None:

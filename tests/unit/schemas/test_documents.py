@@ -15,10 +15,13 @@ from schemas.messages.market import Market, Markets
 from schemas.messages.placement import (
     Decision,
     Held,
+    Promises,
     Ranked,
     Refusal,
     Reservations,
     Shortage,
+    Spare,
+    Trust,
     WaitingPodKind,
 )
 from schemas.messages.telemetry import ContainerEvent, EdgeBlock, PodUsageBlock, SampleBlock, Size, SmoothedBlock
@@ -175,6 +178,7 @@ FULL: dict[str, Message] = {
         prior=0.5,
         usage={"cpu": 0.25},
         cpu_used=0.5,
+        excess=0.1,
         explained=0.9,
         gap=0.1,
         limits={"cpu": 1.4, "memory": 1e9},
@@ -221,6 +225,18 @@ FULL: dict[str, Message] = {
         waiting=[WaitingPodKind(workload="s/n", pods=3, since_us=4)],
         full=["n1"],
         stranded=["n2"],
+    ),
+    "trust": Trust(
+        replica="e-1",
+        at_us=7,
+        mode="shadow",
+        risk=0.1,
+        nodes=3,
+        cores=12.0,
+        price=0.3,
+        measured=Spare(nodes=1.5, cores=6.0, price=0.15),
+        requested=Spare(nodes=0.5, cores=2.0, price=0.05),
+        promises=[Promises(namespace="s", settled=2, broken=0, evidence=40, against=1, promoted=True)],
     ),
     "cursor": Cursor(stream="S", created="20250101T000000000000Z", sequence=7, stored_us=8, partial=3),
 }

@@ -49,7 +49,8 @@ async def test_a_role_that_may_not_create_streams_waits_for_the_processors(tmp_p
 
 def test_every_credential_fits_into_one_line_of_the_protocol(running: Secured) -> None:
     for file in running.folder.rglob("*.creds"):
-        assert len(file.read_text().splitlines()[1]) < 3400, "4,096 bytes with signature, names and versions"
+        # A line has at most 4,096 bytes: 290 are signature, names and versions, and 300 are kept for a longer prefix.
+        assert len(file.read_text().splitlines()[1]) < 3500
 
 
 def test_each_channel_has_a_role_that_may_publish_it() -> None:

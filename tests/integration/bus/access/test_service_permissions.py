@@ -142,7 +142,8 @@ async def test_each_service_writes_what_it_is_there_to_write(running: Secured, a
         "metrics": ("spazio.dead.spazio.x",),
         "kubernetes": ("spazio.dead.spazio.x",),
         "extender": (
-            *("$KV.SPAZIO_RESERVATIONS.n1", "spazio.decision.n.p", "spazio.shortage.r", "spazio.dead.spazio.x"),
+            *("$KV.SPAZIO_RESERVATIONS.n1", "spazio.decision.n.p", "spazio.shortage.r", "spazio.trust.r"),
+            "spazio.dead.spazio.x",
         ),
         "watch": ("spazio.nodefacts.n1", "spazio.podfacts.-", "$KV.SPAZIO_NODES.n1", "$KV.SPAZIO_PODS.u"),
         "local": ("spazio.samples.n9",),

@@ -1,12 +1,16 @@
 """Shadow mode as a process on a real server: its account of a pod comes when the watch says where the pod is."""
 
+import asyncio
+import time
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 from nats.aio.client import Client
 
 from schemas import codec
+from schemas.messages.placement import Promises, Spare, Trust
 from schemas.settings import Settings
 from schemas.subject import Names, token
 from tests.integration.sinks.extender.test_extender import Extender, decisions, post, say
@@ -36,3 +40,67 @@ async def test_the_account_of_a_pod_is_published_once_it_is_bound(
         assert account.breaks == ["no room for another pod of its kind"]
     finally:
         extender.kill()
+
+
+@pytest.mark.slow
+async def test_pods_of_a_namespace_are_placed_while_the_promises_of_all_replicas_hold(
+    client: Client, settings: Settings, tmp_path: Path
+) -> None:
+    own = settings.extender.model_copy(update={"mode": "shadow", "promote": True})
+    await say(client, {"a": 9.0, "b": 0.25})
+    for name in ("a", "b"):
+        await client.jetstream().publish(f"$KV.{NAMES.nodes_bucket}.{token(name)}", codec.encode(node(name)))
+    extender = Extender(settings.model_copy(update={"extender": own}), tmp_path / "extender")
+    try:
+        address = await extender.address()
+        body = {"Pod": asked("p"), "Nodes": None, "NodeNames": ["a", "b"]}
+        async with aiohttp.ClientSession() as http:
+            for broken, passing in ((2, ["a"]), (100, ["a", "b"])):
+                await client.jetstream().publish(NAMES.of("trust", "other"), codec.encode(trust(broken)))
+                await until_passing(passing, http, address, body)
+    finally:
+        extender.kill()
+
+
+async def until_passing(nodes: list[str], http: aiohttp.ClientSession, address: str, body: dict[str, Any]) -> None:
+    async with asyncio.timeout(10):
+        while (await post(http, f"{address}/filter", body))["NodeNames"] != nodes:
+            pass
+
+
+def trust(broken: int) -> Trust:
+    """Return what another replica has seen: 200 promises, and so many broken."""
+    none = Spare(nodes=0.0, cores=0.0)
+    seen = Promises(namespace="default", settled=0, broken=0, evidence=200, against=broken, promoted=False)
+    return Trust(
+        replica="other",
+        at_us=time.time_ns() // 1000,
+        mode="shadow",
+        risk=0.1,
+        nodes=0,
+        cores=0.0,
+        measured=none,
+        requested=none,
+        promises=[seen],
+    )
+
+
+@pytest.mark.slow
+async def test_what_room_and_requests_leave_is_published(client: Client, settings: Settings, tmp_path: Path) -> None:
+    """Room for 9 pods on a node without any: all of it is left, by room and by requests."""
+    await say(client, {"a": 9.0})
+    await client.jetstream().publish(f"$KV.{NAMES.nodes_bucket}.a", codec.encode(node("a")))
+    extender = Extender(settings, tmp_path / "extender")
+    try:
+        await extender.address()
+        async with asyncio.timeout(20):
+            last = await newest(client)
+        assert (last.nodes, last.cores, last.mode, last.promises) == (1, 4.0, "argmax", [])
+        assert (last.measured.nodes, last.requested.nodes) == (1.0, 1.0)
+    finally:
+        extender.kill()
+
+
+async def newest(client: Client) -> Trust:
+    messages = await client.jetstream().subscribe(NAMES.of("trust", "*"), stream=NAMES.estimates)
+    return codec.decode(Trust, (await messages.next_msg(timeout=20)).data)

@@ -1,6 +1,7 @@
 """What is in no pod: pods that end, and jobs of a moment, are not taken for it; and starts are not taken for costs."""
 
 import numpy as np
+import pytest
 
 from processors.partition.partition import Partition
 from schemas.messages.estimate import Availability
@@ -69,3 +70,12 @@ def test_what_the_first_pod_took_while_it_started_is_forgotten_once_it_runs() ->
     classes = rows[-1].classes
     assert classes is not None
     assert classes["a"].cpu < 1.3 * share_of(0.5)
+
+
+def test_a_node_says_by_how_much_its_pods_demand_more_than_the_policy_admits() -> None:
+    within = published([(running(16, second), SYSTEM) for second in range(30)])[-1]
+    beyond = published([(running(31, second), SYSTEM) for second in range(30)])[-1]
+    assert within.excess is None
+    assert beyond.available == 0.0
+    taken = 31 * share_of(0.5) + SYSTEM / CORES
+    assert beyond.excess == pytest.approx(taken - 1, abs=0.03)

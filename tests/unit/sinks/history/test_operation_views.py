@@ -13,7 +13,7 @@ import pytest
 from processors.partition.partition import Partition
 from schemas import codec
 from schemas.messages.base import Message
-from schemas.messages.placement import Decision
+from schemas.messages.placement import Decision, Promises, Spare, Trust
 from schemas.messages.prediction import Accuracy, ForecastAccuracy
 from schemas.settings import load
 from sinks.history import view
@@ -156,6 +156,59 @@ def test_the_ledger_states_by_week_how_often_the_scheduler_broke_the_policy(
     assert result[1][6:] == pytest.approx((0.0, 0.7935), abs=1e-4)
     assert sql.ledger(folder, form="json") == 0
     assert [row["namespace"] for row in json.loads(capsys.readouterr().out)] == ["shop", "web"]
+
+
+def trust(minute: int, *promises: Promises, measured: float = 3.0, replica: str = "e-1") -> tuple[str, bytes]:
+    message = Trust(
+        replica=replica,
+        at_us=START_US + minute * 60_000_000,
+        mode="shadow",
+        risk=0.1,
+        nodes=10,
+        cores=40.0,
+        price=2.0,
+        measured=Spare(nodes=measured, cores=4 * measured, price=measured / 5),
+        requested=Spare(nodes=1.0, cores=4.0, price=0.2),
+        promises=list(promises),
+    )
+    return f"spazio.trust.{replica}", codec.encode(message)
+
+
+def promised(settled: int, broken: int, *, promoted: bool = False, namespace: str = "shop") -> Promises:
+    return Promises(namespace=namespace, settled=settled, broken=broken, evidence=9, against=0, promoted=promoted)
+
+
+def test_promises_of_all_replicas_add_up_by_week_and_namespace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """4 of shop, 1 of them broken: by Wilson's formula, 4.6 to 69.9 %; a namespace without any is absent."""
+    rows = [trust(0, promised(1, 0), promised(0, 0, namespace="web")), trust(1, promised(2, 1), replica="e-2")]
+    folder = history(tmp_path, [*rows, trust(2, promised(1, 0, promoted=True))])
+    (row,) = query(folder, "SELECT * EXCLUDE (week) FROM promises")
+    assert row == pytest.approx(("shop", 4, 1, 0.25, 0.0456, 0.6994, 0.1, True), abs=1e-4)
+    assert sql.ledger(folder, "promises", form="json") == 0
+    assert [each["settled"] for each in json.loads(capsys.readouterr().out)] == [4]
+
+
+def test_savings_are_what_measured_room_leaves_more_than_requests_do_by_the_hour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two minutes of one hour and one of the next: means of 2.5 and 0.5 nodes."""
+    folder = history(tmp_path, [trust(0, measured=3.0), trust(1, measured=4.0), trust(70, measured=1.5)])
+    (row,) = query(folder, "SELECT * EXCLUDE (week) FROM savings")
+    nodes = (1.5, 0.6, 2.4)
+    assert row[:2] == (2, 10.0)
+    assert row[2:] == pytest.approx([*nodes, *(4 * saved for saved in nodes), *(saved / 5 for saved in nodes)])
+    assert sql.ledger(folder, "savings", form="csv") == 0
+    assert capsys.readouterr().out.startswith("week,hours,nodes,saved_nodes,")
+
+
+@pytest.mark.parametrize("account", ["promises", "savings"])
+def test_without_an_extender_its_accounts_say_how_to_begin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], account: sql.Account
+) -> None:
+    assert sql.ledger(history(tmp_path, [stored(telemetry.block("n", 0))]), account) == 1
+    assert "run the extender and spazio watch" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("live", [False, True])

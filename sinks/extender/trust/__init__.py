@@ -1,0 +1,1 @@
+"""What the extender promises, whether it holds, what it is worth, and who is placed by it."""

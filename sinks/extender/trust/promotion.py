@@ -1,0 +1,62 @@
+"""Places the pods of namespaces whose promises hold, and lets those of all others pass, as shadow mode does."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from schemas.sections.placement import Extender
+from schemas.settings import SettingsError
+from sinks.extender.trust.promises import PromiseTracker
+from sinks.extender.web.selector import Filtered, Selector
+
+
+def check(settings: Extender) -> None:
+    """Refuse to promote where nothing is to be promoted.
+
+    Raises:
+        SettingsError: The mode is not shadow.
+    """
+    if settings.promote and settings.mode != "shadow":
+        raise SettingsError(
+            [
+                f"extender promote: mode {settings.mode} places the pods of all namespaces; add "
+                "--extender-mode shadow, or leave --extender-promote out"
+            ]
+        )
+
+
+class PromotingSelector(Selector):
+    """Answers as the one or the other of two selectors, by the pod's namespace."""
+
+    def __init__(self, promises: PromiseTracker, shadow: Selector, placing: Selector) -> None:
+        """Prepare.
+
+        Args:
+            promises: Tells which namespaces are promoted.
+            shadow: Lets pods pass.
+            placing: Places them.
+        """
+        self._promises, self._shadow, self._placing = promises, shadow, placing
+
+    async def filter(self, raw: Mapping[str, Any], names: Sequence[str]) -> Filtered:
+        """Return the nodes that a pod may go to."""
+        return await self._of(raw).filter(raw, names)
+
+    async def prioritize(self, raw: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, int]:
+        """Return scores from 0 to 10; absent nodes get 0."""
+        return await self._of(raw).prioritize(raw, names)
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:
+        """Bind a pod; returns the error, empty: none."""
+        return await self._placing.bind(namespace, name, uid, node)
+
+    async def preempt(
+        self, raw: Mapping[str, Any], victims: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the nodes, with the victims' UIDs, on which the pod fits after their eviction."""
+        return await self._of(raw).preempt(raw, victims)
+
+    def _of(self, raw: Mapping[str, Any]) -> Selector:
+        metadata = raw.get("metadata")
+        namespace = metadata.get("namespace") if isinstance(metadata, Mapping) else None
+        promoted = isinstance(namespace, str) and self._promises.is_promoted(namespace)
+        return self._placing if promoted else self._shadow

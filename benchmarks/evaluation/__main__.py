@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.evaluation import cluster, comparison, page, placement, plots, runs
+from benchmarks.evaluation import cluster, comparison, jobs, page, placement, plots, runs
 from benchmarks.evaluation.comparison import Row
 from benchmarks.evaluation.published import KUBE, SPAZIO, Published, rows
 from benchmarks.evaluation.runs import Run
@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     seeds = range(1, 2 if asked.quick else _SEEDS + 1)
     tables = _published()
     scenarios = {name: scenario.load(name) for name in scenario.packaged()}
-    runs.figures([*_runs(tables, seeds), *_scenario_runs(scenarios, seeds)], asked.runs, processes=asked.processes)
+    every = [*_runs(tables, seeds), *jobs.wanted(seeds), *_scenario_runs(scenarios, seeds)]
+    runs.figures(every, asked.runs, processes=asked.processes)
     pictures = out.with_suffix("")
     pictures.mkdir(parents=True, exist_ok=True)
     by_scheduler = {
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plots.published(by_scheduler, pictures / "published.png")
     plots.scenarios(results, pictures / "scenarios.png")
     lines = [*page.head(len(seeds), pictures.name), *compared(by_scheduler)]
+    lines += jobs.lines(jobs.measure(seeds, asked.runs))
     for name, wanted in scenarios.items():
         lines += page.scenario(wanted, results[name])
     lines += _replayed(asked.openb) if asked.openb else ()
@@ -102,7 +104,6 @@ def compared(by_scheduler: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     yield from page.published("Simulated, predicted: spazio's reference variant", text, by_scheduler["reference"])
     text = "The default settings beside the published spazio; lower is better."
     yield from page.published("Simulated, predicted: spazio", text, by_scheduler["spazio"])
-    yield from page.against_best(fitted, by_scheduler["spazio"])
 
 
 def _replayed(folder: Path) -> Iterator[str]:

@@ -6,7 +6,7 @@ from benchmarks.evaluation import reasons
 from benchmarks.evaluation.cluster import FITTED
 from benchmarks.evaluation.comparison import Row
 from benchmarks.evaluation.placement import Result
-from benchmarks.evaluation.published import COUNTS, Case
+from benchmarks.evaluation.published import Case
 from spazio.simulation import compare
 from spazio.simulation.outcome import Interval
 from spazio.simulation.scenario import Scenario
@@ -23,7 +23,6 @@ _FIGURES = {
     "unfinished": "unfinished",
 }
 _WORDS = {"job_seconds": "job, s", "pod_seconds": "pod, s", "serving_slowdown": "latency over alone"}
-_LARGEST_DISADVANTAGE = 0.03
 
 
 def head(seeds: int, pictures: str) -> Iterator[str]:
@@ -83,22 +82,6 @@ def _figure(name: str) -> str:
     prefix = next(prefix for prefix in _WORDS if first.startswith(prefix))
     point = first.removeprefix(prefix).strip("_")
     return ", ".join(filter(None, (_WORDS[prefix], point))) + (f" ({kind})" if kind else "")
-
-
-def against_best(kube: Sequence[Row], ours: Sequence[Row]) -> Iterator[str]:
-    """Yield how much longer jobs take under spazio than under the request that is best for kube-scheduler."""
-    yield "## Simulated: jobs under spazio and under kube-scheduler's best request\n"
-    yield "| pods | kube-scheduler's best | request | spazio | difference |\n|---|---|---|---|---|"
-    for pods in COUNTS:
-        jobs = [row for row in kube if row.published.table == "T2" and row.published.case.bpi == pods]
-        best = min(jobs, key=lambda row: row.simulated.mean)
-        mine = next(row for row in ours if row.published.table == "T2" and row.published.case.bpi == pods)
-        more = mine.simulated.mean / best.simulated.mean - 1
-        yield (
-            f"| {pods} | {compare.cell(best.simulated)} s | {1000 * (best.published.case.request or 0):.0f}m "
-            f"| {compare.cell(mine.simulated)} s | {100 * more:+.0f} %{'' if more <= _LARGEST_DISADVANTAGE else ' ✗'} |"
-        )
-    yield f"\n✗: more than {100 * _LARGEST_DISADVANTAGE:.0f} % longer, which was the aim.\n"
 
 
 def fitted() -> str:

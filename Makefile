@@ -6,7 +6,7 @@ BIN := .venv/bin
 KUBE := tests/e2e/kubernetes/tools
 KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE)/go.mod)
 KUBE_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
-GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' GOGC=400 nice go build -C $(KUBE) -ldflags '-s -w $(KUBE_STAMP)'
+GO_BUILD := @command -v go >/dev/null || { echo 'kube-tools needs Go 1.26.3 or newer (https://go.dev/dl)' >&2; exit 2; }; set -x; CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS='-mod=readonly -trimpath -buildvcs=false' GOGC=400 nice go build -C $(KUBE) -ldflags '-s -w $(KUBE_STAMP)'
 
 .PHONY: install up test test-all test-slow check format bench evaluate evaluate-truth peers audit release-check site pins docs digests kube-tools clean
 .DEFAULT_GOAL := install
@@ -102,7 +102,9 @@ pins:
 kube-tools: .tools/kube/.built
 .tools/kube/.built: $(KUBE)/go.mod $(KUBE)/go.sum
 	$(GO_BUILD) -o $(CURDIR)/.tools/kube/etcd go.etcd.io/etcd/server/v3
-	$(GO_BUILD) -o $(CURDIR)/.tools/kube/ $$(go -C $(KUBE) list tool | grep -v ^go.etcd.io/etcd/server/)
+	$(GO_BUILD) -o $(CURDIR)/.tools/kube/karpenter sigs.k8s.io/karpenter/kwok
+	$(GO_BUILD) -o $(CURDIR)/.tools/kube/ $$(go -C $(KUBE) list tool | grep -v -e ^go.etcd.io/etcd/server/ -e ^sigs.k8s.io/karpenter/)
+	@folder=$$(go -C $(KUBE) list -m -f '{{.Dir}}' sigs.k8s.io/karpenter) && install -m 644 -D -t .tools/kube/karpenter-crds $$folder/pkg/apis/crds/*.yaml $$folder/kwok/apis/crds/*.yaml
 	@touch $@
 clean:
 	rm -rf .venv .venv-audit .venv-peers .venv-site build .tools wheelhouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.messages.estimate import ClassRoom
 from sinks.extender.candidate import Array, Mask
 from sinks.extender.state.rows import Rows
 
@@ -44,8 +45,18 @@ class ClassCapacities:
         """Tell whether a node reports a class."""
         return workload in self._reporting
 
-    def put(self, row: int, classes: Mapping[str, ClassCapacity]) -> None:
-        """Store a node's report of all its classes."""
+    def put(self, row: int, reported: Mapping[str, ClassRoom], *, mean: bool) -> None:
+        """Store a node's report of all its classes.
+
+        Args:
+            row: The node's.
+            reported: What it says, by class.
+            mean: Its mean stands for the lower bound.
+        """
+        classes = {
+            name: ClassCapacity(each.available, each.available if mean else each.lower, each.prior or 0.0, each.pods)
+            for name, each in reported.items()
+        }
         before = self._by_row.get(row, {})
         if before.keys() != classes.keys():
             self._reporting.update(classes.keys() - before.keys())

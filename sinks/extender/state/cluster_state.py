@@ -20,7 +20,7 @@ from schemas.messages.prediction import Prediction
 from schemas.settings import Settings
 from sinks.extender.candidate import Array, Candidates, Mask, Pod
 from sinks.extender.state import pods as pod_sums
-from sinks.extender.state.class_capacity import ClassCapacities, ClassCapacity, admitting_first
+from sinks.extender.state.class_capacity import ClassCapacities, admitting_first
 from sinks.extender.state.market import Market
 from sinks.extender.state.pods import Pods, Terms
 from sinks.extender.state.reservations import ReservationTable
@@ -31,7 +31,7 @@ from sinks.extender.state.unconfirmed import Unconfirmed
 _CONVERSION, _LEAST, _LATE_SECONDS = 100.0, 1e-9, 1.0
 # Columns that are NaN for a node without reports.
 _REPORTED = (
-    *("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "excess", "cores", "price"),
+    *("room", "sure", "assumed", "free:cpu", "free:memory", "usage", "excess", "left", "cores", "price"),
     *("peak:cpu", "peak:memory"),
 )
 # One pod in ten takes more than this multiple of its stated requests, and of the stand-ins.
@@ -84,17 +84,15 @@ class ClusterState:
         mean = self._always_mean
         self.rows["at"][row], self.rows["room"][row] = availability.at_us, availability.available
         self.rows["sure"][row] = availability.available if mean else availability.lower
-        self.rows["assumed"][row] = availability.prior
+        self.rows["assumed"][row], self._binding[row] = availability.prior, availability.binding
         for resource in ("cpu", "memory"):
             share = (availability.free or {}).get(resource, float("nan"))
             self.rows[f"free:{resource}"][row] = share * (availability.limits or {}).get(resource, float("nan"))
         self.rows["usage"][row] = availability.usage.get("cpu", float("nan"))
-        self.rows["excess"][row], self._binding[row] = availability.excess or 0.0, availability.binding
-        classes = {
-            name: ClassCapacity(each.available, each.available if mean else each.lower, each.prior or 0.0, each.pods)
-            for name, each in (availability.classes or {}).items()
-        }
-        self._classes.put(row, classes)
+        self.rows["excess"][row] = availability.excess or 0.0
+        # What whole pods that surely fit would take, as a share of the node.
+        self.rows["left"][row] = availability.cost * (availability.lower // 1)
+        self._classes.put(row, availability.classes or {}, mean=mean)
         self.pods.report(row, availability.at_us)
 
     def predict(self, prediction: Prediction) -> None:
@@ -149,7 +147,7 @@ class ClusterState:
         self.rows["at"][row] = self.rows["facts"][row] = self.rows["predicted"][row] = 0.0
         self._facts[row], self._labels[row], self._annotations[row] = None, _EMPTY, _EMPTY
         self._binding[row] = ""
-        self._classes.put(row, {})
+        self._classes.put(row, {}, mean=False)
 
     def sweep(self, now_us: int) -> None:
         """Free the rows of nodes without facts, recent reports, pods and reservations."""

@@ -1,12 +1,11 @@
 """What measured room leaves of a cluster, beside what requests leave of it.
 
-Of a node with n pods and room for m more of those to come, m / (m + n) is left: m is its lower bound of room, in whole
-pods. By requests, what is left is the smallest share of CPU, memory and pods that no pod has requested, as
-kube-scheduler and autoscalers count. Summed over nodes, it is what the cluster would not need if its pods filled the
-other nodes. The difference of the two is what placement by measured room saves. It is negative where requests leave
-more than there is.
+By measured room, what is left of a node is what the whole pods take that surely fit, as a share of what all may take.
+By requests, it is the smallest share of CPU, memory and pods that no pod has requested, as kube-scheduler and
+autoscalers count. Summed over nodes, it is what the cluster would not need if its pods filled the other nodes. The
+difference of the two is what placement by measured room saves. It is negative where requests leave more than there is.
 
-Nodes are divisible here, and pods can move; what is left on each node is whole pods.
+Nodes are divisible here, and pods can move.
 """
 
 from typing import NamedTuple
@@ -39,22 +38,21 @@ def measure(cluster_state: ClusterState, now_us: int) -> Savings:
     rows = cluster_state.rows.rows(names)
     take = cluster_state.rows
     usable = (cluster_state.states(rows, now_us) == FRESH) & (take["facts"][rows] > 0) & (take["closed"][rows] == 0)
-    rows = rows[usable & ~np.isnan(take["sure"][rows])]
-    pods, more = take["pods"][rows], np.floor(np.maximum(take["sure"][rows], 0.0))
-    measured = np.where(more > 0, more / np.maximum(more + pods, 1.0), 0.0)
+    rows = rows[usable & ~np.isnan(take["left"][rows])]
     requested = np.ones(len(rows))
     for resource in ("cpu", "memory"):
         amount = take.column(f"allocatable:{resource}", 0.0)[rows]
         taken = take.column(f"requested:{resource}", 0.0)[rows]
         requested = np.minimum(requested, 1.0 - np.divide(taken, amount, out=np.ones(len(rows)), where=amount > 0))
     most = take.column("allocatable:pods", 0.0)[rows]
-    requested = np.minimum(requested, 1.0 - np.divide(pods, most, out=np.zeros(len(rows)), where=most > 0))
+    pods = np.divide(take["pods"][rows], most, out=np.zeros(len(rows)), where=most > 0)
+    requested = np.minimum(requested, 1.0 - pods)
     cores, price = take.column("allocatable:cpu", 0.0)[rows], take["price"][rows]
     return Savings(
         nodes=len(rows),
         cores=round(float(cores.sum()), 3),
         price=_priced(np.ones(len(rows)), price),
-        measured=_spare(measured, cores, price),
+        measured=_spare(np.minimum(take["left"][rows], 1.0), cores, price),
         requested=_spare(np.maximum(requested, 0.0), cores, price),
     )
 

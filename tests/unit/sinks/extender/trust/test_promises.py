@@ -160,14 +160,14 @@ def pod_on(where: str, version: int, cpu: float) -> PodFacts:
 
 
 def test_measured_room_and_requests_leave_shares_of_nodes_and_of_what_they_cost() -> None:
-    """Of a, room for 3 of 4 pods is left, and half of what can be requested; of b no room, but all requests."""
+    """Three pods of a quarter each surely fit on a, and half of it can be requested; on b no whole one, but all can."""
     tracked = Tracked()
     for name, price in (("a", 0.4), ("b", None), ("closed", 0.4), ("silent", 0.4)):
         tracked.cluster_state.describe(node(name, price=price, unschedulable=name == "closed"))
     tracked.cluster_state.pods.hear(pod_on("a", 1, cpu=2.0))
     tracked.cluster_state.pods.hear(pod_on("b", 2, cpu=0.0))
     for name, lower in (("a", 3.7), ("b", 0.4), ("closed", 9.0)):
-        tracked.cluster_state.report(report(name, START, 20.0, lower=lower))
+        tracked.cluster_state.report(report(name, START, 20.0, lower=lower, cost=0.25))
     message = published(tracked)
     assert (message.nodes, message.cores, message.price) == (2, 8.0, 0.4)
     assert message.measured.model_dump() == pytest.approx({"nodes": 0.75, "cores": 3.0, "price": 0.3})

@@ -152,8 +152,7 @@ def availabilities(
     fields["usage"] = _named(features, _ratios(result.usage[rows]))
     fields["free"] = _named(RESOURCES, _ratios(published.free[rows]))
     fields["limits"] = _named(RESOURCES, _rounded(published.limits[rows], 4))
-    excess = _rounded(np.maximum(np.nan_to_num(published.used[rows]).max(axis=1) - 1.0, 0.0), 4)
-    fields["excess"] = [share or None for share in excess.tolist()]
+    fields["excess"] = _rounded(np.maximum(np.nan_to_num(published.used[rows]).max(axis=1) - 1.0, 0.0), 4).tolist()
     used = _ratios(published.cpu_used[rows])
     fields["cpu_used"] = [None if math.isnan(share) else share for share in used.tolist()]
     mixes = [{}] * len(rows) if published.room is None else published.mixes(rows, published.room)

@@ -202,7 +202,7 @@ class Availability(Message):
     ] = None
     excess: Annotated[
         NonNegative | None,
-        Field(description="share by which pods demand more than the policy admits; absent: they do not"),
+        Field(description="share by which pods demand more than the policy admits, headroom aside; absent: not known"),
     ] = None
 
 

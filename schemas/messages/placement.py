@@ -1,8 +1,8 @@
 """Messages about placement: the extender's decisions with their reasons, its reservations, and what lacks room."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.messages.base import Count, Message, MessagePart, Microseconds, NodeName, NonNegative, Ratio, Text
 
@@ -134,16 +134,23 @@ class Spare(MessagePart):
 
 
 class Promises(MessagePart):
-    """What became of the pods of one namespace whose nodes had room for them."""
+    """What became of pods of one namespace that came to nodes with room for them."""
 
     namespace: Text
-    settled: Annotated[Count, Field(description="promises settled since the message before")]
-    broken: Annotated[Count, Field(description="of them those after which the node was beyond the policy")]
-    evidence: Annotated[
-        Count, Field(le=MOST_EVIDENCE, description="the newest settled promises, by which it is promoted")
+    settled: Annotated[
+        Count, Field(description="promises settled since the message before, on nodes with little room left")
     ]
+    broken: Annotated[Count, Field(description="of them those after which the node was beyond the policy")]
+    loose: Annotated[Count, Field(description="kept since then, but with much room left: no evidence")]
+    evidence: Annotated[Count, Field(le=MOST_EVIDENCE, description="newest settled promises, by which it is promoted")]
     against: Annotated[Count, Field(description="of them the broken ones")]
     promoted: Annotated[bool, Field(description="pods of the namespace are placed, although the mode is shadow")]
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.broken > self.settled or self.against > self.evidence:
+            raise ValueError("more promises are broken than have settled")
+        return self
 
 
 class Trust(Message):
@@ -161,5 +168,6 @@ class Trust(Message):
     measured: Annotated[Spare, Field(description="what measured room surely leaves: by its lower bound, in whole pods")]
     requested: Annotated[Spare, Field(description="what requests leave, as kube-scheduler and autoscalers count")]
     promises: Annotated[
-        list[Promises], Field(max_length=MOST_NAMESPACES, description="namespaces with the most evidence, if many")
+        list[Promises],
+        Field(max_length=MOST_NAMESPACES, description="by namespace; those not heard of for longest are left out"),
     ]

@@ -12,6 +12,7 @@ import logging
 import secrets
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -21,7 +22,6 @@ from prometheus_client import Gauge
 from bus.client import Client
 from bus.health import Health
 from kube import answer
-from schemas.messages.placement import Decision
 from schemas.sections.placement import Extender
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -57,43 +57,50 @@ NODES = Gauge("spazio_extender_nodes", "nodes by age of their reports", ["state"
 
 
 class _Parts:
-    """What the extender consists of beside its network, put together.
-
-    Attributes:
-        places: Whether it may place pods.
-    """
+    """What the extender consists of beside its network, put together."""
 
     def __init__(self, client: Client, settings: Settings, health: Health) -> None:
         own, names = settings.extender, Names(settings.prefix)
-        self._own, self.places = own, own.mode != "shadow" or own.promote
+        self._own = own
         self.cluster_state, self.waiting = ClusterState(settings), WaitingPods()
         self._store = BucketReservationStore(
             client, names, self.cluster_state.reservations, timeout_seconds=own.store_seconds
         )
         self.publisher = DecisionPublisher(client, names, health, timeout_seconds=settings.nats.request_timeout_seconds)
         self.promises = PromiseTracker(own, self.cluster_state, f"{socket.gethostname()}-{secrets.token_hex(2)}")
-        self.ledger = Ledger(self.publisher.publish, self.promises.expect)
-        self.followed = Followed(client, settings, self.cluster_state, self._bound, self.promises.hear)
+        self.ledger = Ledger(self.publisher.publish)
+        self.followed = Followed(
+            client,
+            settings,
+            self.cluster_state,
+            self.ledger.bound,
+            lambda facts: self.promises.bound(facts, now_us()),
+            self.promises.hear if own.promote else None,
+        )
 
     def selector(self, bind: Bind) -> Selector:
         """Return what answers; call it in the event loop."""
         own = self._own
         placing = own.model_copy(update={"mode": "argmax"}) if own.mode == "shadow" else own
-        selector = PlacementSelector(placing, self.cluster_state, self._store, self.waiting, self._publish, bind)
+        selector = PlacementSelector(
+            placing, self.cluster_state, self._store, self.waiting, self.publisher.publish, bind
+        )
         if own.mode != "shadow":
             return selector
         soon = asyncio.get_running_loop().call_soon
-        return PromotingSelector(
-            self.promises, ShadowSelector(own, self.cluster_state, self.ledger, bind, soon), selector
-        )
+        shadow = ShadowSelector(own, self.cluster_state, self.ledger, bind, soon)
+        return PromotingSelector(self.promises, shadow, selector, self._switched) if own.promote else shadow
 
-    def _bound(self, uid: str, node: str) -> None:
-        self.ledger.bound(uid, node)
-        self.promises.bound(uid, node, now_us())
+    async def once_placing(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do some work once pods are placed: at once, in shadow mode once a namespace is promoted, or never."""
+        if self._own.mode == "shadow":
+            await self.promises.promotion.wait()
+        await work()
 
-    def _publish(self, message: Decision) -> None:
-        self.publisher.publish(message)
-        self.promises.decided(message)
+    def _switched(self, uid: str) -> None:
+        """Forget a pod that was placed before and passes now, or the other way round."""
+        self.waiting.done(uid)
+        self.ledger.withdraw(uid)
 
 
 async def run(
@@ -119,8 +126,8 @@ async def run(
     state, waiting, promises = parts.cluster_state, parts.waiting, parts.promises
     counting = _count(state, parts.ledger, health, settings.cache.expiry_seconds)
     services = [parts.followed.run(), parts.publisher.run(), counting]
-    if requeues and api is not None and parts.places:
-        services.append(_requeue(api, own, state, waiting, parts.followed.ready))
+    if requeues and api is not None:
+        services.append(parts.once_placing(functools.partial(_requeue, api, own, state, waiting, parts.followed.ready)))
     async with asyncio.TaskGroup() as group, AsyncExitStack() as stack:
         if api is not None:
             stack.push_async_callback(api.close)
@@ -129,9 +136,8 @@ async def run(
             await _ready(parts.followed, health)
             _freeze()
             tasks.append(group.create_task(trust.run(client, settings, state, promises)))
-            if parts.places:
-                shortages = shortage.run(client, settings, health, state, waiting, promises.replica)
-                tasks.append(group.create_task(shortages))
+            shortages = functools.partial(shortage.run, client, settings, health, state, waiting, promises.replica)
+            tasks.append(group.create_task(parts.once_placing(shortages)))
             selector = parts.selector(functools.partial(_bind, api))
             address = await stack.enter_async_context(server.serve(own, selector, health))
             listening.set_result(address)

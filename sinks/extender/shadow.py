@@ -32,20 +32,8 @@ class _Waiting(NamedTuple):
 class Ledger:
     """Decisions that wait for their pods to be bound."""
 
-    def __init__(
-        self,
-        publish: Callable[[Decision], None],
-        expect: Callable[[str, str, str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Begin with none.
-
-        Args:
-            publish: Publishes a decision.
-            expect: Called with UID, namespace and node of a pod that is bound where the policy passes it.
-            clock: Returns seconds.
-        """
-        self._publish, self._expect, self._clock = publish, expect, clock
+    def __init__(self, publish: Callable[[Decision], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._publish, self._clock = publish, clock
         self._waiting: dict[str, _Waiting] = {}
 
     def __len__(self) -> int:
@@ -66,9 +54,11 @@ class Ledger:
         if node in names:
             index = list(names).index(node)
             breaks = [reason for reason, mask in waiting.verdict.reasons.items() if mask[index]]
-            if waiting.verdict.guaranteed[index] and not breaks:
-                self._expect(uid, waiting.decision.namespace, node)
         self._publish(waiting.decision.model_copy(update={"bound": node, "breaks": breaks}))
+
+    def withdraw(self, uid: str) -> None:
+        """Drop the decision on a pod that is placed after all."""
+        self._waiting.pop(uid, None)
 
     def lapse(self) -> None:
         """Publish decisions whose pods were not bound for long."""

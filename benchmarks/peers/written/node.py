@@ -186,7 +186,7 @@ class Written:
             limits={name: round(amount, 4) for name, amount in zip(FEATURES, self._levels.limits, strict=False)},
             since_us=self._published.since_us,
             cpu_used=None if math.isnan(running) else _ratio(running / read.cpus),
-            excess=round(max(1.0, *used) - 1.0, 4) or None,
+            excess=round(max(1.0, *used) - 1.0, 4),
         )
         return codec.encode(message)
 

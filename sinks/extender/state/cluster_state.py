@@ -62,7 +62,7 @@ class ClusterState:
         self.rows = Rows(
             **dict.fromkeys((*_REPORTED, "median", "interruptions"), float("nan")),
             **dict.fromkeys(("at", "facts", "created", "spot", "predicted", "then:cpu", "then:memory"), 0.0),
-            **dict.fromkeys(("closed", "tainted"), 0.0),
+            **dict.fromkeys(("closed", "tainted", "barred"), 0.0),
             **pod_sums.columns(),
         )
         terms = Terms(round(own.settle_seconds * 1e6), own.release == "running")
@@ -89,7 +89,7 @@ class ClusterState:
             share = (availability.free or {}).get(resource, float("nan"))
             self.rows[f"free:{resource}"][row] = share * (availability.limits or {}).get(resource, float("nan"))
         self.rows["usage"][row] = availability.usage.get("cpu", float("nan"))
-        self.rows["excess"][row] = availability.excess or 0.0
+        self.rows["excess"][row] = float("nan") if availability.excess is None else availability.excess
         # What whole pods that surely fit would take, as a share of the node.
         self.rows["left"][row] = availability.cost * (availability.lower // 1)
         self._classes.put(row, availability.classes or {}, mean=mean)
@@ -134,6 +134,7 @@ class ClusterState:
         self.rows["price"][row] = float("nan") if facts.price is None else facts.price
         self.rows["spot"][row], self.rows["closed"][row] = spot.is_spot(facts.labels), facts.unschedulable
         self.rows["tainted"][row] = float(any(taint.key == FULL for taint in facts.taints))
+        self.rows["barred"][row] = not facts.ready or any(taint.effect != "PreferNoSchedule" for taint in facts.taints)
         self._trade(row, facts)
 
     def leave(self, node: str) -> None:

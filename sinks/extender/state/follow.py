@@ -83,7 +83,8 @@ class Followed:
         settings: Settings,
         cluster_state: ClusterState,
         bound: Callable[[str, str], None] = lambda _uid, _node: None,
-        trusted: Callable[[Trust], None] = lambda _message: None,
+        binding: Callable[[PodFacts], None] = lambda _facts: None,
+        trusted: Callable[[Trust], None] | None = None,
     ) -> None:
         """Describe what to follow; nothing is sent before `run`.
 
@@ -91,10 +92,11 @@ class Followed:
             client: Connection.
             settings: All settings.
             cluster_state: What is kept current.
-            bound: Called with UID and node of each pod once it is bound.
-            trusted: Called with what each replica of the extender publishes of its promises.
+            bound: Called with UID and node of each pod that is bound.
+            binding: Called when a pod is bound after the start, before the cluster state has it.
+            trusted: Called with what replicas of the extender publish of their promises; None: it is not read.
         """
-        self._bound, self._trusted = bound, trusted
+        self._bound, self._binding, self._trusted = bound, binding, trusted
         self._client, self._settings, self._cluster_state = client, settings, cluster_state
         self._names = Names(settings.prefix)
         self._loading = 0
@@ -130,7 +132,7 @@ class Followed:
             _Source("podfacts", names.telemetry, names.part("*", "podfacts"), of(PodFacts), self._pod, newest=False),
             _Source("prediction", names.estimates, names.of("prediction", "*"), of(Prediction), self._prediction),
             _Source("market", names.estimates, names.of("market"), of(Markets, by_node=False), self._market),
-            _Source("trust", names.estimates, names.of("trust", "*"), of(Trust, by_node=False), self._trust),
+            *([] if self._trusted is None else [self._trust_source(self._trusted)]),
         ]
 
     def _loaded(self) -> None:
@@ -161,8 +163,14 @@ class Followed:
         least_hours = self._settings.extender.market_hours
         self._cluster_state.trade(market.of_message(received.message, least_hours=least_hours))
 
-    def _trust(self, received: Decoded[Trust]) -> None:
-        self._trusted(received.message)
+    def _trust_source(self, take: Callable[[Trust], None]) -> _Source[Trust]:
+        def checked(received: Decoded[Trust]) -> None:
+            if received.message.at_us > time.time_ns() // 1000 + _AHEAD_US:
+                raise ValueError(f"{received.message.replica} is from the future: look after its clock")
+            take(received.message)
+
+        decode = subscription.of(Trust, by_node=False)
+        return _Source("trust", self._names.estimates, self._names.of("trust", "*"), decode, checked)
 
     def _node(self, received: Decoded[NodeFacts | None]) -> None:
         if received.message is not None:
@@ -175,9 +183,10 @@ class Followed:
         if facts is not None:
             uid = facts.pod
             pods = self._cluster_state.pods
-            is_new = facts.node != UNBOUND and uid not in pods.bound
+            if facts.node != UNBOUND and self.ready.is_set() and pods.is_new(facts):
+                self._binding(facts)
             pods.hear(facts)
-            if is_new and uid in pods.bound:
+            if facts.node != UNBOUND:
                 self._bound(uid, facts.node)
         else:
             self._cluster_state.pods.forget(uid, time.time_ns() // 1000 if self.ready.is_set() else None)

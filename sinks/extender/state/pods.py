@@ -91,6 +91,11 @@ class Pods:
     pending: dict[str, None] = field(default_factory=dict)
     heard: bool = False
 
+    def is_new(self, facts: PodFacts) -> bool:
+        """Tell whether facts are the first that say that a pod is bound and has not ended."""
+        ended = facts.deleted or facts.phase in ("Succeeded", "Failed")
+        return not ended and facts.pod not in self.bound and facts.pod not in self.over
+
     def hear(self, facts: PodFacts) -> None:
         """Store facts; older facts than the stored ones are ignored."""
         uid, before = facts.pod, self.bound.get(facts.pod)

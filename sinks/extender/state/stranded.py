@@ -45,7 +45,7 @@ async def find(cluster_state: ClusterState, now_us: int) -> list[str]:
         return []
     shares = np.zeros(len(names))
     for workload, each in classes.items():
-        candidates = cluster_state.candidates(_pod(workload, each.requests), names, rows, now_us)
+        candidates = cluster_state.candidates(pod(workload, each.requests), names, rows, now_us)
         left = np.where(usable, candidates.sure - candidates.reserved, 0.0)
         places = np.floor(np.clip(np.nan_to_num(left, posinf=np.finfo(np.float64).max), 0.0, None))
         shares += _shares(_on(each.rows, rows), places)
@@ -81,7 +81,7 @@ def _shares(there: Array, places: Array) -> Array:
     return np.where(there > 0, needed, 0.0)
 
 
-def _pod(workload: str, requests: Mapping[str, float]) -> Pod:
+def pod(workload: str, requests: Mapping[str, float]) -> Pod:
     """Return a pod of a class that waits nowhere."""
     return Pod(
         uid="",

@@ -1,38 +1,49 @@
 """Whether nodes keep what was promised of them: that they have room for a pod.
 
-A pod that is bound to a node on which the policy passed it is a promise: the node stays within the policy. The node is
-watched for a minute from then on, and other promises of that minute join the first, so that one excess counts once for
-each of their namespaces. They are broken if pods demanded over `_TOLERANCE` beyond what the policy admits, in the mean
-of the reports from `_SETTLED_SECONDS` on. Where a promise came too late to be seen, another minute follows. Nothing
-settles on a node that is silent, or that gets a pod of which nothing was promised.
+If a node has room for a pod that is bound to it, by any scheduler, it is promised to stay within the policy. It is
+watched for a minute from when its reports show the pod, and the promises of that minute are one for each namespace.
+They are broken if pods demanded over `_TOLERANCE` beyond what the policy admits, in the mean of the reports from
+`_SETTLED_SECONDS` on.
+A kept promise is evidence only if little room was left: where much is left, it could not be broken. Evidence of one
+node counts once in `_APART_SECONDS`, unless it changes.
 
-A namespace is promoted by its promises if the settings ask for it. Those that other replicas publish count as well, for
-a day after they have ended: a replica that takes their place has none.
+A pod that comes to a node without room ends the minute, which counts if enough of it was seen. Nothing settles on a
+node that is silent, or whose processor does not say by how much pods exceed the policy.
+
+A namespace is promoted by its evidence if the settings ask for it. Every replica sees every pod, so a new one takes
+over what the others publish.
 """
 
+import asyncio
 import logging
 import math
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from prometheus_client import Counter, Gauge
 
 from schemas.messages import placement
-from schemas.messages.placement import MOST_EVIDENCE, MOST_NAMESPACES, Decision, Trust
+from schemas.messages.facts import PodFacts
+from schemas.messages.placement import MOST_EVIDENCE, MOST_NAMESPACES, Trust
 from schemas.sections.placement import Extender
 from sinks.extender.state.cluster_state import ClusterState
+from sinks.extender.trust import room
 
 log = logging.getLogger(__name__)
 
 _SETTLED_SECONDS, _WATCHED_SECONDS, _LEAST_SECONDS = 15.0, 60.0, 10.0
 _TOLERANCE = 0.05  # what the mean of some reports deviates by chance; one pod of twenty
-_EXPECTED = 1000  # pods whose bind is awaited
-_REPLICAS, _DAY_US = 100, 86_400 * 1_000_000
+_LITTLE = 0.25  # share of the node
+_APART_SECONDS = 600.0
+_STARTING, _STARTING_SECONDS = 10_000, 600.0  # pods that nodes do not show yet
+_NODES = 5000  # of one namespace
 _Z = 1.96
 
 SETTLED = Counter(
     "spazio_extender_promises_total",
-    "minutes of nodes by whether they had the room that was promised, for each namespace",
+    "promises of room by outcome: kept, kept with much room left, or broken",
     ["outcome"],
 )
 PROMOTED = Gauge("spazio_extender_promoted_namespaces", "namespaces whose pods are placed, although the mode is shadow")
@@ -40,18 +51,20 @@ PROMOTED = Gauge("spazio_extender_promoted_namespaces", "namespaces whose pods a
 
 @dataclass(slots=True)
 class _Minute:
-    """A minute of a node to which only pods come for which it has room.
+    """A minute of a node to which only pods come for which it has room. Its reports' times are of the node's own clock.
 
     Attributes:
-        since_us: When the first was bound.
-        namespaces: When the last pod of each namespace was bound.
+        since: When it began.
+        since_us: Time of the node's last report then.
+        namespaces: When the first pod of each namespace came.
         until_us: Time of the last report that counts.
         reports: Number of these reports.
         excess: Sum of what they say.
     """
 
+    since: float
     since_us: int
-    namespaces: dict[str, int]
+    namespaces: dict[str, float]
     until_us: int = 0
     reports: int = 0
     excess: float = 0.0
@@ -71,15 +84,32 @@ class _Minute:
 
 @dataclass(slots=True)
 class _Record:
-    """Promises of one namespace: numbers since they were published, and whether each recent one was broken."""
+    """Promises of one namespace.
+
+    Attributes:
+        settled, broken, loose: As in `schemas.messages.placement.Promises`, since they were published.
+        recent: Whether each newest promise that is evidence was broken.
+        nodes: When each node was evidence last, and whether its promise was broken.
+        touched: When the last promise settled.
+    """
 
     settled: int = 0
     broken: int = 0
+    loose: int = 0
     recent: deque[bool] = field(default_factory=lambda: deque(maxlen=MOST_EVIDENCE))
+    nodes: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    touched: float = 0.0
 
-    def add(self, *, broken: bool) -> None:
-        self.settled, self.broken = self.settled + 1, self.broken + broken
-        self.recent.append(broken)
+    def add(self, node: str, now: float, *, broken: bool) -> None:
+        """Take in a promise that could be broken."""
+        at, before = self.nodes.pop(node, (-_APART_SECONDS, broken))
+        is_new = now - at >= _APART_SECONDS or broken != before
+        self.nodes[node] = (now if is_new else at), broken
+        if len(self.nodes) > _NODES:
+            del self.nodes[next(iter(self.nodes))]
+        if is_new:
+            self.settled, self.broken = self.settled + 1, self.broken + broken
+            self.recent.append(broken)
 
 
 class PromiseTracker:
@@ -87,117 +117,150 @@ class PromiseTracker:
 
     Attributes:
         replica: Name under which they are published.
+        promotion: Set once a namespace is promoted.
     """
 
-    def __init__(self, settings: Extender, cluster_state: ClusterState, replica: str) -> None:
-        """Begin without evidence."""
-        self.replica, self._settings, self._cluster_state = replica, settings, cluster_state
-        self._expected: dict[str, tuple[str, str]] = {}
-        self._open: dict[int, _Minute] = {}
+    def __init__(
+        self,
+        settings: Extender,
+        cluster_state: ClusterState,
+        replica: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without evidence; `clock` returns seconds."""
+        self.replica, self.promotion = replica, asyncio.Event()
+        self._settings, self._cluster_state, self._clock = settings, cluster_state, clock
+        self._starting: dict[str, tuple[str, str, float]] = {}
+        self._open: dict[str, _Minute] = {}
+        self._crowded: dict[str, float] = {}
         self._records: dict[str, _Record] = {}
-        self._others: dict[str, tuple[int, dict[str, tuple[int, int]]]] = {}
         self._promoted: set[str] = set()
 
-    def decided(self, message: Decision) -> None:
-        """Take in a decision: where it is guaranteed, it promises room."""
-        if message.guaranteed and message.node is not None:
-            self.expect(message.pod, message.namespace, message.node)
+    def bound(self, facts: PodFacts, now_us: int) -> None:
+        """Take in that a pod was bound; call it before the cluster state knows."""
+        now = self._clock()
+        if not room.has(self._cluster_state, facts, now_us):
+            self._crowded[facts.node] = now
+            if (minute := self._open.pop(facts.node, None)) is not None:
+                self._end(facts.node, minute, now)
+        elif facts.owner_kind != "DaemonSet" and len(self._starting) < _STARTING:
+            self._starting[facts.pod] = facts.namespace, facts.node, now
 
-    def expect(self, uid: str, namespace: str, node: str) -> None:
-        """Promise that a node has room for a pod, if it is bound to it."""
-        self._expected.pop(uid, None)
-        if len(self._expected) >= _EXPECTED:
-            del self._expected[next(iter(self._expected))]
-        self._expected[uid] = namespace, node
-
-    def bound(self, uid: str, node: str, now_us: int) -> None:
-        """Take in that a pod was bound to a node."""
-        row = self._cluster_state.rows.row(node)
-        namespace, expected = self._expected.pop(uid, ("", ""))
-        if expected != node:
-            self._open.pop(row, None)  # what this pod does is not held against the others
-        elif row in self._open:
-            self._open[row].namespaces[namespace] = now_us
-        else:
-            self._open[row] = _Minute(now_us, {namespace: now_us})
-
-    def watch(self, now_us: int) -> None:
+    def watch(self) -> None:
         """Take in what nodes report; call it about once a second."""
-        for row, minute in list(self._open.items()):
-            minute.take(int(self._cluster_state.rows["at"][row]), float(self._cluster_state.rows["excess"][row]))
-            if now_us - minute.since_us > _WATCHED_SECONDS * 1e6:
-                del self._open[row]
-                self._end(minute)
-                since_us = now_us - (_SETTLED_SECONDS + _LEAST_SECONDS) * 1e6
-                if late := {name: at_us for name, at_us in minute.namespaces.items() if at_us > since_us}:
-                    self._open[row] = _Minute(max(late.values()), late)
+        now, rows = self._clock(), self._cluster_state.rows
+        for uid, (namespace, node, since) in list(self._starting.items()):
+            pod = self._cluster_state.pods.bound.get(uid)
+            if pod is None or pod.covered or now - since > _STARTING_SECONDS:
+                del self._starting[uid]
+                if pod is not None and pod.covered:
+                    self._begin(namespace, node, now)
+        for node, minute in list(self._open.items()):
+            if (row := rows.find(node)) is None:
+                del self._open[node]
+                continue
+            minute.take(int(rows["at"][row]), float(rows["excess"][row]))
+            if now - minute.since > _WATCHED_SECONDS:
+                del self._open[node]
+                self._end(node, minute, now)
+                for namespace in _late(minute, now):
+                    self._begin(namespace, node, now)
+        for node in [node for node, at in self._crowded.items() if now - at > _SETTLED_SECONDS]:
+            del self._crowded[node]
 
-    def _end(self, minute: _Minute) -> None:
-        if (broken := minute.is_broken) is None:
+    def _begin(self, namespace: str, node: str, now: float) -> None:
+        row = self._cluster_state.rows.find(node)
+        if row is None or node in self._crowded:
             return
-        for namespace in minute.namespaces:
-            if namespace in self._records or len(self._records) < MOST_NAMESPACES:
-                SETTLED.labels("broken" if broken else "kept").inc()
-                self._records.setdefault(namespace, _Record()).add(broken=broken)
-                self._weigh(namespace)
+        at_us = int(self._cluster_state.rows["at"][row])
+        self._open.setdefault(node, _Minute(now, at_us, {})).namespaces.setdefault(namespace, now)
+
+    def _end(self, node: str, minute: _Minute, now: float) -> None:
+        broken, row = minute.is_broken, self._cluster_state.rows.find(node)
+        if broken is None or row is None:
+            return
+        loose = not broken and not self._cluster_state.rows["left"][row] <= _LITTLE
+        for namespace in minute.namespaces.keys() - _late(minute, now):
+            if (record := self._record(namespace)) is None:
+                continue
+            SETTLED.labels("loose" if loose else "broken" if broken else "kept").inc()
+            record.touched = now
+            if loose:
+                record.loose += 1
+            else:
+                record.add(node, now, broken=broken)
+                self._weigh(namespace, record, may_promote=False)
+
+    def _record(self, namespace: str) -> _Record | None:
+        """Return the record of a namespace, in place of the oldest if there are too many; None: all are promoted."""
+        if namespace not in self._records and len(self._records) >= MOST_NAMESPACES:
+            idle = self._records.keys() - self._promoted
+            if not idle:
+                return None
+            del self._records[min(idle, key=lambda name: self._records[name].touched)]
+        return self._records.setdefault(namespace, _Record())
 
     def hear(self, other: Trust) -> None:
-        """Take in what another replica has seen, or this one before a restart."""
+        """Take over what another replica has seen, or this one before a restart, where that is more."""
         if other.replica == self.replica:
             return
-        if len(self._others) >= _REPLICAS and other.replica not in self._others:
-            del self._others[min(self._others, key=lambda replica: self._others[replica][0])]
-        seen = {each.namespace: (each.evidence, each.against) for each in other.promises}
-        self._others[other.replica] = other.at_us, seen
-        for namespace in seen:
-            self._weigh(namespace)
-
-    def forget(self, now_us: int) -> None:
-        """Forget what replicas have published that ended a day ago."""
-        ended = [replica for replica, (at_us, _) in self._others.items() if now_us - at_us > _DAY_US]
-        for namespace in {namespace for replica in ended for namespace in self._others.pop(replica)[1]}:
-            self._weigh(namespace)
+        for each in other.promises:
+            record = self._record(each.namespace)
+            if record is not None and each.evidence > len(record.recent):
+                record.recent.clear()
+                record.recent.extend([False] * (each.evidence - each.against) + [True] * each.against)
+                if each.promoted and self._promotes:
+                    self._promoted.add(each.namespace)
+                self._weigh(each.namespace, record, may_promote=True)
 
     def is_promoted(self, namespace: str) -> bool:
         """Tell whether the pods of a namespace are placed."""
         return namespace in self._promoted
 
-    def _weigh(self, namespace: str) -> None:
-        """Promote a namespace, or take that back, by all of its promises."""
-        settings, before = self._settings, namespace in self._promoted
-        if not settings.promote or settings.mode != "shadow":
-            return
-        own = self._records.get(namespace, _Record()).recent
-        every = [(len(own), sum(own)), *(seen.get(namespace, (0, 0)) for _, seen in self._others.values())]
-        evidence, against = (sum(column) for column in zip(*every, strict=True))
-        if before:
-            after = bool(evidence) and against <= settings.promote_risk * evidence
-        else:
-            after = evidence >= settings.promote_promises and upper(against, evidence) <= settings.promote_risk
-        if after != before:
-            (self._promoted.add if after else self._promoted.discard)(namespace)
-            PROMOTED.set(len(self._promoted))
-            share = round(against / evidence, 4) if evidence else None
-            event = "namespace.promoted" if after else "namespace.demoted"
-            log.warning(event, extra={"namespace": namespace, "promises": evidence, "broken_share": share})
+    @property
+    def _promotes(self) -> bool:
+        return self._settings.promote and self._settings.mode == "shadow"
 
-    def taken(self) -> list[placement.Promises]:
-        """Return what to publish of each namespace; what is new since the last call is then no longer new."""
-        most = sorted(self._records.items(), key=lambda item: -len(item[1].recent))
-        promises = [
-            placement.Promises(
-                namespace=namespace,
-                settled=each.settled,
-                broken=each.broken,
-                evidence=len(each.recent),
-                against=sum(each.recent),
-                promoted=namespace in self._promoted,
+    def _weigh(self, namespace: str, record: _Record, *, may_promote: bool) -> None:
+        """Promote a namespace, or take that back, by its evidence."""
+        settings, before = self._settings, namespace in self._promoted
+        evidence, against = len(record.recent), sum(record.recent)
+        if before:
+            after = against <= settings.promote_risk * evidence
+        else:
+            enough = may_promote and self._promotes and evidence >= settings.promote_promises
+            after = enough and upper(against, evidence) <= settings.promote_risk
+        (self._promoted.add if after else self._promoted.discard)(namespace)
+        if self._promoted:
+            self.promotion.set()
+        PROMOTED.set(len(self._promoted))
+        if after != before:
+            event = "namespace.promoted" if after else "namespace.demoted"
+            log.warning(event, extra={"namespace": namespace, "promises": evidence, "broken": against})
+
+    def published(self) -> list[placement.Promises]:
+        """Promote by what has settled, and return what to publish; what is new then is no longer new."""
+        result = []
+        for namespace, each in sorted(self._records.items()):
+            self._weigh(namespace, each, may_promote=True)
+            result.append(
+                placement.Promises(
+                    namespace=namespace,
+                    settled=each.settled,
+                    broken=each.broken,
+                    loose=each.loose,
+                    evidence=len(each.recent),
+                    against=sum(each.recent),
+                    promoted=namespace in self._promoted,
+                )
             )
-            for namespace, each in most
-        ]
-        for each in self._records.values():
-            each.settled = each.broken = 0
-        return promises
+            each.settled = each.broken = each.loose = 0
+        return result
+
+
+def _late(minute: _Minute, now: float) -> set[str]:
+    """Return the namespaces whose first pod came too late to be seen."""
+    return {name for name, at in minute.namespaces.items() if now - at < _SETTLED_SECONDS + _LEAST_SECONDS}
 
 
 def upper(successes: int, trials: int) -> float:

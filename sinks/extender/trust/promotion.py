@@ -1,12 +1,15 @@
 """Places the pods of namespaces whose promises hold, and lets those of all others pass, as shadow mode does."""
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from schemas.sections.placement import Extender
 from schemas.settings import SettingsError
 from sinks.extender.trust.promises import PromiseTracker
 from sinks.extender.web.selector import Filtered, Selector
+
+_MOST = 10_000  # pods whose side is remembered
 
 
 def check(settings: Extender) -> None:
@@ -25,21 +28,32 @@ def check(settings: Extender) -> None:
 
 
 class PromotingSelector(Selector):
-    """Answers as the one or the other of two selectors, by the pod's namespace."""
+    """Answers as the one or the other of two selectors, by the namespace of a pod at its filter call."""
 
-    def __init__(self, promises: PromiseTracker, shadow: Selector, placing: Selector) -> None:
+    def __init__(
+        self, promises: PromiseTracker, shadow: Selector, placing: Selector, switched: Callable[[str], None]
+    ) -> None:
         """Prepare.
 
         Args:
             promises: Tells which namespaces are promoted.
             shadow: Lets pods pass.
             placing: Places them.
+            switched: Called with the UID of a pod that the other one has answered for before.
         """
-        self._promises, self._shadow, self._placing = promises, shadow, placing
+        self._promises, self._shadow, self._placing, self._switched = promises, shadow, placing, switched
+        self._chosen: OrderedDict[str, Selector] = OrderedDict()
 
     async def filter(self, raw: Mapping[str, Any], names: Sequence[str]) -> Filtered:
         """Return the nodes that a pod may go to."""
-        return await self._of(raw).filter(raw, names)
+        uid, namespace = (_text(raw, field) for field in ("uid", "namespace"))
+        chosen = self._placing if self._promises.is_promoted(namespace) else self._shadow
+        if self._chosen.pop(uid, chosen) is not chosen:
+            self._switched(uid)
+        self._chosen[uid] = chosen
+        if len(self._chosen) > _MOST:
+            self._chosen.popitem(last=False)
+        return await chosen.filter(raw, names)
 
     async def prioritize(self, raw: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, int]:
         """Return scores from 0 to 10; absent nodes get 0."""
@@ -56,7 +70,10 @@ class PromotingSelector(Selector):
         return await self._of(raw).preempt(raw, victims)
 
     def _of(self, raw: Mapping[str, Any]) -> Selector:
-        metadata = raw.get("metadata")
-        namespace = metadata.get("namespace") if isinstance(metadata, Mapping) else None
-        promoted = isinstance(namespace, str) and self._promises.is_promoted(namespace)
-        return self._placing if promoted else self._shadow
+        return self._chosen.get(_text(raw, "uid"), self._shadow)
+
+
+def _text(raw: Mapping[str, Any], field: str) -> str:
+    metadata = raw.get("metadata")
+    value = metadata.get(field) if isinstance(metadata, Mapping) else None
+    return value if isinstance(value, str) else ""

@@ -28,7 +28,7 @@ class Savings(NamedTuple):
 
 
 def measure(cluster_state: ClusterState, now_us: int) -> Savings:
-    """Return what is left of the nodes that report, have facts, and take pods.
+    """Return what is left of the nodes that report, have facts, are ready, and take pods: without taints that bar them.
 
     Args:
         cluster_state: Nodes and pods.
@@ -38,6 +38,7 @@ def measure(cluster_state: ClusterState, now_us: int) -> Savings:
     rows = cluster_state.rows.rows(names)
     take = cluster_state.rows
     usable = (cluster_state.states(rows, now_us) == FRESH) & (take["facts"][rows] > 0) & (take["closed"][rows] == 0)
+    usable &= take["barred"][rows] == 0
     rows = rows[usable & ~np.isnan(take["left"][rows])]
     requested = np.ones(len(rows))
     for resource in ("cpu", "memory"):

@@ -6,6 +6,7 @@ import time
 
 from bus.client import Client
 from bus.health import Health
+from bus.link import Connection
 from bus.publishing.outbox import Outbox
 from schemas import codec
 from schemas.messages.placement import Trust
@@ -29,7 +30,7 @@ def summary(settings: Settings, cluster_state: ClusterState, promises: PromiseTr
         at_us=now_us,
         mode=own.mode,
         risk=own.promote_risk,
-        promises=promises.taken(),
+        promises=promises.published(),
         **left._asdict(),
     )
 
@@ -37,8 +38,8 @@ def summary(settings: Settings, cluster_state: ClusterState, promises: PromiseTr
 async def run(client: Client, settings: Settings, cluster_state: ClusterState, promises: PromiseTracker) -> None:
     """Watch and publish until cancelled; the cluster state must be complete.
 
-    What cannot be published, as with a credential of an older version, does not make the extender unready: a cluster
-    that places no pods is worse than one without this account.
+    With a credential of an older version nothing is published. What cannot be published does not make the extender
+    unready: a cluster that places no pods is worse than one without this account.
 
     Args:
         client: Connection.
@@ -48,15 +49,16 @@ async def run(client: Client, settings: Settings, cluster_state: ClusterState, p
     """
     subject = Names(settings.prefix).of("trust", token(promises.replica))
     outbox = Outbox(client, Health(), limit=60, timeout_seconds=settings.nats.request_timeout_seconds, kind="trust")
-    due = time.monotonic()
+    due, may_publish = time.monotonic(), not isinstance(client, Connection) or client.may_publish(subject)
+    if not may_publish:
+        log.warning("trust.unpublished", extra={"reason": f"the credential may not publish {subject}: issue a new one"})
     async with asyncio.TaskGroup() as group:
         group.create_task(outbox.run())
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             now_us = time.time_ns() // 1000
             try:
-                promises.watch(now_us)
-                promises.forget(now_us)
+                promises.watch()
                 if time.monotonic() < due:
                     continue
                 due = time.monotonic() + _PUBLISH_SECONDS
@@ -64,4 +66,5 @@ async def run(client: Client, settings: Settings, cluster_state: ClusterState, p
             except Exception:  # placement must go on without accounts, too
                 log.exception("trust.summary_failed")
                 continue
-            outbox.put(subject, codec.encode(message), f"trust:{promises.replica}:{message.at_us}")
+            if may_publish:
+                outbox.put(subject, codec.encode(message), f"trust:{promises.replica}:{message.at_us}")

@@ -47,6 +47,7 @@ _PROMISES = pl.Struct(
         "namespace": pl.String,
         "settled": pl.Int64,
         "broken": pl.Int64,
+        "loose": pl.Int64,
         "evidence": pl.Int64,
         "against": pl.Int64,
         "promoted": pl.Boolean,

@@ -82,18 +82,33 @@ SELECT week, namespace, pods, agreed, without_room, broken, share,
 FROM shares
 """
 
-# How often nodes kept what was promised of them, with the same interval.
+# How often nodes kept what was promised of them, with the same interval. Each replica counts every pod, so of an hour
+# the one counts that has seen most.
 _PROMISES = """
 CREATE VIEW promises AS
-WITH listed AS (SELECT at_us, time, risk, unnest(promises) AS of_namespace FROM trust), settled AS (
-    SELECT date_trunc('week', time) AS week, of_namespace.namespace AS namespace, sum(of_namespace.settled) AS settled,
-        sum(of_namespace.broken) AS broken, arg_max(risk, at_us) AS risk,
-        arg_max(of_namespace.promoted, at_us) AS promoted
-    FROM listed GROUP BY ALL HAVING sum(of_namespace.settled) > 0
-), shares AS (SELECT *, broken / settled AS share, 1.96 * 1.96 / settled AS spread FROM settled)
-SELECT week, namespace, settled, broken, share,
-    greatest((share + spread / 2 - sqrt(spread * (share * (1 - share) + spread / 4))) / (1 + spread), 0) AS share_low,
-    least((share + spread / 2 + sqrt(spread * (share * (1 - share) + spread / 4))) / (1 + spread), 1) AS share_high,
+WITH listed AS (SELECT replica, at_us, time, risk, unnest(promises) AS of_namespace FROM trust), hourly AS (
+    SELECT date_trunc('hour', time) AS of_hour, of_namespace.namespace AS namespace, replica,
+        sum(of_namespace.settled) AS settled, sum(of_namespace.broken) AS broken, sum(of_namespace.loose) AS loose,
+        max(at_us) AS at_us, arg_max(risk, at_us) AS risk, arg_max(of_namespace.promoted, at_us) AS promoted
+    FROM listed GROUP BY ALL
+), of_all AS (
+    SELECT of_hour, namespace, max(settled) AS settled, arg_max(broken, settled) AS broken, max(loose) AS loose,
+        max(hourly.at_us) AS at_us, arg_max(risk, hourly.at_us) AS risk, arg_max(promoted, hourly.at_us) AS promoted
+    FROM hourly GROUP BY ALL
+), weekly AS (
+    SELECT date_trunc('week', of_hour) AS week, namespace, sum(settled) AS settled, sum(broken) AS broken,
+        sum(loose) AS loose, arg_max(risk, at_us) AS risk, arg_max(promoted, at_us) AS promoted
+    FROM of_all GROUP BY ALL
+), shares AS (
+    SELECT *, broken / nullif(settled, 0) AS share, 1.96 * 1.96 / nullif(settled, 0) AS spread FROM weekly
+)
+SELECT week, namespace, settled, broken, loose, share,
+    CASE WHEN settled > 0 THEN
+        greatest((share + spread / 2 - sqrt(spread * (share * (1 - share) + spread / 4))) / (1 + spread), 0)
+    END AS share_low,
+    CASE WHEN settled > 0 THEN
+        least((share + spread / 2 + sqrt(spread * (share * (1 - share) + spread / 4))) / (1 + spread), 1)
+    END AS share_high,
     risk, promoted
 FROM shares
 """

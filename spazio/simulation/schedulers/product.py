@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from schemas import codec
 from schemas import settings as all_settings
-from schemas.messages.facts import PodFacts
+from schemas.messages.facts import UNBOUND, PodFacts
 from schemas.messages.placement import Decision, Held, Mode, Reservations
 from schemas.sections.placement import Extender
 from schemas.subject import Names
@@ -68,9 +68,9 @@ class Product:
         self._voice, self._names, self._now_us = voice, Names(settings.prefix), at_us(0)
         self._processors = InProcess(settings)
         self._cluster_state = ClusterState(settings)
-        self.promises = PromiseTracker(settings.extender, self._cluster_state, "simulated")
+        self.promises = PromiseTracker(settings.extender, self._cluster_state, "simulated", lambda: self._now_us / 1e6)
         self._publish = publish
-        self._ledger = Ledger(publish, self.promises.expect, lambda: self._now_us / 1e6)
+        self._ledger = Ledger(publish, lambda: self._now_us / 1e6)
         self._selector = self._made(settings.extender)
         facts = list(voice.describe())
         self._processors.fold([(self._names.part(0, "nodefacts", each.node), codec.encode(each)) for each in facts])
@@ -86,15 +86,11 @@ class Product:
             self._cluster_state,
             _MemoryStore(self._cluster_state),
             WaitingPods(),
-            self._decided,
+            self._publish,
             _unbound,
             clock=lambda: self._now_us,
             soon=soon,
         )
-
-    def _decided(self, decision: Decision) -> None:
-        self._publish(decision)
-        self.promises.decided(decision)
 
     async def place(self, pod: int, nodes: Sequence[str], now: float) -> int | None:
         """Ask the extender as kube-scheduler does: filter, then prioritize."""
@@ -115,11 +111,11 @@ class Product:
     def hear(self, facts: PodFacts) -> None:
         """Take what the watch says of a pod, in both services."""
         self._processors.fold([(self._names.part(0, "podfacts", facts.node), codec.encode(facts))])
-        is_new = facts.pod not in self._cluster_state.pods.bound
+        if facts.node != UNBOUND and self._cluster_state.pods.is_new(facts):
+            self.promises.bound(facts, self._now_us)
         self._cluster_state.pods.hear(facts)
-        if is_new and facts.pod in self._cluster_state.pods.bound:
+        if facts.node != UNBOUND:
             self._ledger.bound(facts.pod, facts.node)
-            self.promises.bound(facts.pod, facts.node, self._now_us)
         self._cluster_state.reservations.settle(facts.pod)
 
     def observe(self, now: float, ticks: Sequence[Shown], messages: Sequence[Telemetry]) -> None:  # noqa: ARG002 # it has messages
@@ -129,7 +125,7 @@ class Product:
         assert not refused, refused[0]
         for estimate in estimates:
             self._cluster_state.report(estimate)
-        self.promises.watch(self._now_us)
+        self.promises.watch()
 
     def leave(self, node: str) -> None:
         """Forget a node."""

@@ -70,7 +70,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "v": 1, "replica": "e-1", "at_us": 7, "mode": "shadow", "risk": 0.1, "nodes": 3, "cores": 12, "price": 0.3,
         "measured": {"nodes": 1.5, "cores": 6, "price": 0.15}, "requested": {"nodes": 0.5, "cores": 2, "price": 0.05},
         "promises": [
-            {"namespace": "s", "settled": 2, "broken": 0, "evidence": 40, "against": 1, "promoted": True},
+            {"namespace": "s", "settled": 2, "broken": 0, "loose": 1, "evidence": 40, "against": 1, "promoted": True},
         ],
     },
     "shortage": {

@@ -236,7 +236,7 @@ FULL: dict[str, Message] = {
         price=0.3,
         measured=Spare(nodes=1.5, cores=6.0, price=0.15),
         requested=Spare(nodes=0.5, cores=2.0, price=0.05),
-        promises=[Promises(namespace="s", settled=2, broken=0, evidence=40, against=1, promoted=True)],
+        promises=[Promises(namespace="s", settled=2, broken=0, loose=1, evidence=40, against=1, promoted=True)],
     ),
     "cursor": Cursor(stream="S", created="20250101T000000000000Z", sequence=7, stored_us=8, partial=3),
 }

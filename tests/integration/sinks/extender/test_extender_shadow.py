@@ -55,8 +55,8 @@ async def test_pods_of_a_namespace_are_placed_while_the_promises_of_all_replicas
         address = await extender.address()
         body = {"Pod": asked("p"), "Nodes": None, "NodeNames": ["a", "b"]}
         async with aiohttp.ClientSession() as http:
-            for broken, passing in ((2, ["a"]), (100, ["a", "b"])):
-                await client.jetstream().publish(NAMES.of("trust", "other"), codec.encode(trust(broken)))
+            for seen, broken, passing in ((200, 2, ["a"]), (300, 100, ["a", "b"])):
+                await client.jetstream().publish(NAMES.of("trust", "other"), codec.encode(trust(seen, broken)))
                 await until_passing(passing, http, address, body)
     finally:
         extender.kill()
@@ -68,10 +68,12 @@ async def until_passing(nodes: list[str], http: aiohttp.ClientSession, address: 
             pass
 
 
-def trust(broken: int) -> Trust:
-    """Return what another replica has seen: 200 promises, and so many broken."""
+def trust(seen: int, broken: int) -> Trust:
+    """Return what another replica has seen: so many promises, and how many were broken."""
     none = Spare(nodes=0.0, cores=0.0)
-    seen = Promises(namespace="default", settled=0, broken=0, evidence=200, against=broken, promoted=False)
+    promises = Promises(
+        namespace="default", settled=0, broken=0, loose=0, evidence=seen, against=broken, promoted=False
+    )
     return Trust(
         replica="other",
         at_us=time.time_ns() // 1000,
@@ -81,7 +83,7 @@ def trust(broken: int) -> Trust:
         cores=0.0,
         measured=none,
         requested=none,
-        promises=[seen],
+        promises=[promises],
     )
 
 

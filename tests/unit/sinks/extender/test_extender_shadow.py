@@ -4,7 +4,6 @@ import pytest
 
 from schemas.messages.placement import Decision
 from sinks.extender.shadow import Ledger, ShadowSelector
-from sinks.extender.trust.promises import PromiseTracker
 from tests.support.extender.placement import START, Clock, Replica, asked, given, node, report
 
 NAMES = ["a", "b", "c"]
@@ -16,8 +15,7 @@ class Shadow(Replica):
     def __init__(self, clock: Clock) -> None:
         super().__init__(given(extender_mode="shadow"), clock)
         self.accounts: list[Decision] = []
-        self.promises = PromiseTracker(self.settings.extender, self.cluster_state, "e-1")
-        self.ledger = Ledger(self.accounts.append, self.promises.expect, lambda: clock.now_us / 1e6)
+        self.ledger = Ledger(self.accounts.append, lambda: clock.now_us / 1e6)
         settings = self.settings.extender
         self.shadow = ShadowSelector(
             settings, self.cluster_state, self.ledger, self._bind, lambda callback: callback(), clock

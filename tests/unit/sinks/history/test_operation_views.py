@@ -175,19 +175,24 @@ def trust(minute: int, *promises: Promises, measured: float = 3.0, replica: str 
 
 
 def promised(settled: int, broken: int, *, promoted: bool = False, namespace: str = "shop") -> Promises:
-    return Promises(namespace=namespace, settled=settled, broken=broken, evidence=9, against=0, promoted=promoted)
+    return Promises(
+        namespace=namespace, settled=settled, broken=broken, loose=1, evidence=9, against=0, promoted=promoted
+    )
 
 
-def test_promises_of_all_replicas_add_up_by_week_and_namespace(
+def test_promises_add_up_by_week_and_namespace_and_those_of_other_replicas_are_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """4 of shop, 1 of them broken: by Wilson's formula, 4.6 to 69.9 %; a namespace without any is absent."""
-    rows = [trust(0, promised(1, 0), promised(0, 0, namespace="web")), trust(1, promised(2, 1), replica="e-2")]
-    folder = history(tmp_path, [*rows, trust(2, promised(1, 0, promoted=True))])
-    (row,) = query(folder, "SELECT * EXCLUDE (week) FROM promises")
-    assert row == pytest.approx(("shop", 4, 1, 0.25, 0.0456, 0.6994, 0.1, True), abs=1e-4)
+    """4 of shop, 1 of them broken: by Wilson's formula, 4.6 to 69.9 %; web had room left each time."""
+    first = [trust(0, promised(1, 0), promised(0, 0, namespace="web")), trust(1, promised(1, 1))]
+    second = [trust(0, promised(1, 0), replica="e-2"), trust(70, promised(2, 0, promoted=True), replica="e-2")]
+    folder = history(tmp_path, [*first, *second])
+    shop, web = query(folder, "SELECT * EXCLUDE (week) FROM promises ORDER BY namespace")
+    assert (shop[0], shop[-1]) == ("shop", True)
+    assert shop[1:-1] == pytest.approx((4, 1, 3, 0.25, 0.0456, 0.6994, 0.1), abs=1e-4)
+    assert web == ("web", 0, 0, 1, None, None, None, 0.1, False)
     assert sql.ledger(folder, "promises", form="json") == 0
-    assert [each["settled"] for each in json.loads(capsys.readouterr().out)] == [4]
+    assert [each["settled"] for each in json.loads(capsys.readouterr().out)] == [4, 0]
 
 
 def test_savings_are_what_measured_room_leaves_more_than_requests_do_by_the_hour(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.messages.placement import Decision, Promises, Spare, Trust
+from schemas.messages.placement import Decision
 from schemas.settings import SettingsError
 from sinks.extender.shadow import Ledger, ShadowSelector
 from sinks.extender.trust import promotion
@@ -21,29 +21,20 @@ class Promoting(Replica):
         super().__init__(given(), Clock())
         own = given(**PROMOTING).extender
         self.accounts: list[Decision] = []
-        self.promises = PromiseTracker(own, self.cluster_state, "e-1")
-        ledger = Ledger(self.accounts.append, self.promises.expect, lambda: self.clock.now_us / 1e6)
-        shadow = ShadowSelector(own, self.cluster_state, ledger, self._bind, lambda work: work(), self.clock)
-        self.either = PromotingSelector(self.promises, shadow, self.selector)
+        self.promoted: set[str] = {"shop"}
+        promises = PromiseTracker(own, self.cluster_state, "e-1")
+        promises.is_promoted = lambda namespace: namespace in self.promoted  # type: ignore[method-assign]
+        self.ledger = Ledger(self.accounts.append, lambda: self.clock.now_us / 1e6)
+        shadow = ShadowSelector(own, self.cluster_state, self.ledger, self._bind, lambda work: work(), self.clock)
+        self.switched: list[str] = []
+        self.either = PromotingSelector(promises, shadow, self.selector, self.switched.append)
         for name, room in (("a", 9.0), ("b", 0.5)):
             self.cluster_state.describe(node(name))
             self.cluster_state.report(report(name, START, room))
 
-    def hear(self, namespace: str, against: int) -> None:
-        """Hear from another replica of 200 promises of a namespace."""
-        left = Spare(nodes=0.0, cores=0.0)
-        seen = Promises(namespace=namespace, settled=0, broken=0, evidence=200, against=against, promoted=True)
-        self.promises.hear(
-            Trust(
-                replica="e-2", at_us=START, mode="shadow", risk=0.1, nodes=0, cores=0.0, measured=left, requested=left,
-                promises=[seen],
-            )
-        )  # fmt: skip
-
 
 async def test_only_pods_of_promoted_namespaces_are_placed() -> None:
     either = Promoting()
-    either.hear("shop", 2)
     placed = await either.either.filter(asked("p", namespace="shop"), NAMES)
     assert list(placed.passing) == ["a"]
     assert await either.either.prioritize(asked("p", namespace="shop"), ["a"]) == {"a": 10}
@@ -51,16 +42,24 @@ async def test_only_pods_of_promoted_namespaces_are_placed() -> None:
     passed = await either.either.filter(asked("q", namespace="web"), NAMES)
     assert list(passed.passing) == NAMES
     assert await either.either.prioritize(asked("q", namespace="web"), NAMES) == {}
+    assert await either.either.preempt(asked("q", namespace="web"), {"b": ["victim"]}) == {"b": ["victim"]}
     assert len(either.cluster_state.reservations) == 1
     assert [(each.namespace, each.mode) for each in either.decisions] == [("shop", "argmax")]
+    assert either.switched == []
 
 
-async def test_they_pass_again_once_too_many_promises_are_broken() -> None:
+async def test_a_pod_is_placed_or_passes_as_its_namespace_was_when_the_scheduler_filtered() -> None:
     either = Promoting()
-    for against, passing in ((2, ["a"]), (20, ["a"]), (21, NAMES), (12, NAMES), (10, ["a"])):
-        either.hear("shop", against)
-        answer = await either.either.filter(asked("p", namespace="shop"), NAMES)
-        assert list(answer.passing) == passing, against
+    pod = asked("p", namespace="shop")
+    assert list((await either.either.filter(pod, NAMES)).passing) == ["a"]
+    either.promoted.clear()
+    assert await either.either.prioritize(pod, ["a"]) == {"a": 10}
+    assert list((await either.either.filter(pod, NAMES)).passing) == NAMES
+    assert either.switched == ["p"]
+    either.promoted.add("shop")
+    assert await either.either.prioritize(pod, NAMES) == {}
+    assert list((await either.either.filter(pod, NAMES)).passing) == ["a"]
+    assert either.switched == ["p", "p"]
 
 
 def test_promotion_in_another_mode_is_refused_with_what_to_do() -> None:

@@ -16,9 +16,9 @@ SCHEDULER_CONFIG = Path(__file__).parents[3] / "deploy" / "kube-scheduler.yaml"
 _KWOK_CONFIG = Path(__file__).with_name("kwok.yaml")
 
 
-def missing() -> str:
-    """Say why there is no cluster here; empty: there is one."""
-    return lab.missing("etcd", "kube-apiserver", "kube-scheduler", "kwok")
+def missing(*more: str) -> str:
+    """Say why there is no cluster here, or not these programs beside it; empty: there are."""
+    return lab.missing("etcd", "kube-apiserver", "kube-scheduler", "kwok", *more)
 
 
 def scheduler_config(plane: ControlPlane, extender: str, *, ignorable: bool = False) -> str:
@@ -32,7 +32,7 @@ def scheduler_config(plane: ControlPlane, extender: str, *, ignorable: bool = Fa
 class Component(Program):
     """A program of a cluster, to be killed and started again."""
 
-    def __init__(self, name: str, arguments: Sequence[str], folder: Path, healthy: str) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], folder: Path, healthy: str, **environ: str) -> None:
         """Describe it.
 
         Args:
@@ -40,8 +40,9 @@ class Component(Program):
             arguments: Its flags.
             folder: For its log.
             healthy: Address that answers once it is up.
+            environ: More of its environment.
         """
-        environ = {"PATH": os.environ["PATH"]}
+        environ = {"PATH": os.environ["PATH"], **environ}
         super().__init__([str(lab.PROGRAMS / name), *arguments], folder / f"{name}.log", environ)
         self._healthy = healthy
 

@@ -1,115 +1,121 @@
-"""The real Karpenter, with its provider of KWOK's nodes, on the cluster of a test."""
+"""Karpenter, with the NodePool of docs/kubernetes.md and its provider for KWOK, which calls no cloud.
+
+The provider creates Node objects, and KWOK's kubelets do the rest. It subtracts 100 millicores and 10 MiB from each
+instance type for the kubelet, so the types have that much more, and what is allocatable is the size that is asked for.
+A type of half that size and half the price is there, too.
+"""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from tests.e2e.kubernetes import control_plane
-from tests.e2e.kubernetes.cluster import Component
-from tests.e2e.kubernetes.control_plane import PROGRAMS, ControlPlane, Kubectl
+from bus import server
+from tests.e2e.kubernetes import cluster
+from tests.e2e.kubernetes.control_plane import PROGRAMS, Kubectl
 from tests.e2e.kubernetes.families import Size
+from tests.e2e.kubernetes.lab import Lab
+from tests.e2e.kubernetes.output.writing import install
+from tests.support.project.documents import ROOT
 
-_POOLED = "karpenter.sh/nodepool"
-CRDS = PROGRAMS / "karpenter-crds"
-_POOL: dict[str, Any] = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "default"},
-    "spec": {
-        "template": {
-            "spec": {
-                "requirements": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}],
-                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                "expireAfter": "Never",
-            }
-        },
-        "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "Never"},
-    },
-}
-_CLASS = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}
+_POOL = "karpenter.sh/nodepool"
+_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+_KUBELET = Size(100, 10 << 20)  # millicores and bytes
 
 
-def missing() -> str:
-    """Say why Karpenter cannot be run here; empty: it can."""
-    return control_plane.missing("karpenter", "karpenter-crds")
+class Karpenter:
+    """Karpenter while it runs.
+
+    Attributes:
+        component: The program, with its log.
+    """
+
+    def __init__(self, kubectl: Kubectl, component: cluster.Component) -> None:
+        self._kubectl, self.component = kubectl, component
+
+    async def added(self) -> list[dict[str, Any]]:
+        """Return the nodes that Karpenter has added, the oldest first."""
+        nodes = [node for node in await self._kubectl.list("nodes") if _POOL in node["metadata"].get("labels", {})]
+        return sorted(nodes, key=created_at)
+
+    async def may_remove(self) -> bool:
+        """Tell whether all nodes that it has added have been left alone for as long as `consolidateAfter`."""
+        claims = (await self._kubectl.call("GET", "/apis/karpenter.sh/v1/nodeclaims"))["items"]
+        states = [{each["type"]: each["status"] for each in claim["status"]["conditions"]} for claim in claims]
+        return all(each.get("Consolidatable") == "True" for each in states)
 
 
-class Karpenter(Component):
-    """Karpenter for nodes of one size."""
+def created_at(node: Mapping[str, Any]) -> datetime:
+    """Return when a node was created, to the second."""
+    return datetime.strptime(node["metadata"]["creationTimestamp"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
-    def __init__(self, plane: ControlPlane, kubectl: Kubectl, size: Size) -> None:
-        """Describe it.
 
-        Args:
-            plane: The control plane.
-            kubectl: A client of it.
-            size: Of the nodes that it adds.
-        """
-        health, metrics = control_plane._free_port(), control_plane._free_port()
-        self._types = plane.folder / "instance-types.json"
-        resources = {"cpu": str(size.cpus), "memory": str(size.memory), "pods": "110", "ephemeral-storage": "20Gi"}
-        offering = {"capacityType": "on-demand", "zone": "test-zone-a", "price": 0.2}
-        self._types.write_text(
-            json.dumps(
-                [
-                    {
-                        "name": "plain", "architecture": "amd64", "operatingSystems": ["linux"],
-                        "offerings": [offering], "resources": resources,
-                    }
-                ]
-            )
-        )  # fmt: skip
-        super().__init__(
-            "karpenter",
-            [
-                f"--instance-types-file-path={self._types}", f"--health-probe-port={health}",
-                f"--metrics-port={metrics}", "--disable-leader-election=true", "--log-level=info",
-            ],
-            plane.folder,
-            f"http://127.0.0.1:{health}/healthz",
-        )  # fmt: skip
-        environ = {"KUBECONFIG": str(plane.kubeconfig()), "SYSTEM_NAMESPACE": "kube-system"}
-        self._environ = {**(self._environ or {}), **environ}
-        self._kubectl = kubectl
+def node_pool() -> dict[str, Any]:
+    """Return the NodePool that users are given."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    (block,) = (block for block in page.split("```")[1::2] if block.startswith("yaml\n") and "kind: NodePool" in block)
+    pool: dict[str, Any] = yaml.safe_load(block.removeprefix("yaml\n"))
+    return pool
 
-    async def install(self) -> None:
-        """Make its kinds of objects known, and describe the nodes that it may add."""
-        for file in sorted(CRDS.glob("*.yaml")):
-            definition = yaml.safe_load(file.read_text())
-            await self._kubectl.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-        for path, wanted in (
-            ("karpenter.kwok.sh/v1alpha1/kwoknodeclasses", _CLASS),
-            ("karpenter.sh/v1/nodepools", _POOL),
-        ):
-            await self._created(f"/apis/{path}", wanted)
 
-    async def _created(self, path: str, wanted: dict[str, Any]) -> None:
-        async with asyncio.timeout(20):  # until the API server serves the kind
-            while True:
-                with contextlib.suppress(AssertionError, OSError):
-                    await self._kubectl.call("POST", path, wanted)
-                    return
-                await asyncio.sleep(0.3)
-
-    async def added(self) -> list[str]:
-        """Return the nodes that it has added."""
-        nodes = await self._kubectl.list("nodes")
-        return [node["metadata"]["name"] for node in nodes if _POOLED in node["metadata"].get("labels", {})]
+def _instance_type(name: str, size: Size) -> dict[str, Any]:
+    amounts = {"cpu": f"{1000 * size.cpus + _KUBELET.cpus}m", "memory": str(size.memory + _KUBELET.memory)}
+    labels = {"karpenter.sh/capacity-type": "on-demand", "topology.kubernetes.io/zone": "zone-a"}
+    needed = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
+    return {
+        "name": name, "architecture": "amd64", "operatingSystems": ["linux"], "resources": amounts | {"pods": "110"},
+        "offerings": [{"Price": size.cpus / 10, "Available": True, "Requirements": needed}],
+    }  # fmt: skip
 
 
 @asynccontextmanager
-async def karpenter(plane: ControlPlane, kubectl: Kubectl, size: Size) -> AsyncIterator[Karpenter]:
-    """Run Karpenter for the length of a block."""
-    running = Karpenter(plane, kubectl, size)
-    await running.install()
+async def karpenter(
+    running: Lab, size: Size, *, most: int, disruption: Mapping[str, str] | None = None
+) -> AsyncIterator[Karpenter]:
+    """Run it beside a cluster for the length of a block.
+
+    Args:
+        running: The cluster.
+        size: Of the nodes that the NodePool allows.
+        most: Nodes that it adds at most.
+        disruption: When it removes nodes, instead of what the page has.
+    """
+    await install(running.kubectl, *map(str, sorted((PROGRAMS / "karpenter-crds").glob("*.yaml"))))
+    node_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}
+    await running.kubectl.call("POST", "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses", node_class)
+    pool = node_pool()
+    template = pool["spec"]["template"]["spec"]
+    template["nodeClassRef"] = _CLASS
+    ((name,),) = (each["values"] for each in template["requirements"])
+    pool["spec"]["disruption"] = disruption or pool["spec"]["disruption"]
+    pool["spec"]["limits"] = {"cpu": f"{most * (1000 * size.cpus + _KUBELET.cpus)}m"}
+    await running.kubectl.call("POST", "/apis/karpenter.sh/v1/nodepools", pool)
+    types = running.folder / "instance-types.json"
+    half = Size(size.cpus // 2, size.memory // 2)
+    types.write_text(json.dumps([_instance_type(name, size), _instance_type(f"half-{name}", half)]))
+    component = _component(running, types)
     try:
-        await asyncio.to_thread(running.start)
-        yield running
-        assert running.alive, running.log.read_text()[-4000:]
+        await asyncio.to_thread(component.start)
+        yield Karpenter(running.kubectl, component)
+        assert component.alive, component.log.read_text()[-4000:]
     finally:
-        running.kill()
+        component.kill()
+
+
+def _component(running: Lab, types: Path) -> cluster.Component:
+    metrics, probe = server.free_port(0), server.free_port(0)
+    return cluster.Component(
+        "karpenter",
+        [
+            f"--instance-types-file-path={types}", "--disable-leader-election=true", "--log-level=debug",
+            f"--metrics-port={metrics}", f"--health-probe-port={probe}",
+        ],
+        running.folder,
+        f"http://127.0.0.1:{probe}/readyz",
+        KUBECONFIG=str(running.plane.kubeconfig()),
+    )  # fmt: skip

@@ -113,7 +113,6 @@ def test_every_contract_field_of_a_first_availability_is_present_and_finite() ->
         "blocks",
         "clock",
         "outvoted",
-        "excess",
     ]
     allowed = slowdown.share(2.0, 4)
     assert message.free == pytest.approx({"cpu": 1 - 0.2 / allowed, "memory": 1 - 0.3 * 8192 / (8192 - 100)}, abs=1e-5)

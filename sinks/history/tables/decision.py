@@ -42,6 +42,7 @@ DECISION: Schema = {
     "breaks": pl.List(pl.String),
 }
 
+_LEFT, _SPARE = ("measured", "requested"), ("nodes", "cores", "price")
 _PROMISES = pl.Struct(
     {
         "namespace": pl.String,
@@ -61,7 +62,7 @@ TRUST: Schema = {
     "nodes": pl.Int64,
     "cores": pl.Float64,
     "price": pl.Float64,
-    **{f"{left}_{what}": pl.Float64 for left in ("measured", "requested") for what in ("nodes", "cores", "price")},
+    **{f"{left}_{what}": pl.Float64 for left in _LEFT for what in _SPARE},
     "promises": pl.List(_PROMISES),
 }
 
@@ -85,12 +86,9 @@ def identity(message: Decision) -> tuple[object, ...]:
 def trusts(messages: Sequence[Trust]) -> pl.DataFrame:
     """Return one row per message."""
     spread: dict[str, list[Any]] = {
-        f"{name}_{what}": [getattr(left, what) for left in lefts]
-        for name, lefts in (
-            ("measured", [message.measured for message in messages]),
-            ("requested", [message.requested for message in messages]),
-        )
-        for what in ("nodes", "cores", "price")
+        f"{left}_{what}": [getattr(getattr(message, left), what) for message in messages]
+        for left in _LEFT
+        for what in _SPARE
     }
     promises = [
         [tuple(getattr(each, field.name) for field in _PROMISES.fields) for each in message.promises]

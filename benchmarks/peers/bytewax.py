@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from processors import decode
-from processors.estimation import chain
+from processors.estimation import availability, chain
 from processors.estimation.chain import Batch, Params
 from processors.estimation.global_model import GlobalModel
 from processors.estimation.variant import choose
@@ -67,7 +67,7 @@ class Chained:
             at_us,
             self._report.since_us,
             result.believed,
-            result.free,
+            availability.free(result.believed, self._estimate),
             self._chain.amount,
             self._chain.running / self._chain.cores,
             None,

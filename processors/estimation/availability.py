@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.sections.estimation import Estimate
+
 Array = NDArray[np.float64]
 
 ONE_SIDED_90 = 1.2815515655446004
@@ -112,3 +114,9 @@ def update(
 def saturated(usage: Array) -> NDArray[np.bool_]:
     """Return which nodes (nodes,) have a full resource; its usage is no evidence of cost."""
     return np.asarray(np.any(usage >= _FULL, axis=1))
+
+
+def free(used: Array, settings: Estimate) -> Array:
+    """Return what pods may still take (nodes, resources), beside the headroom, given the share that they take."""
+    left: Array = np.maximum(1.0 - np.array([settings.headroom_cpu, settings.headroom_memory]) - used, 0.0)
+    return left

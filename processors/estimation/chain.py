@@ -32,13 +32,12 @@ class Result(NamedTuple):
     """Results of a second, per node.
 
     `smoothed` (nodes, samples, metrics) has the columns that `Params` names. `believed` (nodes, resources) is the used
-    share of what pods may have, `free` what they may still take of it.
+    share of what pods may have; what they may still take of it is `availability.free`.
     """
 
     smoothed: Array
     usage: Array
     believed: Array
-    free: Array
     room: Room
     signal: Array
     direction: Direction
@@ -92,7 +91,7 @@ def conclude(state: State, part: Local, global_model: GlobalModel, *, params: Pa
     churn, columns = part.churn, params.resources
     evidence = _learn(state, part, global_model, params)
     cost = evidence.cost
-    leading, headroom, signal = _signal(part, global_model, params)
+    leading, signal = _signal(part, global_model, params)
     share = part.sizes[:, columns] / part.limits.amount
     used = _level(state, evidence.demanded[:, columns] * share, part, params)
     room = _room(used, share, evidence, churn, part.limits.pods, params)
@@ -108,7 +107,6 @@ def conclude(state: State, part: Local, global_model: GlobalModel, *, params: Pa
         smoothed=part.smoothed,
         usage=part.usage,
         believed=believed,
-        free=np.maximum(1.0 - headroom[columns] - believed, 0.0),
         room=estimate.room,
         signal=signal,
         direction=leading,
@@ -143,14 +141,14 @@ def _learn(state: State, part: Local, global_model: GlobalModel, params: Params)
     return _Evidence(demanded, full, hold, prior, after, cost)
 
 
-def _signal(part: Local, global_model: GlobalModel, params: Params) -> tuple[Direction, Array, Array]:
-    """Return the leading direction, the headroom (features,) and the capacity signal (nodes,)."""
+def _signal(part: Local, global_model: GlobalModel, params: Params) -> tuple[Direction, Array]:
+    """Return the leading direction and the capacity signal (nodes,)."""
     estimate, weight = params.settings.estimate, params.settings.model.global_weight
     leading = direction.leading(mixed(part.moment, params.variant.units(part.sizes), global_model, weight))
     headroom = np.zeros(len(params.features))
     headroom[params.resources] = estimate.headroom_cpu, estimate.headroom_memory
     signal = params.variant.signal(leading, part.usage, headroom=headroom, max_pods=estimate.max_pods).k
-    return leading, headroom, signal
+    return leading, signal
 
 
 def _after(part: Local, evidence: _Evidence, used: level.State, kalman: protocol.Arrays, columns: list[int]) -> State:

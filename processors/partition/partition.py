@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from processors import decode
-from processors.estimation import chain
+from processors.estimation import availability, chain
 from processors.estimation.global_model import assumed, contribution
 from processors.model import fair_share, flat_queue, keyed_sum
 from processors.partition import aggregate, intake, output, plan, report
@@ -129,11 +129,10 @@ class Partition:
         local = intake.update(before.chain, entries, params=self._params)
         state, result = chain.conclude(before.chain, local, own.global_model, params=self._params)
         room = None
-        used, free, moved = result.believed, result.free, np.zeros(len(rows), dtype=np.bool_)
+        used, moved = result.believed, np.zeros(len(rows), dtype=np.bool_)
         if workloads.any_known(rows):
             room = workloads.room(rows, self._nodes(state))
-            classed = room.classed[:, None]
-            used, free = np.where(classed, room.used, used), np.where(classed, room.free, free)
+            used = np.where(room.classed[:, None], room.used, used)
             moved = workloads.moved(rows, room)
             if self._params.variant.estimator.by_class:
                 result = _composed(result, room)
@@ -145,7 +144,7 @@ class Partition:
             local.at_us,
             published.since_us,
             used,
-            free,
+            availability.free(used, self._settings.estimate),
             state.amount,
             state.running / state.cores,
             room,

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.estimation import level, limit, slowdown
+from processors.estimation import availability, level, limit, slowdown
 from processors.estimation.availability import DISK
 from processors.estimation.availability import Room as Total
 from processors.workload import classes
@@ -56,7 +56,6 @@ class Room(NamedTuple):
         assumed: (nodes, classes) share of the cost that no node of the cluster has observed.
         soaking: (nodes, classes) True: threads of the class are always runnable.
         used: (nodes, resources) share of what pods may have that they take; above 1: more than the policy admits.
-        free: (nodes, resources) share that they may still take.
         weights: (nodes, classes) of the expected mix; all 0: the reference pod.
         total: Room for that mix.
         prior: (nodes,) share of its cost that is assumed.
@@ -73,7 +72,6 @@ class Room(NamedTuple):
     assumed: Array
     soaking: NDArray[np.bool_]
     used: Array
-    free: Array
     weights: Array
     total: Total
     prior: Array
@@ -97,8 +95,7 @@ def update(
     costs = _costs(state, cost, cluster, nodes, settings.estimate.prior_deviation)
     slots = cost.value.shape[1]
     used, spread = _used(state, costs.value[:, :slots], costs.doubt[:, :slots], nodes)
-    headroom = np.array([settings.estimate.headroom_cpu, settings.estimate.headroom_memory])
-    free = np.maximum(1.0 - headroom - used, 0.0)
+    free = availability.free(used, settings.estimate)
     left, whole = np.maximum(nodes.most - nodes.pods, 0.0), settings.policy.whole
     of_class = fit(free, spread, costs.value, costs.doubt, costs.apart, left, whole=whole)
     mixed = _mixed(costs, likely, nodes)
@@ -119,7 +116,6 @@ def update(
         assumed=assumed,
         soaking=costs.soaking,
         used=used,
-        free=free,
         weights=mixed.weights,
         total=_total(of_mix, free, mixed.value[:, 0], at_disks, nodes.pods),
         prior=np.where(mixed.reference, 1.0, over_slots(mixed.weights * priors)),

@@ -114,10 +114,11 @@ class Sample(NamedTuple):
 
 
 class Memo:
-    """Messages that a fold has decoded and that a later fold of the same process will read: each is decoded once.
+    """Messages that a fold has decoded and that a later fold of the same partition will read: each is decoded once.
 
-    A message is forgotten once it was taken, or when too many bytes wait, the oldest first. What is not here is decoded
-    again, so results never depend on it. Folds of one process may share a memo, from one thread.
+    A message is forgotten once it or one behind it was taken, since the later fold reads in the same order and has
+    passed it; or when too many bytes wait, the oldest first. What is not here is decoded again, so results never depend
+    on it. Both folds run in one thread.
     """
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
@@ -130,8 +131,10 @@ class Memo:
         waiting = self._messages.get(payload)
         if waiting is None or waiting[0] != source:
             return None
-        del self._messages[payload]
-        self._bytes -= len(payload)
+        passed = b""
+        while passed != payload:
+            passed, _ = self._messages.popitem(last=False)
+            self._bytes -= len(passed)
         return waiting[1]
 
     def put(self, source: str, payload: bytes, decoded: Sample | Message) -> None:

@@ -37,6 +37,9 @@ from spazio.service.service import Context
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
+
+# Payloads that wait for predictions, of all partitions together; as decoded messages they take four times as much.
+_MEMO_BYTES = 64 << 20
 AGGREGATE, FEDERATION, FORECAST, PREDICTION = "aggregate", "federation", "forecast", folding.PREDICTION
 # Kinds whose next message says the same a second later.
 _BLOCKS = ("samples", "pods", "edge")
@@ -87,9 +90,9 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
     def batches(name: str) -> journal.Batches:
         return journal.Batches(client, names.estimates, names.of("cursor", name), timeout_seconds=timeout, group=group)
 
-    memo = Memo() if _predicts(settings) else None
     for number in range(shards):
         name = str(number)
+        memo = Memo(_MEMO_BYTES // shards) if _predicts(settings) else None
         task = Task(name, names.telemetry, subjects(names, number))
         yield _Work(task, folding.partition(settings, number, memo), batches(name))
         if _predicts(settings):

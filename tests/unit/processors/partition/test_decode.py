@@ -84,6 +84,15 @@ def test_what_another_fold_has_decoded_is_taken_once_and_only_for_its_own_subjec
         assert np.array_equal(decode.samples([ours]), decode.samples([theirs]), equal_nan=True)
 
 
+def test_what_the_later_fold_has_passed_is_forgotten() -> None:
+    sent = [stored(block(f"n{index}", 0)) for index in range(4)]
+    memo = decode.Memo()
+    decode.messages(sent[:1], NAMES.model, take=memo)  # the later fold reads the first message before the earlier one
+    decode.messages(sent, NAMES.model, leave=memo)
+    assert memo.take(*sent[2]) is not None
+    assert [memo.take(*message) is None for message in sent] == [True, True, True, False]
+
+
 def test_the_oldest_payloads_are_forgotten_when_too_many_bytes_wait() -> None:
     sent = [stored(block(f"n{index}", 0)) for index in range(4)]
     memo = decode.Memo(max_bytes=sum(len(payload) for _, payload in sent[2:]))

@@ -5,8 +5,11 @@ other nodes lose nothing by it. Everything else is left out of all nodes alike. 
 after an outage, leaves nothing of it out: its rows stay exact. One that stays behind cannot keep up. Then, in this
 order, tasks that nothing waits for fold few of their batches, and the others fold the newest block of each node in a
 batch and leave out the older ones. Only blocks are left out, of which the next one says the same a second later; facts
-and events are always folded. What is left out is counted as flooded or skipped. Within a minute after the last delay
-everything is folded again.
+and events are always folded. What is left out is counted as flooded or skipped.
+
+A step is taken back when nothing has been behind for a while, and, since a processor that leaves blocks out is not
+behind, only once there are hardly any to leave out. Whether it can be done without is then only a trial: what falls
+behind soon after is left out again at once. Within a minute after a machine can keep up again everything is folded.
 """
 
 import logging
@@ -30,7 +33,9 @@ _BEHIND_SECONDS = 3.0
 _PATIENT_BEHIND_SECONDS = 20.0
 _OBSERVED_SECONDS = 4.0
 _CATCHES_UP = 0.25  # seconds gained a second; less is not worth to wait for
-_CALM_SECONDS = 20.0
+_CALM_SECONDS = 20.0  # without a delay before a step is taken back, and how long that is a trial
+_TRIED_SECONDS = 1.0  # observed during a trial
+_SPARED = 0.05  # share of blocks left out below which a machine could have folded them all
 _LOGGED_SECONDS = 60.0
 _NAMED = 5
 _THINNED = 4  # of so many batches a patient task folds one
@@ -71,16 +76,17 @@ class _Delay:
         self._behind: dict[str, float] = {}
         self._since = self._before = 0.0
 
-    def stays(self, task: str, seconds: float, now: float) -> bool:
+    def stays(self, task: str, seconds: float, now: float, *, trial: bool) -> bool:
         """Take in how far a task is behind; tell whether the worst has been behind for a while without catching up."""
         self._behind[task] = seconds
         worst = max(self._behind.values())
-        if worst <= self._bound:
+        bound, observed = (_PRESSED_SECONDS, _TRIED_SECONDS) if trial else (self._bound, _OBSERVED_SECONDS)
+        if worst <= bound:
             self._since = 0.0
             return False
         if not self._since:
             self._since, self._before = now, worst
-        elif (passed := now - self._since) >= _OBSERVED_SECONDS:
+        elif (passed := now - self._since) >= observed:
             gained, self._since, self._before = (self._before - worst) / passed, now, worst
             return gained < _CATCHES_UP
         return False
@@ -107,7 +113,8 @@ class Shedding:
         self.blocks, self._clock = frozenset(blocks), clock
         self._delays = {False: _Delay(_BEHIND_SECONDS), True: _Delay(_PATIENT_BEHIND_SECONDS)}
         self._batches: dict[str, int] = {}
-        self._last, self._pressed = 0.0, -_CALM_SECONDS
+        self._last, self._pressed, self._taken_back = 0.0, -_CALM_SECONDS, -_CALM_SECONDS
+        self._folded = self._left_out = 0
         self.level = NONE
 
     @property
@@ -122,15 +129,28 @@ class Shedding:
         now, before = self._clock(), self.level
         if not patient and seconds > _PRESSED_SECONDS:
             self._pressed = now
-        if self._delays[patient].stays(task, seconds, now):
-            self._last = now
+        trial = not patient and now - self._taken_back < _CALM_SECONDS
+        if self._delays[patient].stays(task, seconds, now, trial=trial):
+            self._last, self._folded, self._left_out = now, 0, 0
             self.level = max(self.level, PREDICTIONS) if patient else min(self.level + 1, BLOCKS)
         elif self.level and now - self._last > _CALM_SECONDS:
-            self._last, self.level = now, self.level - 1
+            self._last = now
+            if not self._spares_much():
+                self._taken_back, self.level = now, self.level - 1
         if self.level:
             health.degrade(_PART, self.reason)
         elif before:
             health.recover(_PART)
+
+    def count(self, folded: int, left_out: int) -> None:
+        """Take in what a task of availability folds and leaves out, in messages."""
+        self._folded += folded
+        self._left_out += left_out
+
+    def _spares_much(self) -> bool:
+        """Tell whether a considerable share of messages was left out since this was last asked."""
+        folded, left_out, self._folded, self._left_out = self._folded, self._left_out, 0, 0
+        return left_out > _SPARED * (folded + left_out)
 
     def end(self, task: str) -> None:
         """Forget a task that this process does not hold any more."""
@@ -179,12 +199,15 @@ class Thinning:
         """
         behind = behind_seconds(messages, reader.pending)
         self._shedding.observe(self._task, behind, self._health, patient=self._patient)
-        kept = self._kept(self._calm(messages))
+        kept, left_out = self._kept(self._calm(messages))
         while self._shedding.sheds(patient=self._patient) and reader.pending > len(messages) and len(kept) < _MOST:
             messages = await reader.read(timeout_seconds=_READ_SECONDS)
             if not messages:
                 break
-            kept = self._kept(kept + self._calm(messages))
+            kept, more = self._kept(kept + self._calm(messages))
+            left_out += more
+        if not self._patient:
+            self._shedding.count(len(kept), left_out)
         return kept
 
     def _calm(self, messages: list[Received]) -> list[Received]:
@@ -205,13 +228,14 @@ class Thinning:
                 log.warning("node.flooding", extra={"part": self._task, "nodes": names, "left_out": left_out})
         return kept
 
-    def _kept(self, messages: Sequence[Received]) -> list[Received]:
+    def _kept(self, messages: Sequence[Received]) -> tuple[list[Received], int]:
+        """Return what stays, and how many messages are left out."""
         kept = self._shedding.kept(self._task, messages, patient=self._patient)
         if skipped := len(messages) - len(kept):
             SKIPPED.labels(self._task).inc(skipped)
             self._account.receive(skipped)
             self._account.add("skipped", skipped)
-        return kept
+        return kept, skipped
 
     def end(self) -> None:
         """Forget how far the task was behind."""

@@ -51,6 +51,29 @@ def test_a_task_that_stays_behind_sheds_predictions_first_and_then_blocks_and_al
     assert not process.health.problems
 
 
+def test_blocks_are_left_out_as_long_as_there_are_many_to_leave_out() -> None:
+    process = Process()
+    process.run(20, 10.0)
+    for _ in range(5):
+        process.shedding.count(50, 50)
+        assert process.run(22, 0.5) == BLOCKS
+    process.shedding.count(99, 1)
+    assert process.run(22, 0.5) == PREDICTIONS
+
+
+def test_what_falls_behind_soon_after_a_step_was_taken_back_is_left_out_again_at_once() -> None:
+    process = Process()
+    process.run(20, 10.0)
+    assert process.run(21, 0.5) == PREDICTIONS
+    assert process.run(2, 1.5) == BLOCKS
+    process.run(21, 0.5)
+    assert process.run(2, 0.9) == PREDICTIONS  # what a busy processor that keeps up collects
+    assert process.run(5, 3.0, gain=0.5) == PREDICTIONS  # catches up
+    process.run(21, 0.5)
+    assert process.run(30, 0.5) == NONE
+    assert process.run(4, 1.5) == NONE  # the trial is over
+
+
 def test_predictions_that_stay_behind_never_cost_availability_a_block() -> None:
     assert Process().run(200, 60.0, patient=True) == PREDICTIONS
 

@@ -48,8 +48,9 @@ _GAP_SECONDS = 60.0  # for which a gap shows, if no rows come
 _GAPS = {
     SET_BACK: "{stream} came back with less than the history has read, as after a loss of power; it goes on from there",
     RECREATED: "{stream} was deleted and created again; the history goes on with the new one",
-    EXPIRED: "messages of {stream} expired before they were read ({messages}): the history was stopped or too slow; "
-    "let the stream keep them longer with nats telemetry_max_age_seconds and telemetry_max_bytes",
+    EXPIRED: "messages of {stream} expired before they were read, `spazio doctor --flow` counts them: the history was "
+    "stopped or is too slow; let the stream keep them longer with nats telemetry_max_age_seconds and "
+    "telemetry_max_bytes",
 }
 
 Result = TypeVar("Result")
@@ -212,7 +213,7 @@ class _Source:
     def _note_gap(self, writer: Writer, reason: str, messages: int = 0) -> None:
         writer.gaps.begin(reason, messages)
         self._gap_until = time.monotonic() + _GAP_SECONDS
-        self._health.degrade(f"gap in the {self._part}", _GAPS[reason].format(stream=self._source, messages=messages))
+        self._health.degrade(f"gap in the {self._part}", _GAPS[reason].format(stream=self._source))
 
     async def _do(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(work, *arguments))

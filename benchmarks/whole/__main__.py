@@ -21,7 +21,7 @@ import time
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +149,28 @@ def counts(settings: Settings, metrics: Mapping[str, str]) -> dict[str, float]:
     return {name: total[metric] for name, metric in metrics.items()}
 
 
+def disk_bytes(settings: Settings) -> dict[str, int]:
+    """Return the bytes of the files of the two folders that grow."""
+    return {name: _size(settings.data.dir / name) for name in ("nats", "history")}
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of a folder's files, without those that go meanwhile."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += (Path(parent) / name).stat().st_size
+    return total
+
+
+def errors(log: Path) -> dict[str, int]:
+    """Return how often each error stands in a log, by service and event."""
+    lines = map(json.loads, filter(lambda text: text.startswith("{"), log.read_text().splitlines()))
+    serious = ("error", "critical")
+    return dict(Counter(f"{line['service']} {line['event']}" for line in lines if line["level"] in serious))
+
+
 def measure(nodes: int, seconds: float, options: list[str]) -> dict[str, Any]:
     """Run everything and return the figures."""
     with tempfile.TemporaryDirectory() as folder:
@@ -158,17 +180,9 @@ def measure(nodes: int, seconds: float, options: list[str]) -> dict[str, Any]:
             result["resident_bytes_in_all"] = sum(result["resident_bytes"].values())
             result["flow_status"] = flow(settings)
             result["bytes_a_message"] = asyncio.run(sizes(settings))
-            data = settings.data.dir
-            result["disk_bytes"] = {
-                name: sum(path.stat().st_size for path in (data / name).rglob("*") if path.is_file())
-                for name in ("nats", "history")
-            }
-            problems = Counter(
-                f"{line['service']} {line['event']}"
-                for line in map(json.loads, filter(lambda text: text.startswith("{"), log.read_text().splitlines()))
-                if line["level"] in ("error", "critical")
-            )
-    return {"nodes": nodes, "seconds": seconds, "options": options, **result, "errors": dict(problems)}
+            result["disk_bytes"] = disk_bytes(settings)
+            result["errors"] = errors(log)
+    return {"nodes": nodes, "seconds": seconds, "options": options, **result}
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:

@@ -21,10 +21,16 @@ def settled(begin_us: int, now_us: int) -> bool:
     return begin_us + HOUR_US + _SETTLED_US <= now_us
 
 
-def compact(directory: Path, now_us: int) -> Iterator[int]:
+def compact(directory: Path, now_us: int, grouped: frozenset[Path] = frozenset()) -> Iterator[int]:
     """Merge the files of each hour that ended ten minutes ago; yields the number of files removed, hour by hour.
 
-    Damaged files are set aside; the others of their hour are merged.
+    Damaged files are set aside; the others of their hour are merged. A file that is the only one of its hour stays as
+    it is, unless it is one that `group` has written fast.
+
+    Args:
+        directory: Folder of the history.
+        now_us: Time in microseconds.
+        grouped: All that the last call of `group` before this hour ended has yielded.
 
     Raises:
         OSError: An hour could not be merged, as on a full disk: its small files are still there. The other hours are
@@ -37,18 +43,18 @@ def compact(directory: Path, now_us: int) -> Iterator[int]:
         try:
             removed += layout.remove_contained(folder)
             if settled(begin_us, now_us):
-                removed += _compact_hour(folder, committed)
+                removed += _compact_hour(folder, committed, grouped)
         except OSError as error:
             failures.append(error)
         yield removed
     layout.raise_first(failures)
 
 
-def _compact_hour(folder: Path, committed: Mapping[str, int]) -> int:
+def _compact_hour(folder: Path, committed: Mapping[str, int], grouped: frozenset[Path]) -> int:
     removed = 0
     for files in layout.by_stream(folder).values():
         ready = [(path, name) for path, name in files if _is_committed(name, committed)]
-        if len(ready) > 1:
+        if len(ready) > 1 or any(path in grouped for path, _ in ready):
             merge.merge(folder, ready)
             removed += layout.remove_contained(folder)
     return removed

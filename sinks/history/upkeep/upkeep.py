@@ -38,10 +38,10 @@ class Upkeep:
         if settings.max_bytes:
             yield self._step("limit", lambda: retention.limit(directory, now_us, settings))
         yield self._step("inspect", self._inspect)
-        grouped: set[Path] = set()
+        before, grouped = self._grouped, set[Path]()
         if (yield from self._each("group", map(grouped.update, compaction.group(directory, now_us, self._grouped)))):
             self._grouped = frozenset(grouped)
-        yield from self._each("compact", compaction.compact(directory, now_us))
+        yield from self._each("compact", compaction.compact(directory, now_us, before))
         jobs: list[rollup.Job] = []
         yield self._step("list", lambda: jobs.extend(rollup.jobs(directory, now_us, settings)))
         for job in jobs:

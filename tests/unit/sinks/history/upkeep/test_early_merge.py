@@ -9,8 +9,10 @@ import duckdb
 import polars as pl
 import pytest
 
+from schemas.sections.service import History
 from sinks.history import layout
 from sinks.history.upkeep import compaction
+from sinks.history.upkeep.upkeep import Upkeep
 from sinks.history.writer import Writer
 from tests.support.processors.telemetry import START
 from tests.unit.sinks.history.upkeep.kill import (
@@ -83,6 +85,19 @@ def test_only_the_last_merge_changes_the_form_of_rows(tmp_path: Path) -> None:
     assert any(kind.startswith("DECIMAL") for kind in types)
     assert last.height > early.height
     assert exactly(tmp_path, [*range(1, 23)])
+
+
+def test_an_hour_whose_files_were_all_merged_early_takes_its_last_form_when_it_ends(tmp_path: Path) -> None:
+    fed(tmp_path, range(1, 21))
+    keeper = Upkeep(tmp_path)
+    keeper.run(NOW_US, History())
+    early, types = rows(tmp_path)
+    assert types == {"DOUBLE"}
+    keeper.run(LATER_US, History())
+    last, types = rows(tmp_path)
+    assert any(kind.startswith("DECIMAL") for kind in types)
+    assert last.height == early.height
+    assert exactly(tmp_path, [*range(1, 21)])
 
 
 def test_a_file_beyond_the_cursor_is_not_merged_early(tmp_path: Path) -> None:

@@ -50,11 +50,11 @@ def observe(settings: Settings, minutes: float) -> tuple[list[float], Series, Se
     return hours, memory, files
 
 
-def slope(hours: Sequence[float], values: Sequence[float]) -> float:
-    """Return MB an hour, by least squares over what follows the first minutes; NaN before that."""
+def slope(hours: Sequence[float], values: Sequence[float]) -> float | None:
+    """Return MB an hour, by least squares over what follows the first minutes; None: it ended before that."""
     times, sizes = np.array(hours), np.array(values)
     settled = times >= _SETTLED_MINUTES / 60
-    return float(np.polyfit(times[settled], sizes[settled], 1)[0]) if settled.sum() > 1 else float("nan")
+    return round(float(np.polyfit(times[settled], sizes[settled], 1)[0]), 2) if settled.sum() > 1 else None
 
 
 def draw(
@@ -88,7 +88,7 @@ def main() -> None:
             status = flow(settings)
             logged = errors(log)
     draw(hours, memory, files, asked.picture)
-    slopes = {name: round(slope(hours, values), 2) for name, values in memory.items()}
+    slopes = {name: slope(hours, values) for name, values in memory.items()}
     print(json.dumps({"mb_an_hour": slopes, "flow_status": status, "errors": logged}, indent=2))
 
 

@@ -34,9 +34,9 @@ _PASSES = 20  # of the upkeep, after which no roll-up is left to be made
 _SETTINGS = History(retention_1s_seconds=7 * 86_400)  # all roll-ups, to compare their sizes
 
 
-def fill(folder: Path, nodes: int, hours: int) -> int:
+def fill(folder: Path, keeper: Upkeep, nodes: int, hours: int) -> int:
     """Write availability of so many hours with the upkeep that happens meanwhile; returns the number of rows."""
-    day, keeper, sequence = Day(nodes, _START_US), Upkeep(folder), 0
+    day, sequence = Day(nodes, _START_US), 0
     for flush, frame in enumerate(day.frames(hours * 3600, _FLUSH), 1):
         name = Name(_CREATED, sequence + 1, sequence + frame.height)
         rows = frame.with_columns(sequence=pl.arange(name.first, name.last + 1, eager=True))
@@ -50,9 +50,8 @@ def fill(folder: Path, nodes: int, hours: int) -> int:
     return sequence
 
 
-def close(folder: Path, now_us: int) -> None:
+def close(folder: Path, keeper: Upkeep, now_us: int) -> None:
     """Let the upkeep run until nothing is left for it."""
-    keeper = Upkeep(folder)
     keeper.run(now_us, _SETTINGS)
     for _ in range(_PASSES):
         if rollup.jobs(folder, now_us, _SETTINGS):
@@ -70,15 +69,16 @@ def sizes(folder: Path) -> Counter[str]:
 def measure(folder: Path, nodes: int, hours: int, sampled: int) -> dict[str, Any]:
     """Fill a folder, ask, and return the figures."""
     view.create(folder)
+    keeper = Upkeep(folder)
     began, worked = time.perf_counter(), time.process_time()
-    rows = fill(folder, nodes, hours)
+    rows = fill(folder, keeper, nodes, hours)
     took = {"seconds": round(time.perf_counter() - began), "cpu_seconds": round(time.process_time() - worked)}
     end_us = _START_US + hours * HOUR_US
     began_us = end_us - _SAMPLED * 1_000_000
     blocks = list(simulated.write(folder, f"{_CREATED[:-1]}S", sampled, began_us, _SAMPLED))
-    close(folder, end_us)
+    close(folder, keeper, end_us)
     asked = {"whole": questions.times(folder, recent=False), "recent": questions.times(folder, recent=True)}
-    close(folder, end_us + 2 * HOUR_US)
+    close(folder, keeper, end_us + 2 * HOUR_US)
     stored = sizes(folder)
     values = sum(value is not None for block in blocks for value in block.values)
     return {

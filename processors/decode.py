@@ -26,6 +26,9 @@ OTHERS: Mapping[str, type[Message]] = {
     kind: codec.MESSAGES[kind] for kind in TELEMETRY_KINDS if kind not in ("samples", "edge")
 }
 
+# Payloads that wait in all memos of a process together; as decoded messages they take about four times as much.
+MEMO_BYTES = 64 << 20
+
 _HIGH = np.array([limits.high for limits in metric.METRICS])
 
 
@@ -121,7 +124,7 @@ class Memo:
     on it. Both folds run in one thread.
     """
 
-    def __init__(self, max_bytes: int = 64 << 20) -> None:
+    def __init__(self, max_bytes: int = MEMO_BYTES) -> None:
         """Start empty; payloads of at most `max_bytes` together wait to be taken."""
         self._max_bytes, self._bytes = max_bytes, 0
         self._messages: OrderedDict[bytes, tuple[str, Sample | Message]] = OrderedDict()

@@ -8,11 +8,10 @@ minutes, the errors of the log and whether the accounts add up; a picture shows 
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +43,7 @@ def observe(settings: Settings, minutes: float) -> tuple[list[float], Series, Se
         if len(hours) % _LINES_EACH == 1:
             newest = [{name: round(values[-1], 1) for name, values in series.items()} for series in (memory, files)]
             line = {"minutes": round(elapsed / 60, 1), "memory_mb": newest[0], "files_mb": newest[1]}
-            sys.stdout.write(json.dumps(line) + "\n")
-            sys.stdout.flush()
+            print(json.dumps(line), flush=True)
         time.sleep(_INTERVAL_SECONDS)
     return hours, memory, files
 
@@ -57,9 +55,7 @@ def slope(hours: Sequence[float], values: Sequence[float]) -> float | None:
     return round(float(np.polyfit(times[settled], sizes[settled], 1)[0]), 2) if settled.sum() > 1 else None
 
 
-def draw(
-    hours: Sequence[float], memory: Mapping[str, list[float]], files: Mapping[str, list[float]], path: Path
-) -> None:
+def draw(hours: Sequence[float], memory: Series, files: Series, path: Path) -> None:
     """Draw memory and files over time."""
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     panels = figure.subplots(1, 2)

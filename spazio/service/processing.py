@@ -25,7 +25,7 @@ from bus.folding.worker_pool import WorkerPool
 from bus.health import Health
 from bus.publishing import group_commit
 from bus.publishing.group_commit import GroupCommit
-from processors.decode import Memo
+from processors.decode import MEMO_BYTES, Memo
 from schemas.live import Live
 from schemas.settings import Settings
 from schemas.subject import Names
@@ -37,9 +37,6 @@ from spazio.service.service import Context
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
-
-# Payloads that wait for predictions, of all partitions together; as decoded messages they take four times as much.
-_MEMO_BYTES = 64 << 20
 AGGREGATE, FEDERATION, FORECAST, PREDICTION = "aggregate", "federation", "forecast", folding.PREDICTION
 # Kinds whose next message says the same a second later.
 _BLOCKS = ("samples", "pods", "edge")
@@ -92,7 +89,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
 
     for number in range(shards):
         name = str(number)
-        memo = Memo(_MEMO_BYTES // shards) if _predicts(settings) else None
+        memo = Memo(MEMO_BYTES // shards) if _predicts(settings) else None
         task = Task(name, names.telemetry, subjects(names, number))
         yield _Work(task, folding.partition(settings, number, memo), batches(name))
         if _predicts(settings):

@@ -19,7 +19,6 @@ ACCOUNT: int = nkeys.PREFIX_BYTE_ACCOUNT
 USER: int = nkeys.PREFIX_BYTE_USER
 
 _HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
-_ANSWER_NANOSECONDS = 10_000_000_000
 _UNLIMITED = ("subs", "data", "payload", "imports", "exports", "conn", "leaf")
 _STORAGE = ("mem_storage", "disk_storage", "streams", "consumer", "max_ack_pending")
 
@@ -124,9 +123,8 @@ def account(
 def user(grant: Grant, limits: Limits = UNBOUNDED) -> dict[str, Any]:
     """Return the claims of a user who may do exactly what is granted, within limits."""
     allowed = {"pub": {"allow": list(grant.publish)}, "sub": {"allow": list(grant.subscribe)}}
-    answers = {"resp": {"max": 1, "ttl": _ANSWER_NANOSECONDS}} if grant.answers else {}
     bounds = {"subs": limits.subscriptions, "data": -1, "payload": limits.payload_bytes}
-    return {"type": "user", **bounds, **allowed, **answers}
+    return {"type": "user", **bounds, **allowed}
 
 
 def credential(jwt: str, seed: str) -> str:

@@ -120,17 +120,19 @@ class Memo:
     """Messages that a fold has decoded and that a later fold of the same partition will read: each is decoded once.
 
     A message is forgotten once it or one behind it was taken, since the later fold reads in the same order and has
-    passed it; or when too many bytes wait, the oldest first. What is not here is decoded again, so results never depend
-    on it. Both folds run in one thread.
+    passed it; or when too many bytes wait, the oldest first, and then nothing is kept until the later fold asks again:
+    another process may have it. What is not here is decoded again, so results never depend on it. Both folds run in one
+    thread.
     """
 
     def __init__(self, max_bytes: int = MEMO_BYTES) -> None:
         """Start empty; payloads of at most `max_bytes` together wait to be taken."""
-        self._max_bytes, self._bytes = max_bytes, 0
+        self._max_bytes, self._bytes, self._wanted = max_bytes, 0, True
         self._messages: OrderedDict[bytes, tuple[str, Sample | Message]] = OrderedDict()
 
     def take(self, source: str, payload: bytes) -> Sample | Message | None:
         """Return what was decoded of a payload of this subject, once; None: it is not here."""
+        self._wanted = True
         waiting = self._messages.get(payload)
         if waiting is None or waiting[0] != source:
             return None
@@ -142,13 +144,13 @@ class Memo:
 
     def put(self, source: str, payload: bytes, decoded: Sample | Message) -> None:
         """Keep a decoded payload until it is taken."""
-        if payload in self._messages:
+        if not self._wanted or payload in self._messages:
             return
         self._messages[payload] = source, decoded
         self._bytes += len(payload)
-        while self._bytes > self._max_bytes:
-            oldest, _ = self._messages.popitem(last=False)
-            self._bytes -= len(oldest)
+        if self._bytes > self._max_bytes:
+            self._messages.clear()
+            self._bytes, self._wanted = 0, False
 
 
 def samples(blocks: Sequence[Block]) -> Array:

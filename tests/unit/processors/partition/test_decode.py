@@ -93,10 +93,12 @@ def test_what_the_later_fold_has_passed_is_forgotten() -> None:
     assert [memo.take(*message) is None for message in sent] == [True, True, True, False]
 
 
-def test_the_oldest_payloads_are_forgotten_when_too_many_bytes_wait() -> None:
+def test_when_too_many_bytes_wait_nothing_is_kept_until_the_later_fold_asks_again() -> None:
     sent = [stored(block(f"n{index}", 0)) for index in range(4)]
-    memo = decode.Memo(max_bytes=sum(len(payload) for _, payload in sent[2:]))
+    memo = decode.Memo(max_bytes=sum(len(payload) for _, payload in sent[:2]))
     decode.messages(sent, NAMES.model, leave=memo)
+    assert [memo.take(*message) is None for message in sent] == [True, True, True, True]
+    decode.messages(sent[2:], NAMES.model, leave=memo)
     assert [memo.take(*message) is None for message in sent] == [True, True, False, False]
 
 

@@ -82,7 +82,6 @@ async def observe(settings: Settings, seconds: float) -> dict[str, Any]:
             ages.append(time.time() - row["at_us"] / 1e6)
             nodes[row["node"]] += 1
 
-        following = await client.subscribe(names.of("availability", "*"), cb=take)
         pids: dict[str, int] = addresses.read(settings)["pids"]
         before, stored, counted, waiting = (
             {name: cpu_seconds(pid) for name, pid in pids.items()},
@@ -91,13 +90,15 @@ async def observe(settings: Settings, seconds: float) -> dict[str, Any]:
             await _waiting(client, names),
         )
         began = time.monotonic()
+        # Only while nothing else is asked for: pages of metrics are read in this thread, and rows would wait meanwhile.
+        following = await client.subscribe(names.of("availability", "*"), cb=take)
         await asyncio.sleep(seconds)
+        await following.unsubscribe()
         elapsed = time.monotonic() - began
         shares = {name: round((cpu_seconds(pid) - before[name]) / elapsed, 3) for name, pid in pids.items()}
         added = {name: value - counted[name] for name, value in counts(settings, _COUNTED).items()}
         streams = {name: value - stored[name] for name, value in (await _stored(client, names)).items()}
         waiting_then = await _waiting(client, names)
-        await following.unsubscribe()
     times = np.array(ages) if ages else np.array([np.nan])
     return {
         "core_shares": shares,

@@ -1,20 +1,23 @@
 """What a processor leaves out when its machine cannot keep up, so that availability stays fresh.
 
 First goes what a node sends beyond anything that an agent has to say, as soon as availability is behind at all: the
-other nodes lose nothing by it. Everything else is left out of all nodes alike. A task that is behind and catches up, as
-after an outage, leaves nothing of it out: its rows stay exact. One that stays behind cannot keep up. Then, in this
-order, tasks that nothing waits for fold few of their batches, and the others fold the newest block of each node in a
-batch and leave out the older ones. Only blocks are left out, of which the next one says the same a second later; facts
-and events are always folded. What is left out is counted as flooded or skipped.
+other nodes lose nothing by it. Everything else is left out of all nodes alike. While a task is behind, those that
+nothing waits for hardly fold. A task that is behind and catches up, as after an outage, leaves nothing of it out: its
+rows stay exact. One that stays behind cannot keep up. Then, in this order, tasks that nothing waits for fold few of
+their batches, and the others fold the newest block of each node in a batch and leave out the older ones. Only blocks
+are left out, of which the next one says the same a second later; facts and events are always folded. What is left out
+is counted as flooded or skipped.
 
 A step is taken back when nothing has been behind for a while, and, since a processor that leaves blocks out is not
 behind, only once there are hardly any to leave out. Whether it can be done without is then only a trial: what falls
 behind soon after is left out again at once. Within a minute after a machine can keep up again everything is folded.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from prometheus_client import Counter
 
@@ -31,18 +34,20 @@ log = logging.getLogger(__name__)
 _PRESSED_SECONDS = 1.0  # a busy processor that keeps up collects for at most 0.6 s
 _BEHIND_SECONDS = 3.0
 _PATIENT_BEHIND_SECONDS = 20.0
-_OBSERVED_SECONDS = 4.0
+_OBSERVED_SECONDS, _NEXT_SECONDS = 4.0, 2.0  # before the first step, and before the next: predictions rest already
 _CATCHES_UP = 0.25  # seconds gained a second; less is not worth to wait for
 _CALM_SECONDS = 20.0  # without a delay before a step is taken back, and how long that is a trial
 _TRIED_SECONDS = 1.0  # observed during a trial
 _SPARED = 0.05  # share of blocks left out below which a machine could have folded them all
 _LOGGED_SECONDS = 60.0
+_RESTED_SECONDS = 5.0  # for which a fold of a patient task waits for others that are behind
 _NAMED = 5
 _THINNED = 4  # of so many batches a patient task folds one
 NONE, PREDICTIONS, BLOCKS = range(3)
 _PART = "overload"
 _READ_SECONDS = 0.5
 _MOST = 20_000  # messages that are kept at most before they are folded
+_AT_ONCE = 5_000  # messages that are looked through together
 _LEFT_OUT = {
     PREDICTIONS: f"predictions are made of one of {_THINNED} batches",
     BLOCKS: "predictions are made of few blocks, and availability of the newest block of each node",
@@ -71,16 +76,22 @@ FLOODED = Counter(
 class _Delay:
     """How far a kind of task is behind, and whether it catches up."""
 
-    def __init__(self, bound_seconds: float) -> None:
-        self._bound = bound_seconds
+    def __init__(self) -> None:
         self._behind: dict[str, float] = {}
         self._since = self._before = 0.0
 
-    def stays(self, task: str, seconds: float, now: float, *, trial: bool) -> bool:
-        """Take in how far a task is behind; tell whether the worst has been behind for a while without catching up."""
+    def stays(self, task: str, seconds: float, now: float, *, bound: float, observed: float) -> bool:
+        """Take in how far a task is behind; tell whether the worst stays behind.
+
+        Args:
+            task: Its name.
+            seconds: How far it is behind.
+            now: The time.
+            bound: More than this is behind.
+            observed: Seconds in which the worst has to catch up by `_CATCHES_UP` each.
+        """
         self._behind[task] = seconds
-        worst = max(self._behind.values())
-        bound, observed = (_PRESSED_SECONDS, _TRIED_SECONDS) if trial else (self._bound, _OBSERVED_SECONDS)
+        worst = self.worst
         if worst <= bound:
             self._since = 0.0
             return False
@@ -90,6 +101,10 @@ class _Delay:
             gained, self._since, self._before = (self._before - worst) / passed, now, worst
             return gained < _CATCHES_UP
         return False
+
+    @property
+    def worst(self) -> float:
+        return max(self._behind.values(), default=0.0)
 
     def end(self, task: str) -> None:
         self._behind.pop(task, None)
@@ -101,6 +116,8 @@ class Shedding:
     Attributes:
         blocks: Kinds of which a later message says the same as the one before; empty: nothing is ever left out.
         level: `NONE`, `PREDICTIONS` or `BLOCKS`.
+        in_time: Set while no task of availability is behind; otherwise a patient one lets it have the thread.
+        turn: Held by the task of availability that reads and folds, while blocks are left out.
     """
 
     def __init__(self, blocks: Collection[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,11 +128,12 @@ class Shedding:
             clock: Returns seconds.
         """
         self.blocks, self._clock = frozenset(blocks), clock
-        self._delays = {False: _Delay(_BEHIND_SECONDS), True: _Delay(_PATIENT_BEHIND_SECONDS)}
+        self._delays = {False: _Delay(), True: _Delay()}
         self._batches: dict[str, int] = {}
         self._last, self._pressed, self._taken_back = 0.0, -_CALM_SECONDS, -_CALM_SECONDS
         self._folded = self._left_out = 0
-        self.level = NONE
+        self.level, self.in_time, self.turn = NONE, asyncio.Event(), asyncio.Lock()
+        self.in_time.set()
 
     @property
     def reason(self) -> str:
@@ -129,18 +147,27 @@ class Shedding:
         now, before = self._clock(), self.level
         if not patient and seconds > _PRESSED_SECONDS:
             self._pressed = now
-        trial = not patient and now - self._taken_back < _CALM_SECONDS
-        if self._delays[patient].stays(task, seconds, now, trial=trial):
+        bound, observed = self._bounds(now, patient=patient)
+        if self._delays[patient].stays(task, seconds, now, bound=bound, observed=observed):
             self._last, self._folded, self._left_out = now, 0, 0
             self.level = max(self.level, PREDICTIONS) if patient else min(self.level + 1, BLOCKS)
         elif self.level and now - self._last > _CALM_SECONDS:
             self._last = now
             if not self._spares_much():
                 self._taken_back, self.level = now, self.level - 1
+        self._see_who_is_late()
         if self.level:
             health.degrade(_PART, self.reason)
         elif before:
             health.recover(_PART)
+
+    def _bounds(self, now: float, *, patient: bool) -> tuple[float, float]:
+        """Return from when on a task is behind, and for how long it is observed before a step, in seconds."""
+        if patient:
+            return _PATIENT_BEHIND_SECONDS, _OBSERVED_SECONDS
+        if now - self._taken_back < _CALM_SECONDS:
+            return _PRESSED_SECONDS, _TRIED_SECONDS
+        return _BEHIND_SECONDS, _NEXT_SECONDS if self.level else _OBSERVED_SECONDS
 
     def count(self, folded: int, left_out: int) -> None:
         """Take in what a task of availability folds and leaves out, in messages."""
@@ -156,6 +183,13 @@ class Shedding:
         """Forget a task that this process does not hold any more."""
         for delay in self._delays.values():
             delay.end(task)
+        self._see_who_is_late()
+
+    def _see_who_is_late(self) -> None:
+        if self._delays[False].worst > _BEHIND_SECONDS:
+            self.in_time.clear()
+        else:
+            self.in_time.set()
 
     def kept(self, task: str, messages: Sequence[Received], *, patient: bool) -> list[Received]:
         """Return the messages to fold. The last one stays, so that the task has a position."""
@@ -199,13 +233,18 @@ class Thinning:
         """
         behind = behind_seconds(messages, reader.pending)
         self._shedding.observe(self._task, behind, self._health, patient=self._patient)
-        kept, left_out = self._kept(self._calm(messages))
+        kept, left_out, fresh = list(self._calm(messages)), 0, 0
         while self._shedding.sheds(patient=self._patient) and reader.pending > len(messages) and len(kept) < _MOST:
             messages = await reader.read(timeout_seconds=_READ_SECONDS)
             if not messages:
                 break
-            kept, more = self._kept(kept + self._calm(messages))
-            left_out += more
+            kept += self._calm(messages)
+            fresh += len(messages)
+            if fresh > _AT_ONCE:
+                kept, more = self._kept(kept)
+                left_out, fresh = left_out + more, 0
+        kept, more = self._kept(kept)
+        left_out += more
         if not self._patient:
             self._shedding.count(len(kept), left_out)
         return kept
@@ -236,6 +275,24 @@ class Thinning:
             self._account.receive(skipped)
             self._account.add("skipped", skipped)
         return kept, skipped
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[AsyncExitStack]:
+        """Return what is held from reading to the end of the fold while blocks are left out.
+
+        There is one thread for the folds of a process. What was read before another task's fold would be old after it.
+        """
+        async with AsyncExitStack() as held:
+            if not self._patient and self._shedding.sheds(patient=False):
+                await held.enter_async_context(self._shedding.turn)
+            yield held
+
+    async def rest(self) -> None:
+        """Wait before a fold of a patient task while others are behind, but not for long."""
+        if self._patient:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RESTED_SECONDS):
+                    await self._shedding.in_time.wait()
 
     def end(self) -> None:
         """Forget how far the task was behind."""

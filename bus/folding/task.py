@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from bus.folding.shedding import Shedding
 from bus.folding.worker import Worker
 from bus.publishing.batch import MAXIMUM_BYTES, Row
+from bus.reading.feed import Feed
 from bus.reading.linger import Linger
 from bus.stream import Stream
 from schemas.codec import InvalidMessage
@@ -98,6 +99,8 @@ class Task(NamedTuple):
         checkpoint_seconds: Time between checkpoints; None: the setting for all tasks.
         patient: Nothing waits for its rows. The task collects messages longer before it folds, and only one patient
             task of a process folds at a time, so that their backlogs do not delay the other tasks after a take-over.
+        feed: Where it leaves what it reads, for a patient task of the same partition, or takes it if it is that one;
+            None: nowhere.
     """
 
     name: str
@@ -105,6 +108,7 @@ class Task(NamedTuple):
     subjects: tuple[str, ...]
     checkpoint_seconds: float | None = None
     patient: bool = False
+    feed: Feed | None = None
 
     @property
     def consumer(self) -> str:

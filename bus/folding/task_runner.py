@@ -13,6 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 import nats.errors
 from nats.aio.client import Client
@@ -30,8 +31,8 @@ from bus.folding.task import Fold, Journal, Shared, Task
 from bus.health import UNSTORED, Health
 from bus.publishing import dead
 from bus.publishing.batch import Fenced
+from bus.reading import feed
 from bus.reading.lease import Lease, Lost
-from bus.reading.leased import LeasedReader
 from bus.reading.progress import Received
 from bus.reading.setback import Mark, SetBack
 from bus.stream import Stream
@@ -160,6 +161,7 @@ class TaskRunner:
             self.since = 0.0
             self._thinning.end()
             await self._end(lease)
+            lease.forget()
             self._state.clear()
 
     async def _end(self, lease: Lease) -> None:
@@ -214,22 +216,17 @@ class TaskRunner:
         began, behind = loop.time(), True
         # Random, so that tasks taken over together do not all write checkpoints at the same time.
         due = began + self._pause_between_checkpoints() * random.uniform(0.1, 1)  # noqa: S311 # no secret
-        reader = LeasedReader(
-            self._client,
-            lease,
-            after=Mark(self.sequence, self._stored_us),
-            batch=process.batch,
-            timeout_seconds=self._timeout,
-        )
+        after, patient = Mark(self.sequence, self._stored_us), self.task.patient
+        reader = feed.reader(self._client, lease, self.task.feed, second=patient, after=after, batch=process.batch)
         async with reader:
             while not self._leave.is_set():
-                process = self._live.current.process
-                linger = self._linger.seconds(process.tick_seconds, patient=self.task.patient)
-                messages = await reader.read(linger_seconds=linger, timeout_seconds=_READ_SECONDS)
-                if messages and not self.refolding:
-                    messages = await self._thinning.thinned(reader, messages)
-                for portion in self._portion.split(messages):
-                    await self._fold(portion, source)
+                linger = self._linger.seconds(self._live.current.process.tick_seconds, patient=patient)
+                async with self._thinning.turn() as turn:
+                    messages = await reader.read(linger_seconds=linger, timeout_seconds=_READ_SECONDS)
+                    if messages and not self.refolding:
+                        messages = await self._thinning.thinned(reader, messages)
+                    for portion in self._portion.split(messages):
+                        await self._fold(portion, source, turn)
                 self.lag = reader.pending
                 if behind and messages and not self.lag:
                     behind = False
@@ -244,13 +241,15 @@ class TaskRunner:
         own = self.task.checkpoint_seconds
         return self._live.current.process.checkpoint_seconds if own is None else own
 
-    async def _fold(self, messages: Sequence[Received], source: Stream) -> None:
+    async def _fold(self, messages: Sequence[Received], source: Stream, turn: AsyncExitStack) -> None:
+        await self._thinning.rest()
         async with self._turn:
             if self.task.patient:
                 await asyncio.sleep(0)  # other tasks that are ready run first
             self._consistent = False
             async with self._health.within(self.task.consumer, _LONG_FOLD_SECONDS, SLOW.format(len(messages))):
                 outputs, invalid = await self._worker.run(self._timed_fold, messages)
+        await turn.aclose()
         FOLDED.inc(len(messages))
         self._account.receive(len(messages))
         self._account.add("refused", len(invalid))

@@ -8,7 +8,6 @@ end of its own state, and its cursor fences the rows that it publishes.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
@@ -20,6 +19,7 @@ from prometheus_client import Counter
 from bus import api
 from bus.reading import pin, tap
 from bus.reading.pin import GROUP, Holes, Waiting
+from bus.reading.renewal import Renewal, ask
 from bus.reading.tap import Tap
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 _EXPIRES_SECONDS = 5.0
 _HEARTBEAT_SECONDS = 1.0
 _RETRY_SECONDS = 0.25
-_KEEP_SECONDS = 0.1
 _PATIENCE_SECONDS = 1.0  # a cluster never answers a request sent while it had no leader
 
 CONTENDED = Counter(
@@ -50,6 +49,7 @@ class Lease:
         stream: Name of the stream.
         consumer: Name of the consumer.
         subjects: Subject filters.
+        timeout_seconds: Time limit for each request to the server.
     """
 
     def __init__(
@@ -79,13 +79,12 @@ class Lease:
         """
         self._covered, self._taken = covered, taken
         self._client, self.stream, self.consumer = client, stream, consumer
-        self.subjects, self._failover, self._timeout = list(subjects), failover_seconds, timeout_seconds
+        self.subjects, self._failover, self.timeout_seconds = list(subjects), failover_seconds, timeout_seconds
         self._pin = self._last_error = ""
         self._mark = b""
-        self._keeping: asyncio.Task[None] | None = None
-        self._kept = 0.0
         self._holes = Holes()
         self._config = pin.config(consumer, self.subjects, failover_seconds)
+        self._renewal = Renewal(client, stream, consumer, lambda: self.terms if self._pin else {}, self.expires_seconds)
 
     async def __aenter__(self) -> Self:
         return self
@@ -126,8 +125,7 @@ class Lease:
 
     def keep(self) -> None:
         """Renew the lease until `open`, while no reader does."""
-        if self._keeping is None:
-            self._keeping = asyncio.create_task(self._keep())
+        self._renewal.start()
 
     async def _stand_by(self, inbox: Tap, waiting: Waiting) -> None:
         """Send one request; return when the server serves it, ends it, or misses its heartbeats."""
@@ -142,7 +140,8 @@ class Lease:
         # The consumer may exist although the server has not confirmed it.
         try:
             heartbeat = api.nanoseconds(_HEARTBEAT_SECONDS)
-            await self._ask(inbox, {"expires": api.nanoseconds(_EXPIRES_SECONDS), "idle_heartbeat": heartbeat})
+            terms = {"expires": api.nanoseconds(_EXPIRES_SECONDS), "idle_heartbeat": heartbeat}
+            await ask(self._client, self.stream, self.consumer, inbox, terms)
         except (nats.errors.Error, OSError):
             waiting.over = waiting.unserved = True
         while not (waiting.pin or waiting.over):
@@ -188,8 +187,8 @@ class Lease:
             raise Lost(f"{self.consumer} is pinned to another client")
         # The server would answer a request that is still open with a message, which the reader would miss. With leaf
         # servers a request outlives its inbox.
-        await self._stop_keeping()
-        await asyncio.sleep(max(0.0, self._kept + _KEEP_SECONDS - asyncio.get_running_loop().time()))
+        await self._renewal.stop()
+        await self._renewal.expired()
         await self._reset(position)
         return self.consumer
 
@@ -215,32 +214,45 @@ class Lease:
         await self.release()
         raise Lost(f"{self.consumer}: somebody else pulls its messages: revoke that credential")
 
-    async def verify(self) -> None:
+    async def verify(self, *, pinned: bool = False) -> None:
         """Delete the consumer if somebody else has changed it; the next holder makes it again and misses nothing.
 
+        Args:
+            pinned: Also see that this replica still holds the lease, which a reader learns from each message.
+
         Raises:
-            Lost: It was deleted.
+            Lost: It was deleted, or is pinned to another client.
         """
         try:
-            present = (await self._info())["config"]
+            info = await self._info()
         except (nats.errors.Error, TimeoutError):
             return  # the reader notices what is wrong
+        present = info["config"]
         if foreign := pin.foreign(present, self._config):
             CONTENDED.inc()
             log.error("lease.altered", extra={"consumer": self.consumer, "reason": ", ".join(foreign)})
             await self._delete()
             raise Lost(f"{self.consumer}: somebody else has changed {', '.join(foreign)}: revoke that credential")
+        if pinned and self._pin not in pin.pins(info):
+            raise Lost(f"{self.consumer} is pinned to another client")
+
+    async def place(self, position: int) -> None:
+        """Have the consumer begin after a position, which nothing depends on while no reader uses it."""
+        try:
+            await self._reset(position)
+        except (nats.errors.Error, TimeoutError) as error:
+            log.debug("lease.placing_failed", extra={"consumer": self.consumer, "reason": str(error)})
 
     async def release(self) -> None:
         """Release the lease now; if that fails, the server ends it after the failover time."""
-        await self._stop_keeping()
+        await self._renewal.stop()
         if not self._pin or not self._client.is_connected:
             self._pin = ""
             return
         try:
             if await self._pinned():
                 verb = f"CONSUMER.UNPIN.{self.stream}.{self.consumer}"
-                await api.request(self._client, verb, {"group": GROUP}, self._timeout)
+                await api.request(self._client, verb, {"group": GROUP}, self.timeout_seconds)
         except (nats.errors.Error, TimeoutError) as error:
             log.debug("lease.release_failed", extra={"consumer": self.consumer, "reason": str(error)})
         self._pin = ""
@@ -253,47 +265,23 @@ class Lease:
         return self._pin in pin.pins(await self._info())
 
     async def _info(self) -> dict[str, Any]:
-        return await api.request(self._client, f"CONSUMER.INFO.{self.stream}.{self.consumer}", {}, self._timeout)
+        return await api.request(self._client, f"CONSUMER.INFO.{self.stream}.{self.consumer}", {}, self.timeout_seconds)
 
     async def _reset(self, position: int) -> None:
         verb = f"CONSUMER.RESET.{self.stream}.{self.consumer}"
-        await api.request(self._client, verb, {"seq": position + 1}, self._timeout)
-
-    async def _keep(self) -> None:
-        """Renew the pin while state is loaded, so that the server does not give it to another replica."""
-        inbox = await tap.listen(self._client, lambda *_: None)
-        try:
-            while True:
-                self._kept = asyncio.get_running_loop().time()
-                await self._ask(inbox, {"expires": api.nanoseconds(_KEEP_SECONDS), **self.terms})
-                await asyncio.sleep(self.expires_seconds)
-        except (nats.errors.Error, OSError) as error:
-            log.debug("lease.renewal_failed", extra={"consumer": self.consumer, "reason": str(error)})
-        finally:
-            await inbox.close()
-
-    async def _stop_keeping(self) -> None:
-        keeping, self._keeping = self._keeping, None
-        if keeping is not None:
-            keeping.cancel()
-            await asyncio.wait({keeping})
+        await api.request(self._client, verb, {"seq": position + 1}, self.timeout_seconds)
 
     async def _create(self) -> None:
         request = {"stream_name": self.stream, "config": self._config}
         verb = f"CONSUMER.CREATE.{self.stream}.{self.consumer}"
         try:
-            await api.request(self._client, verb, request, self._timeout)
+            await api.request(self._client, verb, request, self.timeout_seconds)
         except api.Refused as refused:
             if not (foreign := pin.foreign((await self._info())["config"], self._config)):
                 raise
             log.warning("lease.replaced", extra={"consumer": self.consumer, "reason": f"{foreign}: {refused}"})
             await self._delete()
-            await api.request(self._client, verb, request, self._timeout)
+            await api.request(self._client, verb, request, self.timeout_seconds)
 
     async def _delete(self) -> None:
-        await api.request(self._client, f"CONSUMER.DELETE.{self.stream}.{self.consumer}", {}, self._timeout)
-
-    async def _ask(self, inbox: Tap, terms: dict[str, object]) -> None:
-        request = {"batch": 1, "group": GROUP, **terms}
-        verb = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{self.consumer}"
-        await self._client.publish(verb, json.dumps(request).encode(), reply=inbox.inbox)
+        await api.request(self._client, f"CONSUMER.DELETE.{self.stream}.{self.consumer}", {}, self.timeout_seconds)

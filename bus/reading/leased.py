@@ -15,9 +15,7 @@ _VERIFY_SECONDS = 10.0
 class LeasedReader(Reader):
     """Reads the stream and subjects of a held lease; `read` raises `Lost` once another replica has the lease."""
 
-    def __init__(
-        self, client: Client, lease: Lease, *, after: int | Mark = 0, batch: int = 500, timeout_seconds: float = 5
-    ) -> None:
+    def __init__(self, client: Client, lease: Lease, *, after: int | Mark = 0, batch: int = 500) -> None:
         """Describe the reader; nothing is sent before the first `read`.
 
         Args:
@@ -25,10 +23,9 @@ class LeasedReader(Reader):
             lease: Held lease; its consumer is read.
             after: Read from the sequence behind this one, as `Reader`.
             batch: Messages requested at once.
-            timeout_seconds: Time limit for each request to the server.
         """
         super().__init__(
-            client, lease.stream, lease.subjects, after=after, batch=batch, timeout_seconds=timeout_seconds
+            client, lease.stream, lease.subjects, after=after, batch=batch, timeout_seconds=lease.timeout_seconds
         )
         self._lease = self._held = lease
         self._expires, self._heartbeat = lease.expires_seconds, lease.expires_seconds / HEARTBEATS
@@ -39,8 +36,13 @@ class LeasedReader(Reader):
 
     async def read(self, *, linger_seconds: float = 0, timeout_seconds: float | None = None) -> list[Received]:
         """Return messages as `Reader.read`; see from time to time that the consumer is as the lease made it."""
-        now = asyncio.get_running_loop().time()
-        if now - self._verified > _VERIFY_SECONDS:
-            self._verified = now
+        if self._verification_due():
             await self._held.verify()
         return await super().read(linger_seconds=linger_seconds, timeout_seconds=timeout_seconds)
+
+    def _verification_due(self) -> bool:
+        """Tell whether it is time to see that the consumer is as the lease made it, and take that as done."""
+        now = asyncio.get_running_loop().time()
+        if due := now - self._verified > _VERIFY_SECONDS:
+            self._verified = now
+        return due

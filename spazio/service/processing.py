@@ -25,6 +25,7 @@ from bus.folding.worker_pool import WorkerPool
 from bus.health import Health
 from bus.publishing import group_commit
 from bus.publishing.group_commit import GroupCommit
+from bus.reading.feed import FEED_BYTES, Feed
 from processors.decode import MEMO_BYTES, Memo
 from schemas.live import Live
 from schemas.settings import Settings
@@ -90,7 +91,11 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
     for number in range(shards):
         name = str(number)
         memo = Memo(MEMO_BYTES // shards) if _predicts(settings) else None
-        task = Task(name, names.telemetry, subjects(names, number))
+        # A replay leaves nothing out, and sees from the server how far each task has read. The directions of all nodes
+        # are read by predictions alone.
+        fed = _predicts(settings) and settings.process.shed and not _federated(settings)
+        feed = Feed(names.partition(number), FEED_BYTES // shards) if fed else None
+        task = Task(name, names.telemetry, subjects(names, number), feed=feed)
         yield _Work(task, folding.partition(settings, number, memo), batches(name))
         if _predicts(settings):
             name = f"{PREDICTION}-{number}"
@@ -98,7 +103,7 @@ def _works(client: Client, live: Live, shards: int) -> Iterator[_Work]:
                 settings.predict.checkpoint_seconds,
                 prediction_subjects(names, number, _federated(settings)),
             )
-            task = Task(name, names.telemetry, wanted, pause, patient=True)
+            task = Task(name, names.telemetry, wanted, pause, patient=True, feed=feed)
             yield _Work(task, folding.prediction(live, number, shards, memo), batches(name))
 
     def merge(name: str, kind: str, subject: str, fold: ProcessorFold[Any]) -> _Work:

@@ -1,6 +1,12 @@
 """What is left out when a machine cannot keep up: nothing while it catches up, then predictions, then older blocks."""
 
-from bus.folding.shedding import BLOCKS, NONE, PREDICTIONS, Shedding, behind_seconds
+import asyncio
+
+import pytest
+
+from bus.accounting.ledger import Ledger
+from bus.folding import shedding
+from bus.folding.shedding import BLOCKS, NONE, PREDICTIONS, Shedding, Thinning, behind_seconds
 from bus.health import Health
 from bus.reading.progress import Received
 
@@ -98,3 +104,32 @@ def test_a_task_that_went_to_another_replica_does_not_hold_the_level() -> None:
         process.now += 1
         process.shedding.observe("1", 0.1, process.health, patient=False)
     assert process.shedding.level == NONE
+
+
+def test_patient_tasks_rest_while_one_of_availability_is_behind() -> None:
+    process = Process()
+    process.run(1, 3.0)
+    process.run(1, 60.0, patient=True)
+    assert process.shedding.in_time.is_set()
+    process.run(1, 3.5)
+    assert not process.shedding.in_time.is_set()
+    process.run(1, 1.0)
+    assert process.shedding.in_time.is_set()
+    process.run(1, 3.5)
+    process.shedding.end("0")
+    assert process.shedding.in_time.is_set()
+
+
+async def test_a_rest_ends_when_others_have_caught_up_or_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process()
+    account = Ledger().account("process", "S")
+    patient = Thinning(process.shedding, "outlook-0", process.health, account, patient=True)
+    process.run(1, 60.0)
+    resting = asyncio.create_task(patient.rest())
+    await asyncio.sleep(0.01)
+    assert not resting.done()
+    process.run(1, 0.0)
+    await resting
+    process.run(1, 60.0)
+    monkeypatch.setattr(shedding, "_RESTED_SECONDS", 0.01)
+    await patient.rest()

@@ -8,6 +8,7 @@ interrupted flush.
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 HOUR_US = 3_600_000_000
 _DIGITS = 20
 _TEMPORARY = ".tmp"
+SPILL = ".spill"  # folder of what DuckDB does not hold in memory while it merges
 DAMAGED = ".damaged"  # after `.parquet`, where no view looks
 
 
@@ -174,6 +176,8 @@ def remove_temporary(directory: Path) -> None:
     """Remove temporary files that an earlier process left behind."""
     for path in directory.glob(f"**/.*{_TEMPORARY}"):
         path.unlink(missing_ok=True)
+    for folder in directory.glob(f"**/{SPILL}"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _cursor_path(directory: Path, stream: str) -> Path:

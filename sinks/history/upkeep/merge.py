@@ -19,7 +19,7 @@ import duckdb
 from sinks.history import layout
 from sinks.history.layout import Name
 from sinks.history.tables import merged
-from sinks.history.upkeep import damage, decimal
+from sinks.history.upkeep import damage, decimal, ordering
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +59,13 @@ def _merge(folder: Path, files: Sequence[tuple[Path, Name]], *, final: bool) -> 
     with connected(folder) as connection:
         paths = [layout.literal(path) for path, _ in files]
         rows = connection.read_parquet(paths, union_by_name=True, hive_partitioning=False)
-        rows.create_view("files")
         table = folder.parents[1].name
-        order = "ORDER BY node, at_us" if "node" in rows.columns else "ORDER BY at_us"
-        if final:
-            relation = _stored(connection, rows.columns) if table == merged.TABLE else "files"
-            store(connection, relation, path, order, _DELTAS if table in _MOVING else "")
-        else:
-            _copy(connection, f"SELECT * FROM files {order}", path, _FAST)  # noqa: S608 # no input
+        with ordering.ordered(connection, rows, path) as order:
+            if final:
+                relation = _stored(connection, rows.columns) if table == merged.TABLE else "files"
+                store(connection, relation, path, order, _DELTAS if table in _MOVING else "")
+            else:
+                _copy(connection, f"SELECT * FROM files {order}", path, _FAST)  # noqa: S608 # no input
     log.info("history.compacted", extra={"folder": str(folder), "files": len(files)})
     return path
 
@@ -97,7 +96,7 @@ def connected(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """
     limits: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": _MEMORY,
-        "temp_directory": str(folder / ".spill"),
+        "temp_directory": str(folder / layout.SPILL),
     }
     try:
         with duckdb.connect(config=limits) as connection:

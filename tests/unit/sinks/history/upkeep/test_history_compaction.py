@@ -126,8 +126,12 @@ def test_a_start_removes_what_a_killed_compaction_left(tmp_path: Path) -> None:
         with pytest.raises(Killed):
             sum(compaction.compact(tmp_path, LATER_US))
     assert not exactly(tmp_path, [1, 2, 3, 4])
+    spill = next(path.parent for path, _ in layout.files(tmp_path)) / layout.SPILL
+    spill.mkdir()
+    (spill / "duckdb_temp_storage_DEFAULT-0.tmp").write_bytes(b"x")
     writer(tmp_path)
     assert exactly(tmp_path, [1, 2, 3, 4])
+    assert not spill.exists()
 
 
 def test_a_damaged_cursor_stops_compaction_until_the_next_start(tmp_path: Path) -> None:

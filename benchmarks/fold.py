@@ -4,8 +4,7 @@ The benchmark first fills the telemetry stream with the messages of agents: ever
 each node. Then a real `spazio process` folds the stream, and the benchmark reads its CPU time from /proc when its
 cursors cover the stream. The reporting rule decides which rows are published, so their number depends on the
 variation of usage: `--noise` is the standard deviation of a sample of CPU utilisation. `--predictions` adds predictions
-(peaks, reject signal, forecasts). With `--shares` the process samples its own stack a hundred times a CPU second, and
-the result has the CPU time by stage.
+(peaks, reject signal, forecasts).
 """
 
 import argparse
@@ -137,10 +136,10 @@ async def idle(client: Client, settings: Settings, pid: int) -> None:
         await asyncio.sleep(_QUIET_SECONDS)
 
 
-async def run(client: Client, settings: Settings, shares: Path | None) -> dict[str, Any]:
+async def run(client: Client, settings: Settings) -> dict[str, Any]:
     """Run a processor until it is idle; return its CPU seconds, resident bytes and counters."""
-    command = [sys.executable, "-m", "benchmarks.shares", str(shares)] if shares else [sys.executable, "-m", "spazio"]
-    with process([*command, "process"], {**os.environ, **all_settings.environment(settings)}) as running:
+    command = [sys.executable, "-m", "spazio", "process"]
+    with process(command, {**os.environ, **all_settings.environment(settings)}) as running:
         while not (settings.data.dir / "run" / "process.json").exists():  # another process writes it
             if running.poll() is not None:
                 raise RuntimeError(f"the processor ended with status {running.returncode}")
@@ -179,10 +178,9 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
     with process(server.command(server.find(), server.write_config(settings, port))):
         async with connection.connect(settings, "benchmark") as client:
             await stream.ensure(client, settings)
-            empty = await run(client, settings, None)
+            empty = await run(client, settings)
             size = await fill(client, settings, nodes, seconds, asked.noise, METRICS[asked.metrics])
-            shares = folder / "shares.json" if asked.shares else None
-            result = await run(client, settings, shares)
+            result = await run(client, settings)
     cpu = result["cpu"] - empty["cpu"]
     if result["messages"] < nodes * seconds:
         raise RuntimeError(f"only {result['messages']:.0f} of {nodes * seconds} blocks were folded")
@@ -202,7 +200,7 @@ async def measure(folder: Path, asked: argparse.Namespace, nodes: int) -> dict[s
         "blocks_per_fold": round(result["messages"] / result["folds"]),
         "resident_bytes": result["resident"],
         "resident_bytes_per_node": round((result["resident"] - empty["resident"]) / nodes),
-    } | ({"shares": json.loads(shares.read_text())} if shares else {})
+    }
 
 
 def arguments() -> argparse.Namespace:
@@ -216,7 +214,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--noise", type=float, default=0.005, help="deviation of a sample of CPU utilisation, ratio")
     parser.add_argument("--smoothed", action="store_true", help="publish smoothed rows, too")
     parser.add_argument("--predictions", action="store_true", help="compute predictions, too")
-    parser.add_argument("--shares", action="store_true", help="profile CPU time by stage")
     return parser.parse_args()
 
 

@@ -120,8 +120,8 @@ class Memo:
     """Messages that a fold has decoded and that a later fold of the same partition will read: each is decoded once.
 
     A message is forgotten once it or one behind it was taken, since the later fold reads in the same order and has
-    passed it; or when too many bytes wait, the oldest first, and then nothing is kept until the later fold asks again:
-    another process may have it. What is not here is decoded again, so results never depend on it. Both folds run in one
+    passed it. When too many bytes wait, all are forgotten, and nothing is kept until the later fold asks again: another
+    process may have it. What is not here is decoded again, so results never depend on it. Both folds run in one
     thread.
     """
 

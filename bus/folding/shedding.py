@@ -1,12 +1,11 @@
 """What a processor leaves out when its machine cannot keep up, so that availability stays fresh.
 
-First goes what a node sends beyond anything that an agent has to say, as soon as availability is behind at all: the
-other nodes lose nothing by it. Everything else is left out of all nodes alike. While a task is behind, those that
-nothing waits for hardly fold. A task that is behind and catches up, as after an outage, leaves nothing of it out: its
-rows stay exact. One that stays behind cannot keep up. Then, in this order, tasks that nothing waits for fold few of
-their batches, and the others fold the newest block of each node in a batch and leave out the older ones. Only blocks
-are left out, of which the next one says the same a second later; facts and events are always folded. What is left out
-is counted as flooded or skipped.
+First goes what a node sends beyond anything that an agent has to say, as soon as availability is behind at all. All
+else is left out of all nodes alike. While a task is behind, those that nothing waits for hardly fold. A task that is
+behind and catches up, as after an outage, leaves nothing of it out: its rows stay exact. One that stays behind cannot
+keep up. Then, in this order, tasks that nothing waits for fold few of their batches, and the others fold the newest
+block of each node in a batch and leave out the older ones. Only blocks are left out, of which the next one says the
+same a second later; facts and events are always folded. What is left out is counted as flooded or skipped.
 
 A step is taken back when nothing has been behind for a while, and, since a processor that leaves blocks out is not
 behind, only once there are hardly any to leave out. Whether it can be done without is then only a trial: what falls
@@ -25,7 +24,7 @@ from bus.accounting.ledger import Account
 from bus.folding import flood
 from bus.folding.flood import Floods
 from bus.health import Health
-from bus.reading.progress import Received
+from bus.reading.progress import Received, behind_seconds
 from bus.reading.reader import Reader
 from schemas.subject import kind_and_node
 
@@ -40,6 +39,7 @@ _CALM_SECONDS = 20.0  # without a delay before a step is taken back, and how lon
 _TRIED_SECONDS = 1.0  # observed during a trial
 _SPARED = 0.05  # share of blocks left out below which a machine could have folded them all
 _LOGGED_SECONDS = 60.0
+_TURN_SECONDS = 5.0  # for which one waits for its turn
 _RESTED_SECONDS = 5.0  # for which a fold of a patient task waits for others that are behind
 _NAMED = 5
 _THINNED = 4  # of so many batches a patient task folds one
@@ -53,16 +53,6 @@ _LEFT_OUT = {
     BLOCKS: "predictions are made of few blocks, and availability of the newest block of each node",
 }
 _REMEDY = "this machine has too little CPU time for its nodes: add cores or a processor, or let it have fewer nodes"
-
-
-def behind_seconds(messages: Sequence[Received], pending: int) -> float:
-    """Return how far the first of some messages is behind the newest of its stream, in seconds.
-
-    The server's own times count, whatever the clock here says; those that are still to come are taken to be as close
-    together as these.
-    """
-    span = max(0, messages[-1].stored_us - messages[0].stored_us) / 1e6
-    return span * (1 + max(0, pending) / len(messages))
 
 
 SKIPPED = Counter("spazio_messages_skipped_total", "messages left out because the machine cannot keep up", ["part"])
@@ -186,10 +176,8 @@ class Shedding:
         self._see_who_is_late()
 
     def _see_who_is_late(self) -> None:
-        if self._delays[False].worst > _BEHIND_SECONDS:
-            self.in_time.clear()
-        else:
-            self.in_time.set()
+        late = self._delays[False].worst > _BEHIND_SECONDS
+        (self.in_time.clear if late else self.in_time.set)()
 
     def kept(self, task: str, messages: Sequence[Received], *, patient: bool) -> list[Received]:
         """Return the messages to fold. The last one stays, so that the task has a position."""
@@ -219,9 +207,11 @@ class Shedding:
 class Thinning:
     """What one task leaves out of what it reads."""
 
-    def __init__(self, shedding: Shedding, task: str, health: Health, account: Account, *, patient: bool) -> None:
-        """Describe the task; `account` is the one in which it counts messages."""
-        self._shedding, self._task, self._patient = shedding, task, patient
+    def __init__(
+        self, shedding: Shedding, task: str, health: Health, account: Account, *, patient: bool, blocks: bool
+    ) -> None:
+        """Describe the task; it counts messages in `account`, and nothing is left out of one that reads no blocks."""
+        self._shedding, self._task, self._patient, self._blocks = shedding, task, patient, blocks
         self._health, self._account = health, account
         self._floods, self._logged = Floods(shedding.blocks), -_LOGGED_SECONDS
 
@@ -231,12 +221,17 @@ class Thinning:
         Raises:
             Lost, StreamRecreated, SetBack: As `Reader.read`.
         """
-        behind = behind_seconds(messages, reader.pending)
+        if not self._blocks:
+            return messages
+        behind = behind_seconds(messages, reader.pending) if messages else 0.0
         self._shedding.observe(self._task, behind, self._health, patient=self._patient)
+        if not messages:
+            return messages
         kept, left_out, fresh = list(self._calm(messages)), 0, 0
+        if not self._patient and self._shedding.sheds(patient=False):
+            kept += self._calm(await reader.read(timeout_seconds=0))  # what has come while it waited for its turn
         while self._shedding.sheds(patient=self._patient) and reader.pending > len(messages) and len(kept) < _MOST:
-            messages = await reader.read(timeout_seconds=_READ_SECONDS)
-            if not messages:
+            if not (messages := await reader.read(timeout_seconds=_READ_SECONDS)):
                 break
             kept += self._calm(messages)
             fresh += len(messages)
@@ -277,14 +272,20 @@ class Thinning:
         return kept, skipped
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[AsyncExitStack]:
-        """Return what is held from reading to the end of the fold while blocks are left out.
+    async def turn(self, messages: Sequence[Received]) -> AsyncIterator[AsyncExitStack]:
+        """Wait until no other task of availability reads and folds, while blocks are left out of messages.
 
         There is one thread for the folds of a process. What was read before another task's fold would be old after it.
+        A task whose reader does not get on holds up the others for a while only.
+
+        Yields:
+            What is held until the end of the block; it may be closed earlier.
         """
         async with AsyncExitStack() as held:
-            if not self._patient and self._shedding.sheds(patient=False):
-                await held.enter_async_context(self._shedding.turn)
+            if messages and self._blocks and not self._patient and self._shedding.sheds(patient=False):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TURN_SECONDS):
+                        await held.enter_async_context(self._shedding.turn)
             yield held
 
     async def rest(self) -> None:

@@ -87,9 +87,10 @@ class TaskRunner:
         self._checkpoints = f"checkpoints of {task.name}"
         self._source: Stream | None = None
         self._account = LEDGER.account("process", task.source)
-        self._thinning = Thinning(shared.shedding, task.name, health, self._account, patient=task.patient)
+        patient, blocks = task.patient, task.of_partition or task.patient
+        self._thinning = Thinning(shared.shedding, task.name, health, self._account, patient=patient, blocks=blocks)
         self._rows = Publication(client, journal, self._names, timeout_seconds=self._timeout)
-        self._doubt, self._portion = careful.Doubt(), Portion(patient=task.patient)
+        self._doubt, self._portion = careful.Doubt(), Portion(patient=patient)
         self.sequence = self.lag = self._saved = self._stored_us = 0
         self._consistent = True
         self._leave = asyncio.Event()
@@ -207,26 +208,26 @@ class TaskRunner:
             lost = {"part": self.task.name, "from": self.sequence + 1, "to": source.first - 1}
             log.warning("input.expired_unread", extra=lost)
             # Of the whole stream; a task reads about its partition's share.
-            gone = source.first - self.sequence - 1
-            self._account.add(EXPIRED, gone // max(1, source.partitions))
+            self._account.add(EXPIRED, (source.first - self.sequence - 1) // max(1, source.partitions))
         return source
 
     async def _follow(self, lease: Lease, source: Stream) -> None:
-        process, loop = self._live.current.process, asyncio.get_running_loop()
-        began, behind = loop.time(), True
+        loop, behind = asyncio.get_running_loop(), True
+        began, batch = loop.time(), self._live.current.process.batch
         # Random, so that tasks taken over together do not all write checkpoints at the same time.
         due = began + self._pause_between_checkpoints() * random.uniform(0.1, 1)  # noqa: S311 # no secret
         after, patient = Mark(self.sequence, self._stored_us), self.task.patient
-        reader = feed.reader(self._client, lease, self.task.feed, second=patient, after=after, batch=process.batch)
-        async with reader:
+        async with feed.reader(self._client, lease, self.task.feed, second=patient, after=after, batch=batch) as reader:
             while not self._leave.is_set():
                 linger = self._linger.seconds(self._live.current.process.tick_seconds, patient=patient)
-                async with self._thinning.turn() as turn:
-                    messages = await reader.read(linger_seconds=linger, timeout_seconds=_READ_SECONDS)
-                    if messages and not self.refolding:
+                messages = await reader.read(linger_seconds=linger, timeout_seconds=_READ_SECONDS)
+                async with self._thinning.turn(messages) as turn:
+                    if not self.refolding:
                         messages = await self._thinning.thinned(reader, messages)
                     for portion in self._portion.split(messages):
                         await self._fold(portion, source, turn)
+                        if self._leave.is_set():
+                            break
                 self.lag = reader.pending
                 if behind and messages and not self.lag:
                     behind = False

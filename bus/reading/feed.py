@@ -8,6 +8,7 @@ first, when it falls too far behind, and when the first task ends. Which way a m
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 from bus.client import Client
 from bus.reading.lease import Lease
@@ -19,7 +20,13 @@ FEED_BYTES = 64 << 20  # payloads that wait in all feeds of a process together
 
 
 class Feed:
-    """Messages of some subjects, without a gap, that wait for the second task."""
+    """Messages of some subjects, without a gap, that wait for the second task.
+
+    Attributes:
+        arrived: Set while messages wait, and when something else has changed.
+        generation: Number of times that the first task has begun anew, or somewhere else. A server that came back with
+            less gives the same sequences to other messages, so they can be compared within a generation only.
+    """
 
     def __init__(self, pattern: str, max_bytes: int = FEED_BYTES) -> None:
         """Start empty, without a second task.
@@ -33,7 +40,7 @@ class Feed:
         self._bytes = self._begin = 0
         self._end = -1
         self._followed = False
-        self.arrived = asyncio.Event()
+        self.arrived, self.generation = asyncio.Event(), 0
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -72,20 +79,23 @@ class Feed:
         """Forget everything, as the first task has ended."""
         self._messages.clear()
         self._bytes, self._begin, self._end = 0, 0, -1
+        self.generation += 1
         self.arrived.set()
 
     def covers(self, position: int) -> bool:
         """Tell whether all messages behind a position, up to what the first task has read, are here."""
         return self._begin <= position <= self._end
 
-    def take(self, position: int) -> list[Received]:
-        """Return all messages behind a position that is covered; those up to the last one are not here any more."""
+    def take(self, position: int, most: int) -> list[Received]:
+        """Return messages behind a position that is covered, `most` at most; those up to the last one are gone here."""
         while self._messages and self._messages[0].sequence <= position:
             self._drop()
-        taken = list(self._messages)
-        self._messages.clear()
-        self._bytes, self._begin = 0, taken[-1].sequence if taken else max(self._begin, position)
-        self.arrived.clear()
+        taken = list(islice(self._messages, most))
+        for _ in taken:
+            self._drop()
+        self._begin = max(self._begin, position)
+        if not self._messages:
+            self.arrived.clear()
         return taken
 
     def _drop(self) -> None:
@@ -128,7 +138,7 @@ class SecondReader(LeasedReader):
     def __init__(self, client: Client, lease: Lease, feed: Feed, *, after: Mark, batch: int) -> None:
         """Describe the reader, as `LeasedReader`; it follows `feed` from now on."""
         super().__init__(client, lease, after=after, batch=batch)
-        self._feed, self._fed, self._placed = feed, False, -1
+        self._feed, self._fed, self._generation, self._most = feed, False, -1, batch
         feed.follow()
 
     @property
@@ -137,17 +147,22 @@ class SecondReader(LeasedReader):
         return len(self._feed) if self._fed else super().pending
 
     async def read(self, *, linger_seconds: float = 0, timeout_seconds: float | None = None) -> list[Received]:
-        """Return messages as `LeasedReader.read`, or all that the first task has read since."""
-        if not self._feed.covers(self.position):
+        """Return messages as `LeasedReader.read`, or what the first task has read since.
+
+        Before it is fed by a generation, it reads once by itself: that sees that the server still has what was read.
+        """
+        generation = self._feed.generation
+        if generation != self._generation or not self._feed.covers(self.position):
             self._fed = False
-            return await super().read(linger_seconds=linger_seconds, timeout_seconds=timeout_seconds)
+            messages = await super().read(linger_seconds=linger_seconds, timeout_seconds=timeout_seconds)
+            self._generation = generation
+            return messages
         if not self._fed:
             self._fed = True
             await self.close()
             self._held.keep()
         if self._verification_due():
             await self._held.verify(pinned=True)
-            await self._place()
         return await self._take_fed(linger_seconds, timeout_seconds)
 
     async def _take_fed(self, linger_seconds: float, timeout_seconds: float | None) -> list[Received]:
@@ -156,20 +171,13 @@ class SecondReader(LeasedReader):
             async with asyncio.timeout(timeout_seconds):
                 await self._feed.arrived.wait()
         except TimeoutError:
-            await self._place()
             return []
         await asyncio.sleep(max(0.0, linger_seconds - self._feed.seconds))
-        if not self._feed.covers(self.position):
+        if self._generation != self._feed.generation or not self._feed.covers(self.position):
             return []
-        if messages := self._feed.take(self.position):
+        if messages := self._feed.take(self.position, self._most):
             self._progress.position, self._progress.stored_us = messages[-1].sequence, messages[-1].stored_us
         return messages
-
-    async def _place(self) -> None:
-        """Move the lease's consumer to the position: who looks at it takes what it has not sent for a backlog."""
-        if self._placed != self.position:
-            self._placed = self.position
-            await self._held.place(self.position)
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

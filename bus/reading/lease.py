@@ -221,11 +221,13 @@ class Lease:
             pinned: Also see that this replica still holds the lease, which a reader learns from each message.
 
         Raises:
-            Lost: It was deleted, or is pinned to another client.
+            Lost: It was deleted; with `pinned` also: it is not there, or is pinned to another client.
         """
         try:
             info = await self._info()
-        except (nats.errors.Error, TimeoutError):
+        except (nats.errors.Error, TimeoutError) as error:
+            if pinned and isinstance(error, api.Refused):
+                raise Lost(f"{self.consumer}: {error}") from error
             return  # the reader notices what is wrong
         present = info["config"]
         if foreign := pin.foreign(present, self._config):
@@ -235,13 +237,6 @@ class Lease:
             raise Lost(f"{self.consumer}: somebody else has changed {', '.join(foreign)}: revoke that credential")
         if pinned and self._pin not in pin.pins(info):
             raise Lost(f"{self.consumer} is pinned to another client")
-
-    async def place(self, position: int) -> None:
-        """Have the consumer begin after a position, which nothing depends on while no reader uses it."""
-        try:
-            await self._reset(position)
-        except (nats.errors.Error, TimeoutError) as error:
-            log.debug("lease.placing_failed", extra={"consumer": self.consumer, "reason": str(error)})
 
     async def release(self) -> None:
         """Release the lease now; if that fails, the server ends it after the failover time."""

@@ -58,6 +58,16 @@ def delivery(reply: bytes) -> tuple[int, int, int, int]:
     return int(tokens[start]), int(tokens[start + 1]), int(tokens[start + 3]), int(tokens[start + 2]) // 1000
 
 
+def behind_seconds(messages: Sequence[Received], pending: int) -> float:
+    """Return how far the first of some messages is behind the newest of its stream, in seconds.
+
+    The server's own times count, whatever the clock here says; those that are still to come are taken to be as close
+    together as these.
+    """
+    span = max(0, messages[-1].stored_us - messages[0].stored_us) / 1e6
+    return span * (1 + max(0, pending) / len(messages))
+
+
 class Progress:
     """Protocol state of one reader and its consumer.
 

@@ -50,7 +50,7 @@ class Renewal:
 
     def start(self) -> None:
         """Renew the pin until `stop`, or until there are no terms."""
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -65,15 +65,17 @@ class Renewal:
         await asyncio.sleep(max(0.0, self._asked_at + _EXPIRES_SECONDS - asyncio.get_running_loop().time()))
 
     async def _run(self) -> None:
-        inbox = await tap.listen(self._client, lambda *_: None)
+        inbox: Tap | None = None
         try:
             while terms := self._terms():
                 self._asked_at = asyncio.get_running_loop().time()
                 try:
+                    inbox = inbox or await tap.listen(self._client, lambda *_: None)
                     expires = {"expires": api.nanoseconds(_EXPIRES_SECONDS)}
                     await ask(self._client, self._stream, self._consumer, inbox, {**expires, **terms})
                 except (nats.errors.Error, OSError) as error:
                     log.debug("lease.renewal_failed", extra={"consumer": self._consumer, "reason": str(error)})
                 await asyncio.sleep(self._seconds)
         finally:
-            await inbox.close()
+            if inbox is not None:
+                await inbox.close()

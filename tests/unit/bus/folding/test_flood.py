@@ -81,7 +81,7 @@ def test_a_flood_is_left_out_while_availability_is_behind_and_counted_so_that_th
     clock = [100.0]
     account = Account("process", "S")
     shedding = Shedding(KINDS, lambda: clock[0])
-    thinning = Thinning(shedding, "0", Health(), account, patient=patient)
+    thinning = Thinning(shedding, "0", Health(), account, patient=patient, blocks=True)
     batch = [*sent("bad", 3000), *sent("n1", 2)]
 
     def thinned() -> int:
@@ -105,6 +105,6 @@ def test_a_flood_is_left_out_while_availability_is_behind_and_counted_so_that_th
 def test_a_replay_that_leaves_nothing_out_folds_floods_too() -> None:
     shedding = Shedding(())
     shedding.observe("1", 100, Health(), patient=False)
-    thinning = Thinning(shedding, "0", Health(), Account("process", "S"), patient=False)
+    thinning = Thinning(shedding, "0", Health(), Account("process", "S"), patient=False, blocks=True)
     batch = sent("bad", 5000)
     assert len(asyncio.run(thinning.thinned(Waiting(), batch))) == 5000  # type: ignore[arg-type] # all it asks for

@@ -6,9 +6,9 @@ import pytest
 
 from bus.accounting.ledger import Ledger
 from bus.folding import shedding
-from bus.folding.shedding import BLOCKS, NONE, PREDICTIONS, Shedding, Thinning, behind_seconds
+from bus.folding.shedding import BLOCKS, NONE, PREDICTIONS, Shedding, Thinning
 from bus.health import Health
-from bus.reading.progress import Received
+from bus.reading.progress import Received, behind_seconds
 
 BLOCK, FACTS = "spazio.part.0.samples.n{}", "spazio.part.0.podfacts.n{}"
 
@@ -123,7 +123,7 @@ def test_patient_tasks_rest_while_one_of_availability_is_behind() -> None:
 async def test_a_rest_ends_when_others_have_caught_up_or_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process()
     account = Ledger().account("process", "S")
-    patient = Thinning(process.shedding, "outlook-0", process.health, account, patient=True)
+    patient = Thinning(process.shedding, "outlook-0", process.health, account, patient=True, blocks=True)
     process.run(1, 60.0)
     resting = asyncio.create_task(patient.rest())
     await asyncio.sleep(0.01)

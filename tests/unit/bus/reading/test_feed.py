@@ -13,7 +13,7 @@ from bus.reading.feed import Feed
 from bus.reading.lease import Lease, Lost
 from bus.reading.leased import LeasedReader
 from bus.reading.progress import Received
-from bus.reading.setback import Mark
+from bus.reading.setback import Mark, SetBack
 from schemas.subject import Names
 from tests.support.nats.client import Connection, connect
 from tests.support.nats.server import Server
@@ -49,12 +49,12 @@ def test_what_was_put_is_taken_once_without_what_the_second_task_does_not_read()
     assert not feed.covers(2)
     assert feed.covers(5)
     assert feed.seconds == 3.0
-    assert sequences(feed.take(5)) == [7]
+    assert sequences(feed.take(5, 9)) == [7]
     feed.put(7, [message(8, NAMES.model)])
-    assert feed.take(7) == []
+    assert feed.take(7, 9) == []
     assert feed.covers(7)
     feed.put(8, [message(9)])
-    assert sequences(feed.take(7)) == [9]
+    assert sequences(feed.take(7, 9)) == [9]
     assert not feed.covers(7)
 
 
@@ -63,18 +63,39 @@ def test_a_gap_begins_a_feed_anew() -> None:
     feed.put(0, [message(1)])
     feed.put(2, [message(3)])
     assert not feed.covers(0)
-    assert sequences(feed.take(2)) == [3]
+    assert sequences(feed.take(2, 9)) == [3]
     feed.put(1, [message(2)])
     assert not feed.covers(3)  # the first task has gone back
     feed.put(2, [message(3), message(4)])
-    assert sequences(feed.take(3)) == [4]
+    assert sequences(feed.take(3, 9)) == [4]
+
+
+def test_at_most_so_many_are_taken_and_the_rest_waits() -> None:
+    feed = following()
+    feed.put(0, [message(1), message(2), message(3)])
+    assert sequences(feed.take(0, 2)) == [1, 2]
+    assert feed.arrived.is_set()
+    assert sequences(feed.take(2, 2)) == [3]
+    assert not feed.arrived.is_set()
+
+
+def test_a_feed_that_begins_anew_is_another_generation() -> None:
+    feed = following()
+    feed.put(0, [message(1)])
+    before = feed.generation
+    feed.put(1, [message(2)])
+    assert feed.generation == before
+    feed.put(3, [message(4)])
+    assert feed.generation == before + 1
+    feed.end()
+    assert feed.generation == before + 2
 
 
 def test_the_oldest_are_dropped_when_too_many_bytes_wait() -> None:
     feed = following(max_bytes=5)
     feed.put(0, [message(1, size=3), message(2, size=3), message(3, size=2)])
     assert not feed.covers(0)
-    assert sequences(feed.take(1)) == [2, 3]
+    assert sequences(feed.take(1, 9)) == [2, 3]
 
 
 async def nothing() -> int:
@@ -89,7 +110,7 @@ class Tasks:
     """Two tasks that read the same, the second from a position of its own."""
 
     def __init__(self, client: Connection, feed: Feed) -> None:
-        self._client, self._feed = client, feed
+        self._client, self.feed = client, feed
         self.leases = {second: lease_of(client, f"c{second:d}") for second in (False, True)}
         self.sent = 0
 
@@ -104,7 +125,7 @@ class Tasks:
         lease = self.leases[second]
         if not lease.held:
             await lease.acquire()
-        return feeds.reader(self._client, lease, self._feed, second=second, after=after, batch=100)
+        return feeds.reader(self._client, lease, self.feed, second=second, after=after, batch=100)
 
     async def delivered(self, *, second: bool) -> int:
         """Return how many messages the server has sent to a task's consumer since it was last moved."""
@@ -143,8 +164,8 @@ async def test_the_second_task_reads_what_was_there_itself_and_then_takes_what_t
             assert await read(first, 4) == fresh
             assert await read(second, 4) == fresh
         assert second.mark == first.mark
-        assert await second.read(timeout_seconds=0.05) == []  # moves its consumer to where it is
-        assert await both.delivered(second=True) <= 1
+        assert await both.delivered(second=False) == both.sent
+        assert await both.delivered(second=True) < both.sent
 
 
 async def test_nothing_is_missed_or_read_twice_when_the_first_task_ends_begins_again_and_runs_ahead(
@@ -194,3 +215,41 @@ async def test_a_second_task_that_is_fed_notices_that_its_lease_is_lost(
             await read(second, 1)
         both.leases[True].forget()
         await thief.release()
+
+
+async def test_a_second_task_that_is_fed_notices_that_the_server_came_back_with_less(
+    server: Server, client: Connection
+) -> None:
+    """Sequences that both have read belong to other messages then, and the first task begins again before them."""
+    async with tasks(client) as both, AsyncExitStack() as stack:
+        await both.publish(2)
+        second = await stack.enter_async_context(await both.reader(second=True))
+        async with await both.reader(second=False) as first:
+            for reader in (first, second):
+                await read(reader, 2)
+            await both.publish(2)
+            for reader in (first, second):
+                await read(reader, 2)
+            position = first.position
+        second._progress.stored_us -= 1_000_000  # the server has stored another message there, later
+        both.feed.put(position - 2, [message(position - 1), message(position), message(position + 1)])
+        assert both.feed.covers(second.position)
+        with pytest.raises(SetBack):
+            await read(second, 1)
+
+
+async def test_a_second_task_that_is_fed_notices_that_its_consumer_is_gone(
+    server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leased, "_VERIFY_SECONDS", 0.2)
+    async with tasks(client) as both, AsyncExitStack() as stack:
+        await both.publish(1)
+        second = await stack.enter_async_context(await both.reader(second=True))
+        first = await stack.enter_async_context(await both.reader(second=False))
+        for _ in range(2):
+            await read(first, 1)
+            await read(second, 1)
+            await both.publish(1)
+        await client.jetstream().delete_consumer(NAMES.telemetry, both.leases[True].consumer)
+        with pytest.raises(Lost, match="not found"):
+            await read(second, 2)

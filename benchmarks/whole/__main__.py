@@ -36,6 +36,7 @@ from schemas import settings as all_settings
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service import addresses
+from spazio.service.folding import PREDICTION
 
 _READY_SECONDS, _STOP_SECONDS = 60.0, 30.0
 _WARM_SECONDS = 30.0
@@ -119,8 +120,12 @@ async def _stored(client: Client, names: Names) -> dict[str, int]:
 
 
 async def _waiting(client: Client, names: Names) -> int:
-    """Return the number of telemetry messages that readers have not been sent yet, over all readers."""
-    return sum(info.num_pending or 0 for info in await client.jetstream().consumers_info(names.telemetry))
+    """Return the number of telemetry messages that readers have not been sent yet, over all but predictions.
+
+    These take what the reader of the estimates has read, so what the server has not sent them says nothing.
+    """
+    readers = await client.jetstream().consumers_info(names.telemetry)
+    return sum(info.num_pending or 0 for info in readers if not info.name.startswith(PREDICTION))
 
 
 def flow(settings: Settings) -> int:

@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from itertools import takewhile
 
 import nats.errors
 from nats.aio.client import Client
@@ -224,10 +225,8 @@ class TaskRunner:
                 async with self._thinning.turn(messages) as turn:
                     if not self.refolding:
                         messages = await self._thinning.thinned(reader, messages)
-                    for portion in self._portion.split(messages):
+                    for portion in takewhile(lambda _: not self._leave.is_set(), self._portion.split(messages)):
                         await self._fold(portion, source, turn)
-                        if self._leave.is_set():
-                            break
                 self.lag = reader.pending
                 if behind and messages and not self.lag:
                     behind = False

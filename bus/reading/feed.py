@@ -24,7 +24,7 @@ class Feed:
 
     Attributes:
         arrived: Set while messages wait, and when something else has changed.
-        generation: Number of times that the first task has begun anew, or somewhere else. A server that came back with
+        generation: Number of times that the first task has begun again, or somewhere else. A server that came back with
             less gives the same sequences to other messages, so they can be compared within a generation only.
     """
 

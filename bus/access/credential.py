@@ -18,6 +18,7 @@ from schemas import role
 from schemas.subject import matches
 
 _BEGINS = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
+_ANSWERED = (role.INBOX, role.ACROSS)
 _SUBJECTS_REMEMBERED = 1 << 12
 _ANYBODY = stat.S_IROTH | stat.S_IWOTH
 _REMEDY = "name a file of `spazio credentials` with --nats-credentials or SPAZIO_NATS_CREDENTIALS"
@@ -63,6 +64,7 @@ class Credential:
         self.payload_bytes = largest if isinstance(largest, int) and largest > 0 else 0
         self._exact = frozenset(self.publish)
         self._patterns = [each for each in self.publish if "*" in each or each.endswith(">")]
+        self._answers = bool(own.get("resp"))  # earlier versions gave this to `process` instead of the inboxes
         self._apart = any(each.startswith(role.API_APART) for each in self.publish)
         self.may_publish.cache_clear()
 
@@ -100,7 +102,7 @@ class Credential:
     def _may_publish(self, subject: str) -> bool:
         """Tell whether the user may publish to a subject."""
         subject = self.subject(subject)
-        if not self.publish or subject in self._exact:
+        if not self.publish or subject in self._exact or (self._answers and subject.startswith(_ANSWERED)):
             return True
         return any(matches(each, subject) for each in self._patterns)
 

@@ -111,11 +111,6 @@ class Task(NamedTuple):
     feed: Feed | None = None
 
     @property
-    def of_partition(self) -> bool:
-        """Whether it makes estimates of a partition's blocks."""
-        return self.name.isdigit()
-
-    @property
     def consumer(self) -> str:
         """The name of its durable consumer."""
         return consumer_name(self.name)

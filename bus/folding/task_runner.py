@@ -88,7 +88,7 @@ class TaskRunner:
         self._checkpoints = f"checkpoints of {task.name}"
         self._source: Stream | None = None
         self._account = LEDGER.account("process", task.source)
-        patient, blocks = task.patient, task.of_partition or task.patient
+        patient, blocks = task.patient, task.source == self._names.telemetry
         self._thinning = Thinning(shared.shedding, task.name, health, self._account, patient=patient, blocks=blocks)
         self._rows = Publication(client, journal, self._names, timeout_seconds=self._timeout)
         self._doubt, self._portion = careful.Doubt(), Portion(patient=patient)

@@ -149,11 +149,13 @@ class SecondReader(LeasedReader):
     async def read(self, *, linger_seconds: float = 0, timeout_seconds: float | None = None) -> list[Received]:
         """Return messages as `LeasedReader.read`, or what the first task has read since.
 
-        Before it is fed by a generation, it reads once by itself: that sees that the server still has what was read.
+        Before a generation feeds it, it opens its consumer again: that sees that the server still has what was read.
         """
         generation = self._feed.generation
         if generation != self._generation or not self._feed.covers(self.position):
             self._fed = False
+            if generation != self._generation:
+                await self.close()
             messages = await super().read(linger_seconds=linger_seconds, timeout_seconds=timeout_seconds)
             self._generation = generation
             return messages

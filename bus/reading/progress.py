@@ -61,7 +61,7 @@ def delivery(reply: bytes) -> tuple[int, int, int, int]:
 def behind_seconds(messages: Sequence[Received], pending: int) -> float:
     """Return how far the first of some messages is behind the newest of its stream, in seconds.
 
-    The server's own times count, whatever the clock here says; those that are still to come are taken to be as close
+    The server's own times count, and not the clock here; those that are still to come are taken to be as close
     together as these.
     """
     span = max(0, messages[-1].stored_us - messages[0].stored_us) / 1e6

@@ -30,7 +30,6 @@ _COLUMNS = "COMPRESSION zstd, COMPRESSION_LEVEL 9, PARQUET_VERSION v2, ROW_GROUP
 # the one before. A row group has the texts of few nodes, which keep a dictionary.
 _MOVING = frozenset({"samples", "smoothed", merged.TABLE})
 _DELTAS = ", DICTIONARY_SIZE_LIMIT 256"
-_FAST = "COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE 122880"
 
 
 def merge(folder: Path, files: Sequence[tuple[Path, Name]], *, final: bool = True) -> Path | None:
@@ -65,7 +64,7 @@ def _merge(folder: Path, files: Sequence[tuple[Path, Name]], *, final: bool) -> 
                 relation = _stored(connection, rows.columns) if table == merged.TABLE else "files"
                 store(connection, relation, path, order, _DELTAS if table in _MOVING else "")
             else:
-                _copy(connection, f"SELECT * FROM files {order}", path, _FAST)  # noqa: S608 # no input
+                _copy(connection, f"SELECT * FROM files {order}", path, ordering.FAST)  # noqa: S608 # no input
     log.info("history.compacted", extra={"folder": str(folder), "files": len(files)})
     return path
 

@@ -1,7 +1,7 @@
 """Rows in the order of node and time, sorted a few nodes at a time.
 
 An hour of 300 nodes has more than twenty million rows of pods. To sort them all together takes more memory than a merge
-may have, and what is spilled has the size of the rows, which is thirty times that of their files. So the nodes are
+may have, and what is spilled has the size of the rows, more than twenty times that of their files. So the nodes are
 divided into ranges whose rows fit into memory. Each range is sorted into a file of its own, and a view reads one
 after another.
 """
@@ -15,10 +15,7 @@ import duckdb
 from sinks.history import layout
 
 _ROWS = 300_000  # of one range; one node may have more
-_FORM = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1"
-
-# First and last node, and a condition for rows without one.
-Range = tuple[str, str, str]
+FAST = "COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE 122880"  # of files that are read once more and removed
 
 
 @contextmanager
@@ -45,10 +42,12 @@ def ordered(connection: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation
         return
     parts = [layout.hidden(path.with_name(f"{number}-{path.name}")) for number in range(len(ranges))]
     try:
-        for part, (first, last, beside) in zip(parts, ranges, strict=True):
-            wanted = f"node BETWEEN {layout.quoted(first)} AND {layout.quoted(last)}{beside}"
+        for part, (first, last) in zip(parts, ranges, strict=True):
+            wanted = f"node BETWEEN {layout.quoted(first)} AND {layout.quoted(last)}"
+            if part is parts[-1]:
+                wanted += " OR node IS NULL"  # which a sort puts last
             query = f"SELECT * FROM unordered WHERE {wanted} ORDER BY node, at_us"  # noqa: S608 # nodes are quoted
-            connection.execute(f"COPY ({query}) TO {layout.quoted(str(part))} ({_FORM})")
+            connection.execute(f"COPY ({query}) TO {layout.quoted(str(part))} (FORMAT parquet, {FAST})")
         names = [layout.literal(part) for part in parts]
         connection.read_parquet(names, hive_partitioning=False).create_view("files")
         yield ""
@@ -57,15 +56,15 @@ def ordered(connection: duckdb.DuckDBPyConnection, rows: duckdb.DuckDBPyRelation
             part.unlink(missing_ok=True)
 
 
-def _ranges(connection: duckdb.DuckDBPyConnection) -> list[Range]:
-    """Divide the nodes of the view `unordered` into ranges, in order; the last one has the rows without a node, too."""
+def _ranges(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+    """Divide the nodes of the view `unordered` into ranges; return the first and the last node of each, in order."""
     query = "SELECT node, count(*) FROM unordered WHERE node IS NOT NULL GROUP BY node ORDER BY node"
-    ranges: list[Range] = []
+    ranges: list[tuple[str, str]] = []
     rows = 0
     for node, count in connection.execute(query).fetchall():
         if ranges and rows + count <= _ROWS:
-            ranges[-1], rows = (ranges[-1][0], node, ""), rows + count
+            ranges[-1], rows = (ranges[-1][0], node), rows + count
         else:
-            ranges.append((node, node, ""))
+            ranges.append((node, node))
             rows = count
-    return [*ranges[:-1], (*ranges[-1][:2], " OR node IS NULL")] if ranges else []
+    return ranges

@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]
 
 from bus.access.credential import Credential
 from schemas import role
-from spazio.credentials import authority, command
+from spazio.credentials import authority, claims, command
 from tests.support.server.secured import NAMES
 
 
@@ -102,3 +102,13 @@ def test_a_credential_is_signed_again_with_its_key_when_its_role_may_do_other_th
     assert old[-2] == new[-2], "the key stays, so that what is revoked stays revoked"
     assert Credential(file).may_publish("$JS.API.STREAM.INFO.SPAZIO_ESTIMATES")
     assert not Credential(file).may_publish("old")
+
+
+def test_a_credential_of_an_earlier_version_may_still_answer(tmp_path: Path) -> None:
+    issuer, own = claims.new_key(claims.ACCOUNT), claims.new_key(claims.USER)
+    body = {"type": "user", "pub": {"allow": ["a"]}, "resp": {"max": 1, "ttl": 10**10}}
+    file = tmp_path / "process.creds"
+    file.touch(0o600)
+    file.write_text(claims.credential(claims.sign(issuer, own.public, "process", body, 0), own.seed))
+    allowed = [Credential(file).may_publish(subject) for subject in ("a", "_INBOX_admin.1", "_R_.1", "b")]
+    assert allowed == [True, True, True, False]

@@ -133,3 +133,28 @@ async def test_a_rest_ends_when_others_have_caught_up_or_after_a_while(monkeypat
     process.run(1, 60.0)
     monkeypatch.setattr(shedding, "_RESTED_SECONDS", 0.01)
     await patient.rest()
+
+
+async def test_one_task_of_availability_reads_and_folds_at_a_time_while_blocks_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process, messages = Process(), read(BLOCK.format(1))
+
+    def task(name: str) -> Thinning:
+        account = Ledger().account("process", "S")
+        return Thinning(process.shedding, name, process.health, account, patient=False, blocks=True)
+
+    async with task("0").turn(messages), task("1").turn(messages):
+        assert not process.shedding.turn.locked()
+    process.run(20, 10.0)
+    async with task("0").turn(messages) as first:
+        async with task("1").turn([]):  # has nothing to fold
+            pass
+        waiting = asyncio.create_task(process.shedding.turn.acquire())
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        await first.aclose()
+        await waiting
+    monkeypatch.setattr(shedding, "_TURN_SECONDS", 0.01)
+    async with task("1").turn(messages):  # the other one does not get on
+        assert process.shedding.turn.locked()

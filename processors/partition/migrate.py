@@ -70,8 +70,18 @@ def _from_4(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     return header | {"format": 5}, arrays | fresh
 
 
+def _from_5(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """Since when classes have had brief pods alone is seen again within seconds."""
+    return header | {"format": 6}, arrays | {"classes.brief": np.zeros(arrays["classes.label"].shape)}
+
+
 _GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")
-STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {2: _from_2, 3: _from_3, 4: _from_4}
+STEPS: Mapping[int, Callable[[Header, Arrays], tuple[Header, Arrays]]] = {
+    2: _from_2,
+    3: _from_3,
+    4: _from_4,
+    5: _from_5,
+}
 
 
 def forward(header: Header, arrays: Arrays, wanted: int) -> tuple[Header, Arrays]:

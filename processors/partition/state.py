@@ -19,7 +19,7 @@ from processors.workload.workloads import Workloads
 from schemas.messages.estimate import Model
 from schemas.settings import Settings
 
-FORMAT = 5
+FORMAT = 6
 
 
 class Rows(NamedTuple):

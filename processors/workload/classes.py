@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level
-from processors.workload import mix
+from processors.workload import brief, mix
 from processors.workload.capacity import disk
 from processors.workload.usage import CPU, MEMORY, Usage, over_slots, quotient, settled
 
@@ -63,6 +63,7 @@ class State(NamedTuple):
         kind: (nodes, slots) how soaking, 0..1.
         most: (nodes, slots) bytes of the mean pod at its largest, faded.
         held: (nodes, slots) seconds that its memory is known for, faded.
+        brief: (nodes, slots) seconds for which it has had only pods that had not run for a whole second.
         rest: (nodes, resources) share of what pods may have that is taken by what is in no pod.
         drift: (nodes, resources) share by which serving classes take more now than their costs say.
         pending: (nodes,) bytes that running pods do not hold yet, but others of their class do.
@@ -79,6 +80,7 @@ class State(NamedTuple):
     kind: Array
     most: Array
     held: Array
+    brief: Array
     rest: level.State
     drift: level.State
     pending: Array
@@ -99,6 +101,7 @@ def init(nodes: int, slots: int, resources: int = 2) -> State:
         kind=np.zeros(flat),
         most=np.zeros(flat),
         held=np.zeros(flat),
+        brief=np.zeros(flat),
         rest=level.init(nodes, resources),
         drift=level.init(nodes, resources),
         pending=np.zeros(nodes),
@@ -113,7 +116,7 @@ def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
     """Give a slot to another class, in place; what was known of the one before is lost."""
     state.label[node, slot] = label
     state.pods[node, slot] = state.present_us[node, slot] = 0
-    state.most[node, slot] = state.held[node, slot] = 0.0
+    state.most[node, slot] = state.held[node, slot] = state.brief[node, slot] = 0.0
     state.kind[node, slot] = kind
     state.demand.mean[node, slot] = np.nan
     disk.clear(state.disk, node, slot)
@@ -146,29 +149,20 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         memory: Seconds that evidence counts; they pass for a class without pods, too.
     """
     evident = state.demand.age > _EVIDENT_SECONDS
-    lost, begun = _lost(state, usage), _begun(state, usage)
+    begun, for_seconds = _begun(state, usage), brief.seconds(state.brief, usage)
+    ended = brief.lost(state.pods, state.demand.mean, for_seconds, usage)
+    fragments = brief.demand(for_seconds, ended, state.rest, usage, full)
     usage = settled(state.demand, usage, evident)
     elapsed = np.where(state.at_us > 0, np.maximum(usage.at_us - state.at_us, 0) / 1e6, 0.0)
     fade = np.exp(-elapsed / memory)[:, None]
-    kind = _kind(state, usage, full)
-    soaking = kind > SOAKING
-    # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
-    limited = soaking & evident & ~_near(state.demand.mean)
-    held = usage.held > _MOSTLY * usage.counted[..., CPU]
-    # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
-    waits = (soaking & ~limited & ~held) | (full[:, None] & ~evident)
-    wanted = usage.used[..., CPU] + np.where(waits, usage.waiting, 0.0)
-    counted = usage.counted
-    # Pods that took less than their quota, and wait, are kept from it by others.
-    less = usage.used[..., CPU] < np.nan_to_num(state.demand.mean) * counted[..., CPU]
-    kept = limited & ~held & less & (usage.waiting > _KEPT_FROM * usage.used[..., CPU])
-    frozen = (full[:, None] & evident & ~soaking) | kept
+    kind = _kind(state, usage, full, fragments)
+    demand, frozen = _demand(state, usage, full, kind)
     # Where ages are not reported, what came since the block before may have run for a part of it only.
     fresh = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
-    counted[..., CPU] = np.where(fresh, 0.0, counted[..., CPU])
-    demand = np.divide(wanted, counted[..., CPU], out=np.full_like(wanted, np.nan), where=counted[..., CPU] > 0)
-    here = counted[..., MEMORY] > 0
-    mean = quotient(usage.used[..., MEMORY], counted[..., MEMORY])
+    usage.counted[..., CPU] = np.where(fresh, 0.0, usage.counted[..., CPU])
+    demand = np.where(np.isnan(demand), fragments, np.where(fresh, np.nan, demand))
+    here = usage.counted[..., MEMORY] > 0
+    mean = quotient(usage.used[..., MEMORY], usage.counted[..., MEMORY])
     seconds = np.where(begun, 0.0, state.demand.seconds * fade)
     faded = state.demand._replace(seconds=seconds, age=state.demand.age * fade)
     starts = mix.update(mix.faded(state.starts, elapsed), state.label, usage.pods - state.pods, state.at_us == 0)
@@ -181,16 +175,42 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         kind=kind,
         most=np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most),
         held=state.held * fade + np.where(here, usage.span[:, None], 0.0),
-        measured=state.measured | np.any(counted > 0, axis=1),
+        brief=for_seconds,
+        measured=state.measured | np.stack((np.any(~np.isnan(demand), axis=1), np.any(here, axis=1)), axis=1),
         at_us=usage.at_us,
     )
-    return _surroundings(after, usage, full, hold, lost)
+    return _surroundings(after, usage, full, hold, ended)
 
 
-def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
-    """Return how soaking each class is (nodes, slots) after a block."""
+def _demand(state: State, usage: Usage, full: NDArray[np.bool_], kind: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Return the cores (nodes, slots) that the mean counted pod demands, NaN: none is counted; and where to ignore it.
+
+    Args:
+        state: Evidence so far.
+        usage: The block.
+        full: (nodes,) True: no CPU is idle.
+        kind: (nodes, slots) how soaking each class is.
+    """
+    evident = state.demand.age > _EVIDENT_SECONDS
+    soaking, counted, used = kind > SOAKING, usage.counted[..., CPU], usage.used[..., CPU]
+    # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
+    limited = soaking & evident & ~_near(state.demand.mean)
+    held = usage.held > _MOSTLY * counted
+    # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
+    waits = (soaking & ~limited & ~held) | (full[:, None] & ~evident)
+    wanted = used + np.where(waits, usage.waiting, 0.0)
+    # Pods that took less than their quota, and wait, are kept from it by others.
+    less = used < np.nan_to_num(state.demand.mean) * counted
+    kept = limited & ~held & less & (usage.waiting > _KEPT_FROM * used)
+    demand = np.divide(wanted, counted, out=np.full_like(wanted, np.nan), where=counted > 0)
+    return demand, (full[:, None] & evident & ~soaking) | kept
+
+
+def _kind(state: State, usage: Usage, full: NDArray[np.bool_], fragments: Array) -> Array:
+    """Return how soaking each class is (nodes, slots) after a block, whose `brief` pods demand so much."""
     counted = usage.counted[..., CPU]
-    threads = quotient(usage.used[..., CPU] + usage.waiting, counted)
+    rough = ~np.isnan(fragments)
+    threads = np.where(rough, fragments, quotient(usage.used[..., CPU] + usage.waiting, counted))
     evident = full[:, None] & (state.demand.age > _EVIDENT_SECONDS)
     threads = np.where(evident & (state.kind > SOAKING), state.demand.mean, threads)
     # What threads wait for on a full machine is less exact.
@@ -201,13 +221,15 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     # One pod that wants more than all CPUs is not a service that the machine could run.
     beyond = threads > _BEYOND * usage.cores[:, None]
     whole = np.where(full[:, None], ((nearest >= 1) & roughly) | beyond, near)
+    # What ends within a second and takes a core is a job, whatever its start and its end add to that.
+    whole = np.where(rough, threads >= 1 - _WHOLE, whole)
     mostly = _MOSTLY * counted
     shows = whole | (usage.held > mostly) | (usage.busy > mostly)
     # A serving class looks like a soaking one while the machine cannot keep up with it.
     decided = evident & (state.kind <= SOAKING)
     # Pods that others keep from what their quota allows look like anything.
     decided |= evident & (state.kind > SOAKING) & ~_near(state.demand.mean) & (usage.held <= mostly)
-    judged = (counted > 0) & ~decided & (usage.span[:, None] <= _DISTURBED_SECONDS)
+    judged = ((counted > 0) | rough) & ~decided & (usage.span[:, None] <= _DISTURBED_SECONDS)
     gain = np.where(judged, -np.expm1(-usage.span[:, None] / _KIND_SECONDS), 0.0)
     return np.where(np.isnan(usage.declared), state.kind + gain * (shows - state.kind), usage.declared)
 
@@ -230,24 +252,18 @@ def _begun(state: State, usage: Usage) -> NDArray[np.bool_]:
     return (state.demand.age <= _BEGUN_SECONDS) & (usage.counted[..., CPU] > usage.starting[..., 0])
 
 
-def _lost(state: State, usage: Usage) -> Array:
-    """Return the most (nodes, resources) that pods which have ended since the block before took of the time it covers.
+def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_], ended: Array) -> State:
+    """Follow what no class explains: what is in no pod, and by how much classes take more than their costs.
 
-    A control group takes its account with it when it goes, so what they used counts as used in no pod.
+    A control group takes its account with it when it goes, so what pods that `ended` used counts as used in no pod.
     """
-    new = np.maximum(usage.counted[..., MEMORY] - usage.counted[..., CPU], 0.0)  # they ran for a part of it
-    ended = np.maximum(state.pods + new - usage.pods, 0.0)
-    cores = over_slots((ended * np.nan_to_num(state.demand.mean))[..., None])
-    return np.concatenate((cores, np.zeros_like(cores)), axis=1)
-
-
-def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np.bool_], lost: Array) -> State:
-    """Follow what no class explains: what is in no pod, and by how much classes take more than their costs."""
+    cores = over_slots(ended[..., None])
+    lost = np.concatenate((cores, np.zeros_like(cores)), axis=1)
     rest = usage.rest / usage.amount
-    least = rest - lost / usage.amount
-    # Between the two bounds of what was in no pod, a block says nothing new.
+    least = np.maximum(rest - lost / usage.amount, 0.0)
+    # Between the two bounds of what was in no pod, a block says nothing new; the first one only what is certain.
     informative = np.where((lost > 0) & (least <= state.rest.mean) & (state.rest.mean <= rest), np.nan, rest)
-    rest = np.where((lost > 0) & (state.rest.mean < least), least, informative)
+    rest = np.where((lost > 0) & ~(state.rest.mean >= least), least, informative)
     costs = np.where(state.label[..., None] >= 0, slope(state) * usage.counted, 0.0)
     serving = np.where((state.kind <= SOAKING)[..., None], usage.used - costs, 0.0)
     drift = over_slots(serving)

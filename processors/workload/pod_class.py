@@ -34,6 +34,7 @@ class Sum(NamedTuple):
         busy: How many of them never slept: what they use and wait for is one core, as of a thread that always runs.
         starting, young: Of these, number, cores and waiting of those that have just started, and of those that have not
             run for long.
+        brief: The same of running pods that have not run for a whole second, of which no cpu counts.
         blocked: Of the counted ones that have not just started, those of which it is known whether a thread waited for
             I/O: by how many one did, in the mean, and how many they are.
         declared: How many of the running pods declare that they are serving, and that they are batch.
@@ -47,6 +48,7 @@ class Sum(NamedTuple):
     busy: int = 0
     starting: tuple[int, float, float] = (0, 0.0, 0.0)
     young: tuple[int, float, float] = (0, 0.0, 0.0)
+    brief: tuple[int, float, float] = (0, 0.0, 0.0)
     blocked: tuple[float, int] = (0.0, 0)
     declared: tuple[int, int] = (0, 0)
 
@@ -146,6 +148,7 @@ class _Sums:
 
     __slots__ = (
         "batch",
+        "brief",
         "busy",
         "bytes",
         "cores",
@@ -165,7 +168,7 @@ class _Sums:
         self.running = self.counted = self.memories = self.held = self.busy = self.serving = self.batch = 0
         self.watched, self.waiting = 0, 0.0
         self.cores = self.bytes = self.stalled = 0.0
-        self.starting = self.young = (0, 0.0, 0.0)
+        self.starting = self.young = self.brief = (0, 0.0, 0.0)
 
     def add(
         self,
@@ -185,7 +188,10 @@ class _Sums:
         if kind is not None:
             self.serving += kind == "serving"
             self.batch += kind == "batch"
-        if cores is None or age < _WHOLE_SECONDS:
+        if cores is None:
+            return
+        if age < _WHOLE_SECONDS:
+            self.brief = _more(self.brief, (1, cores, stalled))
             return
         self.counted += 1
         self.cores += cores
@@ -212,6 +218,7 @@ class _Sums:
             self.busy,
             self.starting,
             self.young,
+            self.brief,
             (self.waiting, self.watched),
             (self.serving, self.batch),
         )

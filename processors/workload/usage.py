@@ -26,6 +26,7 @@ class Usage(NamedTuple):
         busy: (nodes, slots) how many of them never slept, by what they use and their own waiting.
         starting, young: (nodes, slots, 3) number, cores and waiting cores of those of them that have just started, and
             of those that have not run for long.
+        brief: (nodes, slots, 3) the same of pods that have not run for a whole second, and are not counted.
         blocked: (nodes, slots) by how many of them, in the mean of the block, a thread waited for I/O.
         watched: (nodes, slots) those of them of which that is known, and which have not just started.
         declared: (nodes, slots) what pods declare, 1: soaking, 0: serving; NaN: nothing.
@@ -45,6 +46,7 @@ class Usage(NamedTuple):
     busy: Array
     starting: Array
     young: Array
+    brief: Array
     blocked: Array
     watched: Array
     declared: Array
@@ -70,6 +72,7 @@ def empty(
         busy=np.zeros(flat),
         starting=np.zeros((*flat, 3)),
         young=np.zeros((*flat, 3)),
+        brief=np.zeros((*flat, 3)),
         blocked=np.zeros(flat),
         watched=np.zeros(flat),
         declared=np.full(flat, np.nan),

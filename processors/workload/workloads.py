@@ -101,12 +101,13 @@ class Workloads:
                 block.busy[index, slot] = item.busy if tally.pressure else 0
                 block.starting[index, slot] = item.starting
                 block.young[index, slot] = item.young
+                block.brief[index, slot] = item.brief
                 block.blocked[index, slot], block.watched[index, slot] = item.blocked
                 block.declared[index, slot] = np.nan if item.soaking is None else item.soaking
         # A host whose own processes wait, and no pod does, owes its pods nothing.
         least = np.array([tally.pressure for tally in tallies]) * nodes.waiting / nodes.cores
         whole = np.maximum(np.array([tally.stalled for tally in tallies]), least)
-        for stalled in (block.waiting, block.starting[..., 2], block.young[..., 2]):
+        for stalled in (block.waiting, block.starting[..., 2], block.young[..., 2], block.brief[..., 2]):
             # First the share, which is at most 1: what a hair's breadth of waiting is divided by may be as thin.
             share = np.divide(stalled, whole[:, None], out=np.zeros(shape), where=whole[:, None] > 0)
             stalled[:] = share * nodes.waiting[:, None]

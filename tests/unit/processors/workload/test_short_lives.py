@@ -9,7 +9,7 @@ from processors.partition.partition import Partition
 from processors.workload import classes, cost
 from schemas import codec
 from schemas.messages.estimate import ClassSum, Model
-from tests.support.processors.mix import configured, pod, rows_of, sampled
+from tests.support.processors.mix import configured, pod, rows_of, sampled, share_of
 from tests.support.processors.telemetry import NAMES, stored, usage
 
 
@@ -71,3 +71,41 @@ def test_the_cluster_says_of_which_kind_a_class_is_and_what_pods_declare_comes_b
     assert reported(soaking=8) == "soaking"
     assert reported(soaking=1) == "serving"
     assert reported(soaking=8, kinds=["serving"]) == "serving"
+
+
+@pytest.mark.parametrize(("cores", "kind", "share"), [(1.0, "soaking", 1 / 32), (0.4, "serving", share_of(0.4))])
+@pytest.mark.parametrize("unsteady", [0.0, 0.1])
+def test_pods_that_live_for_a_second_each_are_known_by_what_ends_with_them(
+    cores: float, kind: str, share: float, unsteady: float
+) -> None:
+    noise = np.random.default_rng(1).normal(0, unsteady, 60)
+    partition = Partition(configured(), 0)
+    messages = [stored(sampled("n", second, 1.0, 1e9, 0)) for second in range(10)]
+    messages.append(stored(usage("n", 10, [], system_cpu_cores=1.0)))
+    for second in range(11, 45):
+        lived = second * 0.37 % 1  # the part of the second since the newest pod's start
+        rest = max(0.0, 1.0 + cores * (1 - lived) + 0.4 * noise[second])
+        only = pod(f"p{second}", "a", cores * lived, 1e8)
+        messages.append(stored(usage("n", second, [only], ages=[0], system_cpu_cores=rest)))
+        messages.append(stored(sampled("n", second, 1.0 + cores, 1e9, 1)))
+    last = rows_of(partition.fold(messages)[0])[-1]
+    assert last.classes is not None
+    estimated = last.classes["a"]
+    assert estimated.kind == kind
+    assert estimated.cpu == pytest.approx(share, rel=0.2)
+    assert last.available == pytest.approx(estimated.available)
+    assert last.lower > 0
+
+
+def test_a_pod_that_has_only_begun_is_not_taken_for_one_that_ends_soon() -> None:
+    partition = Partition(configured(), 0)
+    messages = [stored(sampled("n", second, 1.0, 1e9, 0)) for second in range(10)]
+    messages.append(stored(usage("n", 10, [], system_cpu_cores=1.0)))
+    for age in range(6):
+        only = pod("p", "a", 0.3 if age == 0 else 1.0, 1e8)
+        messages.append(stored(usage("n", 11 + age, [only], ages=[age], system_cpu_cores=1.0)))
+        messages.append(stored(sampled("n", 11 + age, 2.0, 1e9, 1)))
+    classes_of = rows_of(partition.fold(messages)[0])[-1].classes
+    assert classes_of is not None
+    assert classes_of["a"].kind == "soaking"
+    assert classes_of["a"].cpu > 0.6 / 32

@@ -71,8 +71,9 @@ def _from_4(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
 
 
 def _from_5(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
-    """Since when classes have had brief pods alone is seen again within seconds."""
-    return header | {"format": 6}, arrays | {"classes.brief": np.zeros(arrays["classes.label"].shape)}
+    """Which classes have quotas, or brief pods alone, is seen again within seconds."""
+    shape = arrays["classes.label"].shape
+    return header | {"format": 6}, arrays | {"classes.brief": np.zeros(shape), "classes.quota": np.zeros(shape)}
 
 
 _GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")

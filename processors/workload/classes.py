@@ -61,6 +61,7 @@ class State(NamedTuple):
         present_us: (nodes, slots) when it last had pods.
         demand: (nodes, slots) cores that the mean pod demands.
         kind: (nodes, slots) how soaking, 0..1.
+        quota: (nodes, slots) how much its pods' CPU quotas bound what they use, 0..1.
         most: (nodes, slots) bytes of the mean pod at its largest, faded.
         held: (nodes, slots) seconds that its memory is known for, faded.
         brief: (nodes, slots) seconds for which it has had only pods that had not run for a whole second.
@@ -78,6 +79,7 @@ class State(NamedTuple):
     present_us: NDArray[np.int64]
     demand: level.State
     kind: Array
+    quota: Array
     most: Array
     held: Array
     brief: Array
@@ -99,6 +101,7 @@ def init(nodes: int, slots: int, resources: int = 2) -> State:
         present_us=np.zeros(flat, dtype=np.int64),
         demand=level.init(nodes, slots),
         kind=np.zeros(flat),
+        quota=np.zeros(flat),
         most=np.zeros(flat),
         held=np.zeros(flat),
         brief=np.zeros(flat),
@@ -116,7 +119,7 @@ def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
     """Give a slot to another class, in place; what was known of the one before is lost."""
     state.label[node, slot] = label
     state.pods[node, slot] = state.present_us[node, slot] = 0
-    state.most[node, slot] = state.held[node, slot] = state.brief[node, slot] = 0.0
+    state.quota[node, slot] = state.most[node, slot] = state.held[node, slot] = state.brief[node, slot] = 0.0
     state.kind[node, slot] = kind
     state.demand.mean[node, slot] = np.nan
     disk.clear(state.disk, node, slot)
@@ -156,6 +159,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
     elapsed = np.where(state.at_us > 0, np.maximum(usage.at_us - state.at_us, 0) / 1e6, 0.0)
     fade = np.exp(-elapsed / memory)[:, None]
     kind = _kind(state, usage, full, fragments)
+    state = state._replace(quota=_quota(state, usage, full))
     demand, frozen = _demand(state, usage, full, kind)
     # Where ages are not reported, what came since the block before may have run for a part of it only.
     fresh = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
@@ -194,7 +198,7 @@ def _demand(state: State, usage: Usage, full: NDArray[np.bool_], kind: Array) ->
     evident = state.demand.age > _EVIDENT_SECONDS
     soaking, counted, used = kind > SOAKING, usage.counted[..., CPU], usage.used[..., CPU]
     # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
-    limited = soaking & evident & ~_near(state.demand.mean)
+    limited = soaking & evident & _limited(state)
     held = usage.held > _MOSTLY * counted
     # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
     waits = (soaking & ~limited & ~held) | (full[:, None] & ~evident)
@@ -228,10 +232,26 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_], fragments: Array)
     # A serving class looks like a soaking one while the machine cannot keep up with it.
     decided = evident & (state.kind <= SOAKING)
     # Pods that others keep from what their quota allows look like anything.
-    decided |= evident & (state.kind > SOAKING) & ~_near(state.demand.mean) & (usage.held <= mostly)
+    decided |= evident & (state.kind > SOAKING) & _limited(state) & (usage.held <= mostly)
     judged = ((counted > 0) | rough) & ~decided & (usage.span[:, None] <= _DISTURBED_SECONDS)
     gain = np.where(judged, -np.expm1(-usage.span[:, None] / _KIND_SECONDS), 0.0)
     return np.where(np.isnan(usage.declared), state.kind + gain * (shows - state.kind), usage.declared)
+
+
+def _quota(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
+    """Return how much quotas bound what pods use (nodes, slots) after a block.
+
+    On a full machine others keep pods from what their quota allows, so that it does not show.
+    """
+    counted, held = usage.counted[..., CPU], usage.held > _MOSTLY * usage.counted[..., CPU]
+    shows = (counted > 0) & (held | ~full[:, None])
+    gain = np.where(shows, -np.expm1(-usage.span[:, None] / _KIND_SECONDS), 0.0)
+    return state.quota + gain * (held - state.quota)
+
+
+def _limited(state: State) -> NDArray[np.bool_]:
+    """Return where a soaking class demands what its quota leaves it: it is known to have one, or it is no thread."""
+    return (state.quota > SOAKING) | ~_near(state.demand.mean)
 
 
 def _near(threads: Array) -> NDArray[np.bool_]:

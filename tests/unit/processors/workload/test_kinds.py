@@ -81,16 +81,18 @@ def test_pods_with_a_quota_want_what_it_allows_and_not_what_they_wait_for_within
     assert limited.classes["a"].cpu == pytest.approx(0.3 / (2 * CPUS), rel=0.05)
 
 
-def test_a_quota_is_remembered_where_others_keep_pods_from_it() -> None:
+@pytest.mark.parametrize(("quota", "few", "many"), [(0.3, 8, 16), (1.0, 2, 4)])
+def test_a_quota_is_remembered_where_others_keep_pods_from_it(quota: float, few: int, many: int) -> None:
     def pods(second: int) -> list[dict[str, Any]]:
         if second < 40:
-            return alike(8, cpu_cores=0.3, cpu_pressure=0.9, throttled=0.6)(second)
-        return alike(16, cpu_cores=3.8 / 16, cpu_pressure=0.75, throttled=0.0)(second)
+            return alike(few, cpu_cores=quota, cpu_pressure=0.9, throttled=0.6)(second)
+        return alike(many, cpu_cores=3.8 / many, cpu_pressure=0.75, throttled=0.0)(second)
 
     rows = reports(pods, seconds=80)
     assert rows[-1].classes is not None
-    assert rows[-1].classes["a"].cpu == pytest.approx(0.3 / (2 * CPUS), rel=0.05)
-    assert rows[-1].available > 3  # sixteen want 4.8 cores, slowed down 1.2 times
+    assert rows[-1].classes["a"].cpu == pytest.approx(quota / (2 * CPUS), rel=0.05)
+    wanted = many * quota + REST
+    assert rows[-1].available == pytest.approx((2 * CPUS - wanted) / quota, abs=1)
 
 
 def test_a_pod_of_more_threads_than_cores_slows_down_others_as_much_as_all_cores_do() -> None:

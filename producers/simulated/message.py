@@ -21,6 +21,7 @@ _SECOND_US = 1_000_000
 _STARTS_SECONDS = 0.05  # from created to started
 _DELETED_SECONDS = 0.1  # from exited to deleted
 _MAX_PODS = 110
+_PODS = b'%b%b"cpu_cores":[%b],"memory_bytes":[%b],"cpu_pressure":[%b],%b"ages":[%b]}'
 
 
 class Timed(NamedTuple):
@@ -61,12 +62,12 @@ class _Listed(NamedTuple):
     Attributes:
         pods: Workloads and serials of the pods, as bytes.
         names: The text of the lists that name them, and of their containers.
-        zeros: A list of as many zeros.
+        zeros: The text of the lists that are zero for all of them.
     """
 
     pods: bytes
-    names: str
-    zeros: str
+    names: bytes
+    zeros: bytes
 
 
 class Writer:
@@ -154,21 +155,16 @@ class Writer:
         nodes = len(self._fleet.name)
         bounds = np.searchsorted(second.node, np.arange(nodes + 1)).tolist()
         pods = np.stack((second.workload, second.serial), axis=1)
-        cores = np.round(second.cores, 4).tolist()
-        memory = second.memory.tolist()
-        waiting, ages = np.round(second.waiting, 4).tolist(), second.age.tolist()
+        cores, waiting = text.cores(second.cores), text.cores(second.waiting)
+        memory, ages = text.sizes(second.memory), text.counts(second.age)
         system = zip(np.round(second.system_cores, 4).tolist(), second.system_memory.tolist(), strict=True)
         columns = (self._due(second.number + 1), self._seqs(second.number + 1), self._heads, system)
         for node, (due_us, seq, head, (system_cores, system_memory)) in enumerate(zip(*columns, strict=True)):
             of = slice(bounds[node], bounds[node + 1])
             listed = self._list(node, pods[of])
-            body = (
-                f'"span_us":1000000,"system_cpu_cores":{system_cores},"system_memory_bytes":{system_memory},'
-                f'{listed.names}"cpu_cores":{cores[of]},"memory_bytes":{memory[of]},"cpu_pressure":{waiting[of]},'
-                f'"memory_pressure":{listed.zeros},"io_pressure":{listed.zeros},"throttled":{listed.zeros},'
-                f'"ages":{ages[of]}}}'
-            )
-            yield Timed(due_us, "pods", node, seq, head, body.encode())
+            beside = f'"span_us":1000000,"system_cpu_cores":{system_cores},"system_memory_bytes":{system_memory},'
+            columns_of = (beside.encode(), listed.names, cores[of], memory[of], waiting[of], listed.zeros, ages[of])
+            yield Timed(due_us, "pods", node, seq, head, _PODS % columns_of)
 
     def _list(self, node: int, pods: NDArray[np.int64]) -> _Listed:
         """Return the texts of a node's pods, (pods, workload and serial)."""
@@ -183,7 +179,9 @@ class Writer:
             f'"names":{_texts([name for _, name in named])},"workloads":{_texts(classes)},'
             f'"containers":{[1] * len(pods)},'
         )
-        listed = self._lists[node] = _Listed(key, names, str([0.0] * len(pods)))
+        zero = [0.0] * len(pods)
+        zeros = f'"memory_pressure":{zero},"io_pressure":{zero},"throttled":{zero},'
+        listed = self._lists[node] = _Listed(key, names.encode(), zeros.encode())
         return listed
 
     def _events(self, number: int, change: Change) -> Iterator[Timed]:

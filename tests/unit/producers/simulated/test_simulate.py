@@ -2,9 +2,11 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from processors import decode
 from producers.simulated import sample, text
@@ -168,3 +170,24 @@ def test_numbers_become_the_text_that_they_would_become_one_by_one() -> None:
     rows = np.array(json.loads(f"[{made.decode()}]")).reshape(samples.shape[1:])
     assert rows[:, COLUMN["cpu_util"]].tolist() == [0.0, 1.0, 0.1234, 1.0]
     assert rows[:, COLUMN["net_bytes"]].tolist() == [0.0, 7.0, 1234567.89, 9e8]
+
+
+@pytest.mark.parametrize(
+    ("write", "values", "expected"),
+    [
+        (text.cores, [0.0, 1e-4, 0.00004, 0.99996, 3.14159, 99.9999], [0.0, 1e-4, 0.0, 1.0, 3.1416, 99.9999]),
+        (
+            text.sizes,
+            [0.0, 7.4, 9999.6, 1e4, 10_007, 99_999_999, 1e8, 5e10 + 3],
+            [0, 7, 10_000, 10_000, 10_007, 99_999_999, 10**8, 5 * 10**10 + 3],
+        ),
+        (lambda values: text.counts(values.astype(np.int64)), [0, 9, 10, 600, 999], [0, 9, 10, 600, 999]),
+    ],
+)
+def test_numbers_of_pods_become_lists_of_json(
+    write: Callable[[NDArray[np.float64]], text.Column], values: list[float], expected: list[float]
+) -> None:
+    column = write(np.array(values))
+    assert json.loads(b"[%b]" % column[0 : len(values)]) == expected
+    assert json.loads(b"[%b]" % column[1:3]) == expected[1:3]
+    assert column[2:2] == b""

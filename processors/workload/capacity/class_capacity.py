@@ -15,7 +15,8 @@ which classes they are of. With z the 90 % quantile,
 
     lower = min over resources of (free - z sqrt V) / (W (1 + z sqrt(v/W^2 + b^2/x)))
 
-which charges both kinds of doubt in full, and rounds down to whole pods, since part of a pod cannot be placed.
+which charges both kinds of doubt in full, and rounds down to whole pods, since part of a pod cannot be placed. What was
+started last says what comes next only as far as it goes on, so that bound also holds for the mix of what runs here.
 """
 
 from typing import NamedTuple
@@ -27,9 +28,10 @@ from processors.estimation import availability, level, limit, slowdown
 from processors.estimation.availability import DISK
 from processors.estimation.availability import Room as Total
 from processors.workload import classes
-from processors.workload.capacity import disk
+from processors.workload.capacity import disk, expected
 from processors.workload.capacity.disk import Law
-from processors.workload.capacity.fit import Fits, blend, fit
+from processors.workload.capacity.expected import Costs, Left
+from processors.workload.capacity.fit import Fits
 from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
@@ -96,19 +98,22 @@ def update(
     slots = cost.value.shape[1]
     used, spread = _used(state, costs.value[:, :slots], costs.doubt[:, :slots], nodes)
     free = availability.free(used, settings.estimate)
-    left, whole = np.maximum(nodes.most - nodes.pods, 0.0), settings.policy.whole
-    of_class = fit(free, spread, costs.value, costs.doubt, costs.apart, left, whole=whole)
-    mixed = _mixed(costs, likely, nodes)
-    of_mix = fit(free, spread, mixed.value, mixed.doubt, mixed.apart, left, whole=whole)
-    if (at_disks := disk.law(state.disk, state.pods, nodes.soaked / nodes.cores, costs.label.shape[1])) is not None:
-        of_class = disk.limited(of_class, at_disks, left, whole=whole)
-        at_disks = disk.mixed(at_disks, mixed.weights)
-        of_mix = disk.limited(of_mix, at_disks, left, whole=whole)
+    columns = costs.label.shape[1]
+    left = Left(
+        free,
+        spread,
+        np.maximum(nodes.most - nodes.pods, 0.0),
+        disk.law(state.disk, state.pods, nodes.soaked / nodes.cores, columns),
+        settings.policy.whole,
+    )
+    pods = _padded(state.pods, columns)
+    of_class = expected.fits(left, costs, left.disks)
+    mixed, of_mix, law = expected.of_mix(left, costs, likely, pods, nodes.reference / nodes.amount)
     assumed, priors = _assumed(state, cost, cluster)
     classed = np.any(costs.label >= 0, axis=1)
     return Room(
         label=costs.label,
-        pods=np.concatenate((state.pods, np.zeros((len(free), len(cluster.label)))), axis=1),
+        pods=pods,
         cost=costs.value,
         available=of_class.available,
         lower=of_class.lower,
@@ -117,7 +122,7 @@ def update(
         soaking=costs.soaking,
         used=used,
         weights=mixed.weights,
-        total=_total(of_mix, free, mixed.value[:, 0], at_disks, nodes.pods),
+        total=_total(of_mix, free, mixed.value[:, 0], law, nodes.pods),
         prior=np.where(mixed.reference, 1.0, over_slots(mixed.weights * priors)),
         # Where no class is known the node's own regression counts, whichever nodes it is folded with.
         estimated=classed & ((nodes.pods == 0) | state.measured.all(axis=1)),
@@ -125,25 +130,12 @@ def update(
     )
 
 
-class _Costs(NamedTuple):
-    """What one pod of each class takes: a node's slots first, then the cluster's classes.
-
-    Attributes:
-        label: (nodes, classes) EMPTY: no class in this column.
-        value: (nodes, classes, resources) share of what pods may have that one pod takes.
-        doubt: (nodes, classes, resources) variance of that.
-        apart: (nodes, classes, resources) variance of one pod's cost around it.
-        soaking: (nodes, classes) True: threads of the class are always runnable.
-    """
-
-    label: NDArray[np.int64]
-    value: Array
-    doubt: Array
-    apart: Array
-    soaking: NDArray[np.bool_]
+def _padded(of_slots: Array, classes: int) -> Array:
+    """Return values of slots (nodes, classes), zero for classes that run elsewhere."""
+    return np.concatenate((of_slots, np.zeros((len(of_slots), classes - of_slots.shape[1]))), axis=1)
 
 
-def _costs(state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, prior_deviation: float) -> _Costs:
+def _costs(state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, prior_deviation: float) -> Costs:
     scale = nodes.amount[:, None, :]
     bent = _bent(cost.soaking, cost.value[..., CPU], nodes)
     value, doubt = _bounded(cost.value, cost.soaking, nodes) / scale * bent, cost.variance / scale**2 * bent**2
@@ -153,36 +145,13 @@ def _costs(state: classes.State, cost: Cost, cluster: Cluster, nodes: Nodes, pri
     elsewhere = absolute / scale * _bent(soaking, absolute[..., CPU], nodes)
     apart_elsewhere = np.where(soaking[..., None], _APART_SOAKING, _APART) * elsewhere
     here = np.any(state.label[:, :, None] == cluster.label, axis=1)
-    return _Costs(
+    return Costs(
         label=np.concatenate((state.label, np.where(here, EMPTY, cluster.label)), axis=1),
         value=np.concatenate((value, elsewhere), axis=1),
         doubt=np.concatenate((doubt, (prior_deviation * elsewhere) ** 2), axis=1),
         apart=np.concatenate((apart, apart_elsewhere), axis=1) ** 2,
         soaking=np.concatenate((cost.soaking, soaking), axis=1),
     )
-
-
-class _Mixed(NamedTuple):
-    """What a pod of the mix takes, as in `_Costs` with one column; where no class is likely, the reference pod.
-
-    `weights` (nodes, classes) are those of the mix; `reference` (nodes,) is True where it is the reference pod.
-    """
-
-    weights: Array
-    reference: NDArray[np.bool_]
-    value: Array
-    doubt: Array
-    apart: Array
-
-
-def _mixed(costs: _Costs, likely: Array, nodes: Nodes) -> _Mixed:
-    weights = np.where(costs.label >= 0, likely, 0.0)
-    sums = over_slots(weights[..., None])
-    weights = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
-    none = sums <= 0
-    mean, doubt, apart = blend(weights, costs.value, costs.doubt, costs.apart)
-    mean = np.where(none, nodes.reference / nodes.amount, mean)
-    return _Mixed(weights, none[:, 0], mean[:, None], doubt[:, None], apart[:, None])
 
 
 def _assumed(state: classes.State, cost: Cost, cluster: Cluster) -> tuple[Array, Array]:

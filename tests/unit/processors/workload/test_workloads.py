@@ -237,3 +237,21 @@ def test_what_was_reported_of_the_clusters_classes_outlives_a_restart() -> None:
     before = rows_of(first.fold(messages[:6])[0])
     second.restore(first.snapshot())
     assert before + rows_of(second.fold(messages[6:])[0]) == reports
+
+
+def test_the_bound_holds_for_what_runs_as_well_as_for_what_was_started_last() -> None:
+    heavy = [pod(f"a{number}", "a", 1.7, 1e9) for number in range(3)]
+    light = [pod(f"b{number}", "b", 0.1, 1e8) for number in range(2)]
+    partition = Partition(configured(), 0)
+    messages = []
+    for second in range(120):
+        listed = heavy + light[: max(0, (second - 100) // 5)]
+        cores = 1 + sum(each["cpu_cores"] for each in listed)
+        messages += [stored(sampled("n", second, cores, 4e9, len(listed))), stored(usage("n", second + 1, listed))]
+    row = rows_of(partition.fold(messages)[0])[-1]
+    assert row.mix is not None
+    assert row.mix["b"] > row.mix["a"]
+    taken = 3 * share_of(1.7) + 2 * share_of(0.1)
+    of_running = (1 - 1 / ALLOWED - taken) / (taken / 5)
+    assert row.available > 1.3 * of_running
+    assert 0 < row.lower < of_running

@@ -1,0 +1,104 @@
+"""How many pods of the mix that comes next fit, and what bounds that.
+
+What was started last says what comes next only as far as it goes on. So the bounds are those of the mix that is
+expected, or of the mix of the pods that run, whichever is the wider.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from processors.workload.capacity import disk
+from processors.workload.capacity.disk import Law
+from processors.workload.capacity.fit import Fits, blend, fit
+from processors.workload.usage import over_slots
+
+Array = NDArray[np.float64]
+
+
+class Costs(NamedTuple):
+    """What one pod of each class takes: a node's slots first, then the cluster's classes.
+
+    Attributes:
+        label: (nodes, classes) EMPTY: no class in this column.
+        value: (nodes, classes, resources) share of what pods may have that one pod takes.
+        doubt: (nodes, classes, resources) variance of that.
+        apart: (nodes, classes, resources) variance of one pod's cost around it.
+        soaking: (nodes, classes) True: threads of the class are always runnable.
+    """
+
+    label: NDArray[np.int64]
+    value: Array
+    doubt: Array
+    apart: Array
+    soaking: NDArray[np.bool_]
+
+
+class Mixed(NamedTuple):
+    """What a pod of the mix takes, as in `Costs` with one column; where no class is likely, the reference pod.
+
+    `weights` (nodes, classes) are those of the mix; `reference` (nodes,) is True where it is the reference pod.
+    """
+
+    weights: Array
+    reference: NDArray[np.bool_]
+    value: Array
+    doubt: Array
+    apart: Array
+
+
+def _mixed(costs: Costs, likely: Array, reference: Array) -> Mixed:
+    weights = np.where(costs.label >= 0, likely, 0.0)
+    sums = over_slots(weights[..., None])
+    weights = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
+    none = sums <= 0
+    mean, doubt, apart = blend(weights, costs.value, costs.doubt, costs.apart)
+    mean = np.where(none, reference, mean)
+    return Mixed(weights, none[:, 0], mean[:, None], doubt[:, None], apart[:, None])
+
+
+class Left(NamedTuple):
+    """What pods may still take.
+
+    Attributes:
+        free: (nodes, resources) share of what they may have.
+        spread: (nodes, resources) variance of that.
+        pods: (nodes,) how many the node may still run.
+        disks: What classes take of the disks; None: no node waits for them.
+        whole: Round lower bounds down to whole pods.
+    """
+
+    free: Array
+    spread: Array
+    pods: Array
+    disks: Law | None
+    whole: bool
+
+
+def fits(left: Left, costs: Costs | Mixed, law: Law | None) -> Fits:
+    """Return how many pods of these costs fit, by the disks as well, of which they take what `law` says."""
+    all_but_disks = fit(left.free, left.spread, costs.value, costs.doubt, costs.apart, left.pods, whole=left.whole)
+    return all_but_disks if law is None else disk.limited(all_but_disks, law, left.pods, whole=left.whole)
+
+
+def of_mix(left: Left, costs: Costs, likely: Array, pods: Array, reference: Array) -> tuple[Mixed, Fits, Law | None]:
+    """Return what a pod of the mix takes, how many fit, and what one takes of the disks.
+
+    Args:
+        left: What pods may still take.
+        costs: What pods of each class take.
+        likely: (nodes, classes) how likely the next pod is of each class.
+        pods: (nodes, classes) running pods.
+        reference: (nodes, resources) share that a pod takes of which nothing is known.
+    """
+    mixed = _mixed(costs, likely, reference)
+    expected, law = _fits_of(left, mixed)
+    running, _ = _fits_of(left, _mixed(costs, np.where(over_slots(pods[..., None]) > 0, pods, likely), reference))
+    lower, upper = np.minimum(expected.lower, running.lower), np.maximum(expected.upper, running.upper)
+    return mixed, expected._replace(lower=lower, upper=upper), law
+
+
+def _fits_of(left: Left, mixed: Mixed) -> tuple[Fits, Law | None]:
+    law = None if left.disks is None else disk.mixed(left.disks, mixed.weights)
+    return fits(left, mixed, law), law

@@ -1,11 +1,13 @@
 """One block of pods' usage by class: what each class uses and waits for, and which pods tell nothing of it yet."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level
+from processors.workload.pod_class import Sum
 
 Array = NDArray[np.float64]
 
@@ -83,6 +85,29 @@ def empty(
         at_us=np.array(at_us, dtype=np.int64),
         span=np.array(span),
     )
+
+
+def fill(usage: Usage, sums: Sequence[tuple[int, int, Sum, bool]]) -> None:
+    """Write sums over pods into the block, in place, each with its node, its slot, and whether pressure is measured."""
+    if not sums:
+        return
+    flat = np.array(
+        [
+            (
+                index, slot, item.running, *item.counted, *item.used, item.stalled, item.held,
+                item.busy if pressure else 0, *item.starting, *item.young, *item.brief, *item.blocked,
+                np.nan if item.soaking is None else item.soaking,
+            )
+            for index, slot, item, pressure in sums
+        ],
+        dtype=np.float64,
+    )  # fmt: skip
+    at = flat[:, 0].astype(np.intp), flat[:, 1].astype(np.intp)
+    usage.pods[at] = flat[:, 2]
+    usage.counted[at], usage.used[at] = flat[:, 3:5], flat[:, 5:7]
+    usage.waiting[at], usage.held[at], usage.busy[at] = flat[:, 7], flat[:, 8], flat[:, 9]
+    usage.starting[at], usage.young[at], usage.brief[at] = flat[:, 10:13], flat[:, 13:16], flat[:, 16:19]
+    usage.blocked[at], usage.watched[at], usage.declared[at] = flat[:, 19], flat[:, 20], flat[:, 21]
 
 
 def settled(demand: level.State, usage: Usage, evident: NDArray[np.bool_]) -> Usage:

@@ -90,20 +90,14 @@ class Workloads:
             at_us=[tally.at_us for tally in tallies],
             span=[tally.span_us / 1e6 for tally in tallies],
         )
-        for index, (row, tally) in enumerate(zip(rows.tolist(), tallies, strict=True)):
-            for slot, name in self._placed(row, tally):
-                item = tally.sums[name]
-                block.pods[index, slot] = item.running
-                block.counted[index, slot] = item.counted
-                block.used[index, slot] = item.used
-                block.waiting[index, slot] = item.stalled
-                block.held[index, slot] = item.held
-                block.busy[index, slot] = item.busy if tally.pressure else 0
-                block.starting[index, slot] = item.starting
-                block.young[index, slot] = item.young
-                block.brief[index, slot] = item.brief
-                block.blocked[index, slot], block.watched[index, slot] = item.blocked
-                block.declared[index, slot] = np.nan if item.soaking is None else item.soaking
+        usage.fill(
+            block,
+            [
+                (index, slot, tally.sums[name], tally.pressure)
+                for index, (row, tally) in enumerate(zip(rows.tolist(), tallies, strict=True))
+                for slot, name in self._placed(row, tally)
+            ],
+        )
         # A host whose own processes wait, and no pod does, owes its pods nothing.
         least = np.array([tally.pressure for tally in tallies]) * nodes.waiting / nodes.cores
         whole = np.maximum(np.array([tally.stalled for tally in tallies]), least)

@@ -174,10 +174,11 @@ def remove_contained(folder: Path) -> int:
 
 def remove_temporary(directory: Path) -> None:
     """Remove temporary files that an earlier process left behind."""
-    for path in directory.glob(f"**/.*{_TEMPORARY}"):
-        path.unlink(missing_ok=True)
-    for folder in directory.glob(f"**/{SPILL}"):
-        shutil.rmtree(folder, ignore_errors=True)
+    for path in list(directory.glob("**/.*")):
+        if path.name == SPILL:
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name.endswith(_TEMPORARY):
+            path.unlink(missing_ok=True)
 
 
 def _cursor_path(directory: Path, stream: str) -> Path:

@@ -30,7 +30,7 @@ def compact(directory: Path, now_us: int, grouped: frozenset[Path] = frozenset()
     Args:
         directory: Folder of the history.
         now_us: Time in microseconds.
-        grouped: All that the last call of `group` before this hour ended has yielded.
+        grouped: Files that were merged while their hour still filled.
 
     Raises:
         OSError: An hour could not be merged, as on a full disk: its small files are still there. The other hours are
@@ -66,10 +66,10 @@ def group(directory: Path, now_us: int, grouped: frozenset[Path]) -> Iterator[fr
     Args:
         directory: Folder of the history.
         now_us: Time in microseconds.
-        grouped: All that an earlier call has yielded; none: all files are taken as small, which costs one more merge.
+        grouped: Files that earlier calls have yielded; none: all files are taken as small, which costs one more merge.
 
     Raises:
-        OSError: An hour could not be merged. The others are, and will be taken as small.
+        OSError: An hour could not be merged; the others are.
     """
     committed = layout.committed(directory)
     failures: list[OSError] = []

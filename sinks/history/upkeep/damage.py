@@ -1,8 +1,13 @@
-"""Damaged files: one that DuckDB cannot read makes every query over its table fail, so it is set aside."""
+"""What the footers of files tell: which files are damaged, and which were merged early.
+
+A damaged file, which DuckDB cannot read, makes every query over its table fail, so it is set aside. One that was merged
+while its hour still filled has a mark, so that it takes its last form although the sink was started again meanwhile.
+"""
 
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 from prometheus_client import Counter
@@ -19,22 +24,35 @@ DAMAGED = Counter("spazio_history_damaged_files_total", "files set aside because
 
 # Path, inode, size and time of change: a file that was read once is read again only after it has changed.
 Stamp = tuple[str, int, int, int]
+EARLY = "early"  # key in a footer
 
 
-def inspect(directory: Path, readable: frozenset[Stamp]) -> frozenset[Stamp]:
+class Footers(NamedTuple):
+    """What footers tell.
+
+    Attributes:
+        readable: Files that have a footer.
+        read: Those of them that were read now.
+        early: Those of these which were merged early.
+    """
+
+    readable: frozenset[Stamp]
+    read: frozenset[Path]
+    early: frozenset[Path]
+
+
+def inspect(directory: Path, readable: frozenset[Stamp]) -> Footers:
     """Set aside files without a readable footer, which most of an interrupted or lost write leaves.
 
     Args:
         directory: Folder of the history.
         readable: Files that an earlier call has read.
 
-    Returns:
-        Files that are readable now.
-
     Raises:
         OSError: A file cannot be read or renamed; the other files have been inspected.
     """
     stamps: set[Stamp] = set()
+    early: set[Path] = set()
     failures: list[OSError] = []
     new: list[tuple[Path, Stamp]] = []
     for path, _ in layout.files(directory):
@@ -50,26 +68,35 @@ def inspect(directory: Path, readable: frozenset[Stamp]) -> frozenset[Stamp]:
             new.append((path, stamp))
     for begin in range(0, len(new), _TOGETHER):
         some = new[begin : begin + _TOGETHER]
-        whole = _readable([path for path, _ in some])
+        marked = _early([path for path, _ in some])
         for path, stamp in some:
             try:
-                if whole or not set_aside(path, "SELECT 0 FROM read_parquet(?) LIMIT 0"):
+                if marked is not None or not set_aside(path, "SELECT 0 FROM read_parquet(?) LIMIT 0"):
                     stamps.add(stamp)
             except OSError as error:
                 failures.append(error)
+        if marked is None and (marked := _early([path for path, stamp in some if stamp in stamps])) is None:
+            stamps.difference_update(stamp for _, stamp in some)  # another call tries again
+        early |= marked or set()
     layout.raise_first(failures)
-    return frozenset(stamps)
+    return Footers(frozenset(stamps), frozenset(path for path, stamp in new if stamp in stamps), frozenset(early))
 
 
-def _readable(paths: Sequence[Path]) -> bool:
-    """Tell whether all these files have a readable footer; thousands of files are not opened one by one."""
+def _early(paths: Sequence[Path]) -> set[Path] | None:
+    """Return which of these files were merged early; None: one has no readable footer.
+
+    Thousands of files are not opened one by one.
+    """
+    if not paths:
+        return set()
     try:
         with duckdb.connect(config={"memory_limit": _MEMORY}) as connection:
             names = [layout.literal(path) for path in paths]
             connection.execute("SELECT count(*) FROM parquet_file_metadata(?)", [names]).fetchall()
+            marked = "SELECT file_name FROM parquet_kv_metadata(?) WHERE key = ?"
+            return {Path(name) for (name,) in connection.execute(marked, [names, EARLY.encode()]).fetchall()}
     except duckdb.Error:
-        return False
-    return True
+        return None
 
 
 def set_aside(path: Path, query: str = "SELECT bit_xor(hash(file)) FROM read_parquet(?) AS file") -> bool:

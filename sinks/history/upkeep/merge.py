@@ -64,7 +64,8 @@ def _merge(folder: Path, files: Sequence[tuple[Path, Name]], *, final: bool) -> 
                 relation = _stored(connection, rows.columns) if table == merged.TABLE else "files"
                 store(connection, relation, path, order, _DELTAS if table in _MOVING else "")
             else:
-                _copy(connection, f"SELECT * FROM files {order}", path, ordering.FAST)  # noqa: S608 # no input
+                form = f"{ordering.FAST}, KV_METADATA {{{damage.EARLY}: 'true'}}"
+                _copy(connection, f"SELECT * FROM files {order}", path, form)  # noqa: S608 # no input
     log.info("history.compacted", extra={"folder": str(folder), "files": len(files)})
     return path
 

@@ -40,7 +40,7 @@ class Upkeep:
         yield self._step("inspect", self._inspect)
         before, grouped = self._grouped, set[Path]()
         if (yield from self._each("group", map(grouped.update, compaction.group(directory, now_us, self._grouped)))):
-            self._grouped = frozenset(grouped)
+            self._grouped = before | grouped  # the next inspection sees which of them have taken their last form
         yield from self._each("compact", compaction.compact(directory, now_us, before))
         jobs: list[rollup.Job] = []
         yield self._step("list", lambda: jobs.extend(rollup.jobs(directory, now_us, settings)))
@@ -48,7 +48,9 @@ class Upkeep:
             yield self._step("roll", functools.partial(rollup.make, job))
 
     def _inspect(self) -> None:
-        self._readable = damage.inspect(self._directory, self._readable)
+        self._readable, read, early = damage.inspect(self._directory, self._readable)
+        present = {Path(path) for path, *_ in self._readable}
+        self._grouped = ((self._grouped - read) | early) & present
 
     def _each(self, name: str, parts: Iterator[object]) -> Generator[str, None, bool]:
         """Do a step part by part, and yield its name after each; returns whether it has not failed."""

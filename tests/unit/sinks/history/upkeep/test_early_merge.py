@@ -87,14 +87,26 @@ def test_only_the_last_merge_changes_the_form_of_rows(tmp_path: Path) -> None:
     assert exactly(tmp_path, [*range(1, 23)])
 
 
-def test_an_hour_whose_files_were_all_merged_early_takes_its_last_form_when_it_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_hour_whose_files_were_all_merged_early_takes_its_last_form_when_it_ends(
+    tmp_path: Path, *, restarted: bool
+) -> None:
     fed(tmp_path, range(1, 21))
     keeper = Upkeep(tmp_path)
     keeper.run(NOW_US, History())
     early, types = rows(tmp_path)
     assert types == {"DOUBLE"}
+    if restarted:
+        keeper = Upkeep(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
+        keeper.run(LATER_US, History())
+    assert rows(tmp_path)[1] == {"DOUBLE"}
     keeper.run(LATER_US, History())
     last, types = rows(tmp_path)
+    changed = {path: path.stat().st_mtime_ns for path, _ in layout.files(tmp_path)}
+    keeper.run(LATER_US, History())
+    assert {path: path.stat().st_mtime_ns for path, _ in layout.files(tmp_path)} == changed
     assert any(kind.startswith("DECIMAL") for kind in types)
     assert last.height == early.height
     assert exactly(tmp_path, [*range(1, 21)])

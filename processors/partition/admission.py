@@ -15,7 +15,6 @@ from processors.partition import arrival, clock
 from processors.partition.arrival import Arrival
 from processors.partition.clock import Clock
 from processors.partition.plan import Entry, Faults
-from processors.workload import pod_class
 from processors.workload.pod_class import Facts, Tally
 from schemas.boot import cut
 from schemas.messages.facts import UNBOUND, NodeFacts, PodFacts
@@ -240,9 +239,9 @@ class Admission:
         self._pod_marks[block.node] = (boot, block.seq)
         begin = block.seq * _SECOND_US - block.span_us
         stirred = block.node in self._windows and self._stirred(block.node, begin, (block.seq + 1) * _SECOND_US)
-        tally = pod_class.tally(self.possible(block), self._facts, churn=stirred)
         clocks = self._records[block.node].clock
-        return tally if clocks is None else tally._replace(at_us=clock.at_of(clocks, block.seq, block.at_us))
+        at_us = block.at_us if clocks is None else clock.at_of(clocks, block.seq, block.at_us)
+        return Tally(block.node, at_us, stirred, self.possible(block), self._facts.group(block))
 
     def _event(self, event: ContainerEvent) -> None:
         if not churn.stirs(event):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from processors.estimation import level
 from processors.partition.arrival import SPAN
 from processors.rows import table
-from processors.workload import mix
+from processors.workload import brief, mix
 from processors.workload.capacity import disk
 
 Header = dict[str, Any]
@@ -71,9 +71,10 @@ def _from_4(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
 
 
 def _from_5(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
-    """Which classes have quotas, or brief pods alone, is seen again within seconds."""
+    """Which classes have brief pods alone is seen again within seconds, and quotas once a machine is not full."""
     shape = arrays["classes.label"].shape
-    return header | {"format": 6}, arrays | {"classes.brief": np.zeros(shape), "classes.quota": np.zeros(shape)}
+    fresh = table.flatten(brief.init(*shape), "classes.brief.")
+    return header | {"format": 6}, arrays | fresh | {"classes.quota": np.zeros(shape)}
 
 
 _GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")

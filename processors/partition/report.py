@@ -156,8 +156,9 @@ def availabilities(
     used = _ratios(published.cpu_used[rows])
     fields["cpu_used"] = [None if math.isnan(share) else share for share in used.tolist()]
     mixes = [{}] * len(rows) if published.room is None else published.mixes(rows, published.room)
+    classes = [None] * len(rows) if published.room is None else _classes(rows, published.room, published.listed)
     names = tuple(fields)
-    for index, mix, *values in zip(rows.tolist(), mixes, *fields.values(), strict=True):
+    for index, mix, by_class, *values in zip(rows.tolist(), mixes, classes, *fields.values(), strict=True):
         fields_of_node = dict(zip(names, values, strict=True))
         head = published.heads[index]
         fields_of_node["node"], fields_of_node["seq"] = head.node, head.seq
@@ -166,7 +167,7 @@ def availabilities(
         if published.outvoted and (claims := published.outvoted.get(index)):
             fields_of_node["outvoted"] = claims
         if published.room is not None:
-            fields_of_node["classes"] = _classes(index, published.room, published.listed(index, published.room))
+            fields_of_node["classes"] = by_class
             fields_of_node["mix"] = {name: _round(weight) for name, weight in mix.items()} or None
         yield fields_of_node
 
@@ -190,20 +191,41 @@ def _named(names: tuple[str, ...], values: Array) -> list[dict[str, float]]:
     return rows
 
 
-def _classes(index: int, room: Room, listed: list[tuple[str, int]]) -> dict[str, ClassRoom] | None:
-    return {
-        name: ClassRoom(
-            available=_round(room.available[index, column]),
-            lower=_round(room.lower[index, column]),
-            binding=_BINDING[int(room.binding[index, column])],
-            pods=int(room.pods[index, column]),
-            prior=_round(min(room.assumed[index, column], 1.0)),
-            kind="soaking" if room.soaking[index, column] else "serving",
-            cpu=_round(room.cost[index, column, 0], 9),
-            memory=_round(room.cost[index, column, 1], 9),
+def _classes(
+    rows: NDArray[np.intp], room: Room, listed: Callable[[int, Room], list[tuple[str, int]]]
+) -> Sequence[dict[str, ClassRoom] | None]:
+    """Return the room of each class of some nodes."""
+    nodes, columns = rows.tolist(), list[int]()
+    names: list[list[str]] = []
+    for index in nodes:
+        of_node = listed(index, room)
+        names.append([name for name, _ in of_node])
+        columns += [column for _, column in of_node]
+    at = np.repeat(rows, [len(of_node) for of_node in names]), np.array(columns, dtype=np.intp)
+    values = zip(
+        _rounded(room.available[at], 4).tolist(),
+        _rounded(room.lower[at], 4).tolist(),
+        room.binding[at].tolist(),
+        room.pods[at].astype(np.int64).tolist(),
+        _rounded(np.minimum(room.assumed[at], 1.0), 4).tolist(),
+        room.soaking[at].tolist(),
+        *_rounded(room.cost[at], 9).T.tolist(),
+        strict=True,
+    )
+    rooms = (
+        ClassRoom(
+            available=available,
+            lower=lower,
+            binding=_BINDING[binding],
+            pods=pods,
+            prior=prior,
+            kind="soaking" if soaking else "serving",
+            cpu=cpu,
+            memory=memory,
         )
-        for name, column in listed
-    } or None
+        for available, lower, binding, pods, prior, soaking, cpu, memory in values
+    )
+    return [{name: next(rooms) for name in of_node} or None for of_node in names]
 
 
 def smoothed(heads: Sequence[Head], values: Array) -> Iterator[dict[str, Any] | None]:

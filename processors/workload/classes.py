@@ -5,15 +5,16 @@ few slots, one per class, and in each what the mean pod of the class demands is 
 is averaged while it holds, and a pod that has done with its start is believed within seconds. It is learned whenever
 pods of the class run, also while their number stands still, since usage is reported per pod. Pods that have just
 started count as running, but nothing is learned from them; nor from those a little older while they stand out from what
-the class is known to demand, since some starts take long. Usage is in cores and bytes, so it holds on any machine.
+the class is known to demand, since some starts take long. Of pods that never live longer see `brief`. Usage is in
+cores and bytes, so it holds on any machine.
 
 *Kind* (see `slowdown`): threads of a soaking pod are always runnable, so what its pods use and wait for together is a
 whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class a
 soaking one; a class of which nothing is known counts as serving, and one that soaks elsewhere as soaking. What its pods
 declare counts from the first block on, whatever is seen. A soaking pod wants what it uses and what it waits for, and it
-says so however full the machine is. How much each class waits there is known roughly in one second, so whether it still
-soaks is judged by the mean of many. A serving pod wants what it uses; on a machine that is full it gets less, so then
-nothing is learned of it.
+says so however full the machine is, unless a quota was seen to bound it while the machine was not. How much each class
+waits there is known roughly in one second, so whether it still soaks is judged by the mean of many. A serving pod wants
+what it uses; on a machine that is full it gets less, so then nothing is learned of it.
 
 What is in no pod is what the node uses less what its pods do. A pod that ends takes its account with it, so in the
 second in which pods ended that difference is known between two bounds only, and changes nothing while it lies there.
@@ -64,7 +65,7 @@ class State(NamedTuple):
         quota: (nodes, slots) how much its pods' CPU quotas bound what they use, 0..1.
         most: (nodes, slots) bytes of the mean pod at its largest, faded.
         held: (nodes, slots) seconds that its memory is known for, faded.
-        brief: (nodes, slots) seconds for which it has had only pods that had not run for a whole second.
+        brief: What is known of pods that end within a second.
         rest: (nodes, resources) share of what pods may have that is taken by what is in no pod.
         drift: (nodes, resources) share by which serving classes take more now than their costs say.
         pending: (nodes,) bytes that running pods do not hold yet, but others of their class do.
@@ -82,7 +83,7 @@ class State(NamedTuple):
     quota: Array
     most: Array
     held: Array
-    brief: Array
+    brief: brief.State
     rest: level.State
     drift: level.State
     pending: Array
@@ -104,7 +105,7 @@ def init(nodes: int, slots: int, resources: int = 2) -> State:
         quota=np.zeros(flat),
         most=np.zeros(flat),
         held=np.zeros(flat),
-        brief=np.zeros(flat),
+        brief=brief.init(nodes, slots),
         rest=level.init(nodes, resources),
         drift=level.init(nodes, resources),
         pending=np.zeros(nodes),
@@ -119,10 +120,11 @@ def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
     """Give a slot to another class, in place; what was known of the one before is lost."""
     state.label[node, slot] = label
     state.pods[node, slot] = state.present_us[node, slot] = 0
-    state.quota[node, slot] = state.most[node, slot] = state.held[node, slot] = state.brief[node, slot] = 0.0
+    state.quota[node, slot] = state.most[node, slot] = state.held[node, slot] = 0.0
     state.kind[node, slot] = kind
     state.demand.mean[node, slot] = np.nan
     disk.clear(state.disk, node, slot)
+    brief.clear(state.brief, node, slot)
     for part in (*state.demand[1:], state.starts.started, state.starts.recent):
         part[node, slot] = 0.0
 
@@ -152,14 +154,14 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         memory: Seconds that evidence counts; they pass for a class without pods, too.
     """
     evident = state.demand.age > _EVIDENT_SECONDS
-    begun, for_seconds = _begun(state, usage), brief.seconds(state.brief, usage)
-    ended = brief.lost(state.pods, state.demand.mean, for_seconds, usage)
-    fragments = brief.demand(for_seconds, ended, state.rest, usage, full)
-    usage = settled(state.demand, usage, evident)
     elapsed = np.where(state.at_us > 0, np.maximum(usage.at_us - state.at_us, 0) / 1e6, 0.0)
     fade = np.exp(-elapsed / memory)[:, None]
+    begun, fleeting = _begun(state, usage), brief.update(state.brief, usage, fade, state.present_us)
+    ended = brief.lost(state.pods, state.demand.mean, fleeting, usage)
+    fragments = brief.demand(fleeting, ended, state.rest, usage, full)
+    usage = settled(state.demand, usage, evident)
     kind = _kind(state, usage, full, fragments)
-    state = state._replace(quota=_quota(state, usage, full))
+    state = state._replace(quota=_quota(state, usage, full) * fade)
     demand, frozen = _demand(state, usage, full, kind)
     # Where ages are not reported, what came since the block before may have run for a part of it only.
     fresh = ~usage.aged[:, None] & (usage.pods > state.pods) & (state.at_us > 0)[:, None]
@@ -179,7 +181,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
         kind=kind,
         most=np.where(here, np.maximum(mean, mean + (state.most - mean) * fade), state.most),
         held=state.held * fade + np.where(here, usage.span[:, None], 0.0),
-        brief=for_seconds,
+        brief=fleeting,
         measured=state.measured | np.stack((np.any(~np.isnan(demand), axis=1), np.any(here, axis=1)), axis=1),
         at_us=usage.at_us,
     )
@@ -189,11 +191,7 @@ def update(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDArray[np
 def _demand(state: State, usage: Usage, full: NDArray[np.bool_], kind: Array) -> tuple[Array, NDArray[np.bool_]]:
     """Return the cores (nodes, slots) that the mean counted pod demands, NaN: none is counted; and where to ignore it.
 
-    Args:
-        state: Evidence so far.
-        usage: The block.
-        full: (nodes,) True: no CPU is idle.
-        kind: (nodes, slots) how soaking each class is.
+    `kind` (nodes, slots) says how soaking each class is; the others are as in `update`.
     """
     evident = state.demand.age > _EVIDENT_SECONDS
     soaking, counted, used = kind > SOAKING, usage.counted[..., CPU], usage.used[..., CPU]
@@ -241,12 +239,15 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_], fragments: Array)
 def _quota(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     """Return how much quotas bound what pods use (nodes, slots) after a block.
 
-    On a full machine others keep pods from what their quota allows, so that it does not show.
+    On a full machine others keep pods from what their quota allows, so that it does not show. Of a class that was away
+    for a while nothing is assumed.
     """
+    before = np.where(brief.absent(state.present_us, usage), 0.0, state.quota)
     counted, held = usage.counted[..., CPU], usage.held > _MOSTLY * usage.counted[..., CPU]
-    shows = (counted > 0) & (held | ~full[:, None])
+    shows = (counted > 0) & (held | ~full[:, None]) & (usage.span[:, None] <= _DISTURBED_SECONDS)
     gain = np.where(shows, -np.expm1(-usage.span[:, None] / _KIND_SECONDS), 0.0)
-    return state.quota + gain * (held - state.quota)
+    quota: Array = before + gain * (held - before)
+    return quota
 
 
 def _limited(state: State) -> NDArray[np.bool_]:
@@ -281,9 +282,9 @@ def _surroundings(state: State, usage: Usage, full: NDArray[np.bool_], hold: NDA
     lost = np.concatenate((cores, np.zeros_like(cores)), axis=1)
     rest = usage.rest / usage.amount
     least = np.maximum(rest - lost / usage.amount, 0.0)
-    # Between the two bounds of what was in no pod, a block says nothing new; the first one only what is certain.
+    # Between the two bounds of what was in no pod, a block says nothing new.
     informative = np.where((lost > 0) & (least <= state.rest.mean) & (state.rest.mean <= rest), np.nan, rest)
-    rest = np.where((lost > 0) & ~(state.rest.mean >= least), least, informative)
+    rest = np.where((lost > 0) & (state.rest.mean < least), least, informative)
     costs = np.where(state.label[..., None] >= 0, slope(state) * usage.counted, 0.0)
     serving = np.where((state.kind <= SOAKING)[..., None], usage.used - costs, 0.0)
     drift = over_slots(serving)

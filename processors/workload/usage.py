@@ -1,19 +1,25 @@
 """One block of pods' usage by class: what each class uses and waits for, and which pods tell nothing of it yet."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level
-from processors.workload.pod_class import Sum
+from schemas.messages.telemetry import OLD_SECONDS, PodUsageBlock
 
 Array = NDArray[np.float64]
 
 CPU, MEMORY = 0, 1
 
 _OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
+_WHOLE_SECONDS = 2  # its last second was whole
+_STARTING_SECONDS = 3  # what a pod uses while it starts is not what it takes
+_YOUNG_SECONDS = 20  # and perhaps not for longer: see `classes`
+_HELD_BACK = 0.2  # share of time: its quota bounds what a pod uses
+_NEVER_SLEPT = (0.97, 1.01)  # cores used and waited for; both are measured, but not at the same instant
 
 
 class Usage(NamedTuple):
@@ -60,54 +66,140 @@ class Usage(NamedTuple):
     span: Array
 
 
-def empty(
-    slots: int, *, rest: Array, amount: Array, cores: Array, aged: list[bool], at_us: list[int], span: list[float]
-) -> Usage:
-    """Return blocks without pods; see `Usage`."""
-    flat = (len(cores), slots)
-    return Usage(
-        pods=np.zeros(flat),
-        counted=np.zeros((*flat, 2)),
-        used=np.zeros((*flat, 2)),
-        waiting=np.zeros(flat),
-        held=np.zeros(flat),
-        busy=np.zeros(flat),
-        starting=np.zeros((*flat, 3)),
-        young=np.zeros((*flat, 3)),
-        brief=np.zeros((*flat, 3)),
-        blocked=np.zeros(flat),
-        watched=np.zeros(flat),
-        declared=np.full(flat, np.nan),
-        rest=rest,
-        amount=amount,
+class Pods(NamedTuple):
+    """All pods of some blocks, one block after another; and what is known of each block.
+
+    Attributes:
+        block: (pods,) number of its block.
+        cores, memory: (pods,) cores and bytes that it uses; NaN: not known.
+        stalled: (pods,) how much it waited for a CPU, compared with the other pods of its block.
+        held: (pods,) its quota holds it back.
+        blocked: (pods,) share of time that one of its threads waited for I/O; NaN: not known.
+        age: (pods,) seconds for which it runs.
+        pressure: (blocks,) `stalled` is made of pressures; else of CPU use.
+        used: (blocks, resources) cores and bytes of all pods.
+        waited: (blocks,) sum of `stalled`, and of the rest of the system where that is made of CPU use.
+    """
+
+    block: NDArray[np.intp]
+    cores: Array
+    memory: Array
+    stalled: Array
+    held: NDArray[np.bool_]
+    blocked: Array
+    age: Array
+    pressure: NDArray[np.bool_]
+    used: Array
+    waited: Array
+
+
+def pods_of(blocks: Sequence[PodUsageBlock]) -> Pods:
+    """Collect the pods of some blocks.
+
+    While some thread of a pod waits for a CPU, at least one core is missing; in a pod that uses several, about as many.
+    What its own quota makes it wait is not counted. Where the kernel has no pressure per control group, pods and the
+    rest of the system are taken to stall as much as they run.
+    """
+    sizes = [len(block.pods) for block in blocks]
+    block = np.repeat(np.arange(len(blocks)), sizes)
+
+    def column(lists: Iterable[Iterable[float | None]]) -> Array:
+        return np.array(list(chain.from_iterable(lists)), dtype=np.float64)
+
+    def of_block(values: Array) -> Array:
+        return _sums(block, values, len(blocks))
+
+    cores, memory = column(each.cpu_cores for each in blocks), column(each.memory_bytes for each in blocks)
+    pressed, held = column(each.cpu_pressure for each in blocks), column(each.throttled for each in blocks)
+    ages = column(each.ages or repeat(OLD_SECONDS, len(each.pods)) for each in blocks)
+    pressure = of_block(~np.isnan(pressed)) > 0
+    quota, running = np.nan_to_num(held), np.nan_to_num(cores)
+    waited = np.maximum(np.nan_to_num(pressed) - quota, 0.0) * np.maximum(running, 1.0)
+    stalled = np.where(pressure[block], waited, running)
+    system = np.where(pressure, 0.0, [each.system_cpu_cores or 0.0 for each in blocks])
+    return Pods(
+        block=block,
         cores=cores,
-        aged=np.array(aged),
-        at_us=np.array(at_us, dtype=np.int64),
-        span=np.array(span),
+        memory=memory,
+        stalled=stalled,
+        held=quota > _HELD_BACK,
+        blocked=column(each.io_pressure for each in blocks),
+        age=ages,
+        pressure=pressure,
+        used=np.stack((of_block(running), of_block(np.nan_to_num(memory))), axis=1),
+        waited=system + of_block(stalled),
     )
 
 
-def fill(usage: Usage, sums: Sequence[tuple[int, int, Sum, bool]]) -> None:
-    """Write sums over pods into the block, in place, each with its node, its slot, and whether pressure is measured."""
-    if not sums:
-        return
-    flat = np.array(
-        [
-            (
-                index, slot, item.running, *item.counted, *item.used, item.stalled, item.held,
-                item.busy if pressure else 0, *item.starting, *item.young, *item.brief, *item.blocked,
-                np.nan if item.soaking is None else item.soaking,
-            )
-            for index, slot, item, pressure in sums
-        ],
-        dtype=np.float64,
-    )  # fmt: skip
-    at = flat[:, 0].astype(np.intp), flat[:, 1].astype(np.intp)
-    usage.pods[at] = flat[:, 2]
-    usage.counted[at], usage.used[at] = flat[:, 3:5], flat[:, 5:7]
-    usage.waiting[at], usage.held[at], usage.busy[at] = flat[:, 7], flat[:, 8], flat[:, 9]
-    usage.starting[at], usage.young[at], usage.brief[at] = flat[:, 10:13], flat[:, 13:16], flat[:, 16:19]
-    usage.blocked[at], usage.watched[at], usage.declared[at] = flat[:, 19], flat[:, 20], flat[:, 21]
+def add_up(
+    pods: Pods,
+    slot: NDArray[np.intp],
+    declared: Array,
+    slots: int,
+    *,
+    rest: Array,
+    amount: Array,
+    cores: Array,
+    aged: NDArray[np.bool_],
+    at_us: NDArray[np.int64],
+    span: Array,
+) -> Usage:
+    """Add up pods by the slots of their classes; `waiting` is as `Pods.stalled` yet.
+
+    Args:
+        pods: Pods of one block of each node.
+        slot: (pods,) slot of its class; -1: none.
+        declared: (pods,) kind that it declares, 1: soaking, 0: serving; NaN: none.
+        slots: Number of slots.
+        rest: As in `Usage`, and so are those that follow.
+        amount: Cores and bytes that pods may have.
+        cores: CPUs.
+        aged: Whether ages are reported.
+        at_us: Times of the blocks.
+        span: Seconds that they cover.
+    """
+    nodes = len(cores)
+    whole = ~np.isnan(pods.cores) & (pods.age >= _WHOLE_SECONDS)
+    begun = whole & (pods.age < _STARTING_SECONDS)
+    older = whole & ~begun
+    at = np.where(slot >= 0, pods.block * slots + slot, nodes * slots)
+
+    def total(where: NDArray[np.bool_], values: Array | float = 1.0) -> Array:
+        return _sums(at, np.where(where, values, 0.0), nodes * slots + 1)[:-1].reshape(nodes, slots)
+
+    def parts(where: NDArray[np.bool_]) -> Array:
+        return np.stack((total(where), total(where, pods.cores), total(where, pods.stalled)), axis=-1)
+
+    remembered = ~np.isnan(pods.memory)
+    awake = pods.cores + pods.stalled
+    busy = whole & (awake >= _NEVER_SLEPT[0]) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
+    watched = older & ~np.isnan(pods.blocked)
+    batch, serving = total(declared == 1.0), total(declared == 0.0)
+    return Usage(
+        pods=total(slot >= 0),
+        counted=np.stack((total(whole), total(remembered)), axis=-1),
+        used=np.stack((total(whole, pods.cores), total(remembered, pods.memory)), axis=-1),
+        waiting=total(whole, pods.stalled),
+        held=total(whole & pods.held),
+        busy=total(busy),
+        starting=parts(begun),
+        young=parts(older & (pods.age < _YOUNG_SECONDS)),
+        brief=parts(~np.isnan(pods.cores) & ~whole),
+        blocked=total(watched, pods.blocked),
+        watched=total(watched),
+        declared=np.where(batch + serving > 0, batch > serving, np.nan),
+        rest=rest,
+        amount=amount,
+        cores=cores,
+        aged=aged,
+        at_us=at_us,
+        span=span,
+    )
+
+
+def _sums(at: NDArray[np.intp], values: Array, count: int) -> Array:
+    """Add up values by number, in order; of no values numpy would return whole numbers."""
+    return np.bincount(at, values, count).astype(np.float64, copy=False)
 
 
 def settled(demand: level.State, usage: Usage, evident: NDArray[np.bool_]) -> Usage:

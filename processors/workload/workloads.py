@@ -7,7 +7,7 @@ Everything here is numbers per row of the partition's nodes, and what is per nod
 on the global model alone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,33 +77,28 @@ class Workloads:
 
     def learn(self, rows: Rows, tallies: Sequence[Tally], nodes: Nodes) -> None:
         """Take in one block of pod usage of each of some nodes."""
-        shape = (len(rows), self._estimate.classes)
-        rest = np.array([tally.rest for tally in tallies], dtype=np.float64)
+        blocks, slots = [tally.block for tally in tallies], self._estimate.classes
+        pods = usage.pods_of(blocks)
+        rest = np.array([(each.system_cpu_cores, each.system_memory_bytes) for each in blocks], dtype=np.float64)
         everything = np.stack((nodes.running, nodes.level.mean[:, 1] * nodes.amount[:, 1]), axis=1)
-        beside = np.maximum(everything - np.array([tally.used for tally in tallies]), 0.0)
-        block = usage.empty(
-            shape[1],
+        beside = np.maximum(everything - pods.used, 0.0)
+        block = usage.add_up(
+            pods,
+            np.concatenate([self._placed(row, tally) for row, tally in zip(rows.tolist(), tallies, strict=True)]),
+            np.concatenate([tally.grouping.declared for tally in tallies]),
+            slots,
             rest=np.where(np.isnan(rest), beside, rest),
             amount=nodes.amount,
             cores=nodes.cores,
-            aged=[tally.aged for tally in tallies],
-            at_us=[tally.at_us for tally in tallies],
-            span=[tally.span_us / 1e6 for tally in tallies],
-        )
-        usage.fill(
-            block,
-            [
-                (index, slot, tally.sums[name], tally.pressure)
-                for index, (row, tally) in enumerate(zip(rows.tolist(), tallies, strict=True))
-                for slot, name in self._placed(row, tally)
-            ],
+            aged=np.array([each.ages is not None for each in blocks]),
+            at_us=np.array([tally.at_us for tally in tallies], dtype=np.int64),
+            span=np.array([each.span_us / 1e6 for each in blocks]),
         )
         # A host whose own processes wait, and no pod does, owes its pods nothing.
-        least = np.array([tally.pressure for tally in tallies]) * nodes.waiting / nodes.cores
-        whole = np.maximum(np.array([tally.stalled for tally in tallies]), least)
+        whole = np.maximum(pods.waited, pods.pressure * nodes.waiting / nodes.cores)
         for stalled in (block.waiting, block.starting[..., 2], block.young[..., 2], block.brief[..., 2]):
             # First the share, which is at most 1: what a hair's breadth of waiting is divided by may be as thin.
-            share = np.divide(stalled, whole[:, None], out=np.zeros(shape), where=whole[:, None] > 0)
+            share = np.divide(stalled, whole[:, None], out=np.zeros_like(stalled), where=whole[:, None] > 0)
             stalled[:] = share * nodes.waiting[:, None]
         # No class takes more than the node has, whatever somebody says.
         size = np.stack((nodes.cores, nodes.amount[:, 1]), axis=1)
@@ -115,24 +110,25 @@ class Workloads:
         after = classes.update(before, block, nodes.full, hold, memory=self._estimate.memory_seconds)
         table.put(self._state, rows, after)
 
-    def _placed(self, row: int, tally: Tally) -> Iterator[tuple[int, str]]:
-        """Yield slot and name of each class of a block that has a slot, most pods first among newcomers."""
-        slots = self._slots.setdefault(tally.node, {})
-        for name in sorted(tally.sums.keys() - slots.keys(), key=lambda name: (-tally.sums[name].running, name)):
-            slot = len(slots)
-            if slot >= self._estimate.classes:
-                idle = [(self._state.present_us[row, slots[other]], other) for other in slots.keys() - tally.sums]
-                if not idle:
-                    break
-                slot = slots.pop(min(idle)[1])
-            slots[name] = slot
-            number = self._index.number(name)
-            elsewhere = self._cluster.soaking[self._cluster.label == number]
-            classes.clear(self._state, row, slot, number, float(elsewhere[0]) if elsewhere.size else 0.0)
-            reported.clear(self._reported, row, slot)
-        for name in tally.sums:
-            if name in slots:
-                yield slots[name], name
+    def _placed(self, row: int, tally: Tally) -> NDArray[np.intp]:
+        """Return the slot (pods,) of the class of each pod of a block; -1: none. Most pods first among newcomers."""
+        slots, names = self._slots.setdefault(tally.node, {}), tally.grouping.names
+        if newcomers := [name for name in names if name not in slots]:
+            pods = dict(zip(names, np.bincount(tally.grouping.number + 1, minlength=len(names) + 1)[1:], strict=True))
+            for name in sorted(newcomers, key=lambda name: (-pods[name], name)):
+                slot = len(slots)
+                if slot >= self._estimate.classes:
+                    idle = [(self._state.present_us[row, slots[other]], other) for other in slots.keys() - pods.keys()]
+                    if not idle:
+                        break
+                    slot = slots.pop(min(idle)[1])
+                slots[name] = slot
+                number = self._index.number(name)
+                elsewhere = self._cluster.soaking[self._cluster.label == number]
+                classes.clear(self._state, row, slot, number, float(elsewhere[0]) if elsewhere.size else 0.0)
+                reported.clear(self._reported, row, slot)
+        # The last one is that of pods without a running container.
+        return np.array([*(slots.get(name, -1) for name in names), -1], dtype=np.intp)[tally.grouping.number]
 
     def any_known(self, rows: Rows) -> bool:
         """Tell whether any of these nodes, or the cluster, knows a class."""

@@ -103,12 +103,12 @@ def update(
         free,
         spread,
         np.maximum(nodes.most - nodes.pods, 0.0),
-        disk.law(state.disk, state.pods, nodes.soaked / nodes.cores, columns),
         settings.policy.whole,
     )
+    disks = disk.law(state.disk, state.pods, nodes.soaked / nodes.cores, columns)
     pods = _padded(state.pods, columns)
-    of_class = expected.fits(left, costs, left.disks)
-    mixed, of_mix, law = expected.of_mix(left, costs, likely, pods, nodes.reference / nodes.amount)
+    of_class = expected.fits(left, costs, disks)
+    mixed, of_mix, law = expected.of_mix(left, costs, disks, likely, pods, nodes.reference / nodes.amount)
     assumed, priors = _assumed(state, cost, cluster)
     classed = np.any(costs.label >= 0, axis=1)
     return Room(

@@ -65,40 +65,37 @@ class Left(NamedTuple):
         free: (nodes, resources) share of what they may have.
         spread: (nodes, resources) variance of that.
         pods: (nodes,) how many the node may still run.
-        disks: What classes take of the disks; None: no node waits for them.
         whole: Round lower bounds down to whole pods.
     """
 
     free: Array
     spread: Array
     pods: Array
-    disks: Law | None
     whole: bool
 
 
 def fits(left: Left, costs: Costs | Mixed, law: Law | None) -> Fits:
-    """Return how many pods of these costs fit, by the disks as well, of which they take what `law` says."""
+    """Return how many pods of these costs fit, also by the disks where they take something of them (`law`)."""
     all_but_disks = fit(left.free, left.spread, costs.value, costs.doubt, costs.apart, left.pods, whole=left.whole)
     return all_but_disks if law is None else disk.limited(all_but_disks, law, left.pods, whole=left.whole)
 
 
-def of_mix(left: Left, costs: Costs, likely: Array, pods: Array, reference: Array) -> tuple[Mixed, Fits, Law | None]:
+def of_mix(
+    left: Left, costs: Costs, disks: Law | None, likely: Array, pods: Array, reference: Array
+) -> tuple[Mixed, Fits, Law | None]:
     """Return what a pod of the mix takes, how many fit, and what one takes of the disks.
 
     Args:
         left: What pods may still take.
         costs: What pods of each class take.
+        disks: What they take of the disks; None: no node waits for them.
         likely: (nodes, classes) how likely the next pod is of each class.
         pods: (nodes, classes) running pods.
         reference: (nodes, resources) share that a pod takes of which nothing is known.
     """
     mixed = _mixed(costs, likely, reference)
-    expected, law = _fits_of(left, mixed)
-    running, _ = _fits_of(left, _mixed(costs, np.where(over_slots(pods[..., None]) > 0, pods, likely), reference))
-    lower, upper = np.minimum(expected.lower, running.lower), np.maximum(expected.upper, running.upper)
+    running = _mixed(costs, np.where(over_slots(pods[..., None]) > 0, pods, likely), reference)
+    law, law_of_running = (None if disks is None else disk.mixed(disks, each.weights) for each in (mixed, running))
+    expected, others = fits(left, mixed, law), fits(left, running, law_of_running)
+    lower, upper = np.minimum(expected.lower, others.lower), np.maximum(expected.upper, others.upper)
     return mixed, expected._replace(lower=lower, upper=upper), law
-
-
-def _fits_of(left: Left, mixed: Mixed) -> tuple[Fits, Law | None]:
-    law = None if left.disks is None else disk.mixed(left.disks, mixed.weights)
-    return fits(left, mixed, law), law

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from processors.partition.partition import Partition
-from processors.workload import pod_class
+from processors.workload import usage as usages
 from processors.workload.pod_class import Facts
 from schemas.messages.estimate import Availability
+from schemas.messages.telemetry import PodUsageBlock
 from tests.support.processors.mix import ALLOWED, CORES, FREE_MEMORY, configured, pod, rows_of, sampled, share_of
 from tests.support.processors.telemetry import event, facts, stored, usage
 
@@ -145,8 +146,7 @@ def test_a_pod_that_only_its_own_quota_holds_back_is_not_taken_to_want_a_cpu() -
         pod("q", "a/tight", 0.3, 1e8, cpu_pressure=0.7, throttled=0.7),
         pod("b", "a/busy", 2.0, 1e8, cpu_pressure=0.5),
     ]
-    sums = pod_class.tally(usage("n", 1, listed), Facts(), churn=False).sums
-    assert (sums["a/tight"].stalled, sums["a/busy"].stalled) == (0.0, 1.0)
+    assert usages.pods_of([usage("n", 1, listed)]).stalled.tolist() == [0.0, 1.0]
 
 
 def test_a_full_node_stays_full_while_pods_come_and_go() -> None:
@@ -208,15 +208,25 @@ def test_of_pods_that_declare_different_kinds_most_decide_and_ties_are_serving()
     block = usage(
         "n", 1, [pod(name, "a", 1.0, 1e8) for name in "pqrs"], kinds=["batch", "batch", "serving", None]
     )  # fmt: skip
-    assert pod_class.tally(block, Facts(), churn=False).sums["a"].soaking is True
+
+    def declared(block: PodUsageBlock, facts: Facts) -> float:
+        """Return what the pods of the only class declare together: 1, 0, or NaN for nothing."""
+        one = np.ones(1)
+        grouping = facts.group(block)
+        sums = usages.add_up(
+            usages.pods_of([block]), grouping.number, grouping.declared, 1, rest=np.zeros((1, 2)),
+            amount=np.ones((1, 2)), cores=one, aged=one > 0, at_us=np.ones(1, np.int64), span=one,
+        )  # fmt: skip
+        return float(sums.declared[0, 0])
+
+    assert declared(block, Facts()) == 1
     given = Facts()
+    assert declared(block, given) == 1
     given.learn(facts("n", "q", "a", kind="serving"))
-    assert pod_class.tally(block, given, churn=False).sums["a"].soaking is False
+    assert declared(block, given) == 0
     given.learn(facts("n", "p", "a"))  # Kubernetes knows of no kind, the container's label stands
-    tied = block.model_copy(update={"kinds": ["batch", "serving", None, None]})
-    assert pod_class.tally(tied, given, churn=False).sums["a"].soaking is False
-    silent = block.model_copy(update={"kinds": None})
-    assert pod_class.tally(silent, Facts(), churn=False).sums["a"].soaking is None
+    assert declared(block.model_copy(update={"kinds": ["batch", "serving", None, None]}), given) == 0
+    assert np.isnan(declared(block.model_copy(update={"kinds": None}), Facts()))
 
 
 def test_facts_of_an_older_program_have_no_kinds_and_are_taken_over() -> None:

@@ -9,7 +9,7 @@ from processors.partition.partition import Partition
 from processors.workload import classes, cost
 from schemas import codec
 from schemas.messages.estimate import ClassSum, Model
-from tests.support.processors.mix import configured, pod, rows_of, sampled, share_of
+from tests.support.processors.mix import ALLOWED, configured, pod, rows_of, sampled, share_of
 from tests.support.processors.telemetry import NAMES, stored, usage
 
 
@@ -80,9 +80,9 @@ def test_pods_that_live_for_a_second_each_are_known_by_what_ends_with_them(
 ) -> None:
     noise = np.random.default_rng(1).normal(0, unsteady, 60)
     partition = Partition(configured(), 0)
-    messages = [stored(sampled("n", second, 1.0, 1e9, 0)) for second in range(10)]
-    messages.append(stored(usage("n", 10, [], system_cpu_cores=1.0)))
-    for second in range(11, 45):
+    messages = [stored(sampled("n", second, 1.0, 1e9, 0)) for second in range(20)]
+    messages += [stored(usage("n", second, [], system_cpu_cores=1.0)) for second in range(1, 20)]
+    for second in range(20, 60):
         lived = second * 0.37 % 1  # the part of the second since the newest pod's start
         rest = max(0.0, 1.0 + cores * (1 - lived) + 0.4 * noise[second])
         only = pod(f"p{second}", "a", cores * lived, 1e8)
@@ -97,15 +97,60 @@ def test_pods_that_live_for_a_second_each_are_known_by_what_ends_with_them(
     assert last.lower > 0
 
 
+def test_brief_pods_of_ever_new_classes_take_room_as_what_is_used_in_no_pod() -> None:
+    partition = Partition(configured(), 0)
+    messages = [stored(sampled("n", second, 1.0, 1e9, 0)) for second in range(10)]
+    messages.append(stored(usage("n", 10, [], system_cpu_cores=1.0)))
+    for second in range(11, 90):
+        only = pod(f"p{second}", f"job-{second}", 4.0, 1e8)
+        messages.append(stored(usage("n", second, [only], ages=[0], system_cpu_cores=5.0)))
+        messages.append(stored(sampled("n", second, 9.0, 1e9, 1)))
+    last = rows_of(partition.fold(messages)[0])[-1]
+    assert (last.free or {})["cpu"] < 1 - 5 / ALLOWED
+
+
 def test_a_pod_that_has_only_begun_is_not_taken_for_one_that_ends_soon() -> None:
     partition = Partition(configured(), 0)
     messages = [stored(sampled("n", second, 1.0, 1e9, 0)) for second in range(10)]
     messages.append(stored(usage("n", 10, [], system_cpu_cores=1.0)))
+    priors = []
     for age in range(6):
         only = pod("p", "a", 0.3 if age == 0 else 1.0, 1e8)
         messages.append(stored(usage("n", 11 + age, [only], ages=[age], system_cpu_cores=1.0)))
         messages.append(stored(sampled("n", 11 + age, 2.0, 1e9, 1)))
-    classes_of = rows_of(partition.fold(messages)[0])[-1].classes
-    assert classes_of is not None
-    assert classes_of["a"].kind == "soaking"
-    assert classes_of["a"].cpu > 0.6 / 32
+        last = rows_of(partition.fold(messages)[0])[-1]
+        priors.append((last.classes or {})["a"].prior)
+        messages.clear()
+    assert priors[:2] == [1.0, 1.0]
+    assert (priors[-1] or 0.0) < 0.9
+    room = (last.classes or {})["a"]
+    assert room.kind == "soaking"
+    assert room.cpu > 0.6 / 32
+
+
+def test_what_begins_to_run_beside_brief_pods_and_what_garbage_says_is_not_what_they_take() -> None:
+    partition = Partition(configured(), 0)
+    messages = [stored(sampled("n", second, 1.0, 1e9, 0)) for second in range(20)]
+    messages += [stored(usage("n", second, [], system_cpu_cores=1.0)) for second in range(1, 20)]
+    for second in range(20, 100):
+        lived = second * 0.37 % 1
+        beside = 6.0 if 60 <= second < 90 else 1e18 if second >= 90 else 0.0
+        rest = 1.0 + 0.4 * (1 - lived) + beside
+        messages.append(stored(usage("n", second, [pod(f"p{second}", "a", 0.4 * lived, 1e8)], ages=[0],
+                                     system_cpu_cores=rest)))  # fmt: skip
+        messages.append(stored(sampled("n", second, min(1.4 + beside, 16.0), 1e9, 1)))
+    last = rows_of(partition.fold(messages)[0])[-1]
+    assert last.classes is not None
+    assert last.classes["a"].cpu < share_of(4 * 0.4 + 0.1)
+    assert (last.free or {})["cpu"] < 0.6
+
+
+def test_a_node_whose_first_block_has_a_pod_that_has_just_begun_has_no_room_of_its_systems() -> None:
+    partition = Partition(configured(), 0)
+    messages = []
+    for second in range(6):
+        listed = [pod("old", "b", 0.5, 1e8), pod("new", "a", 0.2, 1e8)]
+        messages.append(stored(sampled("n", second, 7.0, 1e9, 2)))
+        messages.append(stored(usage("n", second, listed, ages=[600, second], system_cpu_cores=6.0)))
+    last = rows_of(partition.fold(messages)[0])[-1]
+    assert (last.free or {})["cpu"] < 1 - 6 / ALLOWED

@@ -20,7 +20,8 @@ def older(partition: Partition) -> bytes:
     slots = arrays["classes.label"].shape
     new = ("chain.level.", "classes.rest.", "classes.drift.", "classes.demand.", "classes.starts.", "classes.disk.")
     fields = ("assumed", "running", "full", "amount", "soaked", "queueing", "reserved", "most")
-    gone = {f"chain.{name}" for name in fields} | {f"classes.{name}" for name in ("kind", "most", "held", "pending")}
+    names = ("kind", "most", "held", "pending", "quota", "brief.seconds", "brief.most")
+    gone = {f"chain.{name}" for name in fields} | {f"classes.{name}" for name in names}
     arrays = {name: part for name, part in arrays.items() if not name.startswith(new) and name not in gone}
     arrays |= {f"classes.{name}": np.zeros((*slots, 2)) for name in ("weight", "squares", "products", "errors")}
     arrays |= {f"classes.{name}": np.zeros((slots[0], 2)) for name in ("rest", "scatter")}

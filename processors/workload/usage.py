@@ -131,19 +131,32 @@ def pods_of(blocks: Sequence[PodUsageBlock]) -> Pods:
     )
 
 
-def add_up(
-    pods: Pods,
-    slot: NDArray[np.intp],
-    declared: Array,
-    slots: int,
-    *,
-    rest: Array,
-    amount: Array,
-    cores: Array,
-    aged: NDArray[np.bool_],
-    at_us: NDArray[np.int64],
-    span: Array,
-) -> Usage:
+class Beside(NamedTuple):
+    """What is known of the blocks of some nodes beside pods; as in `Usage`."""
+
+    rest: Array
+    amount: Array
+    cores: Array
+    aged: NDArray[np.bool_]
+    at_us: NDArray[np.int64]
+    span: Array
+
+
+class _Totals:
+    """Adds up pods, (nodes, slots); `at` (pods,) is where, and what is in no slot comes last."""
+
+    def __init__(self, at: NDArray[np.intp], nodes: int, slots: int) -> None:
+        self._at, self._shape = at, (nodes, slots)
+
+    def of(self, where: NDArray[np.bool_], values: Array | float = 1.0) -> Array:
+        nodes, slots = self._shape
+        return _sums(self._at, np.where(where, values, 0.0), nodes * slots + 1)[:-1].reshape(self._shape)
+
+    def parts(self, where: NDArray[np.bool_], pods: Pods) -> Array:
+        return np.stack((self.of(where), self.of(where, pods.cores), self.of(where, pods.stalled)), axis=-1)
+
+
+def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, beside: Beside) -> Usage:
     """Add up pods by the slots of their classes; `waiting` is as `Pods.stalled` yet.
 
     Args:
@@ -151,49 +164,32 @@ def add_up(
         slot: (pods,) slot of its class; -1: none.
         declared: (pods,) kind that it declares, 1: soaking, 0: serving; NaN: none.
         slots: Number of slots.
-        rest: As in `Usage`, and so are those that follow.
-        amount: Cores and bytes that pods may have.
-        cores: CPUs.
-        aged: Whether ages are reported.
-        at_us: Times of the blocks.
-        span: Seconds that they cover.
+        beside: What else is known of the blocks.
     """
-    nodes = len(cores)
-    whole = ~np.isnan(pods.cores) & (pods.age >= _WHOLE_SECONDS)
+    nodes = len(beside.cores)
+    measured, sized = ~np.isnan(pods.cores), ~np.isnan(pods.memory)
+    whole = measured & (pods.age >= _WHOLE_SECONDS)
     begun = whole & (pods.age < _STARTING_SECONDS)
     older = whole & ~begun
-    at = np.where(slot >= 0, pods.block * slots + slot, nodes * slots)
-
-    def total(where: NDArray[np.bool_], values: Array | float = 1.0) -> Array:
-        return _sums(at, np.where(where, values, 0.0), nodes * slots + 1)[:-1].reshape(nodes, slots)
-
-    def parts(where: NDArray[np.bool_]) -> Array:
-        return np.stack((total(where), total(where, pods.cores), total(where, pods.stalled)), axis=-1)
-
-    remembered = ~np.isnan(pods.memory)
     awake = pods.cores + pods.stalled
     busy = whole & (awake >= _NEVER_SLEPT[0]) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
     watched = older & ~np.isnan(pods.blocked)
-    batch, serving = total(declared == 1.0), total(declared == 0.0)
+    totals = _Totals(np.where(slot >= 0, pods.block * slots + slot, nodes * slots), nodes, slots)
+    batch, serving = totals.of(declared == 1.0), totals.of(declared == 0.0)
     return Usage(
-        pods=total(slot >= 0),
-        counted=np.stack((total(whole), total(remembered)), axis=-1),
-        used=np.stack((total(whole, pods.cores), total(remembered, pods.memory)), axis=-1),
-        waiting=total(whole, pods.stalled),
-        held=total(whole & pods.held),
-        busy=total(busy),
-        starting=parts(begun),
-        young=parts(older & (pods.age < _YOUNG_SECONDS)),
-        brief=parts(~np.isnan(pods.cores) & ~whole),
-        blocked=total(watched, pods.blocked),
-        watched=total(watched),
+        pods=totals.of(slot >= 0),
+        counted=np.stack((totals.of(whole), totals.of(sized)), axis=-1),
+        used=np.stack((totals.of(whole, pods.cores), totals.of(sized, pods.memory)), axis=-1),
+        waiting=totals.of(whole, pods.stalled),
+        held=totals.of(whole & pods.held),
+        busy=totals.of(busy),
+        starting=totals.parts(begun, pods),
+        young=totals.parts(older & (pods.age < _YOUNG_SECONDS), pods),
+        brief=totals.parts(measured & ~whole, pods),
+        blocked=totals.of(watched, pods.blocked),
+        watched=totals.of(watched),
         declared=np.where(batch + serving > 0, batch > serving, np.nan),
-        rest=rest,
-        amount=amount,
-        cores=cores,
-        aged=aged,
-        at_us=at_us,
-        span=span,
+        **beside._asdict(),
     )
 
 

@@ -77,23 +77,22 @@ class Workloads:
 
     def learn(self, rows: Rows, tallies: Sequence[Tally], nodes: Nodes) -> None:
         """Take in one block of pod usage of each of some nodes."""
-        blocks, slots = [tally.block for tally in tallies], self._estimate.classes
+        blocks = [tally.block for tally in tallies]
         pods = usage.pods_of(blocks)
         rest = np.array([(each.system_cpu_cores, each.system_memory_bytes) for each in blocks], dtype=np.float64)
         everything = np.stack((nodes.running, nodes.level.mean[:, 1] * nodes.amount[:, 1]), axis=1)
-        beside = np.maximum(everything - pods.used, 0.0)
-        block = usage.add_up(
-            pods,
-            np.concatenate([self._placed(row, tally) for row, tally in zip(rows.tolist(), tallies, strict=True)]),
-            np.concatenate([tally.grouping.declared for tally in tallies]),
-            slots,
-            rest=np.where(np.isnan(rest), beside, rest),
+        left = np.maximum(everything - pods.used, 0.0)
+        beside = usage.Beside(
+            rest=np.where(np.isnan(rest), left, rest),
             amount=nodes.amount,
             cores=nodes.cores,
             aged=np.array([each.ages is not None for each in blocks]),
             at_us=np.array([tally.at_us for tally in tallies], dtype=np.int64),
             span=np.array([each.span_us / 1e6 for each in blocks]),
         )
+        slot = np.concatenate([self._placed(row, tally) for row, tally in zip(rows.tolist(), tallies, strict=True)])
+        declared = np.concatenate([tally.grouping.declared for tally in tallies])
+        block = usage.add_up(pods, slot, declared, self._estimate.classes, beside)
         # A host whose own processes wait, and no pod does, owes its pods nothing.
         whole = np.maximum(pods.waited, pods.pressure * nodes.waiting / nodes.cores)
         for stalled in (block.waiting, block.starting[..., 2], block.young[..., 2], block.brief[..., 2]):

@@ -211,12 +211,9 @@ def test_of_pods_that_declare_different_kinds_most_decide_and_ties_are_serving()
 
     def declared(block: PodUsageBlock, facts: Facts) -> float:
         """Return what the pods of the only class declare together: 1, 0, or NaN for nothing."""
-        one = np.ones(1)
-        grouping = facts.group(block)
-        sums = usages.add_up(
-            usages.pods_of([block]), grouping.number, grouping.declared, 1, rest=np.zeros((1, 2)),
-            amount=np.ones((1, 2)), cores=one, aged=one > 0, at_us=np.ones(1, np.int64), span=one,
-        )  # fmt: skip
+        ones, grouping = np.ones(1), facts.group(block)
+        beside = usages.Beside(np.zeros((1, 2)), np.ones((1, 2)), ones, ones > 0, np.ones(1, np.int64), ones)
+        sums = usages.add_up(usages.pods_of([block]), grouping.number, grouping.declared, 1, beside)
         return float(sums.declared[0, 0])
 
     assert declared(block, Facts()) == 1

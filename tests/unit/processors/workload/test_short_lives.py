@@ -102,9 +102,9 @@ def test_brief_pods_of_ever_new_classes_take_room_as_what_is_used_in_no_pod() ->
     messages = [stored(sampled("n", second, 1.0, 1e9, 0)) for second in range(10)]
     messages.append(stored(usage("n", 10, [], system_cpu_cores=1.0)))
     for second in range(11, 90):
-        only = pod(f"p{second}", f"job-{second}", 4.0, 1e8)
-        messages.append(stored(usage("n", second, [only], ages=[0], system_cpu_cores=5.0)))
-        messages.append(stored(sampled("n", second, 9.0, 1e9, 1)))
+        listed = [pod("old", "b", 0.5, 1e8), pod(f"p{second}", f"job-{second}", 4.0, 1e8)]
+        messages.append(stored(usage("n", second, listed, ages=[600, 0], system_cpu_cores=5.0)))
+        messages.append(stored(sampled("n", second, 9.5, 1e9, 2)))
     last = rows_of(partition.fold(messages)[0])[-1]
     assert (last.free or {})["cpu"] < 1 - 5 / ALLOWED
 

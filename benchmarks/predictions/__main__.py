@@ -18,8 +18,11 @@ from processors.decode import Memo
 from processors.partition.output import Output
 from processors.partition.partition import Partition
 from processors.prediction.fold import PredictionPartition
+from producers.simulated.cluster import Cluster
+from producers.simulated.message import Writer
 from schemas import codec
 from schemas import settings as all_settings
+from schemas.sections.generator import SIMULATED_KINDS
 from schemas.settings import Settings
 from schemas.subject import Names
 from spazio.service.service import rest_collector
@@ -58,10 +61,23 @@ def blocks(nodes: int, seconds: int, noise: float, settings: Settings) -> Iterat
         ]
 
 
-def measure(nodes: int, seconds: int, noise: float, parts: Sequence[str]) -> tuple[Cost, Cost]:
-    """Return the costs of the fold and of predictions."""
-    flags = {f"{part}_enabled": str(part in parts).lower() for part in PARTS}
-    settings = all_settings.load({"process_nodes_max": str(nodes), **flags}, environ={})
+def with_pods(nodes: int, seconds: int, settings: Settings) -> Iterator[list[tuple[str, bytes]]]:
+    """Yield all messages of a simulated cluster, second by second: samples, usage of pods, events, and facts."""
+    names, start_us = Names(settings.prefix), _START * 1_000_000
+    cluster = Cluster(nodes, seed=1, churn_per_minute=0.5, wave_seconds=600)
+    writer = Writer(cluster, start_us, SIMULATED_KINDS)
+    waiting = list(writer.begin())
+    for _ in range(seconds):
+        waiting += writer.write(cluster.step())
+        yield [
+            (names.part(0, message.kind, cluster.fleet.name[message.node]), message.payload(start_us))
+            for message in waiting
+        ]
+        waiting.clear()
+
+
+def measure(seconds: Iterator[list[tuple[str, bytes]]], settings: Settings) -> tuple[Cost, Cost]:
+    """Return the costs of the fold and of predictions over these seconds of messages."""
     memo = Memo()
     partition, predictions = Partition(settings, 0, memo), PredictionPartition(settings, 0, memo)
     spent, made, digests = [0.0, 0.0], [0, 0], (hashlib.sha256(), hashlib.sha256())
@@ -74,8 +90,8 @@ def measure(nodes: int, seconds: int, noise: float, parts: Sequence[str]) -> tup
         made[which] += len(payloads)
         digests[which].update(b"".join(payloads))
 
-    for messages in blocks(nodes, seconds, noise, settings):
-        for first in range(0, nodes, _TOGETHER):
+    for messages in seconds:
+        for first in range(0, len(messages), _TOGETHER):
             part = messages[first : first + _TOGETHER]
             take(0, part)
             take(1, part)
@@ -90,6 +106,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=120, help="of event time")
     parser.add_argument("--noise", type=float, default=0.005, help="deviation of a sample of CPU utilisation, ratio")
     parser.add_argument("--parts", choices=PARTS, nargs="+", default=list(PARTS), help="what is computed")
+    parser.add_argument("--pods", action="store_true", help="with pods and their usage, as simulated nodes send them")
     return parser.parse_args()
 
 
@@ -98,10 +115,17 @@ def main() -> None:
     asked = arguments()
     rest_collector()
     for nodes in asked.nodes:
-        own, predictions = measure(nodes, asked.seconds, asked.noise, asked.parts)
+        flags = {f"{part}_enabled": str(part in asked.parts).lower() for part in PARTS}
+        settings = all_settings.load({"process_nodes_max": str(nodes), **flags}, environ={})
+        if asked.pods:
+            messages = with_pods(nodes, asked.seconds, settings)
+        else:
+            messages = blocks(nodes, asked.seconds, asked.noise, settings)
+        own, predictions = measure(messages, settings)
         result = {
             "nodes": nodes,
             "parts": asked.parts,
+            "pods": asked.pods,
             "fold_us_per_block": round(1e6 * own.seconds / (nodes * asked.seconds), 1),
             "predictions_us_per_block": round(1e6 * predictions.seconds / (nodes * asked.seconds), 1),
             "ratio": round(predictions.seconds / own.seconds, 3),

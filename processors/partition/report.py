@@ -168,7 +168,7 @@ def availabilities(
             fields_of_node["outvoted"] = claims
         if published.room is not None:
             fields_of_node["classes"] = by_class
-            fields_of_node["mix"] = {name: _round(weight) for name, weight in mix.items()} or None
+            fields_of_node["mix"] = {name: round(weight, 4) for name, weight in mix.items()} or None
         yield fields_of_node
 
 
@@ -292,7 +292,3 @@ def _rounded(values: Array, digits: int) -> Array:
 def _ratios(values: Array) -> Array:
     clipped: Array = np.minimum(np.maximum(_rounded(values, 6), 0.0), 1.0)
     return clipped
-
-
-def _round(value: float, digits: int = 4) -> float:
-    return round(float(value), digits)

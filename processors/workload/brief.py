@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from processors.estimation import level
-from processors.workload.usage import CPU, Usage, over_slots, quotient
+from processors.workload.usage import CPU, Usage, absent, over_slots, quotient
 
 Array = NDArray[np.float64]
 
 _SECONDS = 2.0  # without a pod whose usage counts: pods that have only begun take as long to be seen
-_ABSENT_SECONDS = 10.0  # without any pod: what comes then may be of another kind
 _TIMES = 4.0  # what one takes, over the most that was seen of one: a pod is seen for a part of its second
 
 
@@ -45,11 +44,6 @@ def clear(state: State, node: int, slot: int) -> None:
     state.seconds[node, slot] = state.most[node, slot] = 0.0
 
 
-def absent(present_us: NDArray[np.int64], usage: Usage) -> NDArray[np.bool_]:
-    """Tell which classes (nodes, slots) had no pods for so long that what was seen of brief ones says little."""
-    return usage.at_us[:, None] - present_us > _ABSENT_SECONDS * 1e6
-
-
 def update(state: State, usage: Usage, fade: Array, present_us: NDArray[np.int64]) -> State:
     """Take in one block of each node.
 
@@ -60,7 +54,7 @@ def update(state: State, usage: Usage, fade: Array, present_us: NDArray[np.int64
         present_us: (nodes, slots) when each class last had pods.
     """
     number, cores = usage.brief[..., 0], usage.brief[..., 1]
-    before = np.where(absent(present_us, usage), 0.0, state.seconds)
+    before = np.where(absent(usage, present_us), 0.0, state.seconds)
     passed = np.where(number > 0, before + usage.span[:, None], before)
     return State(
         seconds=np.where(usage.counted[..., CPU] > 0, 0.0, passed),

@@ -11,10 +11,10 @@ cores and bytes, so it holds on any machine.
 *Kind* (see `slowdown`): threads of a soaking pod are always runnable, so what its pods use and wait for together is a
 whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class a
 soaking one; a class of which nothing is known counts as serving, and one that soaks elsewhere as soaking. What its pods
-declare counts from the first block on, whatever is seen. A soaking pod wants what it uses and what it waits for, and it
-says so however full the machine is, unless a quota was seen to bound it while the machine was not. How much each class
-waits there is known roughly in one second, so whether it still soaks is judged by the mean of many. A serving pod wants
-what it uses; on a machine that is full it gets less, so then nothing is learned of it.
+declare counts from the first block on, and is not judged. A soaking pod wants what it uses and what it waits for, and
+it says so however full the machine is, unless a quota was seen to bound it while the machine was not. How much each
+class waits there is known roughly in one second, so whether it still soaks is judged by the mean of many. A serving pod
+wants what it uses; on a machine that is full it gets less, so then nothing is learned of it.
 
 What is in no pod is what the node uses less what its pods do. A pod that ends takes its account with it, so in the
 second in which pods ended that difference is known between two bounds only, and changes nothing while it lies there.
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from processors.estimation import level
 from processors.workload import brief, mix
 from processors.workload.capacity import disk
-from processors.workload.usage import CPU, MEMORY, Usage, over_slots, quotient, settled
+from processors.workload.usage import CPU, MEMORY, Usage, absent, over_slots, quotient, settled
 
 Array = NDArray[np.float64]
 
@@ -223,7 +223,7 @@ def _kind(state: State, usage: Usage, full: NDArray[np.bool_], fragments: Array)
     # One pod that wants more than all CPUs is not a service that the machine could run.
     beyond = threads > _BEYOND * usage.cores[:, None]
     whole = np.where(full[:, None], ((nearest >= 1) & roughly) | beyond, near)
-    # What ends within a second and takes a core is a job, whatever its start and its end add to that.
+    # What ends within a second and takes a core is a job; its start and its end may add to that.
     whole = np.where(rough, threads >= 1 - _WHOLE, whole)
     mostly = _MOSTLY * counted
     shows = whole | (usage.held > mostly) | (usage.busy > mostly)
@@ -242,7 +242,7 @@ def _quota(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     On a full machine others keep pods from what their quota allows, so that it does not show. Of a class that was away
     for a while nothing is assumed.
     """
-    before = np.where(brief.absent(state.present_us, usage), 0.0, state.quota)
+    before = np.where(absent(usage, state.present_us), 0.0, state.quota)
     counted, held = usage.counted[..., CPU], usage.held > _MOSTLY * usage.counted[..., CPU]
     shows = (counted > 0) & (held | ~full[:, None]) & (usage.span[:, None] <= _DISTURBED_SECONDS)
     gain = np.where(shows, -np.expm1(-usage.span[:, None] / _KIND_SECONDS), 0.0)

@@ -14,6 +14,7 @@ Array = NDArray[np.float64]
 
 CPU, MEMORY = 0, 1
 
+_ABSENT_SECONDS = 10.0  # without any pod: what comes then may be of another kind
 _OUTSTANDING, _SLIGHT_CORES = 3.0, 0.05
 _WHOLE_SECONDS = 2  # its last second was whole
 _STARTING_SECONDS = 3  # what a pod uses while it starts is not what it takes
@@ -196,6 +197,11 @@ def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, besi
 def _sums(at: NDArray[np.intp], values: Array, count: int) -> Array:
     """Add up values by number, in order; of no values numpy would return whole numbers."""
     return np.bincount(at, values, count).astype(np.float64, copy=False)
+
+
+def absent(usage: Usage, present_us: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell which classes (nodes, slots) last had pods so long ago that what those did says little of new ones."""
+    return usage.at_us[:, None] - present_us > _ABSENT_SECONDS * 1e6
 
 
 def settled(demand: level.State, usage: Usage, evident: NDArray[np.bool_]) -> Usage:

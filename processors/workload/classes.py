@@ -19,8 +19,7 @@ wants what it uses; on a machine that is full it gets less, so then nothing is l
 What is in no pod is what the node uses less what its pods do. A pod that ends takes its account with it, so in the
 second in which pods ended that difference is known between two bounds only, and changes nothing while it lies there.
 
-Memory grows after a start and does not shrink by much, so a pod counts with the most that the mean pod of its class
-has held, which fades with the memory of everything else.
+Memory grows and does not shrink by much, so a pod counts with the most that the mean pod held, which fades.
 """
 
 from functools import partial
@@ -45,8 +44,8 @@ _OVER, _UNDER = 0.006, 0.05  # how far from a whole number of cores a soaking po
 _WHOLE, _WIDEST = 0.1, 0.15  # the same on a full machine: relative, and at most so many cores
 _REST_SECONDS = 3.0  # a job of a second, as a host runs now and then, takes no room for longer
 _BEYOND = 1.25  # of the CPUs: what a single pod wants
+_MOSTLY, _ALL = 0.5, 0.9  # of a class's pods
 _KEPT_FROM = 0.2  # of what pods use: more than that they wait for
-_MOSTLY = 0.5  # of a class's pods
 _BEGUN_SECONDS = 3.0  # of evidence: so far it may be all of pods that were starting
 _EVIDENT_SECONDS = 10.0
 _LITTLE_SECONDS = 15.0  # a node that has run a class for no longer takes the kind that the cluster knows
@@ -196,8 +195,9 @@ def _demand(state: State, usage: Usage, full: NDArray[np.bool_], kind: Array) ->
     evident = state.demand.age > _EVIDENT_SECONDS
     soaking, counted, used = kind > SOAKING, usage.counted[..., CPU], usage.used[..., CPU]
     # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
-    limited = soaking & evident & _limited(state)
-    held = usage.held > _MOSTLY * counted
+    # Pods of one thread that never slept demand a core each, however the node's waiting is shared among all pods.
+    awake = soaking & (usage.busy >= _ALL * counted) & (state.quota <= SOAKING) & (counted > 0)
+    limited, held = soaking & evident & _limited(state) & ~awake, usage.held > _MOSTLY * counted
     # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
     waits = (soaking & ~limited & ~held) | (full[:, None] & ~evident)
     wanted = used + np.where(waits, usage.waiting, 0.0)
@@ -205,7 +205,7 @@ def _demand(state: State, usage: Usage, full: NDArray[np.bool_], kind: Array) ->
     less = used < np.nan_to_num(state.demand.mean) * counted
     kept = limited & ~held & less & (usage.waiting > _KEPT_FROM * used)
     demand = np.divide(wanted, counted, out=np.full_like(wanted, np.nan), where=counted > 0)
-    return demand, (full[:, None] & evident & ~soaking) | kept
+    return np.where(awake, 1.0, demand), (full[:, None] & evident & ~soaking) | kept
 
 
 def _kind(state: State, usage: Usage, full: NDArray[np.bool_], fragments: Array) -> Array:

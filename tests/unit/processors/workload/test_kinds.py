@@ -95,6 +95,19 @@ def test_a_quota_is_remembered_where_others_keep_pods_from_it(quota: float, few:
     assert rows[-1].available == pytest.approx((2 * CPUS - wanted) / quota, abs=1)
 
 
+def test_threads_that_never_sleep_demand_a_core_each_also_where_services_wait_for_most_of_what_is_missing() -> None:
+    def pods(second: int) -> list[dict[str, Any]]:
+        full = second >= 40
+        services = alike(9, "web", cpu_cores=0.1, cpu_pressure=0.4 if full else 0.0, threads=0.01)(second)
+        batch = alike(4, "batch", cpu_cores=0.7, cpu_pressure=0.29) if full else alike(2, "batch", cpu_cores=1.0)
+        return services + batch(second)
+
+    rows = reports(pods, seconds=90)
+    for row in rows[-45:]:
+        assert row.classes is not None
+        assert row.classes["batch"].cpu == pytest.approx(1 / (2 * CPUS), rel=0.02)
+
+
 def test_a_pod_of_more_threads_than_cores_slows_down_others_as_much_as_all_cores_do() -> None:
     rows = reports(alike(1, cpu_cores=3.8, cpu_pressure=0.99, threads=4.2))
     assert rows[-1].classes is not None

@@ -64,13 +64,16 @@ class Cell:
 def most(steps: Sequence[Step], slowdown: float) -> float | None:
     """Return how many pods fit, between steps a part of one; None: all tested numbers fit.
 
-    More pods never slow work down less, so measurements that say so are averaged (isotonic regression). Between two
-    steps the inverse of the slowdown is interpolated: it falls almost evenly to 0 where open loops have no room left.
+    More pods never slow work down less, so measurements that say so are averaged (isotonic regression). Pods cannot
+    speed each other up either: where one alone was slower than several, an idle machine's clock was, so slowdowns count
+    from the fastest step. Between two steps the inverse of the slowdown is interpolated: it falls almost evenly to 0
+    where open loops have no room left.
     """
     if steps[0].fits is not None:
         return steps[-1].fits
     measured = [(step.pods, step.slowdown) for step in steps if step.slowdown is not None]
-    speeds = [1 / value for value in _rising([value for _, value in measured])]
+    fastest = min([1.0, *(value for _, value in measured)])
+    speeds = [fastest / value for value in _rising([value for _, value in measured])]
     for index, speed in enumerate(speeds):
         if speed >= 1 / slowdown:
             continue

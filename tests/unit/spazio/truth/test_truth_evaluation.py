@@ -27,6 +27,11 @@ def test_a_measurement_below_the_one_before_is_averaged_with_it() -> None:
     assert 4 < disturbed < 5
 
 
+def test_slowdowns_count_from_the_fastest_step_since_pods_cannot_speed_each_other_up() -> None:
+    idle = evaluation.most(steps((1, 1.0), (5, 0.69), (10, 1.0), (15, 1.54), (20, 2.17)), 2.0)
+    assert idle == pytest.approx(evaluation.most(steps((1, 1.0), (5, 1.0), (10, 1.45), (15, 2.23)), 2.0), abs=0.05)
+
+
 def test_nothing_is_known_where_every_number_of_pods_held_and_none_fits_where_the_first_did_not() -> None:
     assert evaluation.most(steps((1, 1.0), (2, 1.4)), 2.0) is None
     assert evaluation.most(steps((1, 2.4), (2, 4.0)), 2.0) == 0

@@ -72,9 +72,10 @@ def _from_4(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
 
 def _from_5(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     """Which classes have brief pods alone is seen again within seconds, and quotas once a machine is not full."""
-    shape = arrays["classes.label"].shape
-    fresh = table.flatten(brief.init(*shape), "classes.brief.")
-    return header | {"format": 6}, arrays | fresh | {"classes.quota": np.zeros(shape)}
+    nodes, slots = arrays["classes.label"].shape
+    fresh = table.flatten(brief.init(nodes, slots), "classes.brief.")
+    fresh |= {"classes.quota": np.zeros((nodes, slots)), "classes.starts.turned": np.zeros(nodes)}
+    return header | {"format": 6}, arrays | fresh
 
 
 _GONE_WITH_3 = ("classes.rest", "classes.scatter", "classes.seconds", "classes.errors")

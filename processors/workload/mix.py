@@ -8,8 +8,9 @@ class that was started last with probability r, else of one drawn from all start
 
 `recent` counts starts with a memory of 5 s, so that its quotient is the newest start or the newest few together;
 `started` with a memory of an hour. r begins near what bursts show, three starts of four, and remembers about eight
-starts, so that a burst says little of what comes after it in turn. Pods that run already
-when a node is first heard of count as old starts, so that without any start the mix is that of the running pods.
+starts. A start of another class than the one before may begin the next burst; two of them in a row take turns, so then
+the repeats before them fade, too. Pods that run already when a node is first heard of count as old starts, so that
+without any start the mix is that of the running pods.
 
 Only classes that have running pods take part, as long as any has: what is over does not come next.
 
@@ -28,8 +29,9 @@ NOBODY = -1
 _RECENT_SECONDS = 5.0
 _STARTED_SECONDS = 3600.0
 _OLD = 1e-3  # weight among recent starts of a pod that ran before
-_REPEATS, _TRANSITIONS = 1.5, 2.0
+_REPEATS, _TRANSITIONS = 0.75, 1.0
 _KEPT = float(np.exp(-1 / 8))  # of what was remembered, at each start
+_KEPT_IN_TURN = 0.4  # of repeats, at each start in turn
 _LEAST = 1e-30
 
 
@@ -42,6 +44,7 @@ class State(NamedTuple):
         repeats: (nodes,) starts of the same class as the one before, of the last few.
         transitions: (nodes,) starts that had one before, of the last few.
         latest: (nodes,) label of the class that was started last; NOBODY: none was.
+        turned: (nodes,) 1 where that was another one than the class before, else 0.
     """
 
     started: Array
@@ -49,6 +52,7 @@ class State(NamedTuple):
     repeats: Array
     transitions: Array
     latest: NDArray[np.int64]
+    turned: Array
 
 
 def init(nodes: int, slots: int) -> State:
@@ -59,6 +63,7 @@ def init(nodes: int, slots: int) -> State:
         repeats=np.zeros(nodes),
         transitions=np.zeros(nodes),
         latest=np.full(nodes, NOBODY, dtype=np.int64),
+        turned=np.zeros(nodes),
     )
 
 
@@ -91,15 +96,18 @@ def update(state: State, label: NDArray[np.int64], more: Array, first: NDArray[n
     newest = label[np.arange(len(label)), np.argmax(new, axis=1)]
     followed = np.where(any_new, total - 1 + had, 0.0)
     repeated = np.where(any_new, total - classes + (again & had), 0.0)
+    in_turn = (followed > 0) & (repeated == 0)
+    turns = np.where(in_turn, followed - 1 + state.turned, 0.0)
     kept = _KEPT**followed
     # Starts that came together are remembered as if one after another.
     weight = np.divide(1 - kept, (1 - _KEPT) * followed, out=np.zeros_like(kept), where=followed > 0)
     return State(
         started=state.started + came,
         recent=state.recent + np.where(first[:, None], came * _OLD, new),
-        repeats=state.repeats * kept + weight * repeated,
+        repeats=state.repeats * kept * _KEPT_IN_TURN**turns + weight * repeated,
         transitions=state.transitions * kept + weight * followed,
         latest=np.where(any_new, newest, state.latest),
+        turned=np.where(any_new, in_turn, state.turned).astype(np.float64),
     )
 
 

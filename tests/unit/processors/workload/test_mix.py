@@ -73,6 +73,19 @@ def test_a_burst_is_forgotten_once_classes_take_turns(together: int) -> None:
     assert node.weights()["c"] < 0.65
 
 
+def test_two_starts_in_turn_end_a_burst_and_one_does_not() -> None:
+    node = Node()
+    for number in range(9):
+        node.starts("a", number)
+    node.starts("b", 40)
+    assert node.weights()["b"] > 0.7
+    node.starts("c", 80)
+    assert node.weights()["c"] < 0.6
+    for number in range(9):
+        node.starts("c", 120 + number)
+    assert node.weights()["c"] > 0.85
+
+
 def test_what_is_over_does_not_come_next_unless_nothing_runs() -> None:
     node = Node()
     node.starts("a", 0, 5)

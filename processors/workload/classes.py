@@ -5,8 +5,7 @@ few slots, one per class, and in each what the mean pod of the class demands is 
 is averaged while it holds, and a pod that has done with its start is believed within seconds. It is learned whenever
 pods of the class run, also while their number stands still, since usage is reported per pod. Pods that have just
 started count as running, but nothing is learned from them; nor from those a little older while they stand out from what
-the class is known to demand, since some starts take long. Of pods that never live longer see `brief`. Usage is in
-cores and bytes, so it holds on any machine.
+the class is known to demand, since some starts take long. Of pods that never live longer see `brief`.
 
 *Kind* (see `slowdown`): threads of a soaking pod are always runnable, so what its pods use and wait for together is a
 whole number of cores, second after second, or it is what a CPU quota leaves them. Some seconds of either make a class a
@@ -117,10 +116,9 @@ def init(nodes: int, slots: int, resources: int = 2) -> State:
 
 def clear(state: State, node: int, slot: int, label: int, kind: float) -> None:
     """Give a slot to another class, in place; what was known of the one before is lost."""
-    state.label[node, slot] = label
+    state.label[node, slot], state.kind[node, slot] = label, kind
     state.pods[node, slot] = state.present_us[node, slot] = 0
     state.quota[node, slot] = state.most[node, slot] = state.held[node, slot] = 0.0
-    state.kind[node, slot] = kind
     state.demand.mean[node, slot] = np.nan
     disk.clear(state.disk, node, slot)
     brief.clear(state.brief, node, slot)
@@ -195,8 +193,11 @@ def _demand(state: State, usage: Usage, full: NDArray[np.bool_], kind: Array) ->
     evident = state.demand.age > _EVIDENT_SECONDS
     soaking, counted, used = kind > SOAKING, usage.counted[..., CPU], usage.used[..., CPU]
     # What a quota keeps it from is no want of a pod, nor is what it waits for within its quota.
-    # Pods of one thread that never slept demand a core each, however the node's waiting is shared among all pods.
-    awake = soaking & (usage.busy >= _ALL * counted) & (state.quota <= SOAKING) & (counted > 0)
+    # A thread that never sleeps demands a core, however the node's waiting is shared among all pods; it uses and waits
+    # for less where the hypervisor takes time.
+    single = full[:, None] & evident & _near(state.demand.mean) & (np.round(state.demand.mean) == 1)
+    awake = (usage.busy >= _ALL * counted) | (single & (usage.single >= _ALL * counted))
+    awake &= soaking & (state.quota <= SOAKING) & (counted > 0)
     limited, held = soaking & evident & _limited(state) & ~awake, usage.held > _MOSTLY * counted
     # A pod that is first seen on a full machine may be of either kind; what it waits for is then a part of its want.
     waits = (soaking & ~limited & ~held) | (full[:, None] & ~evident)
@@ -246,8 +247,7 @@ def _quota(state: State, usage: Usage, full: NDArray[np.bool_]) -> Array:
     counted, held = usage.counted[..., CPU], usage.held > _MOSTLY * usage.counted[..., CPU]
     shows = (counted > 0) & (held | ~full[:, None]) & (usage.span[:, None] <= _DISTURBED_SECONDS)
     gain = np.where(shows, -np.expm1(-usage.span[:, None] / _KIND_SECONDS), 0.0)
-    quota: Array = before + gain * (held - before)
-    return quota
+    return np.asarray(before + gain * (held - before))
 
 
 def _limited(state: State) -> NDArray[np.bool_]:

@@ -33,6 +33,7 @@ class Usage(NamedTuple):
         waiting: (nodes, slots) cores that those want beyond it.
         held: (nodes, slots) how many of them a quota holds back.
         busy: (nodes, slots) how many of them never slept, by what they use and their own waiting.
+        single: (nodes, slots) how many of them may have one thread only, by the same.
         starting, young: (nodes, slots, 3) number, cores and waiting cores of those of them that have just started, and
             of those that have not run for long.
         brief: (nodes, slots, 3) the same of pods that have not run for a whole second, and are not counted.
@@ -53,6 +54,7 @@ class Usage(NamedTuple):
     waiting: Array
     held: Array
     busy: Array
+    single: Array
     starting: Array
     young: Array
     brief: Array
@@ -173,7 +175,8 @@ def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, besi
     begun = whole & (pods.age < _STARTING_SECONDS)
     older = whole & ~begun
     awake = pods.cores + pods.stalled
-    busy = whole & (awake >= _NEVER_SLEPT[0]) & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
+    single = whole & (awake <= _NEVER_SLEPT[1]) & pods.pressure[pods.block]
+    busy = single & (awake >= _NEVER_SLEPT[0])
     watched = older & ~np.isnan(pods.blocked)
     totals = _Totals(np.where(slot >= 0, pods.block * slots + slot, nodes * slots), nodes, slots)
     batch, serving = totals.of(declared == 1.0), totals.of(declared == 0.0)
@@ -184,6 +187,7 @@ def add_up(pods: Pods, slot: NDArray[np.intp], declared: Array, slots: int, besi
         waiting=totals.of(whole, pods.stalled),
         held=totals.of(whole & pods.held),
         busy=totals.of(busy),
+        single=totals.of(single),
         starting=totals.parts(begun, pods),
         young=totals.parts(older & (pods.age < _YOUNG_SECONDS), pods),
         brief=totals.parts(measured & ~whole, pods),

@@ -35,7 +35,7 @@ from processors.workload.capacity.fit import Fits
 from processors.workload.capacity.nodes import Cluster, Nodes
 from processors.workload.classes import EMPTY
 from processors.workload.cost import Cost
-from processors.workload.usage import CPU, over_slots
+from processors.workload.usage import CPU, over_slots, quotient
 from schemas.settings import Settings
 
 Array = NDArray[np.float64]
@@ -201,12 +201,25 @@ def _bent(soaking: NDArray[np.bool_], demand: Array, nodes: Nodes) -> Array:
     return np.stack((np.where(soaking, ratio, serving), np.ones(soaking.shape)), axis=-1)
 
 
+def _interrupting(state: classes.State, taken: Array, nodes: Nodes) -> Array:
+    """Return by what shares of what is in no pod are multiplied, (nodes, resources), beside pods that take so much.
+
+    It takes time from soaking pods, and no more: of c CPUs that it uses r of, s (c - r) threads hold.
+    """
+    soaking = np.where(state.kind > classes.SOAKING, taken[..., CPU], 0.0)[..., None]
+    part = quotient(over_slots(soaking)[:, 0], over_slots(taken)[:, CPU])
+    factor = np.ones((len(part), taken.shape[2]))
+    factor[:, CPU] -= part * np.maximum(1 - nodes.amount[:, CPU] / nodes.cores, 0.0)
+    return factor
+
+
 def _used(state: classes.State, value: Array, doubt: Array, nodes: Nodes) -> tuple[Array, Array]:
     """Return the used share (nodes, resources) of what pods may have, and its variance."""
     occupied = state.label >= 0
     pods = np.where(occupied, state.pods, 0.0)[..., None]
-    rest = np.maximum(state.rest.mean, nodes.reserved / nodes.amount)
-    learned = rest + np.nan_to_num(state.drift.mean) + over_slots(value * pods)
+    taken = value * pods
+    rest = np.maximum(state.rest.mean, nodes.reserved / nodes.amount) * _interrupting(state, taken, nodes)
+    learned = rest + np.nan_to_num(state.drift.mean) + over_slots(taken)
     # Memory in use is known to the byte; only what pods have yet to allocate is learned.
     seen = nodes.level.mean.copy()
     seen[:, 1] += state.pending / nodes.amount[:, 1]

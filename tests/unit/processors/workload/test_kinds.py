@@ -108,6 +108,33 @@ def test_threads_that_never_sleep_demand_a_core_each_also_where_services_wait_fo
         assert row.classes["batch"].cpu == pytest.approx(1 / (2 * CPUS), rel=0.02)
 
 
+def test_threads_demand_a_core_each_also_where_the_hypervisor_takes_time_of_a_full_machine() -> None:
+    def pods(second: int) -> list[dict[str, Any]]:
+        if second < 40:
+            return alike(1, cpu_cores=1.0)(second)
+        return alike(6, cpu_cores=0.62, cpu_pressure=0.25)(second)  # a core, less what was stolen
+
+    for row in reports(pods, seconds=90)[-45:]:
+        assert row.classes is not None
+        assert row.classes["a"].cpu == pytest.approx(1 / (2 * CPUS), rel=0.02)
+
+
+def test_a_class_whose_pods_have_more_threads_than_before_is_followed_on_a_full_machine() -> None:
+    def pods(second: int) -> list[dict[str, Any]]:
+        if second < 40:
+            return alike(1, cpu_cores=1.0)(second)
+        return alike(4, cpu_cores=0.95, cpu_pressure=0.6, threads=1.05)(second)  # two threads each
+
+    last = reports(pods, seconds=120)[-1]
+    assert last.classes is not None
+    assert (last.classes["a"].cpu or 0.0) > 1.4 / (2 * CPUS)
+
+
+def test_what_is_in_no_pod_takes_its_time_from_threads_that_never_sleep_and_no_more() -> None:
+    rows = reports(alike(4, cpu_cores=0.8, cpu_pressure=0.19), rest=lambda _: 0.8)
+    assert rows[-1].available == pytest.approx(2 * (CPUS - 0.8) - 4, abs=0.15)
+
+
 def test_a_pod_of_more_threads_than_cores_slows_down_others_as_much_as_all_cores_do() -> None:
     rows = reports(alike(1, cpu_cores=3.8, cpu_pressure=0.99, threads=4.2))
     assert rows[-1].classes is not None
